@@ -1,0 +1,55 @@
+# Two commands are enough: `make setup`, then `make demo`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.crannog-setup
+LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo serve test test-slow bench lint lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Set everything up: virtual environment, packages, Java, Delta jars (quick when done before)
+
+$(STAMP): requirements/build.txt requirements/all.txt pyproject.toml scripts/setup-java
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "Crannog needs Python 3.11 or later; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || echo missing). Try: make setup PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python && $(BIN)/python -m pip --version >/dev/null 2>&1 || \
+	  $(PYTHON) -m venv --clear $(VENV) || \
+	  { echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/build.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation -r requirements/all.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	scripts/setup-java $(BIN)/python
+	$(BIN)/python -m crannog.lake.jars
+	@touch $@
+
+demo: setup ## Show what Crannog does, on data made up on the spot
+	$(BIN)/crannog demo
+
+serve: setup ## Run the server: HTTP API, pages, OTLP
+	$(BIN)/crannog serve
+
+test: setup ## Run the tests
+	$(BIN)/python -m pytest
+
+test-slow: setup ## Run the tests that take long
+	$(BIN)/python -m pytest -m slow
+
+bench: setup ## Measure the speed
+	$(BIN)/python bench/run.py
+
+lint: setup ## Check style, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict src
+	$(BIN)/lint-imports
+
+lock: ## Pin the newest versions that fit together (needs uv)
+	$(LOCK) --upgrade requirements/all.in -o requirements/all.txt
+	$(LOCK) requirements/build.in -c requirements/all.txt -o requirements/build.txt
+
+clean: ## Remove the virtual environment, caches and what demo and bench left
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

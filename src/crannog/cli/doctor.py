@@ -1,0 +1,44 @@
+"""`crannog doctor`: is this machine fit, and what to do if it is not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from crannog.cli.context import JsonOption, answer, place_of
+from crannog.errors import Unavailable
+
+if TYPE_CHECKING:
+    from crannog.lake.doctor import Check
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("doctor")(doctor)
+
+
+def doctor(context: typer.Context, as_json: JsonOption = False) -> None:
+    """Check Java, jars, memory, the warehouse's folder, clock and ports, and say what to do."""
+    from dataclasses import asdict
+
+    from crannog.lake.doctor import examine
+
+    checks = examine(place_of(context).settings())
+    answer([asdict(check) for check in checks], as_json=as_json, otherwise=lambda: _show(checks))
+    if not all(check.ok for check in checks):
+        raise typer.Exit(Unavailable.exit_code)
+
+
+def _show(checks: list[Check]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("check", "", "found", "what to do"):
+        table.add_column(column, overflow="fold")
+    for check in checks:
+        verdict = Text("ok", style="green") if check.ok else Text("no", style="bold red")
+        table.add_row(Text(check.name), verdict, Text(check.found), Text(check.advice))
+    Console().print(table)

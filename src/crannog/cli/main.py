@@ -1,0 +1,64 @@
+"""The command line: options that every command shares, the groups of commands, and errors as exit codes.
+
+A group is a module of this package with `add_to(app)`; name it in `GROUPS`. Its imports at the top
+stay light (typer and `context`), so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from crannog.cli.context import Place
+from crannog.errors import CallerError, CrannogError
+
+GROUPS = ("doctor",)
+
+app = typer.Typer(
+    name="crannog",
+    help="A lakehouse for operational data on open Delta Lake tables.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from crannog import __version__
+
+        typer.echo(f"crannog {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    context: typer.Context,
+    warehouse: Annotated[str, typer.Option(metavar="DIR", help="Warehouse: a folder, file:// or s3:// address.")] = "",
+    server: Annotated[str, typer.Option(metavar="URL", help="Work through the server at this address.")] = "",
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """A lakehouse for operational data on open Delta Lake tables."""
+    if warehouse and server:
+        raise CallerError("give --warehouse or --server, not both")
+    context.obj = Place(warehouse=warehouse, server=server)
+
+
+for _group in GROUPS:
+    import_module(f"crannog.cli.{_group}").add_to(app)
+
+
+def run() -> None:
+    """Run a command; an error of ours is one line on stderr and its exit code."""
+    try:
+        app()
+    except CrannogError as error:
+        print(f"crannog: {error.message}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,88 @@
+"""A connection to a warehouse: tables by name, and what one does with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from crannog.datasets.table import Table
+from crannog.engine.control import ControlTable
+from crannog.engine.scheduler import Scheduler
+from crannog.engine.tables import Tables
+from crannog.engine.warehouse import Warehouse
+from crannog.names import TableName
+from crannog.settings import Settings, load_settings
+
+
+class Lake:
+    """An embedded connection. A context manager; safe for threads."""
+
+    def __init__(self, location: str, *, maintain: bool = False, settings: Settings | None = None) -> None:
+        self.settings = settings or load_settings()
+        self.warehouse = Warehouse(location, self.settings)
+        self.engine = Tables(self.warehouse)
+        self.control = ControlTable(self.warehouse.storage, lease_s=self.settings.claim_lease_s)
+        self.scheduler: Scheduler | None = None
+        if maintain:
+            self.scheduler = Scheduler(self.warehouse, self.engine, self.control)
+            self.scheduler.start()
+
+    def create_table(
+        self,
+        name: str,
+        schema: Any,
+        key: Sequence[str] | str | None = None,
+        partition_by: Sequence[str] | str = (),
+        if_exists: str = "error",
+        *,
+        cluster_by: Sequence[str] | str = (),
+        bloom: Sequence[str] | str = (),
+    ) -> Table:
+        """Make a table; needs no Spark.
+
+        `schema` is a pyarrow.Schema, a Pydantic model class or a JSON Schema. Raises CallerError if it cannot be
+        kept, Conflict if the table exists with another definition, or at all unless `if_exists="ok"`.
+        """
+        table_name = TableName.parse(name)
+        self.engine.create(
+            table_name, schema, key=key or (), partition_by=partition_by, cluster_by=cluster_by, bloom=bloom, if_exists=if_exists
+        )
+        return Table(self, table_name)
+
+    def table(self, name: str) -> Table:
+        """Return a table; NotFound if there is none."""
+        table_name = TableName.parse(name)
+        self.engine.open(table_name)
+        return Table(self, table_name)
+
+    def tables(self) -> list[str]:
+        """Return the names of all tables."""
+        self.warehouse.check_open()
+        return [str(name) for name in self.engine.names()]
+
+    def drop_table(self, name: str) -> None:
+        """Remove a table and all its files; NotFound if there is none."""
+        self.engine.drop(TableName.parse(name))
+
+    def tasks(self) -> list[dict[str, Any]]:
+        """Return the control table: state, owner, last result and next run of each maintenance task."""
+        return [
+            {name: getattr(task, name) for name in task.__slots__} for task in self.control.tasks()
+        ]
+
+    def close(self) -> None:
+        """End the connection: acknowledged changes are durable already; work behind the scenes is waited for."""
+        if self.scheduler is not None:
+            self.scheduler.stop()
+        self.warehouse.close()
+
+    def __enter__(self) -> Lake:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Lake({self.warehouse.location!r})"
+
+

@@ -1,0 +1,214 @@
+"""The control table: which maintenance is due, who does it, how it went; shared by every process on a warehouse.
+
+A small Delta table, rewritten whole by each change with one log entry put at exactly the version after the one
+that was read. The loser of a race sees that its version is taken and reads again, so a due task runs once.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from crannog.errors import Conflict, Corrupted
+from crannog.lake import phases
+from crannog.lake.base import DataFile, add_action, metadata_action, put_entry, remove_action
+from crannog.lake.leases import Lease
+from crannog.lake.schemas import to_delta_json
+from crannog.lake.storage import Storage
+from crannog.version import VERSION
+
+FOLDER = "_crannog/control"
+IDLE, PROCESSING = "idle", "processing"
+_INSTANT = pa.timestamp("us", "UTC")
+SCHEMA = pa.schema(
+    [
+        pa.field("task_name", pa.string(), nullable=False),
+        pa.field("status", pa.string(), nullable=False),
+        pa.field("owner", pa.string()),
+        pa.field("claimed_at", _INSTANT),
+        pa.field("completed_at", _INSTANT),
+        pa.field("next_run_at", _INSTANT),
+        pa.field("failures", pa.int64(), nullable=False),
+        pa.field("last_result", pa.string()),
+    ]
+)
+_TRIES = 50
+_CHECKPOINT_EVERY = 20
+_OLD_FILES_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One line of the control table."""
+
+    task_name: str
+    status: str = IDLE
+    owner: str | None = None
+    claimed_at: dt.datetime | None = None
+    completed_at: dt.datetime | None = None
+    next_run_at: dt.datetime | None = None
+    failures: int = 0
+    last_result: str | None = None
+
+    def may_be_claimed(self, now: dt.datetime, *, holder_is_alive: bool) -> bool:
+        """A task is free when it is idle and due, or when whoever claimed it fell silent."""
+        if self.status == PROCESSING:
+            return not holder_is_alive
+        return self.next_run_at is None or self.next_run_at <= now
+
+
+class ControlTable:
+    """The tasks of a warehouse. Safe for threads and processes."""
+
+    def __init__(self, storage: Storage, *, lease_s: float, clock: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> None:
+        self._storage = storage
+        self._lease_s = lease_s
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    def tasks(self) -> list[Task]:
+        """Return every task, by name."""
+        return sorted(self._read()[1].values(), key=lambda task: task.task_name)
+
+    def claim(self, name: str, owner: str) -> Lease | None:
+        """Take a due task, or None if it is not due, somebody has it, or the race was lost.
+
+        The lease returned is not held yet: enter it for the time of the work, then `release` the task.
+        """
+        lease = Lease(self._storage, self._lease_path(name), {"kind": "task", "task": name, "owner": owner})
+
+        def take(task: Task) -> Task | None:
+            now = self._clock()
+            if not task.may_be_claimed(now, holder_is_alive=self._is_alive(task, now)):
+                return None
+            return replace(task, status=PROCESSING, owner=owner, claimed_at=now)
+
+        if not self._change(name, take):
+            return None
+        phases.reached("control.claimed")
+        return lease
+
+    def release(self, name: str, owner: str, *, result: Any, interval_s: float | None) -> bool:
+        """Give a task back: with `interval_s` it succeeded and runs again after that, without it failed and stays due."""
+
+        def give_back(task: Task) -> Task | None:
+            if task.status != PROCESSING or task.owner != owner:
+                return None  # taken over meanwhile: the other one reports
+            now = self._clock()
+            text = json.dumps(result, default=str)
+            if interval_s is None:
+                return replace(task, status=IDLE, owner=None, failures=task.failures + 1, last_result=text)
+            due = now + dt.timedelta(seconds=interval_s)
+            return replace(task, status=IDLE, owner=None, completed_at=now, next_run_at=due, failures=0, last_result=text)
+
+        return self._change(name, give_back)
+
+    def forget(self, names: set[str]) -> None:
+        """Drop the tasks of tables that are gone."""
+        for name in names:
+            self._change(name, lambda _task: None, drop=True)
+
+    def _is_alive(self, task: Task, now: dt.datetime) -> bool:
+        # Just claimed: its lease may not be written yet.
+        if task.claimed_at is not None and (now - task.claimed_at).total_seconds() < self._lease_s:
+            return True
+        path = self._lease_path(task.task_name)
+        return any(
+            file.path == path and self._storage.now() - file.modified < self._lease_s
+            for file in self._storage.walk(f"{FOLDER}/leases")
+        )
+
+    @staticmethod
+    def _lease_path(name: str) -> str:
+        return f"{FOLDER}/leases/{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
+
+    def _change(self, name: str, change: Callable[[Task], Task | None], *, drop: bool = False) -> bool:
+        with self._lock:
+            for _ in range(_TRIES):
+                version, tasks, current = self._read()
+                if drop:
+                    if tasks.pop(name, None) is None:
+                        return False
+                else:
+                    changed = change(tasks.get(name, Task(name)))
+                    if changed is None:
+                        return False
+                    tasks[name] = changed
+                if self._commit(version, tasks, current):
+                    return True
+        raise Conflict(f"cannot change task {name}: other processes won {_TRIES} times in a row")
+
+    def _read(self) -> tuple[int, dict[str, Task], list[DataFile]]:
+        try:
+            table = DeltaTable(self._storage.uri(FOLDER), storage_options=dict(self._storage.options) or None)
+            actions = pa.table(table.get_add_actions())
+            files = [
+                DataFile(path, size, 0, {})
+                for path, size in zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True)
+            ]
+            rows: list[dict[str, Any]] = []
+            for file in files:
+                rows += pq.read_table(pa.BufferReader(self._storage.read(f"{FOLDER}/{file.path}"))).to_pylist()
+        except TableNotFoundError:
+            return -1, {}, []
+        except FileNotFoundError:
+            return self._read()  # replaced, and old enough to be cleaned, since the log was read
+        except (DeltaError, pa.ArrowException, OSError) as error:
+            raise Corrupted(f"the control table in {FOLDER} cannot be read: {str(error)[:200]}; delete that folder to start it anew") from error
+        return table.version(), {row["task_name"]: Task(**row) for row in rows}, files
+
+    def _commit(self, version: int, tasks: dict[str, Task], current: list[DataFile]) -> bool:
+        for folder in ("_delta_log", "data", "leases"):
+            self._storage.make_folder(f"{FOLDER}/{folder}")
+        now_ms = time.time_ns() // 1_000_000
+        rows = pa.Table.from_pylist([{name: getattr(task, name) for name in SCHEMA.names} for task in tasks.values()], SCHEMA)
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows, sink)
+        data = sink.getvalue().to_pybytes()
+        path = f"data/{version + 1:020}-{uuid.uuid4().hex}.parquet"
+        self._storage.put_if_absent(f"{FOLDER}/{path}", data)
+        added = DataFile(path, len(data), len(tasks), {}, json.dumps({"numRecords": len(tasks)}))
+        actions: list[dict[str, Any]] = [
+            {"commitInfo": {"timestamp": now_ms, "operation": "WRITE", "operationParameters": {"mode": "Overwrite"}, "engineInfo": f"crannog/{VERSION}"}}
+        ]
+        if version < 0:
+            actions.append({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
+            properties = {"delta.logRetentionDuration": "interval 1 days"}
+            actions.append(
+                metadata_action(
+                    table_id=str(uuid.uuid4()), schema_json=to_delta_json(SCHEMA), partition_by=(), properties=properties, created_ms=now_ms
+                )
+            )
+        actions += [remove_action(file, data_change=True, now_ms=now_ms) for file in current]
+        actions.append(add_action(added, data_change=True, now_ms=now_ms))
+        if not put_entry(self._storage, f"{FOLDER}/_delta_log/{version + 1:020}.json", actions):
+            self._storage.delete([f"{FOLDER}/{path}"])
+            return False
+        if (version + 1) % _CHECKPOINT_EVERY == 0 and version >= 0:
+            with suppress(DeltaError, OSError):
+                self._tidy(path)
+        return True
+
+    def _tidy(self, current: str) -> None:
+        table = DeltaTable(self._storage.uri(FOLDER), storage_options=dict(self._storage.options) or None)
+        table.create_checkpoint()
+        table.cleanup_metadata()
+        now = self._storage.now()
+        self._storage.delete(
+            file.path
+            for file in list(self._storage.walk(f"{FOLDER}/data"))
+            if now - file.modified > _OLD_FILES_S and not file.path.endswith(current)
+        )

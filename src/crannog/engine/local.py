@@ -1,0 +1,82 @@
+"""DuckDB in the process: one factory for its connections, closed to everything but the files it is given."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import duckdb
+import pyarrow as pa
+
+from crannog.settings import Settings
+
+
+class LocalEngine:
+    """The in-process engine of one warehouse. Safe for threads: each use has its own cursor."""
+
+    def __init__(self, settings: Settings, folders: tuple[str, ...]) -> None:
+        self._connection = duckdb.connect(
+            config={
+                "memory_limit": f"{settings.local_memory_mb}MiB",
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+                "allow_community_extensions": "false",
+                "python_enable_replacements": "false",
+            }
+        )
+        self._connection.execute("SET TimeZone = 'UTC'")
+        self._connection.execute("SET parquet_metadata_cache = true")
+        self._connection.execute("SET allowed_directories = ?", [list(folders)])
+        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET lock_configuration = true")
+        self._types: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def cursor(self, tables: Mapping[str, pa.Table] | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Lend a cursor that sees `tables` under their names."""
+        cursor = self._connection.cursor()
+        try:
+            for name, table in (tables or {}).items():
+                cursor.register(name, table)
+            yield cursor
+        finally:
+            for name in tables or {}:
+                cursor.unregister(name)
+            cursor.close()
+
+    def type_name(self, kind: pa.DataType) -> str:
+        """Return DuckDB's name for an Arrow type."""
+        text = str(kind)
+        with self._lock:
+            if text not in self._types:
+                empty = pa.schema([pa.field("c", kind)]).empty_table()
+                with self.cursor({"probe": empty}) as cursor:
+                    [row] = cursor.execute("SELECT column_type FROM (DESCRIBE probe)").fetchall()
+                self._types[text] = row[0]
+            return self._types[text]
+
+    def scan(self, paths: list[str], schema: pa.Schema, *, positions: bool = False) -> str:
+        """Return the SQL of a scan over files in the columns of `schema`, keyed by name: a column a file lacks is null."""
+        columns = ", ".join(
+            f"{literal(field.name)}: {{'name': {literal(field.name)}, 'type': {literal(self.type_name(field.type))},"
+            " 'default_value': NULL}"
+            for field in schema
+        )
+        where = ", ".join(map(literal, paths))
+        extra = ", filename = true, file_row_number = true" if positions else ""
+        return f"read_parquet([{where}], schema = MAP {{{columns}}}{extra})"
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def literal(text: str) -> str:
+    """Quote text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def quoted(name: str) -> str:
+    """Quote a name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'

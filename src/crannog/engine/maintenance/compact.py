@@ -1,0 +1,204 @@
+"""Compact: fold, then small files into large ones, clustered; the plan is a pure function, the action is thin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from crannog.engine.maintenance.fold import FoldReport, after_commit, fold
+from crannog.engine.maintenance.job import Cancellation, Job, Progress
+from crannog.engine.open_table import OpenTable
+from crannog.errors import Unavailable
+from crannog.lake.base import DataFile
+from crannog.lake.rewrite import Rewrite, RunAgain, commit, verified_files
+
+_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionLimits:
+    """When merging files pays: below `small_share` of the target a file is small, and fewer than `fewest` are left alone."""
+
+    target_bytes: int
+    small_share: float = 0.6
+    fewest: int = 2
+    most_bytes_per_group: int = 8 * 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Files of one partition that one rewrite merges, and why."""
+
+    files: tuple[DataFile, ...]
+    output_files: int
+    reason: str
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactReport:
+    """What a compaction did; rows are exact."""
+
+    base_rows: int
+    delta_rows: int
+    final_rows: int
+    deltas_merged: int
+    tombstones_applied: int
+    rows_dropped_by_tombstones: int
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+    seconds: float
+    version: int | None = None
+    skipped: str = ""
+    plan: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def files_to_compact(files: Iterable[DataFile], limits: CompactionLimits) -> list[Group]:
+    """Choose the small files worth merging, partition by partition. Reads no clock and touches no storage."""
+    partitions: dict[tuple[Any, ...], list[DataFile]] = {}
+    for file in files:
+        if file.size < limits.target_bytes * limits.small_share:
+            partitions.setdefault(tuple(file.partition.values()), []).append(file)
+    groups = []
+    for small in partitions.values():
+        for members in _bounded(sorted(small, key=lambda file: file.path), limits.most_bytes_per_group):
+            size = sum(file.size for file in members)
+            outputs = max(1, math.ceil(size / limits.target_bytes))
+            # Merging n files into n or more would only cost.
+            if len(members) >= limits.fewest and outputs < len(members):
+                groups.append(
+                    Group(tuple(members), outputs, f"{len(members)} small files, {size:,} bytes, into {outputs}")
+                )
+    return groups
+
+
+def _bounded(files: Sequence[DataFile], most_bytes: int) -> Iterable[list[DataFile]]:
+    group: list[DataFile] = []
+    size = 0
+    for file in files:
+        if group and size + file.size > most_bytes:
+            yield group
+            group, size = [], 0
+        group.append(file)
+        size += file.size
+    if group:
+        yield group
+
+
+def compact(
+    table: OpenTable, *, dry_run: bool = False, progress: Progress | None = None, cancellation: Cancellation | None = None
+) -> CompactReport:
+    """Fold, then merge what pays. Answers once committed; a dry run changes nothing and prints the plan."""
+    if dry_run:
+        return _plan_only(table)
+    folded = fold(table, progress=progress, cancellation=cancellation)
+    for _ in range(_TRIES):
+        snapshot = table.snapshot()
+        base = snapshot.base
+        groups = files_to_compact(base.files.values(), _limits(table, keyed=bool(base.key)))
+        report = _report(folded, files=len(base.files), size=base.bytes)
+        if not groups:
+            return replace(report, skipped="no files are worth merging")
+        with Job(table, "COMPACT", progress=progress, cancellation=cancellation) as job:
+            try:
+                return _compact_once(table, base, groups, job, report)
+            except RunAgain:
+                continue
+    raise Unavailable(f"cannot compact {table.name}: other jobs changed the table {_TRIES} times meanwhile; try again")
+
+
+def _compact_once(table: OpenTable, base: Any, groups: list[Group], job: Job, report: CompactReport) -> CompactReport:
+    from crannog.lake.spark_files import portions_of_files, read_base, write_files
+
+    files = [file for group in groups for file in group.files]
+    job.step("write files with Spark", 0.2)
+    with job.spark() as session:
+        rows = read_base(session, job.storage, table.folder, base, [file.path for file in files])
+        write_files(
+            rows,
+            job.storage,
+            f"{table.folder}/{job.folder}",
+            base,
+            portions=portions_of_files(files, _limits(table, keyed=bool(base.key)).target_bytes),
+            sort_by=base.cluster_by,
+            by_range=True,
+        )
+    job.step("verify", 0.85)
+    added = verified_files(job.storage, table.folder, job.folder, base, rows=sum(file.rows for file in files))
+    job.step("commit", 0.95)
+    rewrite = Rewrite(
+        "COMPACT",
+        base,
+        removes=files,
+        adds=added,
+        data_change=False,
+        parameters={"clusterBy": list(base.cluster_by)},
+        metrics={"numAddedFiles": len(added), "numRemovedFiles": len(files)},
+    )
+    version = commit(job.storage, table.folder, rewrite, table.log.head)
+    job.committed = True
+    after_commit(table, version)
+    before, after = sum(file.size for file in files), sum(file.size for file in added)
+    return replace(
+        report,
+        files_after=report.files_after - len(files) + len(added),
+        bytes_after=report.bytes_after - before + after,
+        seconds=round(report.seconds + job.seconds, 3),
+        version=version,
+        plan=tuple(group.reason for group in groups),
+    )
+
+
+def _limits(table: OpenTable, *, keyed: bool) -> CompactionLimits:
+    settings = table.warehouse.settings
+    return CompactionLimits(settings.keyed_file_bytes if keyed else settings.target_file_bytes)
+
+
+def _report(folded: FoldReport, *, files: int, size: int) -> CompactReport:
+    return CompactReport(
+        base_rows=folded.base_rows,
+        delta_rows=folded.staged_rows,
+        final_rows=folded.final_rows,
+        deltas_merged=folded.changes,
+        tombstones_applied=folded.tombstones_applied,
+        rows_dropped_by_tombstones=folded.rows_dropped_by_tombstones,
+        files_before=folded.files_before,
+        files_after=files,
+        bytes_before=folded.bytes_before,
+        bytes_after=size,
+        seconds=folded.seconds,
+        version=folded.version,
+    )
+
+
+def _plan_only(table: OpenTable) -> CompactReport:
+    snapshot = table.snapshot()
+    base, tail = snapshot.base, snapshot.tail
+    groups = files_to_compact(base.files.values(), _limits(table, keyed=bool(base.key)))
+    plan = [f"fold {len(tail.notes):,} staged changes of {tail.row_count:,} rows"] if tail.segments else []
+    plan += [f"merge {group.reason}" for group in groups]
+    return CompactReport(
+        base_rows=base.rows,
+        delta_rows=tail.row_count,
+        final_rows=table.count(snapshot=snapshot),
+        deltas_merged=len(tail.notes),
+        tombstones_applied=0,
+        rows_dropped_by_tombstones=0,
+        files_before=len(base.files),
+        files_after=len(base.files),
+        bytes_before=base.bytes,
+        bytes_after=base.bytes,
+        seconds=0.0,
+        skipped="dry run: nothing was changed",
+        plan=tuple(plan) or ("nothing is worth doing",),
+    )

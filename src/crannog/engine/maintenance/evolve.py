@@ -1,0 +1,113 @@
+"""Evolve: a new nullable column is one log entry; a wider type is one verified rewrite of every file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from crannog.engine.maintenance.fold import after_commit
+from crannog.engine.maintenance.job import Cancellation, Job, Progress
+from crannog.engine.open_table import OpenTable
+from crannog.engine.tables import table_properties
+from crannog.errors import Unavailable
+from crannog.lake.base import Base, DataFile, metadata_action
+from crannog.lake.rewrite import Rewrite, RunAgain, commit, verified_files
+from crannog.lake.schemas import (
+    check_key,
+    difference,
+    evolved,
+    to_delta_json,
+    user_columns,
+    user_schema,
+    with_system_columns,
+)
+
+_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class EvolveReport:
+    """How a table's schema changed."""
+
+    added: tuple[str, ...]
+    widened: tuple[str, ...]
+    files_rewritten: int
+    version: int | None
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def evolve(
+    table: OpenTable, schema: Any, *, progress: Progress | None = None, cancellation: Cancellation | None = None
+) -> EvolveReport:
+    """Bring the table to `schema`: its present columns, wider or as they are, and new nullable ones. Anything else is refused."""
+    for _ in range(_TRIES):
+        base = table.log.head()
+        current = user_columns(base.schema)
+        proposed = check_key(user_schema(schema), base.key)
+        change = difference(current, proposed)
+        if change.is_same:
+            return EvolveReport((), (), 0, None, 0.0)
+        target = with_system_columns(evolved(current, proposed), base.partition_by)
+        with Job(table, "EVOLVE", progress=progress, cancellation=cancellation) as job:
+            try:
+                return _evolve_once(table, base, target, change, job)
+            except RunAgain:
+                continue
+    raise Unavailable(f"cannot evolve {table.name}: other jobs changed the table {_TRIES} times meanwhile; try again")
+
+
+def _evolve_once(table: OpenTable, base: Base, target: pa.Schema, change: Any, job: Job) -> EvolveReport:
+    added: list[DataFile] = []
+    removed: list[DataFile] = []
+    asked = json.loads(base.properties.get("crannog.bloom", "[]"))
+    properties = {**base.properties, **table_properties(target, base.key, base.partition_by, base.cluster_by, asked)}
+    if change.widened and base.files:
+        from crannog.lake.spark_files import portions_of_files, read_base, spark_schema, write_files
+
+        removed = list(base.files.values())
+        job.step("write files with Spark", 0.2)
+        with job.spark() as session:
+            rows = read_base(session, job.storage, table.folder, base, base.files)
+            present = set(rows.columns)
+            shape = spark_schema(target)
+            rows = rows.selectExpr(
+                *[
+                    f"cast(`{field.name}` as {field.dataType.simpleString()}) as `{field.name}`"
+                    if field.name in present
+                    else f"cast(null as {field.dataType.simpleString()}) as `{field.name}`"
+                    for field in shape
+                ]
+            )
+            portions = portions_of_files(removed, table.warehouse.settings.target_file_bytes)
+            write_files(
+                rows, job.storage, f"{table.folder}/{job.folder}", base, portions=portions, sort_by=base.cluster_by, by_range=True
+            )
+        job.step("verify", 0.85)
+        added = verified_files(job.storage, table.folder, job.folder, base, rows=base.rows, schema=target)
+    job.step("commit", 0.95)
+    rewrite = Rewrite(
+        "EVOLVE",
+        base,
+        removes=removed,
+        adds=added,
+        data_change=False,
+        parameters={"added": list(change.added), "widened": list(change.widened)},
+        metadata=metadata_action(
+            table_id=base.table_id,
+            schema_json=to_delta_json(target),
+            partition_by=base.partition_by,
+            properties=properties,
+            created_ms=base.created_ms,
+        ),
+    )
+    version = commit(job.storage, table.folder, rewrite, table.log.head)
+    job.committed = True
+    table.log.refresh()
+    after_commit(table, version)
+    return EvolveReport(tuple(change.added), tuple(change.widened), len(removed), version, job.seconds)

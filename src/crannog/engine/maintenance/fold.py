@@ -1,0 +1,182 @@
+"""Fold: the staged changes, once, into the base as one commit; for a keyed table the last change of each key wins."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+
+from crannog.engine.maintenance import audit
+from crannog.engine.maintenance.job import Cancellation, Job, Progress
+from crannog.engine.open_table import OpenTable, tombstones_of
+from crannog.engine.snapshot import Snapshot
+from crannog.errors import Unavailable
+from crannog.lake import phases
+from crannog.lake.base import DataFile
+from crannog.lake.rewrite import AlreadyFolded, Rewrite, RunAgain, commit, verified_files
+from crannog.lake.stage import DELETE, UPSERT
+
+_TRIES = 10
+_BYTES_PER_WRITER = 16 * 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class FoldReport:
+    """What a fold did; all zero when there was nothing staged."""
+
+    folded_to: int = 0
+    version: int | None = None
+    changes: int = 0
+    staged_rows: int = 0
+    base_rows: int = 0
+    final_rows: int = 0
+    tombstones_applied: int = 0
+    rows_dropped_by_tombstones: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    files_rewritten: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    bytes_written: int = 0
+    write_amplification: float = 0.0
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def fold(table: OpenTable, *, progress: Progress | None = None, cancellation: Cancellation | None = None) -> FoldReport:
+    """Fold everything staged when the call starts, exactly once whoever else folds; writers go on meanwhile."""
+    target: int | None = None
+    for _ in range(_TRIES):
+        snapshot = table.snapshot()
+        if target is None:
+            target = snapshot.tail.end
+        if snapshot.base.folded >= target:
+            rows, files, size = snapshot.base.rows, len(snapshot.base.files), snapshot.base.bytes
+            return FoldReport(
+                folded_to=snapshot.base.folded, base_rows=rows, final_rows=rows,
+                files_before=files, files_after=files, bytes_before=size, bytes_after=size,
+            )
+        with Job(table, "FOLD", progress=progress, cancellation=cancellation) as job:
+            try:
+                return _fold_once(table, snapshot, job)
+            except (RunAgain, AlreadyFolded):
+                continue
+    raise Unavailable(f"cannot fold {table.name}: other jobs changed the table {_TRIES} times meanwhile; try again")
+
+
+def _fold_once(table: OpenTable, snapshot: Snapshot, job: Job) -> FoldReport:
+    base, tail = snapshot.base, snapshot.tail
+    job.step("look up changed keys", 0.05)
+    touched: list[DataFile] = []
+    hidden = 0
+    tombstones: list[dict[str, Any]] = []
+    if snapshot.key:
+        masks = table.masks(snapshot)
+        hidden = masks.num_rows
+        touched = _files_of(snapshot, masks["filename"].unique().to_pylist())
+        changes = snapshot.last_changes
+        upserts = pc.sum(pc.equal(changes["_op"], UPSERT)).as_py() or 0
+        tombstones = tombstones_of(table, snapshot)
+    else:
+        changes = tail.rows
+        upserts = changes.num_rows
+    expected = sum(file.rows for file in touched) - hidden + upserts
+    added: list[DataFile] = []
+    if expected:
+        job.step("write files with Spark", 0.15)
+        _write(table, snapshot, job, changes, touched)
+        job.step("verify", 0.8)
+        added = verified_files(job.storage, table.folder, job.folder, base, rows=expected)
+    # The ledger goes first: a retry that finds the new version must find its batch ids too.
+    table.log.ledger.add(job.id, {note.batch_id: note.sequence for note in tail.notes})
+    audit.record(table, job.id, tombstones)
+    phases.reached("rewrite.ledger_written")
+    job.step("commit", 0.95)
+    rewrite = Rewrite(
+        "FOLD",
+        base,
+        removes=touched,
+        adds=added,
+        fold_to=tail.end,
+        parameters={"sequences": [tail.after + 1, tail.end]},
+        metrics={"numAddedFiles": len(added), "numRemovedFiles": len(touched), "numOutputRows": expected},
+    )
+    version = commit(job.storage, table.folder, rewrite, table.log.head)
+    job.committed = True
+    written = sum(file.size for file in added)
+    staged_bytes = max(tail.bytes, 1)
+    after_commit(table, version)
+    return FoldReport(
+        folded_to=tail.end,
+        version=version,
+        changes=len(tail.notes),
+        staged_rows=tail.row_count,
+        base_rows=base.rows,
+        final_rows=base.rows - hidden + upserts,
+        tombstones_applied=len(tombstones),
+        rows_dropped_by_tombstones=sum(entry["outcome"] == "hidden" for entry in tombstones),
+        files_before=len(base.files),
+        files_after=len(base.files) - len(touched) + len(added),
+        files_rewritten=len(touched),
+        bytes_before=base.bytes,
+        bytes_after=base.bytes - sum(file.size for file in touched) + written,
+        bytes_written=written,
+        write_amplification=round(written / staged_bytes, 2),
+        seconds=job.seconds,
+    )
+
+
+def _write(table: OpenTable, snapshot: Snapshot, job: Job, changes: Any, touched: list[DataFile]) -> None:
+    from crannog.lake.spark_files import Portion, portions_of_rows, read_base, without_keys, write_files
+
+    base, settings = snapshot.base, table.warehouse.settings
+    with job.spark() as session:
+        staged = job.input(session, changes)
+        rows = staged.where(staged["_op"] != DELETE).drop("_seq", "_ord", "_op")
+        if touched:
+            old = read_base(session, job.storage, table.folder, base, [file.path for file in touched])
+            rows = without_keys(old, staged, snapshot.key).unionByName(rows)
+        target = settings.keyed_file_bytes if snapshot.key else settings.target_file_bytes
+        if touched:
+            size = sum(file.size for file in touched) + changes.nbytes // 3
+            portions = [Portion({}, max(1, math.ceil(size / target)))]
+        else:
+            # Both cores write where it pays; compaction joins the halves later.
+            least = min(2, math.ceil(changes.nbytes / 3 / _BYTES_PER_WRITER))
+            portions = portions_of_rows(changes, base.partition_by, bytes_per_file=target, least_files=least)
+        write_files(
+            rows,
+            job.storage,
+            f"{table.folder}/{job.folder}",
+            base,
+            portions=portions,
+            sort_by=base.cluster_by,
+            by_range=bool(touched),
+        )
+
+
+def _files_of(snapshot: Snapshot, local_paths: list[str]) -> list[DataFile]:
+    """Return the base files behind the paths that the in-process engine named."""
+    files = list(snapshot.base.files.values())
+    by_path = dict(zip(snapshot.local_paths([file.path for file in files]), files, strict=True))
+    return [by_path[path] for path in sorted(local_paths)]
+
+
+def after_commit(table: OpenTable, version: int) -> None:
+    """Write a checkpoint when one is due; its failure costs nothing but the time of later opens."""
+    if version % 5 == 0:
+        table.warehouse.behind(checkpoint_quietly, table)
+
+
+def checkpoint_quietly(table: OpenTable) -> None:
+    from crannog.errors import CrannogError
+    from crannog.lake.base import DeltaLog
+
+    try:
+        DeltaLog(table.warehouse.storage, table.folder).checkpoint()
+    except (CrannogError, OSError):
+        return

@@ -1,0 +1,134 @@
+"""One run of maintenance on one table: its folder, its lease, its Spark tag, its progress and its cancellation."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crannog.engine.open_table import OpenTable, new_batch_id
+from crannog.errors import Cancelled, CrannogError
+from crannog.lake.leases import Lease
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Progress = Callable[[str, float], None]
+
+_ROWS_PER_INPUT_FILE = 250_000
+
+
+class Cancellation:
+    """Takes a job back before it commits; safe to call from another thread, any number of times."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asked = False
+        self._interrupt: Callable[[], object] | None = None
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._asked = True
+            interrupt = self._interrupt
+        if interrupt is not None:
+            interrupt()
+
+    def check(self) -> None:
+        if self._asked:
+            raise Cancelled("the job was cancelled before it committed; the table is as it was")
+
+    @contextmanager
+    def interrupting(self, interrupt: Callable[[], object]) -> Iterator[None]:
+        with self._lock:
+            self._interrupt = interrupt
+        try:
+            self.check()
+            yield
+        finally:
+            with self._lock:
+                self._interrupt = None
+
+
+class Job:
+    """A context manager: what a job wrote and did not commit is gone when it ends."""
+
+    def __init__(
+        self, table: OpenTable, operation: str, *, progress: Progress | None = None, cancellation: Cancellation | None = None
+    ) -> None:
+        self.table = table
+        self.operation = operation
+        self.id = new_batch_id()
+        self.storage = table.warehouse.storage
+        self.folder = f"data/{self.id}"
+        self.committed = False
+        self.started = time.perf_counter()
+        self._inputs = f"{table.log.own_folder}/jobs/{self.id}"
+        self._progress = progress or (lambda _step, _share: None)
+        self._cancellation = cancellation or Cancellation()
+        self._lease = Lease(
+            self.storage, f"{table.log.own_folder}/leases/job-{self.id}.json", {"kind": "job", "job": self.id}
+        )
+
+    def __enter__(self) -> Job:
+        self._lease.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(CrannogError):
+            self.storage.delete_folder(self._inputs)
+            if not self.committed:
+                self.storage.delete_folder(f"{self.table.folder}/{self.folder}")
+        self._lease.__exit__()
+
+    @property
+    def seconds(self) -> float:
+        return round(time.perf_counter() - self.started, 3)
+
+    def step(self, name: str, share: float) -> None:
+        """Report progress, and stop here if the job was cancelled."""
+        self._cancellation.check()
+        self._progress(name, share)
+
+    @contextmanager
+    def spark(self) -> Iterator[SparkSession]:
+        """Lend the session for this job: in the maintenance pool, interrupted when the job is cancelled."""
+        from crannog.lake.spark import in_pool
+        from crannog.lake.spark_errors import translated
+
+        session = self.table.warehouse.spark()
+        tag = f"crannog-{self.id}"
+        try:
+            session.addTag(tag)
+            with in_pool(session, "maintenance"), self._cancellation.interrupting(lambda: session.interruptTag(tag)):
+                yield session
+        except CrannogError:
+            raise
+        except Exception as error:
+            self._cancellation.check()
+            raise translated(error) from error
+        finally:
+            with suppress(Exception):  # the JVM may be gone
+                session.removeTag(tag)
+
+    def input(self, session: SparkSession, rows: pa.Table) -> DataFrame:
+        """Hand rows of this process to Spark, as files of the job's own.
+
+        The staged files themselves may be packed or cleaned at any moment; these go when the job ends.
+        """
+        from crannog.lake.spark_files import read_files
+
+        self.storage.make_folder(self._inputs)
+        paths = []
+        for number, start in enumerate(range(0, rows.num_rows, _ROWS_PER_INPUT_FILE)):
+            sink = pa.BufferOutputStream()
+            pq.write_table(rows.slice(start, _ROWS_PER_INPUT_FILE), sink, compression="lz4", store_schema=False)
+            path = f"{self._inputs}/{number:05}.parquet"
+            self.storage.put_if_absent(path, sink.getvalue().to_pybytes())
+            paths.append(path)
+        return read_files(session, self.storage, paths, rows.schema)
+

@@ -1,0 +1,126 @@
+"""Vacuum and clean: take away what no version, no reader and no running job needs any more (PROTOCOL 14)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from crannog.engine.maintenance.removed import LogEntry, log_entries, removals
+from crannog.engine.open_table import OpenTable
+from crannog.errors import CallerError
+from crannog.lake import phases
+from crannog.lake.blocks import parse_name
+from crannog.lake.leases import live_leases
+
+
+@dataclass(frozen=True, slots=True)
+class VacuumReport:
+    """What a vacuum took away, or would."""
+
+    files_deleted: int
+    bytes_deleted: int
+    staged_files_deleted: int
+    kept_for_readers: int
+    retention_s: float
+    raised_to_floor: bool
+    dry_run: bool
+    files: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def vacuum(
+    table: OpenTable, *, retention_s: float | None = None, force: bool = False, dry_run: bool = False
+) -> VacuumReport:
+    """Delete files that left the base longer than the retention ago.
+
+    A retention below the floor is raised to it and the report says so; only `force` goes below. What a live
+    reader's lease still needs stays in any case.
+    """
+    settings = table.warehouse.settings
+    asked = settings.retention_s if retention_s is None else retention_s
+    if asked < 0:
+        raise CallerError(f"a retention is 0 seconds or more, got {asked}")
+    used = asked if force else max(asked, settings.retention_floor_s)
+    storage = table.warehouse.storage
+    now = storage.now()
+    base = table.log.head()
+    leases = list(live_leases(storage, f"{table.log.own_folder}/leases"))
+    oldest_read = min((lease["version"] for lease in leases if lease.get("kind") == "reader"), default=None)
+    jobs = {lease["job"] for lease in leases if lease.get("kind") == "job"}
+    gone = removals(table)
+    doomed, size, kept = [], 0, 0
+    for file in storage.walk(f"{table.folder}/data"):
+        path = file.path[len(table.folder) + 1 :]
+        if path in base.files or path.split("/")[1] in jobs:
+            continue
+        removal = gone.get(path)
+        if removal is None:
+            # Of a job that never committed, or removed so long ago that the log forgot it.
+            due = now - file.modified > (0 if force and used == 0 else settings.orphan_grace_s)
+        else:
+            due = now - removal.at_ms / 1000 >= used
+            if due and oldest_read is not None and removal.version > oldest_read:
+                kept += 1
+                continue
+        if due:
+            doomed.append(file.path)
+            size += file.size
+    staged = _staged_to_clean(table, now, 0 if force and used == 0 else settings.fold_grace_s, leases)
+    expired = table.log.ledger.expired() if not dry_run else []
+    if not dry_run:
+        # The head once more: a job that committed since the listing has made its files live.
+        live = {f"{table.folder}/{path}" for path in table.log.head().files}
+        doomed = [path for path in doomed if path not in live]
+        storage.delete(doomed)
+        for job in {path.split("/")[4] for path in doomed} - jobs:
+            storage.prune(f"{table.folder}/data/{job}")
+        phases.reached("vacuum.files_deleted")
+        storage.delete(staged)
+        phases.reached("clean.staged_files_deleted")
+        storage.delete(path for path in expired if now * 1000 - int(path.rpartition("/")[2].partition("-")[0]) > settings.dedup_window_s * 1000)
+    return VacuumReport(
+        files_deleted=len(doomed),
+        bytes_deleted=size,
+        staged_files_deleted=len(staged),
+        kept_for_readers=kept,
+        retention_s=used,
+        raised_to_floor=used != asked,
+        dry_run=dry_run,
+        files=tuple(path[len(table.folder) + 1 :] for path in doomed),
+    )
+
+
+def _staged_to_clean(table: OpenTable, now: float, grace_s: float, leases: Sequence[dict[str, Any]]) -> list[str]:
+    names = table.log.staged_names()
+    head = table.log.head().folded
+    until = folded_before(log_entries(table), head, cutoff_ms=(now - grace_s) * 1000)
+    read_from = min((lease["sequence"] for lease in leases if lease.get("kind") == "reader"), default=None)
+    if read_from is not None:
+        until = min(until, read_from)
+    packs = [parsed for name in names if (parsed := parse_name(name)) and parsed.is_pack]
+    doomed = []
+    for name in names:
+        parsed = parse_name(name)
+        assert parsed is not None
+        under_a_pack = any(pack.first <= parsed.first and parsed.last <= pack.last and pack != parsed for pack in packs)
+        if parsed.last <= until or under_a_pack:
+            doomed.append(f"{table.log.stage_folder}/{name}")
+    return doomed
+
+
+def folded_before(entries: Sequence[LogEntry], head: int, *, cutoff_ms: float) -> int:
+    """Return the sequence that was folded at `cutoff_ms`: staged files up to it have had their grace."""
+    until, newer = None, False
+    for entry in entries:
+        if entry.folded is not None:
+            if entry.at_ms <= cutoff_ms:
+                until = entry.folded
+            else:
+                newer = True
+    if until is None:
+        # No old fold in the log: either all folds are too young, or their entries were cleaned long ago.
+        return 0 if newer else head
+    return until

@@ -1,0 +1,263 @@
+"""A table that is open in this process: its writer, its newest snapshot, and the reads that need no SQL."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crannog.engine import rows as row_input
+from crannog.engine.snapshot import MaskCache, Snapshot, positions_of, read, relation
+from crannog.engine.warehouse import Warehouse
+from crannog.engine.writer import Writer, WriterLimits
+from crannog.errors import BadRows, CallerError, CrannogError, Overloaded, SchemaMismatch
+from crannog.lake.changelog import ChangeLog
+from crannog.lake.leases import Lease
+from crannog.lake.schemas import DATE_COLUMN, fingerprint
+from crannog.lake.stage import Change
+from crannog.names import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReceipt:
+    """The answer to a write: durable and visible when it is returned."""
+
+    sequence: int
+    rows: int
+    batch_id: str
+    duplicate: bool
+
+
+def new_batch_id() -> str:
+    """Return a UUIDv7: unique, and later ones sort later."""
+    stamp = time.time_ns() // 1_000_000
+    value = stamp << 80 | 0x7 << 76 | int.from_bytes(os.urandom(10)) & 0x0FFF_3FFF_FFFF_FFFF_FFFF | 0x8 << 60
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+class OpenTable:
+    """One table as this process has it. Safe for threads."""
+
+    def __init__(self, warehouse: Warehouse, name: TableName) -> None:
+        settings = warehouse.settings
+        self.warehouse = warehouse
+        self.name = name
+        self.folder = name.path
+        self.log = ChangeLog(
+            warehouse.storage,
+            name.path,
+            dedup_window_s=settings.dedup_window_s,
+            dedup_window_batches=settings.dedup_window_batches,
+            pack_bytes=settings.pack_bytes,
+        )
+        self.writer = Writer(
+            self.log,
+            WriterLimits(
+                settings.queue_calls, settings.group_commit_rows, settings.staged_rows_limit, settings.staged_bytes_limit
+            ),
+            after_commit=self._pack_when_due,
+        )
+        self._masks: MaskCache | None = None
+        self._refreshed_at = 0.0
+        self.used_at = time.monotonic()
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def write(self, verb: str, rows: Any, batch_id: str | None) -> WriteReceipt:
+        """Keep rows: `append` on a table without a key, `upsert` (which append then means) on one with a key."""
+        if verb == "upsert" and not self.log.latest()[0].key:
+            raise CallerError(f"cannot upsert into {self.name}: it has no key; append to it, or create it with key=[…]")
+        base, table = self._with_newest_schema(lambda schema: row_input.to_arrow(rows, schema, table=str(self.name), verb=verb))
+        limit = self.warehouse.settings.max_rows_per_call
+        if table.num_rows > limit:
+            raise Overloaded(f"{table.num_rows:,} rows in one call to {self.name}; {limit:,} is the most: send them in parts")
+        return self._stage("upsert" if base.key else "append", base, table, batch_id)
+
+    def delete(self, keys: Any, *, actor: str, reason: str, batch_id: str | None) -> WriteReceipt:
+        """Hide the rows of these keys at once; a fold then takes them out of the base."""
+        base = self.log.latest()[0]
+        if not base.key:
+            raise CallerError(f"cannot delete from {self.name}: it has no key, so there is nothing to delete by")
+        wanted = row_input.keys_to_arrow(keys, base.user_schema, base.key, table=str(self.name), verb="delete")
+        return self._stage("delete", base, wanted, batch_id, actor=actor, reason=reason)
+
+    def _with_newest_schema(self, convert: Any) -> tuple[Any, pa.Table]:
+        base = self.log.latest()[0]
+        try:
+            return base, convert(base.user_schema)
+        except (SchemaMismatch, BadRows):
+            # Another process may have evolved the table: look once before refusing.
+            newest = self.log.refresh()[0]
+            if fingerprint(newest.schema) == fingerprint(base.schema):
+                raise
+            return newest, convert(newest.user_schema)
+
+    def _stage(
+        self, kind: str, base: Any, given: pa.Table, batch_id: str | None, *, actor: str = "", reason: str = ""
+    ) -> WriteReceipt:
+        batch = _checked_batch_id(batch_id)
+        now_us = time.time_ns() // 1000
+        count = given.num_rows
+        if not count:
+            return WriteReceipt(self.log.latest()[1].end, 0, batch, duplicate=False)
+        columns = []
+        for field in base.schema:
+            if field.name in given.column_names:
+                column = given.column(field.name)
+                staged = base.staged.field(field.name).type
+                columns.append(column if column.type == staged else column.cast(staged))
+            elif field.name == "_created_at":
+                columns.append(pa.repeat(pa.scalar(now_us, field.type), count))
+            elif field.name == "_batch_id":
+                columns.append(pa.repeat(pa.scalar(batch), count))
+            elif field.name == DATE_COLUMN:
+                today = dt.datetime.fromtimestamp(now_us / 1e6, dt.UTC).date()
+                columns.append(pa.repeat(pa.scalar(today, field.type), count))
+            else:
+                columns.append(pa.nulls(count, field.type))
+        rows = pa.Table.from_arrays(columns, schema=base.staged)
+        kept = self.writer.write(Change(batch, kind, rows, actor, reason, now_us))
+        return WriteReceipt(kept.sequence, count, batch, kept.duplicate)
+
+    def _pack_when_due(self) -> None:
+        if self.log.wants_packing:
+            self.warehouse.behind(self._pack_quietly)
+
+    def _pack_quietly(self) -> None:
+        # A pack that fails costs nothing but files: the next one, or a fold, takes them.
+        try:
+            self.log.pack()
+        except CrannogError:
+            return
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def snapshot(self, *, min_sequence: int | None = None) -> Snapshot:
+        """Return the newest snapshot: of this process at once, of others as PROTOCOL 8 says."""
+        self.used_at = time.monotonic()
+        fresh_enough = self.warehouse.settings.refresh_ms / 1000
+        now = time.monotonic()
+        if self.warehouse.storage.is_local or now - self._refreshed_at > fresh_enough:
+            base, tail = self.log.refresh()
+            self._refreshed_at = now
+        else:
+            base, tail = self.log.latest()
+        if min_sequence is not None and tail.end < min_sequence:
+            base, tail = self.log.refresh()
+            if tail.end < min_sequence:
+                raise CallerError(f"{self.name} stands at sequence {tail.end}; {min_sequence} was asked for and is not committed")
+        return self._snapshot_of(base, tail)
+
+    def _snapshot_of(self, base: Any, tail: Any) -> Snapshot:
+        def local_paths(paths: Sequence[str]) -> list[str]:
+            return self.warehouse.local_paths([f"{self.folder}/{path}" for path in paths])
+
+        return Snapshot(str(self.name), base, tail, local_paths)
+
+    def masks(self, snapshot: Snapshot, *, raw: bool = False) -> pa.Table:
+        """Return the positions of base rows that the tail hides."""
+        if raw and snapshot.key:
+            return positions_of(self.warehouse.local, snapshot, snapshot.changed_keys(raw=True))
+        if self._masks is None:
+            self._masks = MaskCache(self.warehouse.local)
+        return self._masks.masks(snapshot)
+
+    def relation(self, snapshot: Snapshot, prefix: str, *, raw: bool = False) -> tuple[str, Mapping[str, pa.Table]]:
+        """Return the SQL, for the in-process engine, that reads a snapshot, and the in-memory tables it names."""
+        return relation(self.warehouse.local, snapshot, self.masks(snapshot, raw=raw), prefix, raw=raw)
+
+    def to_arrow(self, *, raw: bool = False, limit: int | None = None, snapshot: Snapshot | None = None) -> pa.Table:
+        """Read the table through the in-process engine."""
+        snapshot = snapshot or self.snapshot()
+        query, tables = self.relation(snapshot, "t", raw=raw)
+        if limit is not None:
+            query = f"SELECT * FROM ({query}) LIMIT {int(limit)}"
+        with self.warehouse.local.cursor(tables) as cursor:
+            return read(cursor, query).cast(snapshot.base.schema)
+
+    def count(self, *, raw: bool = False, snapshot: Snapshot | None = None) -> int:
+        """Count the visible rows from the log, the masks and the tail; no file of the base is scanned for it."""
+        snapshot = snapshot or self.snapshot()
+        hidden = self.masks(snapshot, raw=raw).num_rows
+        return snapshot.base.rows - int(hidden) + int(snapshot.visible_tail(raw=raw).num_rows)
+
+    def reading(self, snapshot: Snapshot) -> Lease:
+        """Return a lease that keeps the snapshot's files while a long read runs."""
+        name = f"reader-{new_batch_id()}.json"
+        content = {"kind": "reader", "version": snapshot.base.version, "sequence": snapshot.base.folded}
+        return Lease(self.warehouse.storage, f"{self.log.own_folder}/leases/{name}", content)
+
+    # -- tombstones ------------------------------------------------------------------------------------------
+
+    def tombstones(self) -> list[dict[str, Any]]:
+        """List the deletes that no fold has applied yet: key, who, why, when, and whether the key was there."""
+        snapshot = self.snapshot()
+        if not snapshot.key:
+            return []
+        return tombstones_of(self, snapshot)
+
+
+def tombstones_of(table: OpenTable, snapshot: Snapshot) -> list[dict[str, Any]]:
+    """List the staged deletes of a snapshot, oldest first, one entry per key and delete."""
+    rows = snapshot.tail.rows
+    is_delete = pc.equal(rows["_op"], 1)
+    deletes = rows.filter(is_delete)
+    if not deletes.num_rows:
+        return []
+    keys = deletes.select([*snapshot.key, "_seq", "_ord"])
+    tables: dict[str, pa.Table] = {"staged": rows.select([*snapshot.key, "_seq", "_ord", "_op"]), "deleted": keys}
+    engine = table.warehouse.local
+    match = " AND ".join(f'o."{name}" = d."{name}"' for name in snapshot.key)
+    earlier = f"SELECT 1 FROM staged o WHERE {match} AND (o._seq, o._ord) < (d._seq, d._ord)"
+    # The last earlier change of the key tells: a row if it was an upsert, none if a delete, else the base does.
+    last = f"(SELECT arg_max(o._op, (o._seq, o._ord)) FROM staged o WHERE {match} AND (o._seq, o._ord) < (d._seq, d._ord))"
+    paths = snapshot.local_paths(list(snapshot.base.files))
+    in_base = "false"
+    if paths:
+        schema = pa.schema([snapshot.base.schema.field(name) for name in snapshot.key])
+        match_base = " AND ".join(f'b."{name}" = d."{name}"' for name in snapshot.key)
+        in_base = f"EXISTS (SELECT 1 FROM {engine.scan(paths, schema)} b WHERE {match_base})"
+    with engine.cursor(tables) as cursor:
+        found = read(
+            cursor,
+            f"SELECT d.*, CASE WHEN EXISTS ({earlier}) THEN {last} = 0 ELSE {in_base} END AS was_there"
+            " FROM deleted d ORDER BY _seq, _ord",
+        )
+    # A staged file may hold several deletes: rows stand in the order of the notes.
+    listed = []
+    ends: dict[int, list[tuple[int, Any]]] = {}
+    place: dict[int, int] = {}
+    for note in snapshot.tail.notes:
+        place[note.sequence] = place.get(note.sequence, 0) + note.rows
+        ends.setdefault(note.sequence, []).append((place[note.sequence], note))
+    for row in found.to_pylist():
+        sequence, order = row.pop("_seq"), row.pop("_ord")
+        note = next(note for end, note in ends[sequence] if order < end)
+        listed.append(
+            {
+                "key": {name: row[name] for name in snapshot.key},
+                "actor": note.actor,
+                "reason": note.reason,
+                "deleted_at": dt.datetime.fromtimestamp(note.at_us / 1e6, dt.UTC),
+                "outcome": "hidden" if row["was_there"] else "not there",
+                "sequence": sequence,
+                "order": order,
+                "batch_id": note.batch_id,
+            }
+        )
+    return listed
+
+
+def _checked_batch_id(batch_id: str | None) -> str:
+    if batch_id is None:
+        return new_batch_id()
+    if not isinstance(batch_id, str) or not batch_id or len(batch_id) > 256:
+        raise CallerError(f"a batch id is text of 1 to 256 characters, got {str(batch_id)[:80]!r}")
+    return batch_id

@@ -1,0 +1,164 @@
+"""The scheduler: looks every few seconds for due work and does it; what is due is decided by pure functions."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import random
+import socket
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from crannog.engine.control import ControlTable
+from crannog.engine.maintenance.compact import compact
+from crannog.engine.maintenance.expire import expire
+from crannog.engine.maintenance.fold import fold
+from crannog.engine.maintenance.vacuum import vacuum
+from crannog.engine.open_table import OpenTable
+from crannog.engine.tables import Tables
+from crannog.engine.warehouse import Warehouse
+from crannog.errors import CrannogError, NotFound
+from crannog.lake.changelog import Backlog
+from crannog.names import TableName
+
+_JITTER = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class FoldLimits:
+    """When a fold pays."""
+
+    rows: int
+    bytes: int
+    age_s: float
+    share: float
+
+
+def why_fold(backlog: Backlog, limits: FoldLimits, *, base_rows: int, keyed: bool, now_us: int) -> str | None:
+    """Say why a table should be folded now, or None. Reads no clock and touches no storage."""
+    if not backlog.rows:
+        return None
+    if backlog.rows >= limits.rows:
+        return f"{backlog.rows:,} staged rows"
+    if backlog.bytes >= limits.bytes:
+        return f"{backlog.bytes:,} staged bytes"
+    if keyed and base_rows and backlog.rows >= base_rows * limits.share:
+        return f"{backlog.rows:,} staged rows are {backlog.rows / base_rows:.0%} of the base"
+    if backlog.oldest_us is not None and now_us - backlog.oldest_us >= limits.age_s * 1e6:
+        return f"the oldest change is {(now_us - backlog.oldest_us) / 1e6:.0f} s old"
+    return None
+
+
+def process_name() -> str:
+    """Return a name for this process that no other has."""
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+
+
+class Scheduler:
+    """Runs due maintenance of every table in one thread; several processes share the work through the control table."""
+
+    def __init__(self, warehouse: Warehouse, tables: Tables, control: ControlTable) -> None:
+        self._warehouse = warehouse
+        self._tables = tables
+        self._control = control
+        self._owner = process_name()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="crannog-scheduler", daemon=True)
+        self.last_error: str | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 20.0) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._warehouse.settings.scheduler_tick_s * random.uniform(1 - _JITTER, 1 + _JITTER)):
+            try:
+                self.run_due()
+            except CrannogError as error:
+                self.last_error = error.message  # storage may be away for a while; the next tick tries again
+
+    def run_due(self) -> list[str]:
+        """Do everything that is due now; return the names of the tasks this process ran."""
+        ran = []
+        self._tables.close_idle()
+        due = {task.task_name: task.next_run_at for task in self._control.tasks()}
+        now = dt.datetime.now(dt.UTC)
+        for name in self._tables.names():
+            if self._stop.is_set():
+                break
+            try:
+                table = self._tables.open(name)
+                for kind, work, interval_s in self._work_of(table):
+                    task = f"{kind}:{name}"
+                    next_run = due.get(task)
+                    if (next_run is None or next_run <= now) and self._try(task, work, interval_s):
+                        ran.append(task)
+            except NotFound:
+                continue  # dropped meanwhile
+            except CrannogError as error:
+                self.last_error = f"{name}: {error.message}"
+        return ran
+
+    def _work_of(self, table: OpenTable) -> list[tuple[str, Callable[[], Any], float]]:
+        settings = self._warehouse.settings
+        snapshot = table.snapshot()
+        limits = FoldLimits(settings.fold_rows, settings.fold_bytes, settings.fold_age_s, settings.fold_share)
+        now_us = int(dt.datetime.now(dt.UTC).timestamp() * 1e6)
+        reason = why_fold(
+            table.log.backlog(), limits, base_rows=snapshot.base.rows, keyed=bool(snapshot.key), now_us=now_us
+        )
+        work: list[tuple[str, Callable[[], Any], float]] = []
+        if reason:
+            work.append(("fold", lambda: {"why": reason, **fold(table).as_dict()}, 0.0))
+        work.append(("compact", lambda: _compact_if_it_pays(table), settings.compact_interval_s))
+        work.append(("vacuum", lambda: vacuum(table).as_dict(), settings.vacuum_interval_s))
+        keep = snapshot.base.properties.get("crannog.retentionDays")
+        if keep:
+            before = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=int(keep))
+            work.append(("expire", lambda: expire(table, before).as_dict(), settings.expire_interval_s))
+        return work
+
+    def _try(self, task: str, work: Callable[[], Any], interval_s: float) -> bool:
+        lease = self._control.claim(task, self._owner)
+        if lease is None:
+            return False
+        with lease:
+            try:
+                result = work()
+            except Exception as error:
+                message = error.message if isinstance(error, CrannogError) else f"{type(error).__name__}: {error}"
+                self._control.release(task, self._owner, result={"error": message}, interval_s=None)
+                if not isinstance(error, CrannogError):
+                    raise
+                self.last_error = f"{task}: {message}"
+                return True
+            self._control.release(task, self._owner, result=result, interval_s=interval_s * random.uniform(1, 1 + _JITTER))
+        return True
+
+
+def _compact_if_it_pays(table: OpenTable) -> dict[str, Any]:
+    plan = compact(table, dry_run=True)
+    if not any(line.startswith("merge") for line in plan.plan):
+        return {"skipped": "no files are worth merging"}
+    return compact(table).as_dict()
+
+
+def run_as_task(control: ControlTable, name: TableName, kind: str, work: Callable[[], Any]) -> None:
+    """Run work that nobody waits for; how it went shows in the control table."""
+    owner = process_name()
+    task = f"{kind}:{name}"
+    lease = control.claim(task, owner)
+    if lease is None:
+        return
+    with lease:
+        try:
+            control.release(task, owner, result=work(), interval_s=0.0)
+        except CrannogError as error:
+            control.release(task, owner, result={"error": error.message}, interval_s=None)

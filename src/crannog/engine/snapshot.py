@@ -1,0 +1,162 @@
+"""A snapshot: one version of the base plus the changes staged after it, readable on every engine.
+
+For a table with a key, `masks` are the positions of base rows that the tail hides (PROTOCOL 9): readers skip
+positions instead of joining by key, and a fold rewrites just the files that have any.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crannog.engine.local import LocalEngine, quoted
+from crannog.errors import SnapshotGone
+from crannog.lake.base import Base
+from crannog.lake.stage import DELETE, UPSERT
+from crannog.lake.tail import Tail
+
+POSITIONS = pa.schema([pa.field("filename", pa.string()), pa.field("file_row_number", pa.int64())])
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Immutable; the files it names stay as long as the retention, or a lease, holds them."""
+
+    name: str
+    base: Base
+    tail: Tail
+    local_paths: Callable[[Sequence[str]], list[str]] = field(repr=False)
+
+    @property
+    def sequence(self) -> int:
+        return self.tail.end
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.base.key
+
+    @cached_property
+    def last_changes(self) -> pa.Table:
+        """For a keyed table, the last staged change of each key, deletes included."""
+        return last_per_key(self.tail.rows, self.key)
+
+    def visible_tail(self, *, raw: bool = False) -> pa.Table:
+        """Return the staged rows a reader sees, in the table's columns; `raw` ignores deletes."""
+        rows = self.tail.rows
+        if raw:
+            rows = rows.filter(pc.equal(rows["_op"], UPSERT))
+        if self.key:
+            rows = last_per_key(rows, self.key) if raw else self.last_changes
+            rows = rows.filter(pc.equal(rows["_op"], UPSERT))
+        return rows.select(self.base.schema.names).cast(self.base.schema)
+
+    def changed_keys(self, *, raw: bool = False) -> pa.Table:
+        """Return the keys whose base rows the tail replaces or hides."""
+        rows = self.last_changes
+        if raw:
+            staged = self.tail.rows
+            rows = last_per_key(staged.filter(pc.equal(staged["_op"], UPSERT)), self.key)
+        return rows.select(list(self.key))
+
+    def deleted_keys(self) -> pa.Table:
+        """Return the keys whose last staged change is a delete."""
+        rows = self.last_changes
+        return rows.filter(pc.equal(rows["_op"], DELETE)).select(list(self.key))
+
+
+def last_per_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Keep the last row of each key; `rows` are in commit order."""
+    if rows.num_rows < 2:
+        return rows
+    places = pa.table([rows[name] for name in key], names=list(key)).append_column(
+        "_place", pa.array(range(rows.num_rows), pa.int64())
+    )
+    last = places.group_by(list(key), use_threads=False).aggregate([("_place", "max")])["_place_max"]
+    return rows.take(last.combine_chunks().sort())
+
+
+class MaskCache:
+    """The masks of the newest snapshot of one table: when the tail grows, only its new keys are looked up."""
+
+    def __init__(self, engine: LocalEngine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._version = -1
+        self._until = 0
+        self._positions = POSITIONS.empty_table()
+
+    def masks(self, snapshot: Snapshot) -> pa.Table:
+        """Return the positions (`filename`, `file_row_number`) of base rows whose key the tail changes."""
+        if not snapshot.key or not snapshot.base.files or not snapshot.tail.segments:
+            return POSITIONS.empty_table()
+        with self._lock:
+            version, until = snapshot.base.version, snapshot.tail.end
+            if version != self._version or until < self._until:
+                if version < self._version:
+                    return positions_of(self._engine, snapshot, snapshot.changed_keys())
+                self._version, self._until, self._positions = version, snapshot.tail.after, POSITIONS.empty_table()
+            if until > self._until:
+                rows = snapshot.tail.rows
+                fresh = rows.filter(pc.greater(rows["_seq"], self._until)).select(list(snapshot.key))
+                found = positions_of(self._engine, snapshot, fresh)
+                both = pa.concat_tables([self._positions, found])
+                self._positions = both.group_by(both.column_names).aggregate([]) if found.num_rows else both
+                self._until = until
+            return self._positions
+
+
+def positions_of(engine: LocalEngine, snapshot: Snapshot, keys: pa.Table) -> pa.Table:
+    """Find where the base holds any of `keys`; statistics and bloom filters of the files prune the search."""
+    paths = snapshot.local_paths(list(snapshot.base.files))
+    if not paths or not keys.num_rows:
+        return POSITIONS.empty_table()
+    schema = pa.schema([snapshot.base.schema.field(name) for name in snapshot.key])
+    match = " AND ".join(f"k.{quoted(name)} = t.{quoted(name)}" for name in snapshot.key)
+    with engine.cursor({"wanted_keys": keys}) as cursor:
+        query = (
+            f"SELECT filename, file_row_number FROM {engine.scan(paths, schema, positions=True)} t"
+            f" SEMI JOIN wanted_keys k ON {match}"
+        )
+        return read(cursor, query).cast(POSITIONS)
+
+
+def read(cursor: object, query: str) -> pa.Table:
+    """Run a query over files; SnapshotGone if one of them was erased meanwhile."""
+    import duckdb
+
+    assert isinstance(cursor, duckdb.DuckDBPyConnection)
+    try:
+        return cursor.sql(query).to_arrow_table()
+    except duckdb.IOException as error:
+        raise SnapshotGone("the files of this snapshot are gone; read again to see the table as it is now") from error
+
+
+def relation(
+    engine: LocalEngine, snapshot: Snapshot, masks: pa.Table, prefix: str, *, raw: bool = False
+) -> tuple[str, dict[str, pa.Table]]:
+    """Return the SQL that reads a snapshot, and the in-memory tables it names (each name starts with `prefix`)."""
+    base = snapshot.base
+    names = ", ".join(quoted(name) for name in base.schema.names)
+    tables: dict[str, pa.Table] = {}
+    parts = []
+    hidden = set(masks["filename"].unique().to_pylist())
+    paths = snapshot.local_paths(list(base.files))
+    plain = [path for path in paths if path not in hidden]
+    if plain:
+        parts.append(f"SELECT {names} FROM {engine.scan(plain, base.schema)}")
+    if hidden:
+        tables[f"{prefix}_mask"] = masks
+        parts.append(
+            f"SELECT {names} FROM {engine.scan(sorted(hidden), base.schema, positions=True)} t"
+            f" ANTI JOIN {prefix}_mask m ON m.filename = t.filename AND m.file_row_number = t.file_row_number"
+        )
+    tail = snapshot.visible_tail(raw=raw)
+    if tail.num_rows or not parts:
+        tables[f"{prefix}_tail"] = tail
+        parts.append(f"SELECT {names} FROM {prefix}_tail")
+    return " UNION ALL ".join(parts), tables

@@ -1,0 +1,231 @@
+"""Making, finding and dropping tables, and keeping a bounded number of them open."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from crannog.engine.open_table import OpenTable
+from crannog.engine.warehouse import Warehouse
+from crannog.errors import CallerError, Conflict, NotFound
+from crannog.lake.base import FORMAT_VERSION, marker_path, metadata_action
+from crannog.lake.base import put_entry as put_log_entry
+from crannog.lake.layout import bloom_columns, parquet_options, statistics_columns
+from crannog.lake.schemas import (
+    check_key,
+    check_partition_by,
+    difference,
+    fingerprint,
+    to_delta_json,
+    user_columns,
+    user_schema,
+    with_system_columns,
+)
+from crannog.names import TableName
+from crannog.version import VERSION
+
+OWN_FOLDERS = ("stage", "batches", "leases", "audit", "jobs")
+
+
+class Tables:
+    """The tables of a warehouse, as one process sees them. Safe for threads."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self._warehouse = warehouse
+        self._open: OrderedDict[TableName, OpenTable] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def create(
+        self,
+        name: TableName,
+        schema: Any,
+        *,
+        key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+        cluster_by: Sequence[str] = (),
+        bloom: Sequence[str] = (),
+        if_exists: str = "error",
+    ) -> bool:
+        """Make a table with one log entry, put if absent: True if this call made it.
+
+        Raises Conflict if the table exists with another definition (the message shows the difference), or with
+        the same one and `if_exists` is "error".
+        """
+        if if_exists not in ("error", "ok"):
+            raise CallerError(f'if_exists is "error" or "ok", got {if_exists!r}')
+        wanted = _definition(schema, key, partition_by, cluster_by, bloom)
+        storage = self._warehouse.storage
+        log_folder = f"{name.path}/_delta_log"
+        if not storage.names(log_folder):
+            table_id = str(uuid.uuid4())
+            own = f"{name.path}/_crannog/{table_id}"
+            for folder in OWN_FOLDERS:
+                storage.make_folder(f"{own}/{folder}")
+            storage.make_folder(log_folder)
+            storage.make_folder(f"{name.path}/data")
+            storage.put_if_absent(marker_path(name.path, table_id), json.dumps({"table": str(name)}).encode())
+            if put_log_entry(storage, f"{log_folder}/{0:020}.json", _first_entry(table_id, *wanted)):
+                return True
+            storage.delete([marker_path(name.path, table_id)])
+        self._compare(name, wanted, if_exists)
+        return False
+
+    def _compare(self, name: TableName, wanted: tuple[pa.Schema, tuple[str, ...], dict[str, str]], if_exists: str) -> None:
+        base = self.open(name).log.head()
+        schema, partition_by, properties = wanted
+        clashes = []
+        if fingerprint(schema) != fingerprint(base.schema):
+            clashes.append(difference(user_columns(base.schema), user_columns(schema)).describe())
+        if list(base.key) != json.loads(properties["crannog.key"]):
+            clashes.append(f"its key is {list(base.key)}, asked for {json.loads(properties['crannog.key'])}")
+        if base.partition_by != partition_by:
+            clashes.append(f"it is partitioned by {list(base.partition_by)}, asked for {list(partition_by)}")
+        if clashes:
+            raise Conflict(f"table {name} exists with another definition: {'; '.join(clashes)}")
+        if if_exists == "error":
+            raise Conflict(f'table {name} exists already, with the same definition; pass if_exists="ok" to use it')
+
+    def open(self, name: TableName) -> OpenTable:
+        """Return the open table, opening it if need be; NotFound if there is none."""
+        self._warehouse.check_open()
+        with self._lock:
+            table = self._open.get(name)
+            if table is not None:
+                self._open.move_to_end(name)
+                table.used_at = time.monotonic()
+        if table is not None:
+            try:
+                table.log.head()
+            except NotFound:
+                self.forget(name)  # dropped, and perhaps made again, by another process
+            else:
+                return table
+        opened = OpenTable(self._warehouse, name)
+        with self._lock:
+            # Two threads may have opened it at once; both must use one writer.
+            table = self._open.setdefault(name, opened)
+            self._open.move_to_end(name)
+            self._close_surplus()
+        return table
+
+    def _close_surplus(self) -> None:
+        now = time.monotonic()
+        idle = self._warehouse.settings.idle_close_s
+        for name in [name for name, table in self._open.items() if now - table.used_at > idle]:
+            del self._open[name]
+        while len(self._open) > self._warehouse.settings.open_tables:
+            self._open.popitem(last=False)
+
+    def close_idle(self) -> None:
+        """Close the tables nobody used for a while; the next use opens them again."""
+        with self._lock:
+            self._close_surplus()
+
+    def open_names(self) -> list[TableName]:
+        with self._lock:
+            return list(self._open)
+
+    def forget(self, name: TableName) -> None:
+        with self._lock:
+            self._open.pop(name, None)
+
+    def names(self) -> list[TableName]:
+        """List every table of the warehouse, whoever made it."""
+        storage = self._warehouse.storage
+        found = []
+        for catalog in storage.folders(""):
+            if catalog.startswith(("_", ".")):
+                continue
+            for schema in storage.folders(catalog):
+                for table in storage.folders(f"{catalog}/{schema}"):
+                    if storage.exists(f"{catalog}/{schema}/{table}/_delta_log/{0:020}.json") or storage.names(
+                        f"{catalog}/{schema}/{table}/_delta_log"
+                    ):
+                        with suppress(CallerError):
+                            found.append(TableName.parse(f"{catalog}.{schema}.{table}"))
+        return sorted(found)
+
+    def drop(self, name: TableName) -> None:
+        """Remove a table and everything of it; whoever writes to it at that moment gets NotFound."""
+        self._warehouse.check_open()
+        storage = self._warehouse.storage
+        if not storage.names(f"{name.path}/_delta_log"):
+            raise NotFound(f"there is no table {name}; tables() lists those there are")
+        self.forget(name)
+        if not storage.is_local:
+            # Where a folder does not vanish in one step, the marker goes first: for everybody the table is gone.
+            storage.delete(file.path for file in list(storage.walk(f"{name.path}/_crannog")) if file.path.endswith("/table.json"))
+        storage.delete_folder(name.path)
+
+
+def _definition(
+    schema: Any, key: Sequence[str], partition_by: Sequence[str], cluster_by: Sequence[str], bloom: Sequence[str]
+) -> tuple[pa.Schema, tuple[str, ...], dict[str, str]]:
+    key, partition_by = _names(key, "key"), _names(partition_by, "partition_by")
+    user = check_key(user_schema(schema), key)
+    partitions = check_partition_by(user, partition_by)
+    full = with_system_columns(user, partitions)
+    for role, names in (("cluster_by", _names(cluster_by, "cluster_by")), ("bloom", _names(bloom, "bloom"))):
+        for name in names:
+            if name not in full.names:
+                raise CallerError(f"{role} names the column {name}, which the schema does not have")
+    if set(key) & set(partitions):
+        raise CallerError(f"column {sorted(set(key) & set(partitions))[0]} is both key and partition: erasing a key could not hide it from the log")
+    if key and partitions:
+        raise CallerError("a table with a key cannot be partitioned: one key could stand in two partitions; use cluster_by")
+    return full, partitions, table_properties(full, key, partitions, tuple(cluster_by), tuple(bloom))
+
+
+def table_properties(
+    schema: pa.Schema, key: Sequence[str], partition_by: Sequence[str], cluster_by: Sequence[str], bloom: Sequence[str]
+) -> dict[str, str]:
+    """Return the Delta properties of a table: its layout, kept by every later write, and what Crannog must know of it."""
+    # A keyed table is looked up by key; any other is read by time.
+    clustered = list(cluster_by) or list(key) or ["_created_at"]
+    blooms = bloom_columns(schema, key, bloom)
+    return {
+        "crannog.formatVersion": str(FORMAT_VERSION),
+        "crannog.key": json.dumps(list(key)),
+        "crannog.clusterBy": json.dumps(clustered),
+        "crannog.bloom": json.dumps(list(bloom)),
+        "delta.checkpointInterval": "5",
+        "delta.logRetentionDuration": "interval 1 days",
+        "delta.dataSkippingStatsColumns": ",".join(statistics_columns(schema, key, partition_by, clustered)),
+        **parquet_options(schema, blooms),
+    }
+
+
+def _first_entry(
+    table_id: str, schema: pa.Schema, partition_by: tuple[str, ...], properties: dict[str, str]
+) -> list[dict[str, Any]]:
+    now_ms = time.time_ns() // 1_000_000
+    return [
+        {"commitInfo": {"timestamp": now_ms, "operation": "CREATE TABLE", "operationParameters": {}, "engineInfo": f"crannog/{VERSION}"}},
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        metadata_action(
+            table_id=table_id,
+            schema_json=to_delta_json(schema),
+            partition_by=partition_by,
+            properties=properties,
+            created_ms=now_ms,
+        ),
+    ]
+
+
+def _names(given: Sequence[str] | str | None, role: str) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    names = (given,) if isinstance(given, str) else tuple(given)
+    if not all(isinstance(name, str) for name in names):
+        raise CallerError(f"{role} is a list of column names, got {given!r}")
+    return names
+
+

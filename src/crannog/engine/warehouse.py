@@ -1,0 +1,89 @@
+"""A warehouse in one process: its storage, its engines, and the tables that are open in it."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crannog.engine.local import LocalEngine
+from crannog.errors import CallerError
+from crannog.lake.open_storage import open_storage
+from crannog.lake.storage import Storage
+from crannog.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Warehouse:
+    """What the tables of one warehouse share. Safe for threads; `close` waits for work behind the scenes."""
+
+    def __init__(self, location: str, settings: Settings) -> None:
+        self.location = location
+        self.settings = settings
+        self.storage: Storage = open_storage(location)
+        if self.storage.is_local:
+            self.storage.make_folder("")
+        self._copies = None if self.storage.is_local else tempfile.TemporaryDirectory(prefix="crannog-copies-")
+        self._local: LocalEngine | None = None
+        self._lock = threading.Lock()
+        # One thread: packing and small upkeep must never take cores from the callers.
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="crannog-upkeep")
+        self._closed = False
+
+    @property
+    def local(self) -> LocalEngine:
+        """The in-process engine, made on first need."""
+        with self._lock:
+            if self._local is None:
+                folder = self.storage.uri("") if self._copies is None else self._copies.name
+                self._local = LocalEngine(self.settings, (folder,))
+            return self._local
+
+    def spark(self) -> SparkSession:
+        """Return the session, started on first need; Unavailable says why there is none."""
+        from crannog.lake.spark import spark_runtime
+
+        runtime = spark_runtime(self.settings)
+        if self.storage.spark_settings:
+            runtime.configure_storage(self.storage.spark_settings)
+        return runtime.session()
+
+    def local_paths(self, paths: Sequence[str]) -> list[str]:
+        """Return where the in-process engine finds files: in place, or as copies of a bucket's (files never change)."""
+        if self._copies is None:
+            return [self.storage.uri(path) for path in paths]
+        from crannog.lake.object_storage import ObjectStorage
+
+        assert isinstance(self.storage, ObjectStorage)
+        return [str(path) for path in self.storage.fetch(paths, Path(self._copies.name))]
+
+    def forget_copies(self, paths: Sequence[str]) -> None:
+        """Delete the copies of files that were erased."""
+        if self._copies is not None:
+            for path in paths:
+                (Path(self._copies.name) / path).unlink(missing_ok=True)
+
+    def behind(self, work: object, *arguments: object) -> Future[object] | None:
+        """Run `work` in the background thread; None if the warehouse is closing."""
+        try:
+            return self._background.submit(work, *arguments)  # type: ignore[arg-type]
+        except RuntimeError:
+            return None
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise CallerError("this connection is closed; connect again")
+
+    def close(self) -> None:
+        self._closed = True
+        self._background.shutdown(wait=True)
+        with self._lock:
+            if self._local is not None:
+                self._local.close()
+            if self._copies is not None:
+                self._copies.cleanup()

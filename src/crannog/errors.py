@@ -1,0 +1,110 @@
+"""One tree of errors, sorted by what the caller should do about them.
+
+Each branch fixes the HTTP status, the exit code of the command line and whether an OTLP client
+may retry, so the doors translate an error without knowing where it came from.
+"""
+
+from __future__ import annotations
+
+
+class CrannogError(Exception):
+    """Anything Crannog raises on purpose."""
+
+    code = "error"
+    http_status = 500
+    exit_code = 1
+    retryable = False
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+
+class CallerError(CrannogError):
+    """The request is wrong; sending it again changes nothing."""
+
+    code = "bad_request"
+    http_status = 400
+    exit_code = 2
+
+
+class NotFound(CallerError):
+    """What was asked for does not exist."""
+
+    code = "not_found"
+    http_status = 404
+
+
+class SchemaMismatch(CallerError):
+    """The data does not fit the table."""
+
+    code = "schema_mismatch"
+    http_status = 412
+
+
+class BadRows(CallerError):
+    """A row of the batch cannot be kept; nothing of the batch was."""
+
+    code = "bad_rows"
+    http_status = 422
+
+
+class Refused(CallerError):
+    """The request is understood and not allowed."""
+
+    code = "refused"
+    http_status = 400
+
+
+class Conflict(CrannogError):
+    """Another writer won, or the thing exists in another form; start again from the head."""
+
+    code = "conflict"
+    http_status = 409
+    exit_code = 3
+
+
+class Overloaded(CrannogError):
+    """A limit is reached; nothing was kept; try again later."""
+
+    code = "overloaded"
+    http_status = 429
+    exit_code = 4
+    retryable = True
+
+
+class Unavailable(CrannogError):
+    """Spark or the storage failed; try again later."""
+
+    code = "unavailable"
+    http_status = 503
+    exit_code = 5
+    retryable = True
+
+
+class SnapshotGone(Unavailable):
+    """The files a read stood on were erased; read again to see the table as it is now."""
+
+    code = "snapshot_gone"
+
+
+class Corrupted(Unavailable):
+    """A file of the table cannot be read; the message names it."""
+
+    code = "corrupted"
+    retryable = False
+
+
+class VerificationFailed(Unavailable):
+    """What Spark wrote is not what was expected; it was not committed and nobody saw it."""
+
+    code = "verification_failed"
+
+
+class Cancelled(CrannogError):
+    """The caller took the work back before it committed."""
+
+    code = "cancelled"
+    http_status = 499
+    exit_code = 1

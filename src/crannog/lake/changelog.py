@@ -1,0 +1,227 @@
+"""The change log of one table: how a change becomes committed, and what stands committed now (PROTOCOL 1 to 8, 16).
+
+One `ChangeLog` per table and process, safe for threads. Any number of processes may have one.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from crannog.errors import CrannogError, NotFound, Unavailable
+from crannog.lake import phases
+from crannog.lake.base import Base, DeltaLog
+from crannog.lake.blocks import complete_blocks, file_name, packs_over, parse_name
+from crannog.lake.ledger import Ledger
+from crannog.lake.stage import Change, encode, joined, segment_of
+from crannog.lake.storage import Storage
+from crannog.lake.tail import Tail, TailCache
+
+_TRIES = 1000
+_LOST_ANSWERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where a change stands; `duplicate` if an earlier call put it there."""
+
+    sequence: int
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """How much is staged and not folded."""
+
+    rows: int
+    bytes: int
+    files: int
+    oldest_us: int | None
+
+
+class ChangeLog:
+    """The ordered, durable changes of one table, and the head of its base."""
+
+    def __init__(
+        self, storage: Storage, folder: str, *, dedup_window_s: float, dedup_window_batches: int, pack_bytes: int
+    ) -> None:
+        self._storage = storage
+        self.folder = folder
+        self.log = DeltaLog(storage, folder)
+        self._pack_bytes = pack_bytes
+        self._state = threading.RLock()
+        self._packing = threading.Lock()
+        base = self.log.head()
+        self.table_id = base.table_id
+        own = f"{folder}/_crannog/{base.table_id}"
+        self.stage_folder = f"{own}/stage"
+        self.own_folder = own
+        self.ledger = Ledger(
+            storage, f"{own}/batches", window_s=dedup_window_s, most=dedup_window_batches
+        )
+        self._tail = TailCache(storage, self.stage_folder, base.table_id)
+        self._writer = uuid.uuid4().hex
+        self._groups = 0
+        self._ledger_version = -1
+        self._stale = True
+        self._known_base = base
+
+    def head(self) -> Base:
+        """Return the newest version of the base."""
+        with self._state:
+            base = self.log.head()
+            if base.table_id != self.table_id:
+                raise NotFound(f"table {self.folder.replace('/', '.')} was dropped and made again; open it anew")
+            return base
+
+    def refresh(self) -> tuple[Base, Tail]:
+        """Return one whole snapshot: a version of the base and the changes staged after it."""
+        with self._state:
+            base = self._refresh()
+            return base, self._tail.view(base)
+
+    def latest(self) -> tuple[Base, Tail]:
+        """Return the snapshot as this process last saw it, its own commits included, without touching storage."""
+        with self._state:
+            if self._stale:
+                return self.refresh()
+            return self._known_base, self._tail.view(self._known_base)
+
+    def backlog(self) -> Backlog:
+        """Return the staged backlog as this process last saw it."""
+        with self._state:
+            if self._stale:
+                self._refresh()
+            tail = self._tail
+            return Backlog(tail.rows, tail.bytes, len(tail.coverage.files), tail.oldest_us)
+
+    def commit(self, changes: Sequence[Change]) -> list[Kept]:
+        """Return once every change is durable and visible, in one staged file; a known batch is not kept again.
+
+        Callers come one at a time (the writer's group commit). Raises Unavailable if the storage failed; then the
+        changes may or may not be kept, and sending them again with the same batch ids is safe.
+        """
+        with self._state:
+            self._groups += 1
+            own = f"{self._writer}-{self._groups}"
+        lost = 0
+        for _ in range(_TRIES):
+            with self._state:
+                if self._stale:
+                    self._refresh()
+                kept = self._look_up(changes, own)
+                fresh = self._first_of_each(changes, kept)
+                sequence = self._tail.end + 1
+            if not fresh:
+                return kept  # type: ignore[return-value]
+            segment = segment_of(fresh, sequence, own)
+            data = encode(segment, table_id=self.table_id, schema_version=str(self._known_base.version))
+            path = f"{self.stage_folder}/{file_name(sequence).name}"
+            try:
+                taken = self._storage.put_if_absent(path, data)
+            except FileNotFoundError:
+                raise NotFound(f"table {self.folder.replace('/', '.')} was dropped") from None
+            except Unavailable as error:
+                # The answer is lost: rule 1 finds the file if it was written after all.
+                lost += 1
+                self._settle(path, error, lost)
+                continue
+            with self._state:
+                if taken and self._still_counts(sequence):
+                    if self._tail.end < sequence:
+                        self._tail.add(segment)
+                    phases.reached("stage.acknowledged")
+                    return self._look_up(changes, own)  # type: ignore[return-value]
+                self._stale = True
+        raise Unavailable(f"cannot write to {self.folder.replace('/', '.')}: other writers won {_TRIES} times in a row")
+
+    def pack(self) -> int:
+        """Join complete blocks of small staged files into packs and drop the files; return how many packs were made."""
+        made = 0
+        with self._packing:
+            with self._state:
+                blocks = complete_blocks(self._tail.coverage)
+                work = [(pack, [self._tail.segment(file) for file in files], files) for pack, files in blocks]
+            for pack, segments, files in work:
+                if sum(segment.bytes for segment in segments) > self._pack_bytes * (len(segments) // 64 + 1):
+                    continue
+                whole = joined(segments, pack.first, pack.last, segments[-1].writer)
+                data = encode(whole, table_id=self.table_id, schema_version=str(self._known_base.version))
+                # Taken already: another packer put the same changes there.
+                with suppress(FileNotFoundError):
+                    self._storage.put_if_absent(f"{self.stage_folder}/{pack.name}", data)
+                    phases.reached("pack.written")
+                    with self._state:
+                        self._tail.packed(pack, whole)
+                    # No grace: readers that listed the files find them gone, list again and find the pack.
+                    self._storage.delete(f"{self.stage_folder}/{file.name}" for file in files)
+                    phases.reached("pack.originals_deleted")
+                    made += 1
+        return made
+
+    @property
+    def wants_packing(self) -> bool:
+        """Tell cheaply whether the last commit may have completed a block."""
+        return (self._tail.end + 1) % 64 == 0
+
+    def staged_names(self) -> list[str]:
+        """Return what lies in the stage folder, for the cleaner."""
+        return [name for name in self._storage.names(self.stage_folder) if parse_name(name)]
+
+    def _refresh(self) -> Base:
+        # Rule 1: stage and packs, then the head, then the ledger.
+        base = self._tail.refresh(self.head)
+        if base.version != self._ledger_version:
+            self.ledger.refresh()
+            self._ledger_version = base.version
+        self._known_base, self._stale = base, False
+        return base
+
+    def _look_up(self, changes: Sequence[Change], own: str) -> list[Kept | None]:
+        found: list[Kept | None] = []
+        seen: set[str] = set()
+        for change in changes:
+            sequence = self._tail.batches.get(change.batch_id)
+            if sequence is None:
+                sequence = self.ledger.sequence_of(change.batch_id)
+            if sequence is None:
+                found.append(None)
+                continue
+            ours = change.batch_id not in seen and self._written_by(sequence, own)
+            seen.add(change.batch_id)
+            found.append(Kept(sequence, duplicate=not ours))
+        return found
+
+    def _written_by(self, sequence: int, own: str) -> bool:
+        segment = self._tail.find(sequence)
+        return segment is not None and segment.writer == own
+
+    @staticmethod
+    def _first_of_each(changes: Sequence[Change], kept: Sequence[Kept | None]) -> list[Change]:
+        first: dict[str, Change] = {}
+        for change, place in zip(changes, kept, strict=True):
+            if place is None:
+                first.setdefault(change.batch_id, change)
+        return list(first.values())
+
+    def _still_counts(self, sequence: int) -> bool:
+        # Rule 3: a paused writer may have re-used a number whose file was folded or packed and deleted.
+        if sequence <= self.head().folded:
+            return False
+        return not any(self._storage.exists(f"{self.stage_folder}/{name}") for name in packs_over(sequence))
+
+    def _settle(self, path: str, error: Unavailable, lost: int) -> None:
+        try:
+            there = self._storage.exists(path)
+            if there:
+                self._storage.sync([path])
+        except CrannogError:
+            there = False
+        if not there and (self._storage.is_local or lost >= _LOST_ANSWERS):
+            raise error
+        with self._state:
+            self._stale = True
+

@@ -1,0 +1,67 @@
+"""The Parquet layout of a table: one set of options, kept as table properties and given to every Spark write.
+
+Row groups are small because bloom filters only pay there. A column chunk that is fully dictionary-encoded
+gets no bloom filter, so bloom columns have their dictionary off; Parquet 2 pages then give them, and all
+times and numbers, delta encodings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+ROW_GROUP_ROWS = 32_768
+BLOOM_FPP = 0.01
+
+
+def bloom_columns(schema: pa.Schema, key: Sequence[str] = (), asked: Sequence[str] = ()) -> list[str]:
+    """Return the columns with a bloom filter: text ids and keys by their names, the key if it is text, and those asked for."""
+    return [
+        field.name
+        for field in schema
+        if field.name in asked
+        or (pa.types.is_string(field.type) and (field.name.endswith(("_id", "_key")) or field.name in key))
+    ]
+
+
+def statistics_columns(schema: pa.Schema, key: Sequence[str], partition_by: Sequence[str], cluster_by: Sequence[str]) -> list[str]:
+    """Return the columns whose smallest and largest value the log keeps: those that prune.
+
+    Times, dates and numbers at the top level, and the key and clustering columns whatever they are; long
+    free text would only swell the log, and carry personal data into it.
+    """
+    wanted = {*key, *cluster_by}
+
+    def prunes(field: pa.Field) -> bool:
+        kind = field.type
+        if field.name in partition_by or pa.types.is_boolean(kind) or pa.types.is_binary(kind):
+            return False
+        if field.name in wanted:
+            return not pa.types.is_nested(kind)
+        return bool(
+            pa.types.is_temporal(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+        )
+
+    return [field.name for field in schema if prunes(field)]
+
+
+def parquet_options(schema: pa.Schema, blooms: Sequence[str]) -> dict[str, str]:
+    """Return the options for Spark's Parquet writer, also valid as Delta table properties."""
+    options = {
+        "parquet.compression": "zstd",
+        "parquet.compression.codec.zstd.level": "3",
+        "parquet.block.row.count.limit": str(ROW_GROUP_ROWS),
+        "parquet.writer.version": "PARQUET_2_0",
+        # Adaptive: the filter of a small row group is small, where a fixed number of values would make it 64 KiB.
+        "parquet.bloom.filter.adaptive.enabled": "true",
+        "parquet.bloom.filter.max.bytes": str(64 * 1024),
+    }
+    for field in schema:
+        if pa.types.is_timestamp(field.type):
+            options[f"parquet.enable.dictionary#{field.name}"] = "false"
+    for name in blooms:
+        options[f"parquet.bloom.filter.enabled#{name}"] = "true"
+        options[f"parquet.bloom.filter.fpp#{name}"] = str(BLOOM_FPP)
+        options[f"parquet.enable.dictionary#{name}"] = "false"
+    return options

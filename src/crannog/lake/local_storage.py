@@ -1,0 +1,224 @@
+"""The warehouse as a local folder: everything committed is fsynced, file and folder.
+
+Put-if-absent is a hard link: the temporary file is complete and synced before its name appears, so a
+reader or a power cut never sees half a file, and the link fails if the name is taken.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from crannog.errors import CallerError, Unavailable
+from crannog.lake import phases
+from crannog.lake.storage import StoredFile
+
+_ADVICE = {
+    errno.ENOSPC: "free some space and try again",
+    errno.EDQUOT: "raise the quota and try again",
+    errno.EACCES: "check the permissions of the folder",
+    errno.EPERM: "check the permissions of the folder, and that the file system has hard links",
+    errno.EROFS: "the file system is mounted read-only",
+    errno.EIO: "the disk failed; check it before going on",
+    errno.EMFILE: "too many open files; raise the limit (ulimit -n)",
+}
+
+TRASH = "_crannog/trash"
+
+
+class LocalStorage:
+    """A folder on a file system with hard links."""
+
+    is_local = True
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        if any(letter in str(self.root) for letter in "*?[]{}\\\n"):
+            raise CallerError(f"cannot keep a warehouse in {self.root}: Spark would read *, ?, [, ], {{, }} and \\ as patterns")
+        self._prefix = f"{self.root}/"
+
+    def _at(self, path: str) -> str:
+        return self._prefix + path
+
+    def make_folder(self, folder: str) -> None:
+        target = Path(self._at(folder))
+        with _translated("make the folder", folder):
+            missing = [target, *target.parents]
+            missing = missing[: next((i for i, p in enumerate(missing) if p.is_dir()), len(missing))]
+            target.mkdir(parents=True, exist_ok=True)
+            for made in missing:
+                _sync_path(str(made.parent))
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        target = self._at(path)
+        folder, _, name = target.rpartition("/")
+        temporary = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
+        with _translated("write", path):
+            try:
+                _write_synced(temporary, data)
+                phases.reached("stage.written")
+                try:
+                    os.link(temporary, target)
+                except FileExistsError:
+                    return False
+                phases.reached("stage.linked")
+                _sync_path(folder)
+                return True
+            finally:
+                with suppress(OSError):
+                    os.unlink(temporary)
+
+    def replace(self, path: str, data: bytes) -> None:
+        target = self._at(path)
+        folder, _, name = target.rpartition("/")
+        temporary = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
+        with _translated("write", path):
+            try:
+                _write_synced(temporary, data)
+                os.replace(temporary, target)
+                _sync_path(folder)
+            except OSError:
+                with suppress(OSError):
+                    os.unlink(temporary)
+                raise
+
+    def read(self, path: str) -> bytes:
+        with _translated("read", path), open(self._at(path), "rb") as file:
+            return file.read()
+
+    def open(self, path: str) -> BinaryIO:
+        with _translated("open", path):
+            return open(self._at(path), "rb")
+
+    def exists(self, path: str) -> bool:
+        with _translated("look at", path):
+            try:
+                os.stat(self._at(path))
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            return True
+
+    def names(self, folder: str) -> list[str]:
+        with _translated("list", folder):
+            try:
+                return [name for name in os.listdir(self._at(folder)) if not name.startswith(".")]
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+    def walk(self, folder: str) -> Iterator[StoredFile]:
+        with _translated("list", folder):
+            for place, _, names in os.walk(self._at(folder)):
+                for name in names:
+                    full = f"{place}/{name}"
+                    with suppress(FileNotFoundError):  # deleted since the listing
+                        stat = os.stat(full)
+                        yield StoredFile(full[len(self._prefix) :], stat.st_size, stat.st_mtime)
+
+    def folders(self, folder: str) -> list[str]:
+        with _translated("list", folder):
+            try:
+                with os.scandir(self._at(folder)) as entries:
+                    return [entry.name for entry in entries if entry.is_dir()]
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+    def delete(self, paths: Iterable[str]) -> None:
+        folders = set()
+        for path in paths:
+            with _translated("delete", path), suppress(FileNotFoundError):
+                os.unlink(self._at(path))
+                folders.add(path.rpartition("/")[0])
+        for folder in folders:
+            with suppress(FileNotFoundError), _translated("sync", folder):
+                _sync_path(self._at(folder))
+
+    def delete_folder(self, folder: str) -> None:
+        # Renamed first: for everybody else it is gone in one step, however long the removal takes.
+        self.make_folder(TRASH)
+        away = self._at(f"{TRASH}/{uuid.uuid4().hex}")
+        with _translated("delete", folder):
+            try:
+                os.rename(self._at(folder), away)
+            except FileNotFoundError:
+                return
+            _sync_path(os.path.dirname(self._at(folder)))
+            shutil.rmtree(away)
+
+    def prune(self, folder: str) -> None:
+        with _translated("prune", folder):
+            for place, _, _ in os.walk(self._at(folder), topdown=False):
+                with suppress(OSError):  # not empty, or gone already
+                    os.rmdir(place)
+
+    def sync(self, paths: Iterable[str]) -> None:
+        folders = set()
+        for path in paths:
+            with _translated("sync", path):
+                _sync_path(self._at(path))
+            while path := path.rpartition("/")[0]:
+                folders.add(path)
+        for folder in folders:
+            with _translated("sync", folder):
+                _sync_path(self._at(folder))
+
+    def touch(self, path: str) -> None:
+        with _translated("touch", path):
+            os.utime(self._at(path))
+
+    def now(self) -> float:
+        return time.time()
+
+    def uri(self, path: str) -> str:
+        return self._at(path)
+
+    def spark_uri(self, path: str) -> str:
+        # Spark takes the text as it stands: percent-encoding it would name another file.
+        return f"file://{self._at(path)}"
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return {}
+
+    @property
+    def spark_settings(self) -> Mapping[str, str]:
+        return {}
+
+    def __repr__(self) -> str:
+        return str(self.root)
+
+
+def _write_synced(path: str, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_path(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _translated(act: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        advice = _ADVICE.get(error.errno or 0, "check the disk and try again")
+        raise Unavailable(f"cannot {act} {path}: {os.strerror(error.errno or 0)}; {advice}") from error

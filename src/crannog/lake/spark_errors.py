@@ -1,0 +1,104 @@
+"""What Spark, Delta and the bridge to Java raise, told in Crannog's errors: short, without stack traces."""
+
+from __future__ import annotations
+
+import re
+
+from crannog.errors import CallerError, Cancelled, Conflict, CrannogError, NotFound, Unavailable
+
+_LONGEST = 400
+_MISSING = ("TABLE_OR_VIEW_NOT_FOUND", "PATH_NOT_FOUND", "SCHEMA_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
+# By name: Delta's eight concurrency exceptions are siblings in Python, so none of them stands for the others.
+_LOST_RACE = re.compile(
+    r"\b(DeltaConcurrentModification|ConcurrentWrite|MetadataChanged|ProtocolChanged|ConcurrentAppend|ConcurrentDeleteRead"
+    r"|ConcurrentDeleteDelete|ConcurrentTransaction)Exception\b"
+)
+_CANCELLED = re.compile(r"\bcancell?ed\b.*\b(job|stage|query)|\b(job|stage|query)\b.*\bcancell?ed\b|OPERATION_CANCELED", re.IGNORECASE | re.DOTALL)
+# SQLSTATE classes that blame the statement or its data: cardinality, data, constraint, syntax, raise_error, no support.
+_CALLERS_FAULT = ("21", "22", "23", "42", "P0", "0A")
+
+
+def translated(error: BaseException) -> CrannogError:
+    """Return the error to raise instead of `error`; one of ours comes back as it is."""
+    if isinstance(error, CrannogError):
+        return error
+    if _connection_lost(error):
+        return Unavailable("Spark's Java process ended while it worked; it starts anew at the next use", retry_after_s=1)
+    message, condition, state = _told_by(error)
+    lost_race = _LOST_RACE.search(f"{type(error).__name__} {message}")
+    text = shortened(message) or type(error).__name__
+    if lost_race:
+        return Conflict(f"another writer won: {text}")
+    if _CANCELLED.search(message) or condition == "OPERATION_CANCELED":
+        return Cancelled("the work was cancelled")
+    if condition.startswith(_MISSING):
+        return NotFound(text)
+    if _is_callers_fault(error, state):
+        return CallerError(text)
+    return Unavailable(f"Spark failed: {text}")
+
+
+def shortened(message: str) -> str:
+    """Return the first sentence of a Java message: no class name, error class, state or stack."""
+    # An aborted job hides what happened behind its own words, on a line that starts with the task's exception.
+    inner = re.search(r"Lost task [^\n]*?\): ([^\n]+)", message)
+    text = inner[1] if inner else message
+    text = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    text = re.sub(r"^(?:[a-zA-Z_$][\w$]*\.)+[\w$]*(?:Exception|Error)\b:?\s*", "", text)
+    text = re.sub(r"\s*SQLSTATE: \w{5}.*$", "", text)
+    text = re.sub(r"^\[([A-Z0-9_.]+)\]\s*", "", text)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _connection_lost(error: BaseException) -> bool:
+    from py4j.protocol import Py4JNetworkError
+
+    return isinstance(error, (Py4JNetworkError, ConnectionError, EOFError)) or (
+        isinstance(error, RuntimeError) and "SparkContext" in str(error) and "stopped" in str(error)
+    )
+
+
+def _told_by(error: BaseException) -> tuple[str, str, str]:
+    """Return the message, the error condition and the SQLSTATE; empty where there is none."""
+    from pyspark.errors import PySparkException
+
+    if isinstance(error, PySparkException):
+        # Each of these asks Java, which may be gone by now.
+        try:
+            message = error.getMessage() or str(error)
+            condition, state = error.getCondition() or "", error.getSqlState() or ""
+        except Exception:
+            message, condition, state = str(error), "", ""
+    else:
+        java = getattr(error, "java_exception", None)
+        try:
+            message = str(java.toString()) if java is not None else str(error)
+        except Exception:
+            message = str(error)
+        condition = state = ""
+    # The cause of an aborted job is only in its text.
+    if not state or not state.startswith(_CALLERS_FAULT):
+        inner = re.search(r"\[([A-Z][A-Z0-9_.]+)\][^\n]*SQLSTATE: (\w{5})", message)
+        if inner:
+            condition, state = inner[1], inner[2]
+    return message, condition, state
+
+
+def _is_callers_fault(error: BaseException, state: str) -> bool:
+    from pyspark import errors
+
+    if state:
+        return state.startswith(_CALLERS_FAULT)
+    return isinstance(
+        error,
+        (
+            errors.AnalysisException,
+            errors.ParseException,
+            errors.ArithmeticException,
+            errors.ArrayIndexOutOfBoundsException,
+            errors.DateTimeException,
+            errors.NumberFormatException,
+            errors.PySparkTypeError,
+            errors.PySparkValueError,
+        ),
+    )

@@ -1,0 +1,187 @@
+"""A staged file: several callers' changes of one table in one small Parquet file.
+
+Rows carry the table's columns and `_seq` (the file's sequence), `_ord` (their order inside it) and `_op`.
+The footer carries, per change, its sequence, batch id, kind, rows, and for deletes who and why.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crannog.errors import Corrupted
+
+UPSERT, DELETE = 0, 1
+
+STAGE_COLUMNS = (
+    pa.field("_seq", pa.int64()),
+    pa.field("_ord", pa.int32()),
+    pa.field("_op", pa.int8()),
+)
+_FOOTER = b"crannog"
+_FORMAT = 1
+# Below this a codec costs more time than the bytes it saves.
+_WORTH_COMPRESSING_BYTES = 128 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One call's change before it is staged; `rows` has the columns of `staged_schema` but the last three."""
+
+    batch_id: str
+    kind: str
+    rows: pa.Table
+    actor: str = ""
+    reason: str = ""
+    at_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What the footer tells of one staged change."""
+
+    sequence: int
+    batch_id: str
+    kind: str
+    rows: int
+    actor: str
+    reason: str
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The changes of the sequences `first` to `last`, in memory."""
+
+    first: int
+    last: int
+    rows: pa.Table
+    notes: tuple[Note, ...]
+    writer: str
+    stored_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        return int(self.rows.nbytes) + 256 * len(self.notes)
+
+
+def staged_schema(table: pa.Schema) -> pa.Schema:
+    """Return the columns of a staged file: the table's, none of them required (a delete has only keys), and ours."""
+    return pa.schema([*relaxed(table), *STAGE_COLUMNS])
+
+
+def relaxed(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with nothing required, inside nested columns either: Parquet refuses even hidden nulls there."""
+    return pa.schema([pa.field(field.name, _relaxed_type(field.type)) for field in schema])
+
+
+def _relaxed_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(child.name, _relaxed_type(child.type)) for child in kind.fields])
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field(kind.value_field.name, _relaxed_type(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_relaxed_type(kind.key_type), pa.field(kind.item_field.name, _relaxed_type(kind.item_type)))
+    return kind
+
+
+def segment_of(changes: Sequence[Change], sequence: int, writer: str) -> Segment:
+    """Join the changes of one group commit under their sequence."""
+    tables, operations, notes = [], [], []
+    for change in changes:
+        count = change.rows.num_rows
+        tables.append(change.rows)
+        operations.append((DELETE if change.kind == "delete" else UPSERT, count))
+        notes.append(
+            Note(sequence, change.batch_id, change.kind, count, change.actor, change.reason, change.at_us)
+        )
+    rows = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
+    total = rows.num_rows
+    rows = rows.append_column(STAGE_COLUMNS[0], pa.repeat(pa.scalar(sequence, pa.int64()), total))
+    rows = rows.append_column(STAGE_COLUMNS[1], pa.array(range(total), pa.int32()))
+    kinds = [pa.repeat(pa.scalar(kind, pa.int8()), count) for kind, count in operations]
+    rows = rows.append_column(STAGE_COLUMNS[2], pa.chunked_array(kinds, pa.int8()))
+    if rows.column(0).num_chunks > 1:
+        rows = rows.combine_chunks()
+    return Segment(sequence, sequence, rows, tuple(notes), writer, 0)
+
+
+def joined(segments: Sequence[Segment], first: int, last: int, writer: str) -> Segment:
+    """Join neighbouring segments into the one of a pack; rows and notes stay in commit order."""
+    rows = pa.concat_tables([segment.rows for segment in segments], promote_options="default").combine_chunks()
+    notes = tuple(note for segment in segments for note in segment.notes)
+    return Segment(first, last, rows, notes, writer, 0)
+
+
+def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
+    """Write a segment as the bytes of a staged file or pack."""
+    footer = {
+        "format": _FORMAT,
+        "table": table_id,
+        "schema": schema_version,
+        "first": segment.first,
+        "last": segment.last,
+        "writer": segment.writer,
+        # Columns instead of objects: a pack of 4,096 single-row changes is read in a few milliseconds.
+        "notes": {
+            "sequence": [note.sequence for note in segment.notes],
+            "batch_id": [note.batch_id for note in segment.notes],
+            "kind": [note.kind for note in segment.notes],
+            "rows": [note.rows for note in segment.notes],
+            "actor": [note.actor for note in segment.notes],
+            "reason": [note.reason for note in segment.notes],
+            "at_us": [note.at_us for note in segment.notes],
+        },
+    }
+    rows = segment.rows
+    sink = pa.BufferOutputStream()
+    small = rows.nbytes < _WORTH_COMPRESSING_BYTES
+    with pq.ParquetWriter(
+        sink,
+        rows.schema,
+        compression="none" if small else "zstd",
+        compression_level=None if small else 1,
+        use_dictionary=not small,
+        write_statistics=False,
+        store_schema=False,
+    ) as writer:
+        writer.write_table(rows)
+        writer.add_key_value_metadata({_FOOTER: json.dumps(footer, separators=(",", ":")).encode()})
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def decode(data: bytes, schema: pa.Schema, *, path: str, table_id: str) -> Segment:
+    """Read a staged file back, in the columns of the table as they are now; Corrupted names the file."""
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        footer = json.loads((file.metadata.metadata or {})[_FOOTER])
+        if footer["format"] != _FORMAT or footer["table"] != table_id:
+            raise Corrupted(
+                f"staged file {path} is format {footer['format']} of table {footer['table']},"
+                f" not format {_FORMAT} of table {table_id}; it was put there by another version or by hand"
+            )
+        notes = tuple(map(Note, *(footer["notes"][name] for name in Note.__slots__)))
+        rows = conformed(file.read().replace_schema_metadata(None), schema)
+        return Segment(footer["first"], footer["last"], rows, notes, footer["writer"], len(data))
+    except (KeyError, ValueError, TypeError, OSError, pa.ArrowException) as error:
+        raise Corrupted(
+            f"staged file {path} cannot be read ({type(error).__name__}: {str(error)[:200]});"
+            " restore it from a backup, the changes in it were acknowledged"
+        ) from error
+
+
+def conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Bring rows staged under an earlier schema to `schema`: columns added since are null, widened ones cast."""
+    wanted = staged_schema(schema)
+    if rows.schema.equals(wanted):
+        return rows
+    present = set(rows.column_names)
+    columns: Iterable[pa.ChunkedArray] = [
+        rows.column(field.name).cast(field.type) if field.name in present else pa.nulls(rows.num_rows, field.type)
+        for field in wanted
+    ]
+    return pa.Table.from_arrays(list(columns), schema=wanted)

@@ -1,0 +1,197 @@
+"""The tail: the changes staged after the folded sequence, held in memory, each file read once.
+
+`Tail` is an immutable view; `TailCache` keeps the newest one current by rule 6: list the stage, read what is
+new in it, and then read the log's head.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crannog.errors import Corrupted
+from crannog.lake.base import Base
+from crannog.lake.blocks import Coverage, StagedName, cover, file_name
+from crannog.lake.stage import Note, Segment, conformed, decode, joined, staged_schema
+from crannog.lake.storage import Storage
+
+_TRIES = 50
+_PAUSE_S = 0.01
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The changes of the sequences after `after` up to `end`, oldest first."""
+
+    after: int
+    end: int
+    segments: tuple[Segment, ...]
+    schema: pa.Schema
+
+    @cached_property
+    def rows(self) -> pa.Table:
+        """All staged rows in commit order, with `_seq`, `_ord` and `_op`."""
+        if not self.segments:
+            return staged_schema(self.schema).empty_table()
+        table = pa.concat_tables([conformed(segment.rows, self.schema) for segment in self.segments])
+        if self.segments[0].first <= self.after:  # a pack may reach below the folded sequence
+            table = table.filter(pc.greater(table["_seq"], self.after))
+        return table
+
+    @cached_property
+    def notes(self) -> tuple[Note, ...]:
+        return tuple(note for segment in self.segments for note in segment.notes if note.sequence > self.after)
+
+    @property
+    def row_count(self) -> int:
+        return sum(note.rows for note in self.notes)
+
+    @cached_property
+    def bytes(self) -> int:
+        return sum(segment.bytes for segment in self.segments)
+
+
+class TailCache:
+    """The staged changes of one table as this process knows them. Not safe for threads; its owner holds a lock."""
+
+    def __init__(self, storage: Storage, folder: str, table_id: str) -> None:
+        self._storage = storage
+        self.folder = folder
+        self._table_id = table_id
+        self._segments: dict[str, Segment] = {}
+        self._names: frozenset[str] = frozenset()
+        self._coverage = Coverage(0, (), None)
+        self.batches: dict[str, int] = {}
+        self.rows = 0
+        self.bytes = 0
+        self.oldest_us: int | None = None
+        self._view: Tail | None = None
+
+    @property
+    def end(self) -> int:
+        return self._coverage.end
+
+    @property
+    def coverage(self) -> Coverage:
+        return self._coverage
+
+    def segment(self, file: StagedName) -> Segment:
+        return self._segments[file.name]
+
+    def find(self, sequence: int) -> Segment | None:
+        """Return the segment that holds `sequence`, if the tail does."""
+        for file in reversed(self._coverage.files):
+            if file.first <= sequence <= file.last:
+                return self._segments[file.name]
+        return None
+
+    def refresh(self, read_head: Callable[[], Base]) -> Base:
+        """List, read what is new, then read the head; start over until the sequences after it have no hole."""
+        coverage = self._coverage
+        for attempt in range(_TRIES):
+            names = frozenset(self._storage.names(self.folder))
+            base = read_head()
+            coverage = cover(names, base.folded)
+            if coverage.missing is not None and self._probe(coverage.missing):
+                names |= {file_name(coverage.missing).name}
+                coverage = cover(names, base.folded)
+            if coverage.missing is None:
+                try:
+                    read_any = self._read(coverage, base.schema)
+                except FileNotFoundError:
+                    continue  # folded or packed since the listing: the next one shows how
+                # A file read after the head may be one that a fold took and a paused writer put again: look once more.
+                if read_any and read_head().version != base.version:
+                    continue
+                self._install(coverage, names)
+                return base
+            if attempt > 2:
+                time.sleep(_PAUSE_S)
+        missing = file_name(coverage.missing or 0).name
+        raise Corrupted(
+            f"staged file {self.folder}/{missing} is missing although later ones exist;"
+            " restore it from a backup, the changes in it were acknowledged"
+        )
+
+    def add(self, segment: Segment) -> None:
+        """Take in a segment that this process has just committed as the next sequence."""
+        name = file_name(segment.first)
+        self._segments[name.name] = segment
+        self._names |= {name.name}
+        self._coverage = Coverage(self._coverage.after, (*self._coverage.files, name), None)
+        self._count(segment)
+        self._view = None
+
+    def packed(self, pack: StagedName, segment: Segment) -> None:
+        """Replace the members of a pack by the pack, as the next listing would."""
+        members = {file.name for file in self._coverage.files if pack.first <= file.first <= file.last <= pack.last}
+        self._segments[pack.name] = segment
+        for name in members:
+            self._segments.pop(name, None)
+        self._names = (self._names - members) | {pack.name}
+        self._coverage = cover(self._names, self._coverage.after)
+        self._view = None
+
+    def view(self, base: Base) -> Tail:
+        """Return the tail after the folded sequence of `base`, which is the head that `refresh` returned."""
+        if self._view is None or self._view.after != base.folded or self._view.schema is not base.schema:
+            if base.folded != self._coverage.after:
+                self._install(cover(self._names, base.folded), self._names)
+            segments = tuple(self._segments[file.name] for file in self._coverage.files)
+            self._view = Tail(base.folded, self._coverage.end, segments, base.schema)
+        return self._view
+
+    def _probe(self, sequence: int) -> bool:
+        # A listing may show n + 1 without n, although n was there before it.
+        return self._storage.exists(f"{self.folder}/{file_name(sequence).name}")
+
+    def _read(self, coverage: Coverage, schema: pa.Schema) -> bool:
+        read_any = False
+        for file in coverage.files:
+            if file.name not in self._segments:
+                read_any = True
+                self._segments[file.name] = self._from_memory(file) or decode(
+                    self._storage.read(f"{self.folder}/{file.name}"),
+                    schema,
+                    path=f"{self.folder}/{file.name}",
+                    table_id=self._table_id,
+                )
+        return read_any
+
+    def _from_memory(self, pack: StagedName) -> Segment | None:
+        """Build a pack from the files it was made of, if all of them were read before."""
+        if not pack.is_pack:
+            return None
+        members = [
+            self._segments[file.name]
+            for file in self._coverage.files
+            if pack.first <= file.first and file.last <= pack.last
+        ]
+        if not members or members[0].first != pack.first or members[-1].last != pack.last:
+            return None
+        return joined(members, pack.first, pack.last, members[-1].writer)
+
+    def _install(self, coverage: Coverage, names: frozenset[str]) -> None:
+        if coverage == self._coverage and names == self._names:
+            return
+        self._coverage, self._names, self._view = coverage, names, None
+        kept = {file.name for file in coverage.files}
+        self._segments = {name: segment for name, segment in self._segments.items() if name in kept}
+        self.batches, self.rows, self.bytes, self.oldest_us = {}, 0, 0, None
+        for file in coverage.files:
+            self._count(self._segments[file.name])
+
+    def _count(self, segment: Segment) -> None:
+        after = self._coverage.after
+        for note in segment.notes:
+            if note.sequence > after:
+                self.batches[note.batch_id] = note.sequence
+                self.rows += note.rows
+                if self.oldest_us is None:
+                    self.oldest_us = note.at_us
+        self.bytes += segment.bytes

@@ -1,0 +1,69 @@
+"""Names of tables, and the value types that stand for numbers with a meaning."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NewType
+
+from crannog.errors import CallerError
+
+Sequence = NewType("Sequence", int)
+"""The place of a staged change in commit order; the first is 1, and 0 means nothing yet."""
+
+Version = NewType("Version", int)
+"""A version of the base, the number of its Delta log entry."""
+
+RAW_PREFIX = "__raw__"
+
+# Letters, digits, underscore and hyphen keep a part safe as a folder name, in a URL and, quoted, in SQL.
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*")
+_LONGEST_PART = 128
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableName:
+    """A table's name, `catalog.schema.table`; equal names are one table."""
+
+    catalog: str
+    schema: str
+    table: str
+
+    @classmethod
+    def parse(cls, text: str | TableName) -> TableName:
+        """Read `catalog.schema.table`; raises CallerError saying which part is wrong."""
+        if isinstance(text, TableName):
+            return text
+        if not isinstance(text, str):
+            raise CallerError(f"a table name is text like catalog.schema.table, got {type(text).__name__}")
+        parts = text.split(".")
+        if len(parts) != 3:
+            raise CallerError(
+                f"table name {text!r} has {len(parts)} part(s); give three, like catalog.schema.table"
+            )
+        for label, part in zip(("catalog", "schema", "table"), parts, strict=True):
+            _check_part(text, label, part)
+        return cls(*parts)
+
+    @property
+    def path(self) -> str:
+        """The table's folder below the warehouse."""
+        return f"{self.catalog}/{self.schema}/{self.table}"
+
+    def __str__(self) -> str:
+        return f"{self.catalog}.{self.schema}.{self.table}"
+
+
+def _check_part(name: str, label: str, part: str) -> None:
+    if not part:
+        raise CallerError(f"table name {name!r} has an empty {label}; give three parts, like catalog.schema.table")
+    if len(part) > _LONGEST_PART:
+        raise CallerError(f"the {label} in table name {name[:60]!r}… has {len(part)} characters; {_LONGEST_PART} is the most")
+    if not _PART.fullmatch(part):
+        raise CallerError(
+            f"the {label} {part!r} in table name {name!r} may hold letters, digits, '_' and '-' only"
+            " and starts with a letter, a digit or '_'"
+        )
+    # A leading underscore at the top would hide the table from Delta's readers; the engine's own folders live there.
+    if part.startswith("_"):
+        raise CallerError(f"the {label} {part!r} in table name {name!r} starts with '_', which is reserved")

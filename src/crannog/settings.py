@@ -1,0 +1,105 @@
+"""Every setting, its unit in its name, its bounds beside it: environment `CRANNOG_*` or `crannog.toml`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from crannog.errors import CallerError
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+
+
+def _half_of_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+class Settings(BaseSettings):
+    """What a process may be told; the defaults suit one machine."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="CRANNOG_", toml_file="crannog.toml", extra="forbid", frozen=True
+    )
+
+    warehouse: str = Field("warehouse", description="Folder, file:// or s3:// address that holds everything.")
+    host: str = Field("127.0.0.1", description="Address the server listens on.")
+    port: int = Field(7117, ge=0, le=65535, description="Port of the HTTP API and the pages.")
+    otlp_http_port: int = Field(4318, ge=0, le=65535, description="Port of OTLP over HTTP.")
+    otlp_grpc_port: int = Field(4317, ge=0, le=65535, description="Port of OTLP over gRPC.")
+
+    spark_master: str = Field("local[*]", description="Spark master; local[*] runs Spark inside the process.")
+    spark_remote: str = Field("", description="Spark Connect address (sc://…); used instead of a master when set.")
+    spark_memory_mb: int = Field(
+        0, ge=0, le=1_048_576, description="Memory of the embedded JVM in MiB; 0 takes a quarter of the machine's, 1 to 8 GiB."
+    )
+    spark_start_timeout_s: float = Field(120, gt=0, le=3600, description="How long a job waits for Spark to start.")
+    java_home: str = Field("", description="Java 17 or later to use; empty looks at JAVA_HOME, PATH and the usual folders.")
+    jars_dir: str = Field("", description="Folder of the Delta jars; empty keeps them in the user's cache folder.")
+
+    cache_bytes: int = Field(
+        default_factory=lambda: min(16 * GIB, _half_of_memory()), ge=0, description="Memory for hot tables."
+    )
+
+    group_commit_rows: int = Field(100_000, ge=1, le=10_000_000, description="Most rows that concurrent callers share one staged file for.")
+    queue_calls: int = Field(1_000, ge=1, le=1_000_000, description="Calls that may wait for one table's writer.")
+    max_rows_per_call: int = Field(2_000_000, ge=1, le=100_000_000, description="Most rows one append or upsert takes.")
+    staged_rows_limit: int = Field(5_000_000, ge=1, description="Staged rows of one table at which writers are told to wait.")
+    staged_bytes_limit: int = Field(2 * GIB, ge=1 * KIB, description="Staged bytes in memory of one table at which writers are told to wait.")
+    dedup_window_s: float = Field(24 * 3600, ge=0, description="How long a batch id is remembered after its rows were folded.")
+    dedup_window_batches: int = Field(1_000_000, ge=0, description="Most batch ids remembered after their rows were folded.")
+    pack_bytes: int = Field(16 * MIB, ge=0, le=1 * GIB, description="Largest block of staged files worth packing into one.")
+
+    fold_rows: int = Field(200_000, ge=1, description="Staged rows at which the scheduler folds.")
+    fold_bytes: int = Field(128 * MIB, ge=1, description="Staged bytes at which the scheduler folds.")
+    fold_age_s: float = Field(300, gt=0, description="Age of the oldest staged change at which the scheduler folds.")
+    fold_share: float = Field(0.05, gt=0, le=1, description="Share of a keyed table's rows at which the scheduler folds.")
+    fold_grace_s: float = Field(3600, ge=0, description="How long folded staged files stay.")
+    orphan_grace_s: float = Field(24 * 3600, ge=0, description="How long files of unfinished jobs stay.")
+    retention_s: float = Field(7 * 24 * 3600, ge=0, description="How long removed files stay for time travel.")
+    retention_floor_s: float = Field(3600, ge=0, description="Shortest retention a vacuum uses unless forced.")
+    target_file_bytes: int = Field(128 * MIB, ge=1 * MIB, le=4 * GIB, description="File size that compaction aims at.")
+    keyed_file_bytes: int = Field(32 * MIB, ge=1 * MIB, le=4 * GIB, description="File size that compaction of keyed tables aims at.")
+    compact_interval_s: float = Field(3600, gt=0, description="Time between looks at what to compact.")
+    vacuum_interval_s: float = Field(6 * 3600, gt=0, description="Time between vacuums.")
+    expire_interval_s: float = Field(24 * 3600, gt=0, description="Time between expiries of tables that have a retention.")
+    scheduler_tick_s: float = Field(2, ge=0.05, le=3600, description="How often the scheduler looks for due work.")
+    claim_lease_s: float = Field(60, gt=0, description="Silence after which another process takes over a claimed task.")
+    lease_wait_s: float = Field(30, ge=0, description="How long an erase waits for readers before it wins.")
+
+    open_tables: int = Field(50, ge=1, le=100_000, description="Tables open at once in one process.")
+    idle_close_s: float = Field(1800, gt=0, description="Time without use after which a table closes.")
+    refresh_ms: int = Field(1_000, ge=0, le=3_600_000, description="On object stores, how old a snapshot may be when a read uses it.")
+    local_memory_mb: int = Field(2_048, ge=64, description="Memory of the in-process query engine in MiB.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments win over the environment, the environment over `crannog.toml`."""
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the settings of this process; raises CallerError that names each wrong one and where it came from."""
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        lines = [
+            f"setting {'.'.join(map(str, item['loc']))}: {item['msg']}, got {item.get('input')!r}"
+            for item in error.errors()
+        ]
+        raise CallerError("; ".join(lines) + f" (from arguments, CRANNOG_* or {Path('crannog.toml')})") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -257,11 +258,11 @@ def test_the_java_process_is_quiet_and_dies_with_its_python() -> None:
     program = (
         "import time\nfrom crannog.settings import Settings\nfrom crannog.lake.spark import spark_runtime\n"
         "runtime = spark_runtime(Settings(spark_memory_mb=1024, spark_start_timeout_s=240))\n"
-        "runtime.session().range(10).count()\nprint(runtime._start.jvm.process.pid, flush=True)\ntime.sleep(600)\n"
+        "runtime.session().range(10).count()\njvm = runtime._start.jvm\nprint(jvm.process.pid, jvm.folder, flush=True)\ntime.sleep(600)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as python:
         assert python.stdout is not None
-        pid = int(python.stdout.readline())
+        pid, folder = python.stdout.readline().split()
         assert Path(f"/proc/{pid}").exists()
         python.kill()
         out, err = python.communicate(timeout=30)
@@ -270,6 +271,8 @@ def test_the_java_process_is_quiet_and_dies_with_its_python() -> None:
     while Path(f"/proc/{pid}").exists():
         assert time.monotonic() < deadline, "the Java process outlives its Python"
         time.sleep(0.1)
+    # A killed Python cannot clear up; the next start would, a day later.
+    shutil.rmtree(folder)
 
 
 @pytest.mark.slow

@@ -107,6 +107,8 @@ class Scenario:
     """Whether the reader reads each file once and keeps what it read for its next reads (rule 7)."""
     preloaded: tuple[int, ...] = ()
     """Batches that are staged and acknowledged at the start."""
+    prepacked: Packs = ()
+    """Packs that hold some of those at the start; their originals are gone already."""
     sequences: int = 4
     losses: int = 0
     crashes: int = 0
@@ -114,9 +116,10 @@ class Scenario:
 
     def start(self) -> Store:
         """The first state."""
-        stage = self.preloaded + (ABSENT,) * (self.sequences - len(self.preloaded))
+        truth = self.preloaded + (ABSENT,) * (self.sequences - len(self.preloaded))
+        stage = tuple(ABSENT if packed(self.prepacked, n) else batch for n, batch in enumerate(truth, 1))
         acked = frozenset(self.preloaded)
-        return Store(stage, (), frozenset(), 0, 0, (), acked, None, stage, self.losses, self.crashes)
+        return Store(stage, self.prepacked, frozenset(), 0, 0, (), acked, None, truth, self.losses, self.crashes)
 
 
 class ProtocolError(Exception):

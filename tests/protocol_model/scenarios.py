@@ -44,7 +44,12 @@ FULL = {
     "packs": Scenario(writers=((1, 2), (3,)), folds=FOLD, packers=1, reader=True, sequences=3),
     "two packers": Scenario(folds=FOLD, packers=2, torn=frozenset({"packer"}), sequences=3),
     "packs of packs": Scenario(
-        writers=((1,), (6,)), preloaded=(2, 3, 4), folds=FOLD, packers=1, pack_sizes=(2, 4), sequences=5
+        writers=((1,), (6,)),
+        preloaded=(2, 3, 4),
+        prepacked=((1, (2, 3)),),
+        folds=FOLD,
+        packers=1,
+        pack_sizes=(2, 4),
     ),
     "torn listings": Scenario(writers=((1,), (2,)), folds=FOLD, packers=1, reader=True, torn=ALL, sequences=2),
     "torn listings and a retry": Scenario(folds=FOLD, packers=1, reader=True, torn=ALL, sequences=3),
@@ -86,7 +91,7 @@ COUNTEREXAMPLES = {
     Broken.ONE_LISTING: Scenario(writers=((1, 2),), packers=1, reader=True, torn=_TORN_READER, sequences=3),
     Broken.LARGE_PACKS_FIRST: Scenario(writers=(), preloaded=(1, 2, 3, 4), packers=1, pack_sizes=(2, 4), reader=True),
     Broken.SMALL_PACK_WINS: Scenario(
-        writers=((1,), (6,)), preloaded=(2, 3, 4), packers=1, pack_sizes=(2, 4), reader=True, sequences=4
+        writers=((1,), (6,)), preloaded=(2, 3, 4), prepacked=((1, (2, 3)),), packers=1, pack_sizes=(2, 4)
     ),
     Broken.NO_CONFLICT_CHECK: QUICK["two folds and a compaction"],
     Broken.NO_REACHED_CHECK: QUICK["two folds and a compaction"],

@@ -21,6 +21,8 @@ from crannog.lake.schemas import fingerprint
 from crannog.names import TableName
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from crannog.datasets.lake import Lake
 
 
@@ -148,6 +150,13 @@ class Table:
     def to_arrow(self, *, raw: bool = False) -> pa.Table:
         """Return all rows."""
         return self._open.to_arrow(raw=raw)
+
+    def to_spark(self, *, raw: bool = False) -> DataFrame:
+        """Return all rows as a DataFrame of the process's Spark session."""
+        from crannog.engine.spark_read import to_spark
+
+        table = self._open
+        return to_spark(table, table.snapshot(), self._lake.warehouse.spark(), raw=raw)
 
     def count(self, *, raw: bool = False) -> int:
         """Return the number of rows."""

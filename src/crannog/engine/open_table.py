@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,12 @@ from crannog.engine.snapshot import MaskCache, Snapshot, positions_of, read, rel
 from crannog.engine.warehouse import Warehouse
 from crannog.engine.writer import Writer, WriterLimits
 from crannog.errors import BadRows, CallerError, CrannogError, Overloaded, SchemaMismatch
+from crannog.lake.base import Base
 from crannog.lake.changelog import ChangeLog
 from crannog.lake.leases import Lease
 from crannog.lake.schemas import DATE_COLUMN, fingerprint
-from crannog.lake.stage import Change
+from crannog.lake.stage import BYTES_PER_CHANGE, Change
+from crannog.lake.tail import Tail
 from crannog.names import TableName
 
 
@@ -72,7 +74,7 @@ class OpenTable:
 
     def write(self, verb: str, rows: Any, batch_id: str | None) -> WriteReceipt:
         """Keep rows: `append` on a table without a key, `upsert` (which append then means) on one with a key."""
-        if verb == "upsert" and not self.log.latest()[0].key:
+        if verb == "upsert" and not self.log.latest_base().key:
             raise CallerError(f"cannot upsert into {self.name}: it has no key; append to it, or create it with key=[…]")
         base, table = self._with_newest_schema(lambda schema: row_input.to_arrow(rows, schema, table=str(self.name), verb=verb))
         limit = self.warehouse.settings.max_rows_per_call
@@ -82,14 +84,14 @@ class OpenTable:
 
     def delete(self, keys: Any, *, actor: str, reason: str, batch_id: str | None) -> WriteReceipt:
         """Hide the rows of these keys at once; a fold then takes them out of the base."""
-        base = self.log.latest()[0]
+        base = self.log.latest_base()
         if not base.key:
             raise CallerError(f"cannot delete from {self.name}: it has no key, so there is nothing to delete by")
         wanted = row_input.keys_to_arrow(keys, base.user_schema, base.key, table=str(self.name), verb="delete")
         return self._stage("delete", base, wanted, batch_id, actor=actor, reason=reason)
 
-    def _with_newest_schema(self, convert: Any) -> tuple[Any, pa.Table]:
-        base = self.log.latest()[0]
+    def _with_newest_schema(self, convert: Callable[[pa.Schema], pa.Table]) -> tuple[Base, pa.Table]:
+        base = self.log.latest_base()
         try:
             return base, convert(base.user_schema)
         except (SchemaMismatch, BadRows):
@@ -100,30 +102,16 @@ class OpenTable:
             return newest, convert(newest.user_schema)
 
     def _stage(
-        self, kind: str, base: Any, given: pa.Table, batch_id: str | None, *, actor: str = "", reason: str = ""
+        self, kind: str, base: Base, given: pa.Table, batch_id: str | None, *, actor: str = "", reason: str = ""
     ) -> WriteReceipt:
         batch = _checked_batch_id(batch_id)
         now_us = time.time_ns() // 1000
         count = given.num_rows
         if not count:
             return WriteReceipt(self.log.latest()[1].end, 0, batch, duplicate=False)
-        columns = []
-        for field in base.schema:
-            if field.name in given.column_names:
-                column = given.column(field.name)
-                staged = base.staged.field(field.name).type
-                columns.append(column if column.type == staged else column.cast(staged))
-            elif field.name == "_created_at":
-                columns.append(pa.repeat(pa.scalar(now_us, field.type), count))
-            elif field.name == "_batch_id":
-                columns.append(pa.repeat(pa.scalar(batch), count))
-            elif field.name == DATE_COLUMN:
-                today = dt.datetime.fromtimestamp(now_us / 1e6, dt.UTC).date()
-                columns.append(pa.repeat(pa.scalar(today, field.type), count))
-            else:
-                columns.append(pa.nulls(count, field.type))
-        rows = pa.Table.from_arrays(columns, schema=base.staged)
-        kept = self.writer.write(Change(batch, kind, rows, actor, reason, now_us))
+        rows = _staged_rows(base, given, now_us, batch)
+        size = int(rows.nbytes) + BYTES_PER_CHANGE
+        kept = self.writer.write(Change(batch, kind, rows, size, actor, reason, now_us))
         return WriteReceipt(kept.sequence, count, batch, kept.duplicate)
 
     def _pack_when_due(self) -> None:
@@ -155,7 +143,7 @@ class OpenTable:
                 raise CallerError(f"{self.name} stands at sequence {tail.end}; {min_sequence} was asked for and is not committed")
         return self._snapshot_of(base, tail)
 
-    def _snapshot_of(self, base: Any, tail: Any) -> Snapshot:
+    def _snapshot_of(self, base: Base, tail: Tail) -> Snapshot:
         def local_paths(paths: Sequence[str]) -> list[str]:
             return self.warehouse.local_paths([f"{self.folder}/{path}" for path in paths])
 
@@ -202,6 +190,26 @@ class OpenTable:
         if not snapshot.key:
             return []
         return tombstones_of(self, snapshot)
+
+
+def _staged_rows(base: Base, given: pa.Table, now_us: int, batch_id: str) -> pa.Table:
+    """Return the rows in the columns of the table, none required: the system's filled in, those not given null."""
+    count = given.num_rows
+    present = set(given.column_names)
+    columns = []
+    for name, kind in base.staged_types.items():
+        if name in present:
+            column = given.column(name)
+            columns.append(column if column.type == kind else column.cast(kind))
+        elif name == "_created_at":
+            columns.append(pa.repeat(pa.scalar(now_us, kind), count))
+        elif name == "_batch_id":
+            columns.append(pa.repeat(pa.scalar(batch_id), count))
+        elif name == DATE_COLUMN:
+            columns.append(pa.repeat(pa.scalar(now_us // 86_400_000_000, pa.int32()), count).cast(kind))
+        else:
+            columns.append(pa.nulls(count, kind))
+    return pa.Table.from_arrays(columns, schema=base.staged)
 
 
 def tombstones_of(table: OpenTable, snapshot: Snapshot) -> list[dict[str, Any]]:

@@ -114,12 +114,12 @@ class Writer:
         admitted: list[_Call] = []
         looked = False
         for call in group:
-            more_rows, more_bytes = call.change.rows.num_rows, int(call.change.rows.nbytes)
+            more_rows, more_bytes = call.change.rows.num_rows, call.change.bytes
             if not self._fits(rows + more_rows, size + more_bytes) and not looked:
                 self._log.refresh()
                 backlog, looked = self._log.backlog(), True
                 rows = backlog.rows + sum(other.change.rows.num_rows for other in admitted)
-                size = backlog.bytes + sum(int(other.change.rows.nbytes) for other in admitted)
+                size = backlog.bytes + sum(other.change.bytes for other in admitted)
             if self._fits(rows + more_rows, size + more_bytes):
                 admitted.append(call)
                 rows, size = rows + more_rows, size + more_bytes

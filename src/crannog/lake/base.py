@@ -66,6 +66,10 @@ class Base:
         """The table's columns as staged rows have them, none required."""
         return relaxed(self.schema)
 
+    @cached_property
+    def staged_types(self) -> dict[str, pa.DataType]:
+        return {field.name: field.type for field in self.staged}
+
     @property
     def cluster_by(self) -> tuple[str, ...]:
         return tuple(json.loads(self.properties.get("crannog.clusterBy", "[]")))

@@ -90,6 +90,11 @@ class ChangeLog:
                 return self.refresh()
             return self._known_base, self._tail.view(self._known_base)
 
+    def latest_base(self) -> Base:
+        """Return the base as this process last saw it."""
+        with self._state:
+            return self._refresh() if self._stale else self._known_base
+
     def backlog(self) -> Backlog:
         """Return the staged backlog as this process last saw it."""
         with self._state:

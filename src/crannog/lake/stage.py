@@ -24,8 +24,10 @@ STAGE_COLUMNS = (
 )
 _FOOTER = b"crannog"
 _FORMAT = 1
-# Below this a codec costs more time than the bytes it saves.
-_WORTH_COMPRESSING_BYTES = 128 * 1024
+BYTES_PER_CHANGE = 256
+"""What a change costs in memory besides its rows."""
+# Below this a codec costs more time than the bytes it saves; above it LZ4 costs less than writing them.
+_WORTH_COMPRESSING_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Change:
     batch_id: str
     kind: str
     rows: pa.Table
+    bytes: int
     actor: str = ""
     reason: str = ""
     at_us: int = 0
@@ -62,11 +65,7 @@ class Segment:
     rows: pa.Table
     notes: tuple[Note, ...]
     writer: str
-    stored_bytes: int
-
-    @property
-    def bytes(self) -> int:
-        return int(self.rows.nbytes) + 256 * len(self.notes)
+    bytes: int
 
 
 def staged_schema(table: pa.Schema) -> pa.Schema:
@@ -107,14 +106,14 @@ def segment_of(changes: Sequence[Change], sequence: int, writer: str) -> Segment
     rows = rows.append_column(STAGE_COLUMNS[2], pa.chunked_array(kinds, pa.int8()))
     if rows.column(0).num_chunks > 1:
         rows = rows.combine_chunks()
-    return Segment(sequence, sequence, rows, tuple(notes), writer, 0)
+    return Segment(sequence, sequence, rows, tuple(notes), writer, sum(change.bytes for change in changes))
 
 
 def joined(segments: Sequence[Segment], first: int, last: int, writer: str) -> Segment:
     """Join neighbouring segments into the one of a pack; rows and notes stay in commit order."""
     rows = pa.concat_tables([segment.rows for segment in segments], promote_options="default").combine_chunks()
     notes = tuple(note for segment in segments for note in segment.notes)
-    return Segment(first, last, rows, notes, writer, 0)
+    return Segment(first, last, rows, notes, writer, sum(segment.bytes for segment in segments))
 
 
 def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
@@ -139,13 +138,12 @@ def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
     }
     rows = segment.rows
     sink = pa.BufferOutputStream()
-    small = rows.nbytes < _WORTH_COMPRESSING_BYTES
+    small = segment.bytes < _WORTH_COMPRESSING_BYTES
     with pq.ParquetWriter(
         sink,
         rows.schema,
-        compression="none" if small else "zstd",
-        compression_level=None if small else 1,
-        use_dictionary=not small,
+        compression="none" if small else "lz4",
+        use_dictionary=False,
         write_statistics=False,
         store_schema=False,
     ) as writer:
@@ -166,7 +164,8 @@ def decode(data: bytes, schema: pa.Schema, *, path: str, table_id: str) -> Segme
             )
         notes = tuple(map(Note, *(footer["notes"][name] for name in Note.__slots__)))
         rows = conformed(file.read().replace_schema_metadata(None), schema)
-        return Segment(footer["first"], footer["last"], rows, notes, footer["writer"], len(data))
+        size = int(rows.nbytes) + BYTES_PER_CHANGE * len(notes)
+        return Segment(footer["first"], footer["last"], rows, notes, footer["writer"], size)
     except (KeyError, ValueError, TypeError, OSError, pa.ArrowException) as error:
         raise Corrupted(
             f"staged file {path} cannot be read ({type(error).__name__}: {str(error)[:200]});"

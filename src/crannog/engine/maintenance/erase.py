@@ -83,7 +83,7 @@ def erase(
     base = table.log.refresh()[0]
     if not base.key:
         raise CallerError(f"cannot erase from {table.name}: it has no key, so there is nothing to erase by")
-    wanted = row_input.keys_to_arrow(keys, base.user_schema, base.key, table=str(table.name), verb="erase from")
+    wanted = row_input.keys_to_arrow(keys, base.user_schema, base.key, table=str(table.name), verb="erase")
     wanted = wanted.group_by(list(base.key)).aggregate([])
     if not wanted.num_rows:
         raise CallerError(f"cannot erase from {table.name}: no keys were given")

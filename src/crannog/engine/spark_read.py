@@ -1,0 +1,35 @@
+"""A snapshot as a Spark DataFrame: the same rows that the in-process engine sees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crannog.engine.open_table import OpenTable
+from crannog.engine.snapshot import Snapshot
+from crannog.lake.spark_files import read_base, spark_schema, without_keys
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def to_spark(table: OpenTable, snapshot: Snapshot, session: SparkSession, *, raw: bool = False) -> DataFrame:
+    """Return the rows of a snapshot; `raw` shows deleted ones too until they are folded.
+
+    The base is read from its files, the staged tail goes over as Arrow. Hold `table.reading(snapshot)` while the
+    DataFrame is in use if that may take longer than the retention.
+    """
+    base = snapshot.base
+    rows = read_base(session, table.warehouse.storage, table.folder, base, base.files)
+    if snapshot.key and base.files and snapshot.tail.segments:
+        keys = snapshot.changed_keys(raw=raw)
+        if keys.num_rows:
+            rows = without_keys(rows, _handed_over(session, keys), snapshot.key)
+    tail = snapshot.visible_tail(raw=raw)
+    if tail.num_rows:
+        rows = rows.unionByName(_handed_over(session, tail))
+    return rows
+
+
+def _handed_over(session: SparkSession, rows: pa.Table) -> DataFrame:
+    return session.createDataFrame(rows, spark_schema(rows.schema))

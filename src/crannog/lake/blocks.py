@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 
 BLOCK_SIZES = (64, 4096)
 
@@ -22,7 +23,12 @@ class StagedName:
 
     @property
     def is_pack(self) -> bool:
-        return self.name.startswith("pack-")
+        return self.block_size is not None
+
+    @property
+    def block_size(self) -> int | None:
+        """The size of a pack's block; None for a single file."""
+        return int(self.name.split("-")[1]) if self.name.startswith("pack-") else None
 
 
 def file_name(sequence: int) -> StagedName:
@@ -36,6 +42,7 @@ def pack_name(size: int, sequence: int) -> StagedName:
     return StagedName(max(block * size, 1), block * size + size - 1, f"pack-{size}-{block:010}.parquet")
 
 
+@lru_cache(maxsize=65_536)
 def parse_name(name: str) -> StagedName | None:
     """Read a name back; None for anything else that may lie in the folder."""
     stem, dot, ending = name.partition(".")
@@ -90,8 +97,13 @@ def _holder(names: Collection[str], sequence: int) -> StagedName | None:
 
 
 def packs_over(sequence: int) -> tuple[str, ...]:
-    """Return the names of the packs that would hold `sequence`."""
+    """Return the names of the packs that would hold `sequence`, small ones first."""
     return tuple(pack_name(size, sequence).name for size in BLOCK_SIZES)
+
+
+def larger_packs_over(file: StagedName) -> tuple[str, ...]:
+    """Return the names of the packs that `file` would be a member of."""
+    return tuple(pack_name(size, file.first).name for size in BLOCK_SIZES if size > (file.block_size or 0))
 
 
 def complete_blocks(coverage: Coverage) -> list[tuple[StagedName, tuple[StagedName, ...]]]:

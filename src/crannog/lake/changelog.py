@@ -177,7 +177,7 @@ class ChangeLog:
         return [name for name in self._storage.names(self.stage_folder) if parse_name(name)]
 
     def _refresh(self) -> Base:
-        # Rule 1: stage and packs, then the head, then the ledger.
+        # Rule 1: files, packs, then the head, then the ledger.
         base = self._tail.refresh(self.head)
         if base.version != self._ledger_version:
             self.ledger.refresh()
@@ -213,10 +213,11 @@ class ChangeLog:
         return list(first.values())
 
     def _still_counts(self, sequence: int) -> bool:
-        # Rule 3: a paused writer may have re-used a number whose file was folded or packed and deleted.
-        if sequence <= self.head().folded:
+        # Rule 3: a paused writer may have re-used a number whose file was packed or folded, and deleted. Packs
+        # first: one that is gone when we look was folded, and the head tells.
+        if any(self._storage.exists(f"{self.stage_folder}/{name}") for name in packs_over(sequence)):
             return False
-        return not any(self._storage.exists(f"{self.stage_folder}/{name}") for name in packs_over(sequence))
+        return sequence > self.head().folded
 
     def _settle(self, path: str, error: Unavailable, lost: int) -> None:
         try:

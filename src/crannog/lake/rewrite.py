@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from crannog.errors import Conflict, VerificationFailed
+from crannog.errors import Conflict, Unavailable, VerificationFailed
 from crannog.lake import phases
 from crannog.lake.base import Base, DataFile, add_action, put_entry, remove_action
 from crannog.lake.footers import Footer, read_footer
@@ -36,6 +36,7 @@ class AlreadyFolded(Conflict):
 class Rewrite:
     """Files to swap in the base that `read` was, and what the log says about it."""
 
+    job: str
     operation: str
     read: Base
     removes: Collection[DataFile]
@@ -98,15 +99,35 @@ def commit(
     """Put the entry at the next free version and return it.
 
     Raises RunAgain if another commit removed a file that this one read or changed the table's definition, or
-    folded a part of what this one folds; AlreadyFolded if a fold reached our sequence.
+    folded a part of what this one folds; AlreadyFolded if a fold reached our sequence. After these two nothing of
+    ours is committed. After Unavailable it may be: then the files must stay.
     """
+    lost = False
     for _ in range(_TRIES):
         head = read_head()
+        # Before anything is called another's: an answer that was lost may have been a yes.
+        if lost and (version := _own_entry(storage, folder, rewrite, head)) is not None:
+            return version
         _check_still_valid(rewrite, head)
         version = head.version + 1
-        if put_entry(storage, f"{folder}/_delta_log/{version:020}.json", _entry(rewrite)):
-            return version
+        path = f"{folder}/_delta_log/{version:020}.json"
+        try:
+            if put_entry(storage, path, _entry(rewrite)):
+                return version
+        except Unavailable:
+            if not storage.exists(path):
+                raise
+            storage.sync([path])
+        lost = True
     raise Conflict(f"cannot commit to {folder.replace('/', '.')}: other commits won {_TRIES} times in a row")
+
+
+def _own_entry(storage: Storage, folder: str, rewrite: Rewrite, head: Base) -> int | None:
+    for version in range(rewrite.read.version + 1, head.version + 1):
+        for line in storage.read(f"{folder}/_delta_log/{version:020}.json").splitlines():
+            if json.loads(line).get("commitInfo", {}).get("crannogJob") == rewrite.job:
+                return version
+    return None
 
 
 def _check_still_valid(rewrite: Rewrite, head: Base) -> None:
@@ -132,6 +153,7 @@ def _entry(rewrite: Rewrite) -> list[dict[str, Any]]:
                 "operationParameters": {name: json.dumps(value) for name, value in rewrite.parameters.items()},
                 "operationMetrics": {name: str(value) for name, value in rewrite.metrics.items()},
                 "engineInfo": f"crannog/{VERSION}",
+                "crannogJob": rewrite.job,
                 "isBlindAppend": not rewrite.removes,
             }
         }

@@ -152,8 +152,8 @@ def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def decode(data: bytes, schema: pa.Schema, *, path: str, table_id: str) -> Segment:
-    """Read a staged file back, in the columns of the table as they are now; Corrupted names the file."""
+def decode(data: bytes, *, path: str, table_id: str) -> Segment:
+    """Read a staged file back, in the columns it was written with; Corrupted names the file."""
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         footer = json.loads((file.metadata.metadata or {})[_FOOTER])
@@ -163,7 +163,7 @@ def decode(data: bytes, schema: pa.Schema, *, path: str, table_id: str) -> Segme
                 f" not format {_FORMAT} of table {table_id}; it was put there by another version or by hand"
             )
         notes = tuple(map(Note, *(footer["notes"][name] for name in Note.__slots__)))
-        rows = conformed(file.read().replace_schema_metadata(None), schema)
+        rows = file.read().replace_schema_metadata(None)
         size = int(rows.nbytes) + BYTES_PER_CHANGE * len(notes)
         return Segment(footer["first"], footer["last"], rows, notes, footer["writer"], size)
     except (KeyError, ValueError, TypeError, OSError, pa.ArrowException) as error:

@@ -1,13 +1,13 @@
 """The tail: the changes staged after the folded sequence, held in memory, each file read once.
 
-`Tail` is an immutable view; `TailCache` keeps the newest one current by rule 6: list the stage, read what is
-new in it, and then read the log's head.
+`Tail` is an immutable view; `TailCache` keeps the newest one current (PROTOCOL 6).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from crannog.errors import Corrupted
 from crannog.lake.base import Base
-from crannog.lake.blocks import Coverage, StagedName, cover, file_name
+from crannog.lake.blocks import BLOCK_SIZES, Coverage, StagedName, cover, file_name, larger_packs_over, parse_name
 from crannog.lake.stage import Note, Segment, conformed, decode, joined, staged_schema
 from crannog.lake.storage import Storage
 
@@ -71,6 +71,7 @@ class TailCache:
         self.bytes = 0
         self.oldest_us: int | None = None
         self._view: Tail | None = None
+        self._opened = False
 
     @property
     def end(self) -> int:
@@ -91,32 +92,54 @@ class TailCache:
         return None
 
     def refresh(self, read_head: Callable[[], Base]) -> Base:
-        """List, read what is new, then read the head; start over until the sequences after it have no hole."""
-        coverage = self._coverage
+        """List and read the files, then the small packs, then the large ones, and then read the head.
+
+        In this order, because no listing is atomic and a pack's originals go as soon as it stands: whatever was
+        there when the refresh began is found under one of its names. Contents are read before the head, because a
+        number that was folded and cleaned may come back with what a paused writer put there. Starts over until the
+        sequences after the head's have no hole.
+        """
+        if not self._opened:
+            self._coverage, self._opened = Coverage(read_head().folded, (), None), True
+        missing = None
         for attempt in range(_TRIES):
-            names = frozenset(self._storage.names(self.folder))
-            base = read_head()
-            coverage = cover(names, base.folded)
-            if coverage.missing is not None and self._probe(coverage.missing):
-                names |= {file_name(coverage.missing).name}
-                coverage = cover(names, base.folded)
-            if coverage.missing is None:
-                try:
-                    read_any = self._read(coverage, base.schema)
-                except FileNotFoundError:
-                    continue  # folded or packed since the listing: the next one shows how
-                # A file read after the head may be one that a fold took and a paused writer put again: look once more.
-                if read_any and read_head().version != base.version:
-                    continue
-                self._install(coverage, names)
-                return base
             if attempt > 2:
                 time.sleep(_PAUSE_S)
-        missing = file_name(coverage.missing or 0).name
+            after, fresh = self._coverage.after, dict(self._segments)
+            try:
+                names = self._read_in_order(after, fresh)
+            except FileNotFoundError:
+                continue  # folded or packed since it was listed: the next listing shows how
+            missing = cover(names, after).missing
+            if missing is not None:
+                # A listing may show n + 1 without n, although n was there before it: ask for n by name.
+                with suppress(FileNotFoundError):
+                    self._read(file_name(missing), fresh)
+                    names |= {file_name(missing).name}
+            base = read_head()
+            coverage = cover(names, base.folded)
+            if coverage.missing is None and all(file.name in fresh for file in coverage.files):
+                self._install(coverage, names, fresh)
+                return base
         raise Corrupted(
-            f"staged file {self.folder}/{missing} is missing although later ones exist;"
+            f"staged file {self.folder}/{file_name(missing or 0).name} is missing although later ones exist;"
             " restore it from a backup, the changes in it were acknowledged"
         )
+
+    def _read_in_order(self, after: int, fresh: dict[str, Segment]) -> frozenset[str]:
+        found: set[str] = set()
+        for size in (None, *BLOCK_SIZES):
+            listed = self._storage.names(self.folder)
+            packs = frozenset(name for name in listed if name.startswith("pack-"))
+            for name in listed:
+                file = parse_name(name)
+                if file is None or file.block_size != size or file.last <= after:
+                    continue
+                found.add(name)
+                # A pack that stands already wins, and its originals may be going.
+                if name not in fresh and packs.isdisjoint(larger_packs_over(file)):
+                    self._read(file, fresh)
+        return frozenset(found)
 
     def add(self, segment: Segment) -> None:
         """Take in a segment that this process has just committed as the next sequence."""
@@ -141,27 +164,15 @@ class TailCache:
         """Return the tail after the folded sequence of `base`, which is the head that `refresh` returned."""
         if self._view is None or self._view.after != base.folded or self._view.schema is not base.schema:
             if base.folded != self._coverage.after:
-                self._install(cover(self._names, base.folded), self._names)
+                self._install(cover(self._names, base.folded), self._names, self._segments)
             segments = tuple(self._segments[file.name] for file in self._coverage.files)
             self._view = Tail(base.folded, self._coverage.end, segments, base.schema)
         return self._view
 
-    def _probe(self, sequence: int) -> bool:
-        # A listing may show n + 1 without n, although n was there before it.
-        return self._storage.exists(f"{self.folder}/{file_name(sequence).name}")
-
-    def _read(self, coverage: Coverage, schema: pa.Schema) -> bool:
-        read_any = False
-        for file in coverage.files:
-            if file.name not in self._segments:
-                read_any = True
-                self._segments[file.name] = self._from_memory(file) or decode(
-                    self._storage.read(f"{self.folder}/{file.name}"),
-                    schema,
-                    path=f"{self.folder}/{file.name}",
-                    table_id=self._table_id,
-                )
-        return read_any
+    def _read(self, file: StagedName, fresh: dict[str, Segment]) -> None:
+        fresh[file.name] = self._from_memory(file) or decode(
+            self._storage.read(f"{self.folder}/{file.name}"), path=f"{self.folder}/{file.name}", table_id=self._table_id
+        )
 
     def _from_memory(self, pack: StagedName) -> Segment | None:
         """Build a pack from the files it was made of, if all of them were read before."""
@@ -176,12 +187,11 @@ class TailCache:
             return None
         return joined(members, pack.first, pack.last, members[-1].writer)
 
-    def _install(self, coverage: Coverage, names: frozenset[str]) -> None:
+    def _install(self, coverage: Coverage, names: frozenset[str], segments: dict[str, Segment]) -> None:
         if coverage == self._coverage and names == self._names:
             return
         self._coverage, self._names, self._view = coverage, names, None
-        kept = {file.name for file in coverage.files}
-        self._segments = {name: segment for name, segment in self._segments.items() if name in kept}
+        self._segments = {file.name: segments[file.name] for file in coverage.files}
         self.batches, self.rows, self.bytes, self.oldest_us = {}, 0, 0, None
         for file in coverage.files:
             self._count(self._segments[file.name])

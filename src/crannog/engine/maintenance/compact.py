@@ -12,7 +12,7 @@ from crannog.engine.maintenance.job import Cancellation, Job, Progress
 from crannog.engine.open_table import OpenTable
 from crannog.errors import Unavailable
 from crannog.lake.base import DataFile
-from crannog.lake.rewrite import Rewrite, RunAgain, commit, verified_files
+from crannog.lake.rewrite import Rewrite, RunAgain, verified_files
 
 _TRIES = 10
 
@@ -137,6 +137,7 @@ def _compact_once(table: OpenTable, base: Any, groups: list[Group], job: Job, re
     added = verified_files(job.storage, table.folder, job.folder, base, rows=sum(file.rows for file in files))
     job.step("commit", 0.95)
     rewrite = Rewrite(
+        job.id,
         "COMPACT",
         base,
         removes=files,
@@ -145,8 +146,7 @@ def _compact_once(table: OpenTable, base: Any, groups: list[Group], job: Job, re
         parameters={"clusterBy": list(base.cluster_by)},
         metrics={"numAddedFiles": len(added), "numRemovedFiles": len(files)},
     )
-    version = commit(job.storage, table.folder, rewrite, table.log.head)
-    job.committed = True
+    version = job.commit(rewrite)
     after_commit(table, version)
     before, after = sum(file.size for file in files), sum(file.size for file in added)
     return replace(

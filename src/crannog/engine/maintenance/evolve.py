@@ -14,7 +14,7 @@ from crannog.engine.open_table import OpenTable
 from crannog.engine.tables import table_properties
 from crannog.errors import Unavailable
 from crannog.lake.base import Base, DataFile, metadata_action
-from crannog.lake.rewrite import Rewrite, RunAgain, commit, verified_files
+from crannog.lake.rewrite import Rewrite, RunAgain, verified_files
 from crannog.lake.schemas import (
     check_key,
     difference,
@@ -92,6 +92,7 @@ def _evolve_once(table: OpenTable, base: Base, target: pa.Schema, change: Any, j
         added = verified_files(job.storage, table.folder, job.folder, base, rows=base.rows, schema=target)
     job.step("commit", 0.95)
     rewrite = Rewrite(
+        job.id,
         "EVOLVE",
         base,
         removes=removed,
@@ -106,8 +107,7 @@ def _evolve_once(table: OpenTable, base: Base, target: pa.Schema, change: Any, j
             created_ms=base.created_ms,
         ),
     )
-    version = commit(job.storage, table.folder, rewrite, table.log.head)
-    job.committed = True
+    version = job.commit(rewrite)
     table.log.refresh()
     after_commit(table, version)
     return EvolveReport(tuple(change.added), tuple(change.widened), len(removed), version, job.seconds)

@@ -15,7 +15,7 @@ from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
 from crannog.errors import CallerError, Unavailable
 from crannog.lake.base import DataFile
-from crannog.lake.rewrite import Rewrite, RunAgain, commit, verified_files
+from crannog.lake.rewrite import Rewrite, RunAgain, verified_files
 
 _TRIES = 10
 
@@ -94,6 +94,7 @@ def _expire_once(table: OpenTable, snapshot: Snapshot, column: pa.Field, before:
     if whole or mixed:
         job.step("commit", 0.95)
         rewrite = Rewrite(
+            job.id,
             "EXPIRE",
             base,
             removes=[*whole, *mixed],
@@ -101,8 +102,7 @@ def _expire_once(table: OpenTable, snapshot: Snapshot, column: pa.Field, before:
             parameters={"column": column.name, "before": before.isoformat()},
             metrics={"numRemovedFiles": len(whole) + len(mixed), "numAddedFiles": len(added), "numDeletedRows": dropped},
         )
-        version = commit(job.storage, table.folder, rewrite, table.log.head)
-        job.committed = True
+        version = job.commit(rewrite)
         after_commit(table, version)
     removed = sum(file.size for file in (*whole, *mixed))
     return ExpireReport(

@@ -15,7 +15,7 @@ from crannog.engine.snapshot import Snapshot
 from crannog.errors import Unavailable
 from crannog.lake import phases
 from crannog.lake.base import DataFile
-from crannog.lake.rewrite import AlreadyFolded, Rewrite, RunAgain, commit, verified_files
+from crannog.lake.rewrite import AlreadyFolded, Rewrite, RunAgain, verified_files
 from crannog.lake.stage import DELETE, UPSERT
 
 _TRIES = 10
@@ -97,6 +97,7 @@ def _fold_once(table: OpenTable, snapshot: Snapshot, job: Job) -> FoldReport:
     phases.reached("rewrite.ledger_written")
     job.step("commit", 0.95)
     rewrite = Rewrite(
+        job.id,
         "FOLD",
         base,
         removes=touched,
@@ -105,8 +106,7 @@ def _fold_once(table: OpenTable, snapshot: Snapshot, job: Job) -> FoldReport:
         parameters={"sequences": [tail.after + 1, tail.end]},
         metrics={"numAddedFiles": len(added), "numRemovedFiles": len(touched), "numOutputRows": expected},
     )
-    version = commit(job.storage, table.folder, rewrite, table.log.head)
-    job.committed = True
+    version = job.commit(rewrite)
     written = sum(file.size for file in added)
     staged_bytes = max(tail.bytes, 1)
     after_commit(table, version)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from crannog.engine.open_table import OpenTable, new_batch_id
 from crannog.errors import Cancelled, CrannogError
 from crannog.lake.leases import Lease
+from crannog.lake.rewrite import AlreadyFolded, Rewrite, RunAgain, commit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,7 +66,7 @@ class Job:
         self.id = new_batch_id()
         self.storage = table.warehouse.storage
         self.folder = f"data/{self.id}"
-        self.committed = False
+        self._keep_files = False
         self.started = time.perf_counter()
         self._inputs = f"{table.log.own_folder}/jobs/{self.id}"
         self._progress = progress or (lambda _step, _share: None)
@@ -81,9 +82,18 @@ class Job:
     def __exit__(self, *_: object) -> None:
         with suppress(CrannogError):
             self.storage.delete_folder(self._inputs)
-            if not self.committed:
+            if not self._keep_files:
                 self.storage.delete_folder(f"{self.table.folder}/{self.folder}")
         self._lease.__exit__()
+
+    def commit(self, rewrite: Rewrite) -> int:
+        """Commit the rewrite and return its version; from here on its files stay unless it is certain that nothing names them."""
+        self._keep_files = True
+        try:
+            return commit(self.storage, self.table.folder, rewrite, self.table.log.head)
+        except (RunAgain, AlreadyFolded):
+            self._keep_files = False
+            raise
 
     @property
     def seconds(self) -> float:

@@ -1,0 +1,70 @@
+"""Values as JSON has them, and as a person reads them in a cell of a table."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import math
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+_LONGEST_CELL = 200
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: times in ISO 8601, bytes in base64, decimals and what is no number as text."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, (dt.date, dt.datetime)):
+        return value.isoformat()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, Mapping):
+        return {name if isinstance(name, str) else str(plain(name)): plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(inner) for inner in value]
+    return str(value)
+
+
+def shown(value: Any) -> str:
+    """Return a value as one short line."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dt.datetime):
+        return moment(value)
+    if isinstance(value, (Mapping, list, tuple)):
+        text = json.dumps(plain(value), ensure_ascii=False)
+    else:
+        text = str(plain(value))
+    text = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
+    return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
+
+
+def moment(value: dt.datetime) -> str:
+    """Return a time in UTC, without the digits that say nothing."""
+    text = value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(sep=" ")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def of_bytes(count: float) -> str:
+    """Return a size in the unit that reads best."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024 or unit == "GiB":
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    raise AssertionError
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: 1 row, 2 rows."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") and noun != "key" else f"{count:,} {noun}s"

@@ -1,0 +1,561 @@
+"""A process of the crash and concurrency tests: it works on a lake, says what was acknowledged, and may be killed.
+
+Three parts: the work, pure, so that a test can tell from the last acknowledged turn what must be there; the child's
+side, which runs as a program; the test's side, which starts children and compares.
+"""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+# -- the work ------------------------------------------------------------------------------------------------
+
+PLAIN, KEYED = "lake.crash.plain", "lake.crash.keyed"
+TABLES = (PLAIN, KEYED)
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("writer", pa.string()),
+        pa.field("turn", pa.int64()),
+        pa.field("text", pa.string()),
+    ]
+)
+KEYS_PER_WRITER = 20
+CONTENDED_KEYS = 5
+TWIN_ROWS = 2
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one call sends."""
+
+    id: str
+    verb: str
+    rows: tuple[dict[str, Any], ...]
+
+
+def row_of(name: str, writer: str, turn: int) -> dict[str, Any]:
+    return {"id": name, "writer": writer, "turn": turn, "text": f"{name} at {turn}"}
+
+
+def batch_of(table: str, writer: str, turn: int) -> Batch:
+    """Return what `writer` sends in its `turn`: rows nobody else has, so turns of others never matter."""
+    batch_id = f"{writer}#{turn}"
+    if table == PLAIN:
+        return Batch(batch_id, "append", tuple(row_of(f"{writer}/{turn}/{n}", writer, turn) for n in range(1 + turn % 3)))
+    names = [f"{writer}/{(turn * 3 + n) % KEYS_PER_WRITER}" for n in range(3)]
+    if turn % 4 == 3:
+        return Batch(batch_id, "delete", tuple({"id": name} for name in names[:2]))
+    return Batch(batch_id, "upsert", tuple(row_of(name, writer, turn) for name in names))
+
+
+def contended_batch(writer: str, turn: int) -> Batch:
+    """Return a change of a key that every writer changes."""
+    return Batch(f"{writer}!{turn}", "upsert", (row_of(f"contended/{turn % CONTENDED_KEYS}", f"{writer}!", turn),))
+
+
+def twin_batch(turn: int) -> Batch:
+    """Return a batch that every process sends, under one id."""
+    return Batch(f"twin#{turn}", "append", tuple(row_of(f"twin/{turn}/{n}", "twin", turn) for n in range(TWIN_ROWS)))
+
+
+def state_after(table: str, writer: str, turns: int) -> dict[str, int]:
+    """Return what `writer` has in the table after its first `turns` turns: the turn of each id."""
+    state: dict[str, int] = {}
+    for turn in range(turns):
+        batch = batch_of(table, writer, turn)
+        for row in batch.rows:
+            if batch.verb == "delete":
+                state.pop(row["id"], None)
+            else:
+                state[row["id"]] = turn
+    return state
+
+
+def is_shared(writer: str) -> bool:
+    """Tell whether rows under this name are others' too, so that turns alone do not tell what must be there."""
+    return writer in ("twin", "secret") or writer.endswith("!")
+
+
+def send(lake: Any, table: str, batch: Batch) -> Any:
+    """Make the call of a batch."""
+    target = lake.table(table)
+    if batch.verb == "delete":
+        return target.delete([dict(row) for row in batch.rows], actor="test", reason="turn", batch_id=batch.id)
+    return getattr(target, batch.verb)([dict(row) for row in batch.rows], batch_id=batch.id)
+
+
+def make_tables(lake: Any) -> None:
+    lake.create_table(PLAIN, SCHEMA, if_exists="ok")
+    lake.create_table(KEYED, SCHEMA, key=["id"], if_exists="ok")
+
+
+def connect(location: str, **settings: Any) -> Any:
+    """Open the lake as the tests do: no grace for staged files, which is what the protocol was checked with."""
+    import crannog
+
+    return crannog.connect(location, **{"spark_memory_mb": 1024, "spark_start_timeout_s": 240, "fold_grace_s": 0, **settings})
+
+
+def rows_by_writer(rows: pa.Table) -> dict[str, dict[str, int]]:
+    """Return the turn of each id, by writer; fails if an id stands twice or a row is not as it was sent."""
+    found: dict[str, dict[str, int]] = {}
+    names: set[str] = set()
+    columns = [rows[name].to_pylist() for name in ("id", "writer", "turn", "text")]
+    for name, writer, turn, text in zip(*columns, strict=True):
+        assert text == f"{name} at {turn}", (name, turn, text)
+        assert name not in names, f"{name} stands twice"
+        names.add(name)
+        found.setdefault(writer, {})[name] = turn
+    return found
+
+
+# -- the child's side ----------------------------------------------------------------------------------------
+
+
+def say(**line: Any) -> None:
+    """Tell the test, in one write: a line that was begun was wholly told, whenever the process dies."""
+    os.write(1, json.dumps(line, default=str).encode() + b"\n")
+
+
+class Worker:
+    """The threads of one process: writers, a watcher of what reads show, and maintenance in turn."""
+
+    def __init__(self, location: str, plan: Mapping[str, Any]) -> None:
+        self.plan = plan
+        self.lake = connect(location, **plan.get("settings", {}))
+        self.life = plan.get("life", "0")
+        self.over = threading.Event()
+        self.step = threading.local()
+        self._count_lock = threading.Lock()
+        self._acks = 0
+        self._hits = 0
+
+    # Killing itself
+
+    def watch_phases(self) -> None:
+        from crannog.lake import phases
+
+        wanted, nth, during = self.plan.get("phase"), self.plan.get("hit", 1), self.plan.get("during")
+
+        def watcher(phase: str) -> None:
+            if phase != wanted or self._acks < self.plan.get("after_acks", 0):
+                return
+            if during is not None and getattr(self.step, "name", None) != during:
+                return
+            with self._count_lock:
+                self._hits += 1
+                if self._hits == nth:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        if wanted:
+            phases.watcher = watcher
+
+    # Threads
+
+    def run(self) -> None:
+        if self.plan.get("spark"):
+            self.start_spark()
+        say(ready=True)
+        await_file(self.plan.get("go"))
+        self.watch_phases()
+        ends = time.monotonic() + self.plan.get("seconds", 30)
+        threads = [
+            *(
+                self._thread(self._write, table, f"{self.life}.{number}")
+                for table in self.plan.get("tables", TABLES)
+                for number in range(self.plan.get("writers", 2))
+            ),
+            *([self._thread(self._contend), self._thread(self._twin)] if self.plan.get("together") else []),
+            *([self._thread(self._watch)] if self.plan.get("watch") else []),
+        ]
+        self._maintain(ends)
+        self.over.set()
+        for thread in threads:
+            thread.join(60)
+        say(done=True, counts={table: self.lake.table(table).count() for table in self.plan.get("tables", TABLES)})
+        self.lake.close()
+
+    def start_spark(self) -> None:
+        from crannog.lake.spark import spark_runtime
+
+        self.lake.warehouse.spark()
+        jvm = spark_runtime(self.lake.settings)._start.jvm  # type: ignore[union-attr]
+        say(jvm=jvm.process.pid, stdin=jvm.process.stdin.fileno())
+        await_file(self.plan.get("held"))
+
+    def _thread(self, work: Callable[..., None], *arguments: Any) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                work(*arguments)
+            except BaseException:
+                say(error=traceback.format_exc())
+
+        thread = threading.Thread(target=guarded, daemon=True)
+        thread.start()
+        return thread
+
+    def _send(self, table: str, batch: Batch, writer: str, turn: int) -> None:
+        from crannog.errors import Overloaded
+
+        while True:
+            try:
+                receipt = send(self.lake, table, batch)
+                break
+            except Overloaded:
+                time.sleep(0.05)
+        say(ack=[table, writer, turn], sequence=receipt.sequence, duplicate=receipt.duplicate, rows=receipt.rows)
+        with self._count_lock:
+            self._acks += 1
+        self.over.wait(self.plan.get("pause", 0.002))
+
+    def _turns(self) -> Iterable[int]:
+        for turn in itertools.count():
+            if self.over.is_set() or turn >= self.plan.get("turns", 1_000_000):
+                return
+            yield turn
+
+    def _write(self, table: str, writer: str) -> None:
+        for turn in self._turns():
+            self._send(table, batch_of(table, writer, turn), writer, turn)
+
+    def _contend(self) -> None:
+        for turn in self._turns():
+            self._send(KEYED, contended_batch(self.life, turn), f"{self.life}!", turn)
+
+    def _twin(self) -> None:
+        for turn in self._turns():
+            self._send(PLAIN, twin_batch(turn), "twin", turn)
+
+    def _watch(self) -> None:
+        """Look at the tables all the time: whole batches, one row per key, and nothing that goes away again."""
+        most = 0
+        while not self.over.wait(0.05):
+            rows_by_writer(self.lake.table(KEYED).to_arrow())
+            plain = rows_by_writer(self.lake.table(PLAIN).to_arrow())
+            sizes: dict[tuple[str, int], int] = {}
+            for writer, mine in plain.items():
+                for turn in mine.values():
+                    sizes[writer, turn] = sizes.get((writer, turn), 0) + 1
+            for (writer, turn), size in sizes.items():
+                whole = TWIN_ROWS if writer == "twin" else len(batch_of(PLAIN, writer, turn).rows)
+                assert size == whole, f"{size} of {whole} rows of turn {turn} of {writer} are there"
+            total = sum(map(len, plain.values()))
+            assert total >= most, f"a read showed {total} rows after one that showed {most}"
+            most = total
+
+    # Maintenance
+
+    def _maintain(self, ends: float) -> None:
+        steps = self.plan.get("do", [])
+        for number in itertools.count():
+            if time.monotonic() > ends:
+                return
+            if not steps or self._acks < self.plan.get("after_acks", 0):
+                time.sleep(0.01)
+                continue
+            step = steps[number % len(steps)]
+            self.step.name = step
+            began = time.perf_counter()
+            try:
+                getattr(self, f"_do_{step}")(number)
+                say(step=step, seconds=round(time.perf_counter() - began, 3))
+            except BaseException:
+                say(error=f"{step}: {traceback.format_exc()}")
+                return
+            self.step.name = None
+
+    def _each(self) -> Iterable[Any]:
+        return [self.lake.table(table) for table in self.plan.get("tables", TABLES)]
+
+    def _do_fold(self, _: int) -> None:
+        for table in self._each():
+            table.fold()
+
+    def _do_compact(self, _: int) -> None:
+        for table in self._each():
+            table.compact()
+
+    def _do_pack(self, _: int) -> None:
+        for table in self._each():
+            table._open.log.pack()
+
+    def _do_clean(self, _: int) -> None:
+        for table in self._each():
+            table.vacuum()
+
+    def _do_vacuum(self, _: int) -> None:
+        for table in self._each():
+            table.vacuum(0, force=True)
+
+    def _do_erase(self, number: int) -> None:
+        name = f"secret/{self.life}/{number}"
+        say(erasing=name)
+        self.lake.table(KEYED).upsert([row_of(name, "secret", number)])
+        self.lake.table(KEYED).erase([{"id": name}], actor="test", reason="asked for")
+        say(erased=name)
+
+    def _do_claim(self, number: int) -> None:
+        name = f"work:{number}"
+        say(claiming=name)
+        lease = self.lake.control.claim(name, self.life)
+        assert lease is not None, f"nobody else claims {name}"
+        with lease:
+            self.lake.control.release(name, self.life, result={}, interval_s=3600)
+
+    def _do_drop(self, number: int) -> None:
+        name = f"lake.crash.dropped{number % 3}"
+        self.lake.create_table(name, SCHEMA, if_exists="ok").append([row_of(f"d/{number}", "d", number)])
+        self.lake.drop_table(name)
+
+
+def await_file(path: str | None) -> None:
+    while path and not os.path.exists(path):
+        time.sleep(0.002)
+
+
+def obey(location: str, plan: Mapping[str, Any]) -> None:
+    """Do what the test says, line by line, each thing at the moment it gives: for races between processes."""
+    lake = connect(location, **plan.get("settings", {}))
+    from crannog.engine.control import ControlTable
+    from crannog.engine.scheduler import Scheduler
+    from crannog.errors import CrannogError
+
+    held: list[Any] = []
+
+    def create(name: str, columns: Mapping[str, str], **options: Any) -> Any:
+        schema = pa.schema([(column, pa.type_for_alias(kind)) for column, kind in columns.items()])
+        return lake.create_table(name, schema, **options).describe()["table_id"]
+
+    def claim(tasks: list[str], owner: str, lease_s: float = 60) -> list[str]:
+        control = ControlTable(lake.warehouse.storage, lease_s=lease_s)
+        taken = []
+        for task in tasks:
+            lease = control.claim(task, owner)
+            if lease is not None:
+                held.append(lease.__enter__())
+                taken.append(task)
+        return taken
+
+    def release(task: str, owner: str, interval_s: float | None) -> bool:
+        return bool(lake.control.release(task, owner, result={"by": owner}, interval_s=interval_s))
+
+    def run_due() -> list[str]:
+        return Scheduler(lake.warehouse, lake.engine, lake.control).run_due()
+
+    def append(table: str, batch_id: str, ids: list[str]) -> Any:
+        receipt = lake.table(table).append([row_of(name, "race", 0) for name in ids], batch_id=batch_id)
+        return {"sequence": receipt.sequence, "duplicate": receipt.duplicate}
+
+    acts = {"create": create, "claim": claim, "release": release, "run_due": run_due, "append": append}
+    say(ready=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        act, at = order.pop("do"), order.pop("at", 0)
+        while time.time() < at:
+            pass
+        try:
+            say(answer=acts[act](**order))
+        except CrannogError as error:
+            say(answer={"error": type(error).__name__, "message": error.message})
+        except Exception:
+            say(answer={"error": "unexpected", "message": traceback.format_exc()})
+    os._exit(0)  # leases are held to the end, as by a process that dies
+
+
+def main() -> None:
+    location, plan = sys.argv[1], json.loads(sys.argv[2])
+    if plan.get("mode") == "obey":
+        obey(location, plan)
+    else:
+        Worker(location, plan).run()
+
+
+# -- the test's side -----------------------------------------------------------------------------------------
+
+
+class Child:
+    """A started child and what it told; a context manager that ends it and its Java process."""
+
+    def __init__(self, location: str, **plan: Any) -> None:
+        self.began = time.monotonic()
+        self.plan = plan
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed when the child has ended)
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, location, json.dumps(plan)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
+        self.lines: list[dict[str, Any]] = []
+        self._told = threading.Condition()
+        self._ended = False
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._held: list[Any] = []
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._told:
+                self.lines.append(json.loads(line))
+                self._told.notify_all()
+        with self._told:
+            self._ended = True
+            self._told.notify_all()
+
+    def told(self, kind: str) -> list[Any]:
+        with self._told:
+            return [line[kind] for line in self.lines if kind in line]
+
+    def acknowledged(self) -> list[dict[str, Any]]:
+        with self._told:
+            return [line for line in self.lines if "ack" in line]
+
+    def await_told(self, kind: str, count: int = 1, timeout_s: float = 120) -> list[Any]:
+        """Wait until the child has told `count` lines of a kind; fails with its words if it ends before."""
+        with self._told:
+            enough = self._told.wait_for(
+                lambda: sum(kind in line for line in self.lines) >= count or self._ended, timeout_s
+            )
+        found = self.told(kind)
+        assert len(found) >= count, f"the child told {len(found)} of {count} {kind!r}{'' if enough else ' in time'}: {self.words()}"
+        return found
+
+    def ask(self, **order: Any) -> Callable[[], Any]:
+        """Give an order; the function returned waits for its answer."""
+        before = len(self.told("answer"))
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(order).encode() + b"\n")
+        self.process.stdin.flush()
+        return lambda: self.await_told("answer", before + 1)[before]
+
+    def hold_java(self) -> int:
+        """Keep the Java process alive beyond its Python: its standard input, whose end it waits for, stays open here."""
+        [line] = [line for line in self.lines if "jvm" in line]
+        self._held.append(open(f"/proc/{self.process.pid}/fd/{line['stdin']}", "wb", buffering=0))  # noqa: SIM115
+        return int(line["jvm"])
+
+    def kill(self) -> None:
+        os.kill(self.process.pid, signal.SIGKILL)
+
+    def wait(self, timeout_s: float = 120) -> int:
+        code = self.process.wait(timeout_s)
+        self._reader.join(10)
+        return code
+
+    def words(self) -> str:
+        """Return what the child complained of."""
+        self._errors.seek(0)
+        return "\n".join([*map(str, self.told("error")), self._errors.read().decode(errors="replace")[-4000:]])
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+            self.process.wait(30)
+        self._reader.join(10)
+        for file in self._held:
+            file.close()
+        for stream in (self.process.stdin, self.process.stdout, self._errors):
+            assert stream is not None
+            stream.close()
+        for pid in self.told("jvm"):
+            await_end(pid)
+        for folder in glob.glob(f"{tempfile.gettempdir()}/crannog-spark-{self.process.pid}-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def await_end(pid: int, timeout_s: float = 30) -> None:
+    """Wait for a Java process, which is not our child, to end by itself."""
+    deadline = time.monotonic() + timeout_s
+    while is_running(pid):
+        assert time.monotonic() < deadline, f"process {pid} does not end"
+        time.sleep(0.02)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        # A zombie waits for whoever adopted it and runs no more.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def last_turns(acknowledged: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], int]:
+    """Return the last acknowledged turn of each table and writer that has rows of its own; turns come in order."""
+    last: dict[tuple[str, str], int] = {}
+    for line in acknowledged:
+        table, writer, turn = line["ack"]
+        if is_shared(writer):
+            continue
+        assert turn == last.get((table, writer), -1) + 1, line
+        last[table, writer] = turn
+    return last
+
+
+def check_kept(lake: Any, last: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+    """Every acknowledged turn is there once, and the one after it wholly or not at all; return the turns that are there.
+
+    `last` names every writer that may have rows, one without an acknowledgement as -1.
+    """
+    there: dict[tuple[str, str], int] = {}
+    for table in dict.fromkeys(table for table, _ in last):
+        found = rows_by_writer(lake.table(table).to_arrow())
+        assert lake.table(table).count() == sum(map(len, found.values()))
+        for writer in found:
+            assert (table, writer) in last or is_shared(writer), f"nobody told of {writer}"
+        for (_, writer), turn in ((place, turn) for place, turn in last.items() if place[0] == table):
+            mine = found.get(writer, {})
+            without, with_next = (state_after(table, writer, turns) for turns in (turn + 1, turn + 2))
+            assert mine in (without, with_next), f"{writer} in {table} after turn {turn}: {_differences(mine, without)}"
+            there[table, writer] = turn if mine == without else turn + 1
+    return there
+
+
+def _differences(found: Mapping[str, int], wanted: Mapping[str, int]) -> str:
+    lost = {name: turn for name, turn in wanted.items() if found.get(name) != turn}
+    extra = {name: turn for name, turn in found.items() if wanted.get(name) != turn}
+    return f"{len(lost)} missing {dict(list(lost.items())[:5])}, {len(extra)} unexpected {dict(list(extra.items())[:5])}"
+
+
+def check_retries(lake: Any, last: Mapping[tuple[str, str], int], there: Mapping[tuple[str, str], int]) -> None:
+    """Send the unacknowledged turns again, and acknowledged ones too: each is kept once."""
+    for (table, writer), turn in last.items():
+        receipt = send(lake, table, batch_of(table, writer, turn + 1))
+        if state_after(table, writer, turn + 1) != state_after(table, writer, turn + 2):
+            assert receipt.duplicate == (there[table, writer] == turn + 1), (table, writer, turn + 1)
+        for earlier in {*range(0, turn + 1, 7), *range(max(0, turn - 10), turn + 2)}:
+            assert send(lake, table, batch_of(table, writer, earlier)).duplicate, (table, writer, earlier)
+
+
+def check_plain_delta(lake: Any, table: str) -> None:
+    """Read a folded table with nothing but delta-rs: the same rows."""
+    from deltalake import DeltaTable
+
+    storage = lake.warehouse.storage
+    plain = DeltaTable(storage.uri(table.replace(".", "/")), storage_options=dict(storage.options) or None)
+    assert rows_by_writer(plain.to_pyarrow_table()) == rows_by_writer(lake.table(table).to_arrow())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,362 @@
+"""Killed at every named moment and at random ones: what was acknowledged is there once, nothing is half there.
+
+A child process writes from several threads, folds, compacts, packs, vacuums, erases or claims, and kills itself at
+the n-th time it reaches a phase. What it acknowledged before, it told through a pipe.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from crannog.engine.control import ControlTable
+from crannog.lake import phases
+from crannog.lake.spark import SparkRuntime
+from crash_child import (
+    KEYED,
+    PLAIN,
+    TABLES,
+    Child,
+    batch_of,
+    check_kept,
+    check_plain_delta,
+    check_retries,
+    connect,
+    is_running,
+    last_turns,
+    make_tables,
+    row_of,
+    rows_by_writer,
+    send,
+)
+
+STAGE = ("stage.written", "stage.linked", "stage.acknowledged")
+PACK = ("pack.written", "pack.originals_deleted")
+REWRITE = ("rewrite.files_written", "rewrite.verified", "rewrite.synced", "rewrite.ledger_written", "rewrite.committed")
+CLEAN = ("vacuum.files_deleted", "clean.staged_files_deleted")
+ERASE = ("erase.files_deleted", "erase.log_redacted")
+CLAIM = ("control.claimed",)
+
+Last = dict[tuple[str, str], int]
+
+
+def test_every_phase_is_among_those_killed_at() -> None:
+    assert {*STAGE, *PACK, *REWRITE, *CLEAN, *ERASE, *CLAIM} == set(phases.ALL)
+
+
+# -- what is checked after each kill -------------------------------------------------------------------------
+
+
+def test_the_checks_notice_what_is_lost_doubled_or_halved(tmp_path: Path) -> None:
+    """The checks themselves: a turn too many, a turn too few and half a turn all fail."""
+    with connect(str(tmp_path)) as lake:
+        make_tables(lake)
+        for turn in range(6):
+            send(lake, PLAIN, batch_of(PLAIN, "w", turn))
+        assert check_kept(lake, {(PLAIN, "w"): 5}) == {(PLAIN, "w"): 5}
+        assert check_kept(lake, {(PLAIN, "w"): 4}) == {(PLAIN, "w"): 5}
+        for told in (3, 6):
+            with pytest.raises(AssertionError, match="missing"):
+                check_kept(lake, {(PLAIN, "w"): told})
+        lake.table(PLAIN).append([dict(batch_of(PLAIN, "w", 7).rows[0])])
+        with pytest.raises(AssertionError, match="1 unexpected"):
+            check_kept(lake, {(PLAIN, "w"): 5})
+        lake.table(PLAIN).append([dict(batch_of(PLAIN, "w", 7).rows[0])])
+        with pytest.raises(AssertionError, match="stands twice"):
+            check_kept(lake, {(PLAIN, "w"): 5})
+
+
+def everyone(child: Child, before: Last) -> Last:
+    """Return the last acknowledged turn of everyone who may have rows."""
+    writers = range(child.plan.get("writers", 2))
+    silent = {(table, f"{child.plan.get('life', '0')}.{number}"): -1 for table in TABLES for number in writers}
+    return {**before, **silent, **last_turns(child.acknowledged())}
+
+
+def check_after_kill(location: Path, last: Last, *, fold: bool = True) -> Last:
+    """Reopen and compare; return the turns that are there now, all of them acknowledged."""
+    with connect(str(location)) as lake:
+        there = check_kept(lake, last)
+        check_retries(lake, last, there)
+        kept = {place: turn + 1 for place, turn in last.items()}
+        assert check_kept(lake, kept) == kept
+        if fold:
+            for table in TABLES:
+                lake.table(table).fold()
+                assert lake.table(table).describe()["staged_rows"] == 0
+                check_plain_delta(lake, table)
+            assert check_kept(lake, kept) == kept
+    # The ledger knows what the fold took out of the stage, in another process too.
+    with connect(str(location)) as lake:
+        for (table, writer), turn in kept.items():
+            assert send(lake, table, batch_of(table, writer, turn)).duplicate
+        assert check_kept(lake, kept) == kept
+    return kept
+
+
+def killed(child: Child) -> None:
+    code = child.wait()
+    assert code == -signal.SIGKILL, f"the child ended with {code} before it was killed: {child.words()}"
+    assert not child.told("error"), child.words()
+
+
+def new_lake(location: Path) -> None:
+    with connect(str(location)) as lake:
+        make_tables(lake)
+
+
+@pytest.fixture(scope="module")
+def worked_on(spark: SparkRuntime, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake with several folds, a compaction and staged changes behind it, to be copied."""
+    location = tmp_path_factory.mktemp("worked-on") / "lake"
+    with connect(str(location)) as lake:
+        make_tables(lake)
+        for turn in range(40):
+            for table in TABLES:
+                send(lake, table, batch_of(table, "base", turn))
+                if turn in (12, 24):
+                    lake.table(table).fold()
+        for table in TABLES:
+            lake.table(table).compact()
+            send(lake, table, batch_of(table, "base", 40))
+    return location
+
+
+@pytest.fixture
+def copy(worked_on: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(worked_on, tmp_path / "lake"))
+
+
+BASE: Last = {(table, "base"): 40 for table in TABLES}
+
+
+# -- without Spark -------------------------------------------------------------------------------------------
+
+
+def kill_while_staging(tmp_path: Path, phase: str, hit: int, **plan: Any) -> None:
+    location = tmp_path / "lake"
+    new_lake(location)
+    with Child(str(location), phase=phase, hit=hit, **{"after_acks": 20, "pause": 0, "seconds": 60, **plan}) as child:
+        killed(child)
+        last = everyone(child, {})
+    if phase == "stage.written":
+        assert leftovers(location), "a kill before the link leaves the temporary file"
+    check_after_kill(location, last)
+
+
+@pytest.mark.parametrize("phase", STAGE)
+def test_killed_while_it_stages(spark: SparkRuntime, tmp_path: Path, phase: str) -> None:
+    kill_while_staging(tmp_path, phase, hit=20)
+
+
+@pytest.mark.parametrize("phase", PACK)
+def test_killed_while_it_packs(spark: SparkRuntime, tmp_path: Path, phase: str) -> None:
+    kill_while_staging(tmp_path, phase, hit=2)
+
+
+@pytest.mark.parametrize("phase", CLEAN)
+def test_killed_while_it_vacuums(spark: SparkRuntime, copy: Path, phase: str) -> None:
+    before = files_below(copy / "lake")
+    with Child(str(copy), phase=phase, hit=2, do=["vacuum"], after_acks=20, life="1") as child:
+        killed(child)
+        last = everyone(child, BASE)
+    assert before - files_below(copy / "lake"), "it had deleted something"
+    check_after_kill(copy, last)
+
+
+@pytest.mark.parametrize("hit", [1, 5])
+def test_a_task_of_a_killed_process_is_taken_over(tmp_path: Path, hit: int) -> None:
+    new_lake(tmp_path)
+    with Child(str(tmp_path), phase="control.claimed", hit=hit, do=["claim"], life="1", writers=0) as child:
+        killed(child)
+        *done, unfinished = child.told("claiming")
+    assert len(done) == hit - 1
+    with connect(str(tmp_path)) as lake:
+        storage = lake.warehouse.storage
+        tasks = {task["task_name"]: task for task in lake.tasks()}
+        assert tasks[unfinished]["status"] == "processing"
+        assert all(tasks[name]["status"] == "idle" for name in done)
+        assert lake.control.claim(unfinished, "other") is None, "its holder may still live"
+        later = ControlTable(storage, lease_s=60, clock=lambda: dt.datetime.now(dt.UTC) + dt.timedelta(seconds=61))
+        lease = later.claim(unfinished, "other")
+        assert lease is not None
+        with lease:
+            assert not lake.control.release(unfinished, "1", result={}, interval_s=60), "the dead one's claim is gone"
+            assert lake.control.release(unfinished, "other", result={"done": True}, interval_s=60)
+        [task] = [task for task in lake.tasks() if task["task_name"] == unfinished]
+        assert (task["status"], json.loads(task["last_result"])) == ("idle", {"done": True})
+
+
+def kill_at_random(location: Path, chance: random.Random, lives: Iterator[int], last: Last, ends: float, **plan: Any) -> Last:
+    """Start, kill after a random time, compare, and again on what is there, until the time is over."""
+    number = 0
+    while not number or time.monotonic() < ends:
+        number = next(lives)
+        with Child(str(location), life=str(number), seconds=60, watch=True, **plan) as child:
+            child.await_told("ready")
+            time.sleep(chance.uniform(0, plan.get("longest", 1.0)))
+            child.kill()
+            killed(child)
+            last = everyone(child, last)
+        print(f"life {number}: {len(child.acknowledged())} acknowledged, {len(child.told('step'))} steps")
+        last = check_after_kill(location, last, fold=number % 3 == 2)
+    return last
+
+
+def test_killed_at_random_moments(spark: SparkRuntime, tmp_path: Path) -> None:
+    new_lake(tmp_path / "lake")
+    began = time.monotonic()
+    chance = random.Random(began)
+    kill_at_random(tmp_path / "lake", chance, iter(range(1, 99)), {}, began + 6, do=["pack", "clean", "claim"], pause=0)
+
+
+# -- what a kill leaves behind -------------------------------------------------------------------------------
+
+
+def files_below(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def leftovers(location: Path) -> set[str]:
+    """Return the files in the tables' folders that belong to nothing: temporary ones, and those of jobs that are over."""
+    found = set()
+    for table in TABLES:
+        folder = location / table.replace(".", "/")
+        with connect(str(location)) as lake:
+            live = set(lake.table(table)._open.log.head().files)
+        for path in files_below(folder):
+            name = path.rpartition("/")[2]
+            kind = path.split("/")[2] if path.startswith("_crannog/") else path.split("/")[0]
+            if name.startswith(".") or kind in ("jobs", "leases") or (kind == "data" and path not in live):
+                found.add(f"{folder}/{path}")
+    trash = location / "_crannog" / "trash"
+    return found | ({str(trash / path) for path in files_below(trash)} if trash.exists() else set())
+
+
+def aged(paths: set[str]) -> None:
+    """Make files as old as those that nobody can be at work on."""
+    long_ago = time.time() - 3 * 24 * 3600
+    for path in paths:
+        os.utime(path, (long_ago, long_ago))
+
+
+def check_vacuum_takes_leftovers(location: Path) -> None:
+    aged(leftovers(location))
+    with connect(str(location)) as lake:
+        for table in TABLES:
+            lake.table(table).vacuum(0, force=True)
+    assert leftovers(location) == set()
+
+
+def ids_in(path: Path) -> set[str]:
+    """Return the ids a file shows, whatever it is called."""
+    try:
+        return set(pq.read_table(pa.BufferReader(path.read_bytes()), columns=["id"])["id"].to_pylist())
+    except (pa.ArrowException, OSError, KeyError):
+        return set()
+
+
+def check_shown_nowhere(location: Path, name: str) -> None:
+    for path in (location / path for path in files_below(location)):
+        assert name not in ids_in(path), f"{path} still holds {name}"
+        assert name.encode() not in path.read_bytes(), f"{path} still shows {name}"
+
+
+def test_a_vacuum_takes_what_a_kill_left_in_the_stage(tmp_path: Path) -> None:
+    location = tmp_path / "lake"
+    new_lake(location)
+    with Child(str(location), phase="stage.written", hit=20, pause=0) as child:
+        killed(child)
+    assert leftovers(location)
+    check_vacuum_takes_leftovers(location)
+
+
+def test_an_erase_finds_the_temporary_file_that_a_kill_left(spark: SparkRuntime, tmp_path: Path) -> None:
+    location = tmp_path / "lake"
+    new_lake(location)
+    with Child(str(location), phase="stage.written", hit=20, pause=0, writers=1, turns=3) as child:
+        # Three turns of one writer, the third of them unacknowledged: its keys are in the temporary file alone.
+        child.wait()
+    with connect(str(location)) as lake:
+        temporary = [path for path in leftovers(location) if path.endswith(".tmp") and "/keyed/" in path]
+        keys = sorted({name for path in temporary for name in ids_in(Path(path))})
+        if not keys:
+            pytest.skip("the kill met another write")
+        lake.table(KEYED).erase([{"id": name} for name in keys], actor="test", reason="asked for")
+    for name in keys:
+        check_shown_nowhere(location, name)
+
+
+# -- with Spark in the child ---------------------------------------------------------------------------------
+
+
+def kill_with_spark(location: Path, phase: str, *, hit: int = 1, during: str = "fold", **plan: Any) -> None:
+    began = time.monotonic()
+    steps = {"fold": ["fold"], "compact": ["fold", "compact"], "vacuum": ["fold", "vacuum"], "erase": ["erase"]}[during]
+    plan = {"do": steps, "after_acks": 40, "pause": 0.01, "life": "1", "seconds": 120, **plan}
+    with Child(str(location), phase=phase, hit=hit, during=during, spark=True, **plan) as child:
+        killed(child)
+        print(f"{phase} {hit} during {during}: killed after {time.monotonic() - began:.1f} s, {len(child.acknowledged())} acknowledged")
+        last = everyone(child, BASE if (location / "lake/crash/plain/data").glob("*") else {})
+    check_after_kill(location, last)
+    for name in child.told("erasing"):
+        with connect(str(location)) as lake:
+            lake.table(KEYED).erase([{"id": name}], actor="test", reason="asked for again")
+        check_shown_nowhere(location, name)
+    check_vacuum_takes_leftovers(location)
+    check_after_kill(location, {place: turn + 1 for place, turn in last.items()})
+    print(f"{phase} {hit} during {during}: {time.monotonic() - began:.1f} s in all")
+
+
+@pytest.mark.parametrize("phase", ["rewrite.synced", "rewrite.ledger_written", "rewrite.committed"])
+def test_killed_while_it_folds(spark: SparkRuntime, copy: Path, phase: str) -> None:
+    kill_with_spark(copy, phase, hit=2)
+
+
+def test_java_that_outlives_its_python_commits_nothing(spark: SparkRuntime, copy: Path) -> None:
+    """Python is killed while Spark writes; the Java process, kept alive, finishes its files and nobody ever names them."""
+    rows = [row_of(f"many/{number}", "many", 0) for number in range(200_000)]
+    with connect(str(copy)) as lake:
+        lake.table(PLAIN).append(rows, batch_id="many")
+        version = lake.table(PLAIN).describe()["version"]
+    data = copy / PLAIN.replace(".", "/") / "data"
+    before = files_below(data)
+    held = copy / "held"
+    with Child(str(copy), spark=True, held=str(held), do=["fold"], tables=[PLAIN], life="1", pause=0.01) as child:
+        child.await_told("jvm")
+        java = child.hold_java()
+        held.touch()
+        while not any("_temporary" in path for path in files_below(data) - before):
+            assert child.process.poll() is None, child.words()
+        child.kill()
+        killed(child)
+        killed_at = time.monotonic()
+        # Spark's files are complete once its own temporary folder is gone.
+        while not (written := files_below(data) - before) or any("_temporary" in path for path in written):
+            assert time.monotonic() - killed_at < 60, f"Java does not finish its job: {written}"
+            time.sleep(0.02)
+        assert is_running(java)
+        print(f"Java finished {len(written)} files {time.monotonic() - killed_at:.2f} s after Python was killed")
+        last = everyone(child, BASE)
+        last = {place: turn for place, turn in last.items() if place[0] == PLAIN or place[1] == "base"}
+        with connect(str(copy)) as lake:
+            assert lake.table(PLAIN).describe()["version"] == version
+            assert rows_by_writer(lake.table(PLAIN).to_arrow())["many"] == {row["id"]: 0 for row in rows}
+            lake.table(PLAIN).fold()
+            named = set(lake.table(PLAIN)._open.log.head().files)
+            assert not named & {f"data/{path}" for path in written}
+            assert rows_by_writer(lake.table(PLAIN).to_arrow())["many"] == {row["id"]: 0 for row in rows}
+        assert is_running(java)
+    assert not is_running(java)

@@ -1,0 +1,529 @@
+"""Our log entries are Delta's: plain readers see the same rows, skip rightly, travel in time, and agree on statistics."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+from lakes import (
+    DAY,
+    INSTANT,
+    actions,
+    canonical,
+    live_files,
+    log_entries,
+    opened,
+    read_datafusion,
+    read_delta_rs,
+    read_delta_spark,
+    read_everywhere,
+    read_polars,
+    root,
+)
+
+from crannog.datasets.lake import Lake
+from crannog.lake.spark import SparkRuntime
+from crannog.settings import Settings
+
+NAME = "shop.eu.orders"
+START = dt.datetime(2024, 2, 29, 23, 59, 59, 999_999, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def lake(settings: Settings, spark: SparkRuntime) -> Iterator[Lake]:
+    with opened(settings) as lake:
+        yield lake
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, spark: SparkRuntime) -> Iterator[Lake]:
+    """One warehouse for the tests that only read."""
+    place = tmp_path_factory.mktemp("delta") / "warehouse"
+    with opened(Settings(warehouse=str(place))) as lake:
+        yield lake
+
+
+# -- every kind of rewrite, every reader -----------------------------------------------------------------------
+
+ORDERS = pa.schema(
+    [
+        ("order_id", pa.string()),
+        ("n", pa.int32()),
+        ("price", pa.decimal128(9, 2)),
+        ("share", pa.float32()),
+        ("at", INSTANT),
+        ("day", pa.date32()),
+        ("note", pa.string()),
+        ("lines", pa.list_(pa.struct([("sku", pa.string()), ("count", pa.int64())]))),
+        ("tags", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+
+
+def order(number: int, **changes: Any) -> dict[str, Any]:
+    row = {
+        "order_id": f"o-{number:04}",
+        "n": number - 20,
+        "price": Decimal(number) / 4,
+        "share": number / 8,
+        "at": START + dt.timedelta(microseconds=number * 1_001),
+        "day": dt.date(1969, 12, 25) + number * DAY,
+        "note": None if number % 3 == 0 else f"größer {number} 𝕏",
+        "lines": [{"sku": "a", "count": number}, {"sku": None, "count": None}],
+        "tags": {"x": number},
+    }
+    return row | changes
+
+
+@dataclass(frozen=True)
+class Step:
+    """A version of the table and what it must read as."""
+
+    operation: str
+    version: int
+    rows: list[str]
+
+
+def test_after_every_kind_of_rewrite_every_reader_sees_the_same_rows(lake: Lake, spark: SparkRuntime) -> None:
+    table = lake.create_table(NAME, ORDERS, key="order_id")
+    path = root(lake, NAME)
+    wide = pa.schema(
+        [
+            *(field for field in ORDERS if field.name not in ("n", "price", "share")),
+            ("n", pa.int64()),
+            ("price", pa.decimal128(20, 4)),
+            ("share", pa.float64()),
+            ("extra", pa.string()),
+        ]
+    )
+    steps: list[Step] = []
+
+    def fold_append() -> None:
+        table.append([order(number) for number in range(40)])
+        table.fold()
+
+    def fold_more() -> None:
+        table.append([order(number) for number in range(100, 120)])
+        table.fold()
+
+    def fold_merge() -> None:
+        table.upsert([order(3, note="changed"), order(200)])
+        table.delete(["o-0004", "o-0105", "o-9999"])
+        table.fold()
+
+    def fold_delete_all_of_a_file() -> None:
+        table.delete(["o-0200"])
+        table.fold()
+
+    def compact() -> None:
+        table.append([order(300)])
+        assert table.compact().files_after == 1
+
+    def expire() -> None:
+        assert table.expire(dt.date(1970, 1, 1), column="day").rows_dropped == 6
+
+    def add_column() -> None:
+        grown = pa.schema([*ORDERS, ("extra", pa.string())])
+        assert table.evolve(grown).files_rewritten == 0
+        table.append([order(301, extra="new"), order(302)])
+        table.fold()
+
+    def widen() -> None:
+        assert table.evolve(wide).files_rewritten > 0
+        table.append([order(303, n=2**40, price=Decimal("12345678901.2345"), share=1e300)])
+        table.fold()
+
+    def erase() -> None:
+        table.erase(["o-0010"])
+
+    for kind in (fold_append, fold_more, fold_merge, fold_delete_all_of_a_file, compact, expire, add_column, widen):
+        kind()
+        rows = canonical(table.to_arrow())
+        for reader, seen in read_everywhere(spark, path).items():
+            assert seen == rows, f"{reader} after {kind.__name__}"
+        steps.append(Step(kind.__name__, table.describe()["version"], rows))
+
+    # Time travel: every version that a step ended with, by every reader that can.
+    assert canonical(table.to_spark().toArrow()) == steps[-1].rows
+    for step in steps:
+        assert canonical(read_delta_rs(path, step.version)) == step.rows, step
+        assert canonical(read_polars(path, version=step.version)) == step.rows, step
+    for step in (steps[0], steps[4], steps[-1]):
+        assert canonical(read_delta_spark(spark, path, step.version)) == step.rows, step
+
+    erase()
+    rows = canonical(table.to_arrow())
+    for reader, seen in read_everywhere(spark, path).items():
+        assert seen == rows, f"{reader} after erase"
+
+    _check_history(lake, spark)
+    _check_entries(path, table_id=table.describe()["table_id"])
+
+
+def _check_history(lake: Lake, spark: SparkRuntime) -> None:
+    path, table = root(lake, NAME), lake.table(NAME)
+    operations = {version: info["operation"] for version, info in actions(path, "commitInfo")}
+    assert set(operations.values()) == {"CREATE TABLE", "FOLD", "COMPACT", "EXPIRE", "EVOLVE"}
+    ours = table.history()
+    assert [entry["version"] for entry in ours] == sorted(operations, reverse=True)
+    assert {entry["version"]: entry["operation"] for entry in ours} == operations
+    assert table.history(limit=2) == ours[:2]
+    theirs = spark.session().sql(f"DESCRIBE HISTORY delta.`{path}`").collect()
+    assert {row["version"]: row["operation"] for row in theirs} == operations
+
+
+def _check_entries(path: Path, *, table_id: str) -> None:
+    """What every entry must keep to, whatever wrote it."""
+    live: set[str] = set()
+    folded = 0
+    for version, entry in log_entries(path).items():
+        operation = next(action["commitInfo"]["operation"] for action in entry if "commitInfo" in action)
+        protocols = [action["protocol"] for action in entry if "protocol" in action]
+        assert protocols == ([{"minReaderVersion": 1, "minWriterVersion": 2}] if version == 0 else [])
+        added = {action["add"]["path"] for action in entry if "add" in action}
+        removed = {action["remove"]["path"] for action in entry if "remove" in action}
+        assert not added & removed, "an entry that adds and removes one file"
+        assert not added & live, "a file added twice"
+        assert removed <= live, "a file removed that is not there"
+        live = live - removed | added
+        txn = [action["txn"] for action in entry if "txn" in action]
+        assert bool(txn) == (operation == "FOLD"), "the folded sequence is written by folds, and by them only"
+        for action in txn:
+            assert action["appId"] == table_id
+            assert action["version"] > folded
+            folded = action["version"]
+        if operation in ("COMPACT", "EVOLVE"):
+            assert not any(action[kind]["dataChange"] for action in entry for kind in ("add", "remove") if kind in action)
+    table = DeltaTable(str(path))
+    assert {table.protocol().min_reader_version, table.protocol().min_writer_version} == {1, 2}
+    assert not table.protocol().reader_features
+    assert table.transaction_version(table_id) == folded
+    assert {file.relative_to(path).as_posix() for file in live_files(path)} == live
+
+
+# -- statistics ------------------------------------------------------------------------------------------------
+
+LONG = "ein sehr langer Schlüssel, viel länger als 32 Zeichen: "
+FACTS = pa.schema(
+    [
+        ("word", pa.string()),  # clustered by, so it has statistics
+        ("at", INSTANT),
+        ("old_at", INSTANT),
+        ("day", pa.date32()),
+        ("tiny", pa.int8()),
+        ("small", pa.int16()),
+        ("n", pa.int32()),
+        ("big", pa.int64()),
+        ("d9", pa.decimal128(9, 2)),
+        ("d18", pa.decimal128(18, 6)),
+        ("d38", pa.decimal128(38, 10)),
+        ("whole", pa.decimal128(20, 0)),
+        ("f32", pa.float32()),
+        ("f64", pa.float64()),
+        ("with_nan", pa.float64()),
+        ("with_inf", pa.float64()),
+        ("nothing", pa.int64()),
+        ("partly", pa.int64()),
+    ]
+)
+COLUMNS = tuple(FACTS.names)
+
+
+def fact(file: int, row: int) -> dict[str, Any]:
+    number = file * 100 + row
+    return {
+        "word": [f"{file}w{row}", LONG + f"{number:03}", f"𝕏𝕐ß{'ü' * 40}{number:03}", f"{file}{'z' * 31}{chr(0x41 + row)}"][row % 4],
+        "at": START + dt.timedelta(microseconds=number * 377),
+        "old_at": dt.datetime(1900 + file, 1, 1, 0, 0, 0, 123_456, tzinfo=dt.UTC) + dt.timedelta(microseconds=row * 1_234),
+        "day": dt.date(1582 + 200 * file, 10, 15) + row * DAY,
+        "tiny": -128 + file * 20 + row,
+        "small": -32_768 + number,
+        "n": -(2**31) + number,
+        "big": (-1) ** file * (2**63 - 1 - row) - (file % 2),
+        "d9": Decimal(number - 150) / 4,
+        "d18": Decimal("-999999999999.999999") + Decimal(number) / 1_000_000,
+        "d38": Decimal("1234567890123456789012345678.0123456789") + number,
+        "whole": Decimal(10**19 + number),
+        "f32": (number - 150) / 8,
+        "f64": (number - 150) / 7,
+        "with_nan": float("nan") if row == 5 else float(number),
+        "with_inf": float("inf") if row == 5 else -float("inf") if row == 6 else float(number),
+        "nothing": None,
+        "partly": None if file == 0 or row % 2 else number,
+    }
+
+
+@pytest.fixture(scope="module")
+def facts(shared: Lake) -> tuple[Path, pa.Table]:
+    """A table of four files whose ranges lie side by side: the table's folder and its rows."""
+    table = shared.create_table("stats.all.facts", FACTS, cluster_by=["word"])
+    for file in range(4):
+        table.append([fact(file, row) for row in range(12)])
+        table.fold()
+    path = root(shared, "stats.all.facts")
+    assert len(live_files(path)) == 4
+    return path, table.to_arrow()
+
+
+def statistics(path: Path) -> dict[str, dict[str, Any]]:
+    """The `stats` of the live files, numbers exact, by path."""
+    adds = {add["path"]: add["stats"] for _, add in actions(path, "add")}
+    live = {file.relative_to(path).as_posix() for file in live_files(path)}
+    return {name: json.loads(text, parse_float=Decimal) for name, text in adds.items() if name in live}
+
+
+def test_the_columns_that_prune_have_statistics(facts: tuple[Path, pa.Table]) -> None:
+    path, _ = facts
+    for stats in statistics(path).values():
+        assert set(stats) == {"numRecords", "minValues", "maxValues", "nullCount"}
+        assert set(stats["nullCount"]) == {*COLUMNS, "_created_at"}
+        bounded = set(stats["minValues"])
+        assert bounded == set(stats["maxValues"])
+        assert bounded - {"partly"} == {*COLUMNS, "_created_at"} - {"nothing", "with_nan", "with_inf", "partly"}
+        assert stats["nullCount"]["nothing"] == stats["numRecords"] == 12
+
+
+def test_statistics_bound_the_rows_of_their_file(facts: tuple[Path, pa.Table]) -> None:
+    path, _ = facts
+    for name, stats in statistics(path).items():
+        rows = pa.parquet.read_table(path / name) if hasattr(pa, "parquet") else read_delta_rs(path)
+        for column, low in stats["minValues"].items():
+            values = [value for value in rows[column].to_pylist() if value is not None]
+            high = stats["maxValues"][column]
+            if isinstance(values[0], dt.datetime):
+                assert dt.datetime.fromisoformat(low) <= min(values)
+                assert dt.datetime.fromisoformat(high) <= max(values) < dt.datetime.fromisoformat(high) + dt.timedelta(milliseconds=1)
+            elif isinstance(values[0], dt.date):
+                assert (low, high) == (min(values).isoformat(), max(values).isoformat())
+            elif isinstance(values[0], str):
+                assert low <= min(values)
+                assert max(values) <= high
+                assert len(low) <= 32
+                assert len(high) <= 33
+            elif rows.schema.field(column).type == pa.float32():
+                assert (np.float32(float(low)), np.float32(float(high))) == (min(values), max(values))
+            elif isinstance(values[0], float):
+                assert (float(low), float(high)) == (min(values), max(values))
+            else:
+                assert (low, high) == (min(values), max(values))
+
+
+def test_statistics_equal_those_of_deltas_own_writer(facts: tuple[Path, pa.Table], spark: SparkRuntime, tmp_path: Path) -> None:
+    path, _ = facts
+    session = spark.session()
+    properties = DeltaTable(str(path)).metadata().configuration
+    copy = tmp_path / "copy"
+    session.sql(
+        f"CREATE TABLE delta.`{copy}` ({session.read.format('delta').load(str(path)).schema.toDDL()}) USING delta"
+        f" TBLPROPERTIES ('delta.dataSkippingStatsColumns' = '{properties['delta.dataSkippingStatsColumns']}')"
+    )
+    ours = list(statistics(path).items())
+    for name, _stats in ours:
+        session.read.parquet(str(path / name)).coalesce(1).write.format("delta").mode("append").save(str(copy))
+    theirs = [json.loads(add["stats"], parse_float=Decimal) for _, add in actions(copy, "add")]
+    assert len(theirs) == len(ours)
+    for (_, mine), delta in zip(ours, theirs, strict=True):
+        assert mine["numRecords"] == delta["numRecords"]
+        assert mine["nullCount"] == delta["nullCount"]
+        for bound in ("minValues", "maxValues"):
+            # Not to be trusted with NaN, so we leave them out; infinite ones have no JSON number.
+            expected = {column: value for column, value in delta[bound].items() if column not in ("with_nan", "with_inf")}
+            assert {column: _shown(column, value) for column, value in mine[bound].items()} == {
+                column: _shown(column, value) for column, value in expected.items()
+            }
+
+
+def _shown(column: str, value: Any) -> Any:
+    if column == "f32":
+        return float(np.float32(float(value)))
+    if column == "f64":
+        return float(value)
+    return value
+
+
+# -- filters ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Filter:
+    """One condition, for each engine, and the test that decides it in memory."""
+
+    text: str
+    column: str
+    keeps: Callable[[Any], bool]
+    polars: pl.Expr
+    arrow: pc.Expression
+
+
+def edges(rows: pa.Table, column: str) -> list[Any]:
+    """The smallest and largest value of each file's share of the rows, and what lies just beside them."""
+    kind = rows.schema.field(column).type
+    found: list[Any] = []
+    for file in range(4):
+        values = [fact(file, row)[column] for row in range(12)]
+        values = [value for value in values if value is not None and not (isinstance(value, float) and not math.isfinite(value))]
+        if values:
+            for value in (min(values), max(values)):
+                found += [value, *_neighbours(value, kind)]
+    return list(dict.fromkeys(found))
+
+
+def _neighbours(value: Any, kind: pa.DataType) -> list[Any]:
+    if isinstance(value, str):
+        return [value + "a", value[:32], value[:-1] + chr(ord(value[-1]) + 1)]
+    if isinstance(value, dt.datetime):
+        ms = value.replace(microsecond=value.microsecond // 1000 * 1000)
+        return [value + dt.timedelta(microseconds=1), value - dt.timedelta(microseconds=1), ms, ms + dt.timedelta(milliseconds=1)]
+    if isinstance(value, dt.date):
+        return [value - DAY, value + DAY]
+    if isinstance(value, Decimal):
+        step = Decimal(1).scaleb(-kind.scale)
+        return [value - step, value + step]
+    if isinstance(value, float):
+        return [value - 0.125, value + 0.125]
+    limit = 1 << (kind.bit_width - 1)
+    return [other for other in (value - 1, value + 1) if -limit <= other < limit]
+
+
+def filters(rows: pa.Table, column: str) -> Iterator[Filter]:
+    kind = rows.schema.field(column).type
+    name, field = pl.col(column), pc.field(column)
+    yield Filter(f"{column} IS NULL", column, lambda v: v is None, name.is_null(), field.is_null())
+    yield Filter(f"{column} IS NOT NULL", column, lambda v: v is not None, name.is_not_null(), ~field.is_null())
+    found = edges(rows, column)
+    for low, high in zip(found, found[1:], strict=False):
+        if isinstance(low, (int, float, Decimal)) and low > high:
+            low, high = high, low
+        a, b = pl.lit(low, _polars_type(kind)), pl.lit(high, _polars_type(kind))
+        x, y = pa.scalar(low, kind), pa.scalar(high, kind)
+        p, q = _literal(low, kind), _literal(high, kind)
+        yield Filter(f"{column} = {p}", column, lambda v, low=low: v == low, name == a, field == x)
+        yield Filter(f"{column} < {p}", column, lambda v, low=low: _less(v, low), name < a, field < x)
+        yield Filter(f"{column} > {p}", column, lambda v, low=low: _less(low, v), name > a, field > x)
+        yield Filter(
+            f"{column} BETWEEN {p} AND {q}",
+            column,
+            lambda v, low=low, high=high: not _less(v, low) and not _less(high, v),
+            (name >= a) & (name <= b),
+            (field >= x) & (field <= y),
+        )
+
+
+def _less(one: Any, other: Any) -> bool:
+    """SQL's order: NaN above everything, as Spark, DataFusion and Polars have it."""
+    if isinstance(one, float) and math.isnan(one):
+        return False
+    if isinstance(other, float) and math.isnan(other):
+        return True
+    return bool(one < other)
+
+
+def _literal(value: Any, kind: pa.DataType) -> str:
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, dt.datetime):
+        return f"TIMESTAMP '{value.astimezone(dt.UTC).strftime('%Y-%m-%d %H:%M:%S.%f').rjust(26, '0')}+00:00'"
+    if isinstance(value, dt.date):
+        return f"DATE '{value.isoformat()}'"
+    if isinstance(value, Decimal):
+        return f"CAST('{value:f}' AS DECIMAL({kind.precision}, {kind.scale}))"
+    if kind == pa.float32():
+        return f"CAST('{value!r}' AS FLOAT)"
+    if isinstance(value, float):
+        return f"CAST('{value!r}' AS DOUBLE)"
+    return str(value) if value > -(2**63) else f"(-{2**63 - 1} - 1)"
+
+
+def _polars_type(kind: pa.DataType) -> Any:
+    return pl.from_arrow(pa.array([], kind)).dtype
+
+
+@pytest.mark.parametrize("column", [*COLUMNS, "_created_at"])
+def test_filters_give_what_a_scan_without_skipping_gives(facts: tuple[Path, pa.Table], column: str) -> None:
+    path, rows = facts
+    if column == "_created_at":
+        rows = rows.sort_by("_created_at")
+    dataset = DeltaTable(str(path)).to_pyarrow_dataset()
+    tested = 0
+    for each in filters(rows, column) if column != "_created_at" else written_filters(rows):
+        expected = sum(1 for value in rows[column].to_pylist() if (value is not None or "NULL" in each.text) and each.keeps(value))
+        assert read_polars(path, each.polars).num_rows == expected, f"polars: {each.text}"
+        # NaN is not above everything for Arrow's comparisons, with or without skipping.
+        if column != "with_nan":
+            assert dataset.to_table(filter=each.arrow).num_rows == expected, f"delta-rs dataset: {each.text}"
+        tested += 1
+    assert tested >= 2
+
+
+def written_filters(rows: pa.Table) -> Iterator[Filter]:
+    for value in rows["_created_at"].to_pylist():
+        a, x = pl.lit(value, pl.Datetime("us", "UTC")), pa.scalar(value, INSTANT)
+        name, field = pl.col("_created_at"), pc.field("_created_at")
+        p = _literal(value, INSTANT)
+        yield Filter(f"_created_at = {p}", "_created_at", lambda v, value=value: v == value, name == a, field == x)
+        yield Filter(f"_created_at > {p}", "_created_at", lambda v, value=value: v > value, name > a, field > x)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_filters_through_datafusion(facts: tuple[Path, pa.Table], column: str) -> None:
+    path, rows = facts
+    for each in filters(rows, column):
+        expected = sum(1 for value in rows[column].to_pylist() if (value is not None or "NULL" in each.text) and each.keeps(value))
+        assert read_datafusion(path, each.text).num_rows == expected, each.text
+
+
+def counted_by_spark(spark: SparkRuntime, path: Path, chosen: list[Filter]) -> list[int]:
+    """Count each filter's rows, many in one statement; each is a scan of its own, with its own skipping."""
+    session = spark.session()
+    counts: dict[int, int] = {}
+    for start in range(0, len(chosen), 40):
+        part = list(enumerate(chosen))[start : start + 40]
+        text = " UNION ALL ".join(f"SELECT {number} AS i, count(*) AS n FROM delta.`{path}` WHERE {each.text}" for number, each in part)
+        counts |= {row["i"]: row["n"] for row in session.sql(text).collect()}
+    return [counts[number] for number in range(len(chosen))]
+
+
+def check_spark(spark: SparkRuntime, path: Path, rows: pa.Table, chosen: list[Filter]) -> None:
+    for each, count in zip(chosen, counted_by_spark(spark, path, chosen), strict=True):
+        values = rows[each.column].to_pylist()
+        expected = sum(1 for value in values if (value is not None or "NULL" in each.text) and each.keeps(value))
+        assert count == expected, each.text
+
+
+def test_filters_through_spark(facts: tuple[Path, pa.Table], spark: SparkRuntime) -> None:
+    path, rows = facts
+    chosen = []
+    for column in COLUMNS:
+        every = list(filters(rows, column))
+        # Beside the null tests, a spread of the rest; `slow` takes all.
+        chosen += every[:2] + every[2 :: max(1, len(every) // 5)]
+    check_spark(spark, path, rows, chosen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("column", COLUMNS)
+def test_all_filters_through_spark(facts: tuple[Path, pa.Table], spark: SparkRuntime, column: str) -> None:
+    path, rows = facts
+    check_spark(spark, path, rows, list(filters(rows, column)))
+
+
+def test_spark_does_skip_files_by_our_statistics(facts: tuple[Path, pa.Table], spark: SparkRuntime) -> None:
+    path, _ = facts
+    frame = spark.session().read.format("delta").load(str(path))
+    for condition in ("n = -2147483648", "day < DATE'1600-01-01'", "d38 = CAST('1234567890123456789012345678.0123456789' AS DECIMAL(38,10))"):
+        assert len(frame.where(condition).inputFiles()) == 1, condition
+    assert frame.where("nothing IS NOT NULL").inputFiles() == []
+    assert len(frame.where("partly IS NOT NULL").inputFiles()) == 3

@@ -198,8 +198,7 @@ class Worker:
 
         self.lake.warehouse.spark()
         jvm = spark_runtime(self.lake.settings)._start.jvm  # type: ignore[union-attr]
-        say(jvm=jvm.process.pid, stdin=jvm.process.stdin.fileno())
-        await_file(self.plan.get("held"))
+        say(jvm=jvm.process.pid)
 
     def _thread(self, work: Callable[..., None], *arguments: Any) -> threading.Thread:
         def guarded() -> None:
@@ -380,9 +379,62 @@ def obey(location: str, plan: Mapping[str, Any]) -> None:
     os._exit(0)  # leases are held to the end, as by a process that dies
 
 
-def main() -> None:
-    location, plan = sys.argv[1], json.loads(sys.argv[2])
-    if plan.get("mode") == "obey":
+def nurse() -> None:
+    """Start Spark once, then bear children by forking that use it: each is a process of its own, to be killed.
+
+    A start of Spark takes seconds; here a kill costs none. The Java process outlives every one of its Pythons.
+    """
+    import deltalake  # noqa: F401
+    import duckdb  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
+
+    import crannog.datasets.lake  # noqa: F401
+    from crannog.lake import spark
+    from crannog.settings import load_settings
+
+    runtime = spark.spark_runtime(load_settings(spark_memory_mb=1024, spark_start_timeout_s=240))
+    runtime.session().range(10).count()
+    assert runtime._start is not None
+    assert runtime._start.jvm is not None
+    say(jvm=runtime._start.jvm.process.pid)
+    say(ready=True)
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            # Another thread has another connection to Java than the mother's, which is hers.
+            adopt(spark, runtime)
+            born = threading.Thread(target=begin, args=(line,))
+            born.start()
+            born.join()
+            os._exit(0)
+        say(born=pid)
+        _, status = os.waitpid(pid, 0)
+        say(ended=pid, code=os.waitstatus_to_exitcode(status))
+
+
+def adopt(spark: Any, runtime: Any) -> None:
+    """Take the mother's Spark for one's own: after a fork the module forgets it."""
+
+    class Hers:
+        @staticmethod
+        def poll() -> None:
+            """She knows whether it runs; only a parent may ask."""
+
+    runtime._lock = threading.RLock()
+    runtime._start.jvm.process = Hers()
+    spark._process_wide = runtime
+
+
+def begin(order: str) -> None:
+    """Do what the order says, telling into the file it names."""
+    wanted = json.loads(order)
+    for path, descriptor in ((wanted["told"], 1), (wanted["errors"], 2)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
+    location, plan = wanted["location"], wanted["plan"]
+    mode = plan.get("mode", "work")
+    if mode == "nursery":
+        nurse()
+    elif mode == "obey":
         obey(location, plan)
     else:
         Worker(location, plan).run()
@@ -392,96 +444,100 @@ def main() -> None:
 
 
 class Child:
-    """A started child and what it told; a context manager that ends it and its Java process."""
+    """A process and what it told so far; a context manager that ends it and waits for its Java process."""
 
-    def __init__(self, location: str, **plan: Any) -> None:
-        self.began = time.monotonic()
+    def __init__(self, location: str = "", *, mother: Child | None = None, **plan: Any) -> None:
         self.plan = plan
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed when the child has ended)
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, location, json.dumps(plan)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-        )
+        self._folder = Path(tempfile.mkdtemp(prefix="crannog-child-"))
+        self._told = self._folder / "told"
+        self._errors = self._folder / "errors"
+        self._read_to = 0
         self.lines: list[dict[str, Any]] = []
-        self._told = threading.Condition()
-        self._ended = False
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        self._held: list[Any] = []
+        self._mother = mother
+        self._process: subprocess.Popen[bytes] | None = None
+        order = {"location": location, "plan": plan, "told": str(self._told), "errors": str(self._errors)}
+        if mother is None:
+            self._process = subprocess.Popen([sys.executable, __file__, json.dumps(order)], stdin=subprocess.PIPE)
+            self.pid = self._process.pid
+        else:
+            before = len(mother.told("born"))
+            mother.order(**order)
+            self.pid = mother.await_told("born", before + 1)[before]
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with self._told:
-                self.lines.append(json.loads(line))
-                self._told.notify_all()
-        with self._told:
-            self._ended = True
-            self._told.notify_all()
+    def code(self) -> int | None:
+        """Return the exit code, the negative signal if one ended it, None while it runs."""
+        if self._process is not None:
+            return self._process.poll()
+        assert self._mother is not None
+        ended = [line["code"] for line in self._mother.all_lines() if line.get("ended") == self.pid]
+        assert ended or self._mother.code() is None, self._mother.words()
+        return ended[0] if ended else None
+
+    def all_lines(self) -> list[dict[str, Any]]:
+        if self._told.exists():
+            with self._told.open("rb") as file:
+                file.seek(self._read_to)
+                whole, _, _ = file.read().rpartition(b"\n")
+            self._read_to += len(whole) + 1 if whole else 0
+            self.lines += map(json.loads, whole.splitlines())
+        return self.lines
 
     def told(self, kind: str) -> list[Any]:
-        with self._told:
-            return [line[kind] for line in self.lines if kind in line]
+        return [line[kind] for line in self.all_lines() if kind in line]
 
     def acknowledged(self) -> list[dict[str, Any]]:
-        with self._told:
-            return [line for line in self.lines if "ack" in line]
+        return [line for line in self.all_lines() if "ack" in line]
 
     def await_told(self, kind: str, count: int = 1, timeout_s: float = 120) -> list[Any]:
-        """Wait until the child has told `count` lines of a kind; fails with its words if it ends before."""
-        with self._told:
-            enough = self._told.wait_for(
-                lambda: sum(kind in line for line in self.lines) >= count or self._ended, timeout_s
-            )
-        found = self.told(kind)
-        assert len(found) >= count, f"the child told {len(found)} of {count} {kind!r}{'' if enough else ' in time'}: {self.words()}"
+        """Wait until `count` lines of a kind are told; fails with the child's words if it ends before."""
+        deadline = time.monotonic() + timeout_s
+        while len(found := self.told(kind)) < count:
+            alive = self.code() is None
+            if (not alive and len(found := self.told(kind)) < count) or time.monotonic() > deadline:
+                raise AssertionError(f"the child told {len(found)} of {count} {kind!r}: {self.words()}")
+            time.sleep(0.002)
         return found
+
+    def order(self, **order: Any) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order).encode() + b"\n")
+        self._process.stdin.flush()
 
     def ask(self, **order: Any) -> Callable[[], Any]:
         """Give an order; the function returned waits for its answer."""
         before = len(self.told("answer"))
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(order).encode() + b"\n")
-        self.process.stdin.flush()
+        self.order(**order)
         return lambda: self.await_told("answer", before + 1)[before]
 
-    def hold_java(self) -> int:
-        """Keep the Java process alive beyond its Python: its standard input, whose end it waits for, stays open here."""
-        [line] = [line for line in self.lines if "jvm" in line]
-        self._held.append(open(f"/proc/{self.process.pid}/fd/{line['stdin']}", "wb", buffering=0))  # noqa: SIM115
-        return int(line["jvm"])
-
     def kill(self) -> None:
-        os.kill(self.process.pid, signal.SIGKILL)
+        os.kill(self.pid, signal.SIGKILL)
 
-    def wait(self, timeout_s: float = 120) -> int:
-        code = self.process.wait(timeout_s)
-        self._reader.join(10)
+    def wait(self, timeout_s: float = 180) -> int:
+        """Wait for the end and return the exit code."""
+        deadline = time.monotonic() + timeout_s
+        while (code := self.code()) is None:
+            assert time.monotonic() < deadline, f"the child does not end: {self.words()}"
+            time.sleep(0.005)
         return code
 
     def words(self) -> str:
         """Return what the child complained of."""
-        self._errors.seek(0)
-        return "\n".join([*map(str, self.told("error")), self._errors.read().decode(errors="replace")[-4000:]])
+        errors = self._errors.read_text(errors="replace") if self._errors.exists() else ""
+        return "\n".join([*map(str, self.told("error")), errors[-4000:]])
 
     def __enter__(self) -> Child:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
+        if self.code() is None:
             self.kill()
-            self.process.wait(30)
-        self._reader.join(10)
-        for file in self._held:
-            file.close()
-        for stream in (self.process.stdin, self.process.stdout, self._errors):
-            assert stream is not None
-            stream.close()
+        self.wait()
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
         for pid in self.told("jvm"):
             await_end(pid)
-        for folder in glob.glob(f"{tempfile.gettempdir()}/crannog-spark-{self.process.pid}-*"):
+        for folder in (self._folder, *glob.glob(f"{tempfile.gettempdir()}/crannog-spark-{self.pid}-*")):
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -558,4 +614,4 @@ def check_plain_delta(lake: Any, table: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    begin(sys.argv[1])

@@ -34,7 +34,6 @@ from crash_child import (
     check_plain_delta,
     check_retries,
     connect,
-    is_running,
     last_turns,
     make_tables,
     row_of,
@@ -134,6 +133,14 @@ def worked_on(spark: SparkRuntime, tmp_path_factory: pytest.TempPathFactory) -> 
     return location
 
 
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Child]:
+    """A process with Spark that bears the children, so that each kill costs no new start."""
+    with Child(mode="nursery") as mother:
+        mother.await_told("ready", timeout_s=240)
+        yield mother
+
+
 @pytest.fixture
 def copy(worked_on: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(worked_on, tmp_path / "lake"))
@@ -145,10 +152,10 @@ BASE: Last = {(table, "base"): 40 for table in TABLES}
 # -- without Spark -------------------------------------------------------------------------------------------
 
 
-def kill_while_staging(tmp_path: Path, phase: str, hit: int, **plan: Any) -> None:
+def kill_while_staging(nursery: Child, tmp_path: Path, phase: str, hit: int, **plan: Any) -> None:
     location = tmp_path / "lake"
     new_lake(location)
-    with Child(str(location), phase=phase, hit=hit, **{"after_acks": 20, "pause": 0, "seconds": 60, **plan}) as child:
+    with Child(str(location), mother=nursery, phase=phase, hit=hit, **{"after_acks": 20, "pause": 0, "seconds": 60, **plan}) as child:
         killed(child)
         last = everyone(child, {})
     if phase == "stage.written":
@@ -157,19 +164,19 @@ def kill_while_staging(tmp_path: Path, phase: str, hit: int, **plan: Any) -> Non
 
 
 @pytest.mark.parametrize("phase", STAGE)
-def test_killed_while_it_stages(spark: SparkRuntime, tmp_path: Path, phase: str) -> None:
-    kill_while_staging(tmp_path, phase, hit=20)
+def test_killed_while_it_stages(spark: SparkRuntime, nursery: Child, tmp_path: Path, phase: str) -> None:
+    kill_while_staging(nursery, tmp_path, phase, hit=20)
 
 
 @pytest.mark.parametrize("phase", PACK)
-def test_killed_while_it_packs(spark: SparkRuntime, tmp_path: Path, phase: str) -> None:
-    kill_while_staging(tmp_path, phase, hit=2)
+def test_killed_while_it_packs(spark: SparkRuntime, nursery: Child, tmp_path: Path, phase: str) -> None:
+    kill_while_staging(nursery, tmp_path, phase, hit=2)
 
 
 @pytest.mark.parametrize("phase", CLEAN)
-def test_killed_while_it_vacuums(spark: SparkRuntime, copy: Path, phase: str) -> None:
+def test_killed_while_it_vacuums(spark: SparkRuntime, nursery: Child, copy: Path, phase: str) -> None:
     before = files_below(copy / "lake")
-    with Child(str(copy), phase=phase, hit=2, do=["vacuum"], after_acks=20, life="1") as child:
+    with Child(str(copy), mother=nursery, phase=phase, hit=2, do=["vacuum"], after_acks=20, life="1") as child:
         killed(child)
         last = everyone(child, BASE)
     assert before - files_below(copy / "lake"), "it had deleted something"
@@ -177,9 +184,9 @@ def test_killed_while_it_vacuums(spark: SparkRuntime, copy: Path, phase: str) ->
 
 
 @pytest.mark.parametrize("hit", [1, 5])
-def test_a_task_of_a_killed_process_is_taken_over(tmp_path: Path, hit: int) -> None:
+def test_a_task_of_a_killed_process_is_taken_over(nursery: Child, tmp_path: Path, hit: int) -> None:
     new_lake(tmp_path)
-    with Child(str(tmp_path), phase="control.claimed", hit=hit, do=["claim"], life="1", writers=0) as child:
+    with Child(str(tmp_path), mother=nursery, phase="control.claimed", hit=hit, do=["claim"], life="1", writers=0) as child:
         killed(child)
         *done, unfinished = child.told("claiming")
     assert len(done) == hit - 1
@@ -199,12 +206,12 @@ def test_a_task_of_a_killed_process_is_taken_over(tmp_path: Path, hit: int) -> N
         assert (task["status"], json.loads(task["last_result"])) == ("idle", {"done": True})
 
 
-def kill_at_random(location: Path, chance: random.Random, lives: Iterator[int], last: Last, ends: float, **plan: Any) -> Last:
+def kill_at_random(nursery: Child | None, location: Path, chance: random.Random, lives: Iterator[int], last: Last, ends: float, **plan: Any) -> Last:
     """Start, kill after a random time, compare, and again on what is there, until the time is over."""
     number = 0
     while not number or time.monotonic() < ends:
         number = next(lives)
-        with Child(str(location), life=str(number), seconds=60, watch=True, **plan) as child:
+        with Child(str(location), mother=nursery, life=str(number), seconds=60, watch=True, **plan) as child:
             child.await_told("ready")
             time.sleep(chance.uniform(0, plan.get("longest", 1.0)))
             child.kill()
@@ -215,11 +222,11 @@ def kill_at_random(location: Path, chance: random.Random, lives: Iterator[int], 
     return last
 
 
-def test_killed_at_random_moments(spark: SparkRuntime, tmp_path: Path) -> None:
+def test_killed_at_random_moments(spark: SparkRuntime, nursery: Child, tmp_path: Path) -> None:
     new_lake(tmp_path / "lake")
     began = time.monotonic()
     chance = random.Random(began)
-    kill_at_random(tmp_path / "lake", chance, iter(range(1, 99)), {}, began + 6, do=["pack", "clean", "claim"], pause=0)
+    kill_at_random(nursery, tmp_path / "lake", chance, iter(range(1, 99)), {}, began + 6, do=["pack", "clean", "claim"], pause=0)
 
 
 # -- what a kill leaves behind -------------------------------------------------------------------------------
@@ -274,19 +281,19 @@ def check_shown_nowhere(location: Path, name: str) -> None:
         assert name.encode() not in path.read_bytes(), f"{path} still shows {name}"
 
 
-def test_a_vacuum_takes_what_a_kill_left_in_the_stage(tmp_path: Path) -> None:
+def test_a_vacuum_takes_what_a_kill_left_in_the_stage(nursery: Child, tmp_path: Path) -> None:
     location = tmp_path / "lake"
     new_lake(location)
-    with Child(str(location), phase="stage.written", hit=20, pause=0) as child:
+    with Child(str(location), mother=nursery, phase="stage.written", hit=20, pause=0) as child:
         killed(child)
     assert leftovers(location)
     check_vacuum_takes_leftovers(location)
 
 
-def test_an_erase_finds_the_temporary_file_that_a_kill_left(spark: SparkRuntime, tmp_path: Path) -> None:
+def test_an_erase_finds_the_temporary_file_that_a_kill_left(spark: SparkRuntime, nursery: Child, tmp_path: Path) -> None:
     location = tmp_path / "lake"
     new_lake(location)
-    with Child(str(location), phase="stage.written", hit=20, pause=0, writers=1, turns=3) as child:
+    with Child(str(location), mother=nursery, phase="stage.written", hit=20, pause=0, writers=1, turns=3) as child:
         # Three turns of one writer, the third of them unacknowledged: its keys are in the temporary file alone.
         child.wait()
     with connect(str(location)) as lake:
@@ -302,11 +309,11 @@ def test_an_erase_finds_the_temporary_file_that_a_kill_left(spark: SparkRuntime,
 # -- with Spark in the child ---------------------------------------------------------------------------------
 
 
-def kill_with_spark(location: Path, phase: str, *, hit: int = 1, during: str = "fold", **plan: Any) -> None:
+def kill_with_spark(nursery: Child, location: Path, phase: str, *, hit: int = 1, during: str = "fold", **plan: Any) -> None:
     began = time.monotonic()
     steps = {"fold": ["fold"], "compact": ["fold", "compact"], "vacuum": ["fold", "vacuum"], "erase": ["erase"]}[during]
     plan = {"do": steps, "after_acks": 40, "pause": 0.01, "life": "1", "seconds": 120, **plan}
-    with Child(str(location), phase=phase, hit=hit, during=during, spark=True, **plan) as child:
+    with Child(str(location), mother=nursery, phase=phase, hit=hit, during=during, **plan) as child:
         killed(child)
         print(f"{phase} {hit} during {during}: killed after {time.monotonic() - began:.1f} s, {len(child.acknowledged())} acknowledged")
         last = everyone(child, BASE if (location / "lake/crash/plain/data").glob("*") else {})
@@ -321,25 +328,21 @@ def kill_with_spark(location: Path, phase: str, *, hit: int = 1, during: str = "
 
 
 @pytest.mark.parametrize("phase", ["rewrite.synced", "rewrite.ledger_written", "rewrite.committed"])
-def test_killed_while_it_folds(spark: SparkRuntime, copy: Path, phase: str) -> None:
-    kill_with_spark(copy, phase, hit=2)
+def test_killed_while_it_folds(spark: SparkRuntime, nursery: Child, copy: Path, phase: str) -> None:
+    kill_with_spark(nursery, copy, phase, hit=2)
 
 
-def test_java_that_outlives_its_python_commits_nothing(spark: SparkRuntime, copy: Path) -> None:
-    """Python is killed while Spark writes; the Java process, kept alive, finishes its files and nobody ever names them."""
-    rows = [row_of(f"many/{number}", "many", 0) for number in range(200_000)]
+def test_java_that_outlives_its_python_commits_nothing(spark: SparkRuntime, nursery: Child, copy: Path) -> None:
+    """Python is killed while Spark writes; the Java process finishes its files, and no version ever names them."""
+    rows = [row_of(f"many/{number}", "many!", 0) for number in range(100_000)]
     with connect(str(copy)) as lake:
         lake.table(PLAIN).append(rows, batch_id="many")
         version = lake.table(PLAIN).describe()["version"]
     data = copy / PLAIN.replace(".", "/") / "data"
     before = files_below(data)
-    held = copy / "held"
-    with Child(str(copy), spark=True, held=str(held), do=["fold"], tables=[PLAIN], life="1", pause=0.01) as child:
-        child.await_told("jvm")
-        java = child.hold_java()
-        held.touch()
+    with Child(str(copy), mother=nursery, do=["fold"], tables=[PLAIN], life="1", pause=0.01) as child:
         while not any("_temporary" in path for path in files_below(data) - before):
-            assert child.process.poll() is None, child.words()
+            assert child.code() is None, child.words()
         child.kill()
         killed(child)
         killed_at = time.monotonic()
@@ -347,16 +350,13 @@ def test_java_that_outlives_its_python_commits_nothing(spark: SparkRuntime, copy
         while not (written := files_below(data) - before) or any("_temporary" in path for path in written):
             assert time.monotonic() - killed_at < 60, f"Java does not finish its job: {written}"
             time.sleep(0.02)
-        assert is_running(java)
         print(f"Java finished {len(written)} files {time.monotonic() - killed_at:.2f} s after Python was killed")
-        last = everyone(child, BASE)
-        last = {place: turn for place, turn in last.items() if place[0] == PLAIN or place[1] == "base"}
-        with connect(str(copy)) as lake:
-            assert lake.table(PLAIN).describe()["version"] == version
-            assert rows_by_writer(lake.table(PLAIN).to_arrow())["many"] == {row["id"]: 0 for row in rows}
-            lake.table(PLAIN).fold()
-            named = set(lake.table(PLAIN)._open.log.head().files)
-            assert not named & {f"data/{path}" for path in written}
-            assert rows_by_writer(lake.table(PLAIN).to_arrow())["many"] == {row["id"]: 0 for row in rows}
-        assert is_running(java)
-    assert not is_running(java)
+        time.sleep(0.5)
+        last = {place: turn for place, turn in everyone(child, BASE).items() if place[0] == PLAIN or place[1] == "base"}
+    with connect(str(copy)) as lake:
+        assert lake.table(PLAIN).describe()["version"] == version
+    check_after_kill(copy, last)
+    with connect(str(copy)) as lake:
+        assert rows_by_writer(lake.table(PLAIN).to_arrow())["many!"] == {row["id"]: 0 for row in rows}
+        assert not set(lake.table(PLAIN)._open.log.head().files) & {f"data/{path}" for path in written}
+    check_vacuum_takes_leftovers(copy)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ from crannog.engine.maintenance.job import Cancellation, Progress
 from crannog.engine.maintenance.vacuum import VacuumReport, vacuum
 from crannog.engine.open_table import OpenTable, WriteReceipt
 from crannog.engine.scheduler import run_as_task
+from crannog.errors import NotFound
 from crannog.lake.schemas import fingerprint
 from crannog.names import TableName
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from crannog.datasets.lake import Lake
+
+T = TypeVar("T")
 
 
 class Table:
@@ -37,18 +41,22 @@ class Table:
     def name(self) -> str:
         return str(self._name)
 
-    @property
-    def _open(self) -> OpenTable:
-        return self._lake.engine.open(self._name)
+    def _on(self, act: Callable[[OpenTable], T]) -> T:
+        try:
+            return act(self._lake.engine.open(self._name))
+        except NotFound:
+            # Another process may have dropped the table and made it again: open what stands there now.
+            self._lake.engine.forget(self._name)
+            return act(self._lake.engine.open(self._name))
 
     @property
     def schema(self) -> pa.Schema:
         """The columns, the system's included."""
-        return self._open.log.head().schema
+        return self._on(lambda table: table.log.head().schema)
 
     @property
     def key(self) -> tuple[str, ...]:
-        return self._open.log.head().key
+        return self._on(lambda table: table.log.head().key)
 
     def append(self, rows: Any, batch_id: str | None = None) -> WriteReceipt:
         """Keep rows; durable and visible when it returns. On a table with a key this is `upsert`.
@@ -56,111 +64,117 @@ class Table:
         Raises BadRows or SchemaMismatch if a row does not fit (nothing of the batch is kept), Overloaded at a
         limit, Unavailable if the storage fails. The same batch id again keeps nothing and answers `duplicate`.
         """
-        return self._open.write("append", rows, batch_id)
+        return self._on(lambda table: table.write("append", rows, batch_id))
 
     def upsert(self, rows: Any, batch_id: str | None = None) -> WriteReceipt:
         """Keep rows, each replacing the row of its key; CallerError on a table without a key."""
-        return self._open.write("upsert", rows, batch_id)
+        return self._on(lambda table: table.write("upsert", rows, batch_id))
 
     def delete(self, keys: Any, actor: str = "", reason: str = "", batch_id: str | None = None) -> WriteReceipt:
         """Hide the rows of these keys at once on every engine; the next fold takes them out of the base."""
-        return self._open.delete(keys, actor=actor, reason=reason, batch_id=batch_id)
+        return self._on(lambda table: table.delete(keys, actor=actor, reason=reason, batch_id=batch_id))
 
     def erase(
         self, keys: Any, actor: str = "", reason: str = "", *, progress: Progress | None = None
     ) -> ErasureReceipt:
         """Remove these keys from every file of the table and prove it; VerificationFailed if one is still readable."""
-        return erase(self._open, keys, actor=actor, reason=reason, progress=progress)
+        return self._on(lambda table: erase(table, keys, actor=actor, reason=reason, progress=progress))
 
     def fold(self, *, progress: Progress | None = None, cancellation: Cancellation | None = None) -> FoldReport:
         """Bring everything staged into the base, once."""
-        return fold(self._open, progress=progress, cancellation=cancellation)
+        return self._on(lambda table: fold(table, progress=progress, cancellation=cancellation))
 
     def compact(
         self, *, dry_run: bool = False, progress: Progress | None = None, cancellation: Cancellation | None = None
     ) -> CompactReport:
         """Fold, then merge small files into large, clustered ones. A vacuum at the floor follows by itself."""
-        table = self._open
-        report = compact(table, dry_run=dry_run, progress=progress, cancellation=cancellation)
-        if not dry_run:
-            floor_s = self._lake.settings.retention_floor_s
-            self._lake.warehouse.behind(
-                run_as_task, self._lake.control, self._name, "vacuum-after-compact", lambda: vacuum(table, retention_s=floor_s).as_dict()
-            )
+        if dry_run:
+            return self._on(lambda table: compact(table, dry_run=True))
+        report = self._on(lambda table: compact(table, progress=progress, cancellation=cancellation))
+        self._lake.warehouse.behind(
+            run_as_task, self._lake.control, self._name, "vacuum-after-compact", self._vacuum_at_the_floor
+        )
         return report
+
+    def _vacuum_at_the_floor(self) -> dict[str, Any]:
+        floor_s = self._lake.settings.retention_floor_s
+        return self._on(lambda table: vacuum(table, retention_s=floor_s)).as_dict()
 
     def vacuum(self, retention_hours: float | None = None, *, force: bool = False, dry_run: bool = False) -> VacuumReport:
         """Delete files that left the base longer than the retention ago; never below the floor unless forced."""
         retention_s = None if retention_hours is None else retention_hours * 3600
-        return vacuum(self._open, retention_s=retention_s, force=force, dry_run=dry_run)
+        return self._on(lambda table: vacuum(table, retention_s=retention_s, force=force, dry_run=dry_run))
 
     def expire(self, before: dt.date, *, column: str | None = None, progress: Progress | None = None) -> ExpireReport:
         """Drop the rows before a date."""
-        return expire(self._open, before, column=column, progress=progress)
+        return self._on(lambda table: expire(table, before, column=column, progress=progress))
 
     def evolve(self, schema: Any, *, progress: Progress | None = None) -> EvolveReport:
         """Add nullable columns or widen types; anything else is refused with the reason."""
-        return evolve(self._open, schema, progress=progress)
+        return self._on(lambda table: evolve(table, schema, progress=progress))
 
     def describe(self) -> dict[str, Any]:
         """Tell what the table is and how it stands."""
-        table = self._open
-        snapshot = table.snapshot()
-        base, backlog = snapshot.base, table.log.backlog()
-        return {
-            "name": self.name,
-            "table_id": base.table_id,
-            "version": base.version,
-            "sequence": snapshot.sequence,
-            "folded_sequence": base.folded,
-            "rows": table.count(snapshot=snapshot),
-            "base_rows": base.rows,
-            "staged_rows": backlog.rows,
-            "staged_bytes": backlog.bytes,
-            "staged_files": backlog.files,
-            "files": len(base.files),
-            "bytes": base.bytes,
-            "key": list(base.key),
-            "partition_by": list(base.partition_by),
-            "cluster_by": list(base.cluster_by),
-            "columns": [
-                {"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in base.schema
-            ],
-            "fingerprint": fingerprint(base.schema),
-            "created_at": dt.datetime.fromtimestamp(base.created_ms / 1000, dt.UTC),
-            "properties": dict(base.properties),
-        }
+        return self._on(_description)
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """List the versions of the base, newest first."""
-        return self._open.log.log.history(limit)
+        return self._on(lambda table: table.log.log.history(limit))
 
     def tombstones(self) -> list[dict[str, Any]]:
         """List the deletes that are not folded yet: key, who, why, when, and whether the key was there."""
-        return self._open.tombstones()
+        return self._on(lambda table: table.tombstones())
 
     def audit(self) -> list[dict[str, Any]]:
         """List the deletes that were carried out: who, why, when, and a keyed hash of the key."""
-        return audit.applied(self._open)
+        return self._on(audit.applied)
 
     def preview(self, n: int = 100, raw: bool = False) -> pa.Table:
         """Return some rows; `raw` shows deleted ones too until they are folded."""
-        return self._open.to_arrow(raw=raw, limit=n)
+        return self._on(lambda table: table.to_arrow(raw=raw, limit=n))
 
     def to_arrow(self, *, raw: bool = False) -> pa.Table:
         """Return all rows."""
-        return self._open.to_arrow(raw=raw)
+        return self._on(lambda table: table.to_arrow(raw=raw))
 
     def to_spark(self, *, raw: bool = False) -> DataFrame:
         """Return all rows as a DataFrame of the process's Spark session."""
         from crannog.engine.spark_read import to_spark
 
-        table = self._open
-        return to_spark(table, table.snapshot(), self._lake.warehouse.spark(), raw=raw)
+        session = self._lake.warehouse.spark()
+        return self._on(lambda table: to_spark(table, table.snapshot(), session, raw=raw))
 
     def count(self, *, raw: bool = False) -> int:
         """Return the number of rows."""
-        return self._open.count(raw=raw)
+        return self._on(lambda table: table.count(raw=raw))
 
     def __repr__(self) -> str:
         return f"Table({self.name!r})"
+
+
+def _description(table: OpenTable) -> dict[str, Any]:
+    snapshot = table.snapshot()
+    base, backlog = snapshot.base, table.log.backlog()
+    return {
+        "name": str(table.name),
+        "table_id": base.table_id,
+        "version": base.version,
+        "sequence": snapshot.sequence,
+        "folded_sequence": base.folded,
+        "rows": table.count(snapshot=snapshot),
+        "base_rows": base.rows,
+        "staged_rows": backlog.rows,
+        "staged_bytes": backlog.bytes,
+        "staged_files": backlog.files,
+        "files": len(base.files),
+        "bytes": base.bytes,
+        "key": list(base.key),
+        "partition_by": list(base.partition_by),
+        "cluster_by": list(base.cluster_by),
+        "columns": [
+            {"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in base.schema
+        ],
+        "fingerprint": fingerprint(base.schema),
+        "created_at": dt.datetime.fromtimestamp(base.created_ms / 1000, dt.UTC),
+        "properties": dict(base.properties),
+    }

@@ -20,10 +20,12 @@ from crannog.errors import BadRows, CallerError, CrannogError, Overloaded, Schem
 from crannog.lake.base import Base
 from crannog.lake.changelog import ChangeLog
 from crannog.lake.leases import Lease
-from crannog.lake.schemas import DATE_COLUMN, fingerprint
+from crannog.lake.schemas import fingerprint
 from crannog.lake.stage import BYTES_PER_CHANGE, Change
 from crannog.lake.tail import Tail
 from crannog.names import TableName
+
+_SYSTEM_BYTES_PER_ROW = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +111,8 @@ class OpenTable:
         count = given.num_rows
         if not count:
             return WriteReceipt(self.log.latest()[1].end, 0, batch, duplicate=False)
-        rows = _staged_rows(base, given, now_us, batch)
-        size = int(rows.nbytes) + BYTES_PER_CHANGE
-        kept = self.writer.write(Change(batch, kind, rows, size, actor, reason, now_us))
+        size = int(given.nbytes) + count * _SYSTEM_BYTES_PER_ROW + BYTES_PER_CHANGE
+        kept = self.writer.write(Change(batch, kind, given, size, actor, reason, now_us))
         return WriteReceipt(kept.sequence, count, batch, kept.duplicate)
 
     def _pack_when_due(self) -> None:
@@ -190,26 +191,6 @@ class OpenTable:
         if not snapshot.key:
             return []
         return tombstones_of(self, snapshot)
-
-
-def _staged_rows(base: Base, given: pa.Table, now_us: int, batch_id: str) -> pa.Table:
-    """Return the rows in the columns of the table, none required: the system's filled in, those not given null."""
-    count = given.num_rows
-    present = set(given.column_names)
-    columns = []
-    for name, kind in base.staged_types.items():
-        if name in present:
-            column = given.column(name)
-            columns.append(column if column.type == kind else column.cast(kind))
-        elif name == "_created_at":
-            columns.append(pa.repeat(pa.scalar(now_us, kind), count))
-        elif name == "_batch_id":
-            columns.append(pa.repeat(pa.scalar(batch_id), count))
-        elif name == DATE_COLUMN:
-            columns.append(pa.repeat(pa.scalar(now_us // 86_400_000_000, pa.int32()), count).cast(kind))
-        else:
-            columns.append(pa.nulls(count, kind))
-    return pa.Table.from_arrays(columns, schema=base.staged)
 
 
 def tombstones_of(table: OpenTable, snapshot: Snapshot) -> list[dict[str, Any]]:

@@ -94,7 +94,10 @@ class Tables:
             raise Conflict(f'table {name} exists already, with the same definition; pass if_exists="ok" to use it')
 
     def open(self, name: TableName) -> OpenTable:
-        """Return the open table, opening it if need be; NotFound if there is none."""
+        """Return the open table, opening it if need be; NotFound if there is none.
+
+        One that another process dropped meanwhile says so (NotFound) when it is used: `forget` it and open it anew.
+        """
         self._warehouse.check_open()
         with self._lock:
             table = self._open.get(name)
@@ -102,12 +105,7 @@ class Tables:
                 self._open.move_to_end(name)
                 table.used_at = time.monotonic()
         if table is not None:
-            try:
-                table.log.head()
-            except NotFound:
-                self.forget(name)  # dropped, and perhaps made again, by another process
-            else:
-                return table
+            return table
         opened = OpenTable(self._warehouse, name)
         with self._lock:
             # Two threads may have opened it at once; both must use one writer.

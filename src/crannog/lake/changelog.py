@@ -122,7 +122,7 @@ class ChangeLog:
                 sequence = self._tail.end + 1
             if not fresh:
                 return kept  # type: ignore[return-value]
-            segment = segment_of(fresh, sequence, own)
+            segment = segment_of(fresh, sequence, own, self._known_base.staged_types)
             data = encode(segment, table_id=self.table_id, schema_version=str(self._known_base.version))
             path = f"{self.stage_folder}/{file_name(sequence).name}"
             try:

@@ -7,7 +7,7 @@ The footer carries, per change, its sequence, batch id, kind, rows, and for dele
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 from crannog.errors import Corrupted
 
 UPSERT, DELETE = 0, 1
+CREATED_AT, BATCH_ID, DATE = "_created_at", "_batch_id", "_date"
+_US_PER_DAY = 86_400_000_000
 
 STAGE_COLUMNS = (
     pa.field("_seq", pa.int64()),
@@ -32,7 +34,7 @@ _WORTH_COMPRESSING_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One call's change before it is staged; `rows` has the columns of `staged_schema` but the last three."""
+    """One call's change before it is staged; `rows` has the columns that the caller gave."""
 
     batch_id: str
     kind: str
@@ -88,25 +90,46 @@ def _relaxed_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def segment_of(changes: Sequence[Change], sequence: int, writer: str) -> Segment:
-    """Join the changes of one group commit under their sequence."""
-    tables, operations, notes = [], [], []
-    for change in changes:
-        count = change.rows.num_rows
-        tables.append(change.rows)
-        operations.append((DELETE if change.kind == "delete" else UPSERT, count))
-        notes.append(
-            Note(sequence, change.batch_id, change.kind, count, change.actor, change.reason, change.at_us)
-        )
-    rows = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
-    total = rows.num_rows
-    rows = rows.append_column(STAGE_COLUMNS[0], pa.repeat(pa.scalar(sequence, pa.int64()), total))
-    rows = rows.append_column(STAGE_COLUMNS[1], pa.array(range(total), pa.int32()))
-    kinds = [pa.repeat(pa.scalar(kind, pa.int8()), count) for kind, count in operations]
-    rows = rows.append_column(STAGE_COLUMNS[2], pa.chunked_array(kinds, pa.int8()))
-    if rows.column(0).num_chunks > 1:
-        rows = rows.combine_chunks()
-    return Segment(sequence, sequence, rows, tuple(notes), writer, sum(change.bytes for change in changes))
+def segment_of(changes: Sequence[Change], sequence: int, writer: str, columns: Mapping[str, pa.DataType]) -> Segment:
+    """Join the changes of one group commit under their sequence, in the table's `columns`, none of them required.
+
+    What a change does not give is null (a delete gives its key alone), but for the system's columns.
+    """
+    counts = [change.rows.num_rows for change in changes]
+    given = changes[0].rows if len(changes) == 1 else pa.concat_tables([c.rows for c in changes], promote_options="default")
+    total = given.num_rows
+    present = set(given.column_names)
+    arrays: list[pa.Array | pa.ChunkedArray] = []
+    for name, kind in columns.items():
+        if name in present:
+            column = given.column(name)
+            arrays.append(column if column.type == kind else column.cast(kind))
+        elif name == CREATED_AT:
+            arrays.append(_spread([change.at_us for change in changes], counts, pa.int64()).cast(kind))
+        elif name == BATCH_ID:
+            arrays.append(_spread([change.batch_id for change in changes], counts, kind))
+        elif name == DATE:
+            days = [change.at_us // _US_PER_DAY for change in changes]
+            arrays.append(_spread(days, counts, pa.int32()).cast(kind))
+        else:
+            arrays.append(pa.nulls(total, kind))
+    arrays.append(pa.repeat(pa.scalar(sequence, pa.int64()), total))
+    arrays.append(pa.array(range(total), pa.int32()))
+    arrays.append(_spread([DELETE if change.kind == "delete" else UPSERT for change in changes], counts, pa.int8()))
+    rows = pa.Table.from_arrays(arrays, names=[*columns, *(field.name for field in STAGE_COLUMNS)])
+    notes = tuple(
+        Note(sequence, change.batch_id, change.kind, count, change.actor, change.reason, change.at_us)
+        for change, count in zip(changes, counts, strict=True)
+    )
+    size = sum(change.bytes for change in changes)
+    return Segment(sequence, sequence, rows.combine_chunks() if len(changes) > 1 else rows, notes, writer, size)
+
+
+def _spread(values: Sequence[object], counts: Sequence[int], kind: pa.DataType) -> pa.Array:
+    """Repeat each change's value for each of its rows."""
+    if len(values) == 1:
+        return pa.repeat(pa.scalar(values[0], kind), counts[0])
+    return pa.concat_arrays([pa.repeat(pa.scalar(v, kind), n) for v, n in zip(values, counts, strict=True)])
 
 
 def joined(segments: Sequence[Segment], first: int, last: int, writer: str) -> Segment:

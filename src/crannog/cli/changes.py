@@ -1,0 +1,110 @@
+"""Commands that change rows, and those that tell which were deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crannog.cli.context import JsonOption, NameArgument, answer, lake_at
+from crannog.cli.plain import counted, moment, shown
+
+if TYPE_CHECKING:
+    from crannog.engine.open_table import WriteReceipt
+
+FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON array, NDJSON or CSV; - reads standard input.")]
+FormatOption = Annotated[str | None, typer.Option("--format", metavar="json|ndjson|csv", help="Format of FILE, if its ending does not tell.")]
+BatchOption = Annotated[str | None, typer.Option("--batch-id", metavar="ID", help="Name of this batch: sent again, it is kept once.")]
+KeysArgument = Annotated[list[str], typer.Argument(metavar="KEY...", help="Keys: text or JSON values; JSON objects for keys of several columns.")]
+ActorOption = Annotated[str, typer.Option(metavar="WHO", help="Who asks for it, for the audit.")]
+ReasonOption = Annotated[str, typer.Option(metavar="WHY", help="Why, for the audit.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (append, upsert, delete, tombstones, audit):
+        app.command()(command)
+
+
+def append(
+    context: typer.Context, name: NameArgument, file: FileArgument, form: FormatOption = None, batch_id: BatchOption = None, as_json: JsonOption = False
+) -> None:
+    """Keep rows: durable and visible when it answers, all of them or none."""
+    _write(context, "append", name, file, form, batch_id, as_json)
+
+
+def upsert(
+    context: typer.Context, name: NameArgument, file: FileArgument, form: FormatOption = None, batch_id: BatchOption = None, as_json: JsonOption = False
+) -> None:
+    """Keep rows, each in place of the row that has its key."""
+    _write(context, "upsert", name, file, form, batch_id, as_json)
+
+
+def _write(context: typer.Context, verb: str, name: str, file: str, form: str | None, batch_id: str | None, as_json: bool) -> None:
+    from crannog.cli.intake import read_rows
+    from crannog.lake.schemas import user_columns
+
+    with lake_at(context) as lake:
+        table = lake.table(name)
+        rows = read_rows(file, form, user_columns(table.schema))
+        receipt = table.append(rows, batch_id) if verb == "append" else table.upsert(rows, batch_id)
+    _answer(name, receipt, as_json, f"{counted(receipt.rows, 'row')} kept in {name}")
+
+
+def delete(
+    context: typer.Context,
+    name: NameArgument,
+    keys: KeysArgument,
+    actor: ActorOption = "",
+    reason: ReasonOption = "",
+    batch_id: BatchOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Hide the rows of some keys at once; the next fold takes them out of the base, `erase` out of everything."""
+    from crannog.cli.intake import read_keys
+
+    with lake_at(context) as lake:
+        table = lake.table(name)
+        # Without a key there is nothing to read the arguments by: the engine says so.
+        wanted = read_keys(keys, table.schema, table.key) if table.key else keys
+        receipt = table.delete(wanted, actor=actor, reason=reason, batch_id=batch_id)
+    _answer(name, receipt, as_json, f"{counted(receipt.rows, 'key')} deleted from {name}")
+
+
+def _answer(name: str, receipt: WriteReceipt, as_json: bool, done: str) -> None:
+    told = {"table": name, "sequence": receipt.sequence, "rows": receipt.rows, "batch_id": receipt.batch_id, "duplicate": receipt.duplicate}
+    text = f"{done}, sequence {receipt.sequence}."
+    if receipt.duplicate:
+        text = f"Batch {receipt.batch_id} was kept before, at sequence {receipt.sequence}; nothing was added."
+    answer(told, as_json=as_json, otherwise=lambda: typer.echo(text))
+
+
+def tombstones(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
+    """List the deletes that no fold has carried out yet."""
+    with lake_at(context) as lake:
+        found = lake.table(name).tombstones()
+    answer(found, as_json=as_json, otherwise=lambda: _show_tombstones(found))
+
+
+def _show_tombstones(found: list[dict[str, Any]]) -> None:
+    from crannog.cli.show import listing
+
+    rows = [
+        (shown(next(iter(entry["key"].values())) if len(entry["key"]) == 1 else entry["key"]), entry["outcome"], entry["actor"], entry["reason"], moment(entry["deleted_at"]))
+        for entry in found
+    ]
+    listing(("key", "outcome", "who", "why", "deleted (UTC)"), rows, empty="No deletes wait for a fold.")
+
+
+def audit(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
+    """List the deletes that were carried out: who, why, when, and a keyed hash in place of the key."""
+    with lake_at(context) as lake:
+        found = lake.table(name).audit()
+    answer(found, as_json=as_json, otherwise=lambda: _show_audit(found))
+
+
+def _show_audit(found: list[dict[str, Any]]) -> None:
+    from crannog.cli.show import listing
+
+    rows = [(entry["key_hash"][:12] + "…", entry["outcome"], entry["actor"], entry["reason"], moment(entry["deleted_at"])) for entry in found]
+    listing(("key hash", "outcome", "who", "why", "deleted (UTC)"), rows, empty="No deletes were carried out yet.")

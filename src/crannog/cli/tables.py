@@ -1,0 +1,222 @@
+"""Commands on whole tables: which there are, what they hold, making, changing and dropping them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crannog.cli.context import JsonOption, NameArgument, answer, lake_at
+from crannog.cli.plain import counted, moment, of_bytes
+from crannog.errors import CallerError, Cancelled, CrannogError, NotFound, Refused
+
+if TYPE_CHECKING:
+    from crannog.datasets.lake import Lake
+
+SchemaOption = Annotated[str, typer.Option("--schema", metavar="FILE", help="JSON Schema of the columns; - reads standard input.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (tables, create, describe, history, preview, drop):
+        app.command()(command)
+
+
+def tables(
+    context: typer.Context,
+    names: Annotated[bool, typer.Option("--names", help="Names only: opens no table, so it is quick where there are many.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List the tables, their rows and their sizes."""
+    with lake_at(context) as lake:
+        found = [{"name": name} if names else _summary(lake, name) for name in lake.tables()]
+    answer(found, as_json=as_json, otherwise=lambda: _show_tables(found, names))
+
+
+def _summary(lake: Lake, name: str) -> dict[str, Any]:
+    try:
+        described = lake.table(name).describe()
+    except CrannogError as error:
+        # One table that cannot be read must not hide the others.
+        return {"name": name, "error": error.message}
+    wanted = ("name", "rows", "staged_rows", "files", "bytes", "version", "key", "partition_by")
+    return {part: described[part] for part in wanted}
+
+
+def _show_tables(found: list[dict[str, Any]], names: bool) -> None:
+    from crannog.cli.show import listing, say
+
+    empty = "There are no tables yet: `crannog create NAME --schema FILE` makes one."
+    if names:
+        for table in found:
+            typer.echo(table["name"])
+        if not found:
+            say(empty)
+        return
+    rows = [
+        (table["name"], f"{table['rows']:,}", f"{table['staged_rows']:,}", of_bytes(table["bytes"]), ", ".join(table["key"]))
+        for table in found
+        if "error" not in table
+    ]
+    if rows or not found:
+        listing(("table", "rows", "staged", "size", "key"), rows, empty=empty, right=("rows", "staged", "size"))
+    for table in found:
+        if "error" in table:
+            say(f"{table['name']} cannot be read: {table['error']}")
+
+
+def create(
+    context: typer.Context,
+    name: NameArgument,
+    schema: SchemaOption,
+    key: Annotated[str, typer.Option(metavar="A,B", help="Columns that name a row; a later row of the same key replaces it.")] = "",
+    partition_by: Annotated[str, typer.Option(metavar="A,B", help="Columns to partition by; _date is the day of writing.")] = "",
+    cluster_by: Annotated[str, typer.Option(metavar="A,B", help="Columns to sort by in files; by default the key, or the time of writing.")] = "",
+    if_exists: Annotated[str, typer.Option(metavar="error|ok", help="What to do if the table exists with this definition.")] = "error",
+    as_json: JsonOption = False,
+) -> None:
+    """Make a table, and the warehouse if there is none. Needs no Spark."""
+    from crannog.cli.intake import read_schema
+
+    columns = read_schema(schema)
+    with lake_at(context, make=True) as lake:
+        table = lake.create_table(
+            name, columns, key=_names(key), partition_by=_names(partition_by), cluster_by=_names(cluster_by), if_exists=if_exists
+        )
+        described = table.describe()
+    answer(described, as_json=as_json, otherwise=lambda: _show_description(described))
+
+
+def _names(given: str) -> list[str]:
+    return [name.strip() for name in given.split(",")] if given.strip() else []
+
+
+def describe(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
+    """Tell what a table is and how it stands."""
+    with lake_at(context) as lake:
+        described = lake.table(name).describe()
+    answer(described, as_json=as_json, otherwise=lambda: _show_description(described))
+
+
+def _show_description(found: dict[str, Any]) -> None:
+    from crannog.cli.show import facts, listing
+
+    lists = (("key", "key"), ("partitions", "partition_by"), ("sorted by", "cluster_by"))
+    facts(
+        found["name"],
+        [
+            ("rows", f"{found['rows']:,}"),
+            ("base", f"version {found['version']}: {counted(found['base_rows'], 'row')} in {counted(found['files'], 'file')}, {of_bytes(found['bytes'])}"),
+            (
+                "staged",
+                f"{counted(found['staged_rows'], 'row')} in {counted(found['staged_files'], 'file')}, {of_bytes(found['staged_bytes'])} in memory;"
+                f" sequence {found['sequence']}, folded up to {found['folded_sequence']}",
+            ),
+            *[(label, ", ".join(found[part])) for label, part in lists if found[part]],
+            ("made", moment(found["created_at"])),
+        ],
+    )
+    columns = [(column["name"], column["type"], "" if column["nullable"] else "not null") for column in found["columns"]]
+    listing(("column", "type", ""), columns, empty="")
+
+
+def history(
+    context: typer.Context,
+    name: NameArgument,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Only so many, the newest.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the versions of a table's base, newest first."""
+    with lake_at(context) as lake:
+        found = lake.table(name).history(limit)
+    for entry in found:
+        entry["timestamp"] = dt.datetime.fromtimestamp(entry["timestamp"] / 1000, dt.UTC)
+    answer(found, as_json=as_json, otherwise=lambda: show_history(found))
+
+
+def show_history(found: list[dict[str, Any]]) -> None:
+    """Print versions as a table."""
+    from crannog.cli.show import listing
+
+    rows = [(entry["version"], moment(entry["timestamp"]), entry.get("operation"), _what(entry)) for entry in found]
+    listing(("version", "time (UTC)", "operation", "what"), rows, empty="The log is empty.", right=("version",))
+
+
+def _what(entry: dict[str, Any]) -> str:
+    parts = []
+    for name, text in (entry.get("operationParameters") or {}).items():
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        if isinstance(value, list):
+            value = "–".join(map(str, value)) if name == "sequences" else ", ".join(map(str, value))
+        if value not in ("", None):
+            parts.append(f"{name} {value}")
+    metrics = entry.get("operationMetrics") or {}
+    if metrics.get("numOutputRows"):
+        parts.append(f"{int(metrics['numOutputRows']):,} rows written")
+    return "; ".join(parts)
+
+
+def preview(
+    context: typer.Context,
+    name: NameArgument,
+    n: Annotated[int, typer.Option("-n", min=1, max=100_000, help="How many rows.")] = 20,
+    raw: Annotated[bool, typer.Option("--raw", help="Show deleted rows too, until they are folded.")] = False,
+    system: Annotated[bool, typer.Option("--system", help="Show Crannog's own columns too; JSON always has them.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show some rows."""
+    with lake_at(context) as lake:
+        found = lake.table(name).preview(n, raw=raw)
+    rows = found.to_pylist(maps_as_pydicts="strict")
+    columns = [column for column in found.column_names if system or not column.startswith("_")]
+    answer(rows, as_json=as_json, otherwise=lambda: _show_rows(columns, rows))
+
+
+def _show_rows(columns: list[str], found: list[dict[str, Any]]) -> None:
+    from crannog.cli.show import rows
+
+    rows(columns, [[row[column] for column in columns] for row in found], empty="There are no rows yet.")
+
+
+def drop(context: typer.Context, name: NameArgument, yes: YesOption = False, as_json: JsonOption = False) -> None:
+    """Remove a table and all its files."""
+    with lake_at(context) as lake:
+        rows = _rows_of(lake, name)
+        what = "and its rows, which cannot be read" if rows is None else f"with {counted(rows, 'row')}"
+        confirm(f"Drop {name} {what}?", f"drop {name}", yes)
+        lake.drop_table(name)
+    answer({"table": name, "dropped": True, "rows": rows}, as_json=as_json, otherwise=lambda: typer.echo(f"{name} is gone, {what}."))
+
+
+def _rows_of(lake: Lake, name: str) -> int | None:
+    try:
+        return lake.table(name).count()
+    except NotFound:
+        raise
+    except CrannogError:
+        return None  # a damaged table must be possible to drop
+
+
+def confirm(question: str, act: str, yes: bool) -> None:
+    """Ask before what cannot be undone; where nobody can answer, only --yes will do."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Refused(f"will not {act} unasked, and nobody is there to ask: give --yes")
+    if not typer.confirm(question, err=True):
+        raise Cancelled(f"did not {act}; nothing was changed")
+
+
+def day(text: str) -> dt.date:
+    """Read a day of the calendar."""
+    try:
+        return dt.date.fromisoformat(text)
+    except ValueError:
+        raise CallerError(f"a day is given as YYYY-MM-DD, like 2026-01-31, got {text!r}") from None

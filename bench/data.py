@@ -73,8 +73,8 @@ def spans(count: int, *, first: int = 0) -> pa.Table:
     """Return `count` spans, ten to a trace, four attributes each."""
     random = np.random.default_rng(first)
     numbers = np.arange(first, first + count)
-    traces = [f"{number // 10 * 2654435761 % 2**64:016x}{number // 10:016x}" for number in numbers]
-    ids = [f"{number:016x}" for number in numbers]
+    traces = [f"{number // 10 * 2654435761 % 2**64:016x}{number // 10:016x}" for number in numbers.tolist()]
+    ids = [f"{number:016x}" for number in numbers.tolist()]
     starts = (_START.timestamp() * 1e6 + numbers * 50.0).astype("int64")
     lengths = random.integers(1_000, 10_000_000, count)
     services = random.choice([f"service-{n}" for n in range(20)], count)

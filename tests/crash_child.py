@@ -19,6 +19,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -293,8 +294,10 @@ class Worker:
             table.compact()
 
     def _do_pack(self, _: int) -> None:
-        for table in self._each():
-            table._open.log.pack()
+        from crannog.names import TableName
+
+        for table in self.plan.get("tables", TABLES):
+            self.lake.engine.open(TableName.parse(table)).log.pack()
 
     def _do_clean(self, _: int) -> None:
         for table in self._each():
@@ -511,7 +514,8 @@ class Child:
         return lambda: self.await_told("answer", before + 1)[before]
 
     def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # `wait` tells what it ended with
+            os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout_s: float = 180) -> int:
         """Wait for the end and return the exit code."""
@@ -604,13 +608,17 @@ def check_retries(lake: Any, last: Mapping[tuple[str, str], int], there: Mapping
             assert send(lake, table, batch_of(table, writer, earlier)).duplicate, (table, writer, earlier)
 
 
-def check_plain_delta(lake: Any, table: str) -> None:
-    """Read a folded table with nothing but delta-rs: the same rows."""
+def plain_delta(lake: Any, table: str) -> Any:
+    """Open a table with nothing but delta-rs."""
     from deltalake import DeltaTable
 
     storage = lake.warehouse.storage
-    plain = DeltaTable(storage.uri(table.replace(".", "/")), storage_options=dict(storage.options) or None)
-    assert rows_by_writer(plain.to_pyarrow_table()) == rows_by_writer(lake.table(table).to_arrow())
+    return DeltaTable(storage.uri(table.replace(".", "/")), storage_options=dict(storage.options) or None)
+
+
+def check_plain_delta(lake: Any, table: str) -> None:
+    """Read a folded table with nothing but delta-rs: the same rows."""
+    assert rows_by_writer(plain_delta(lake, table).to_pyarrow_table()) == rows_by_writer(lake.table(table).to_arrow())
 
 
 if __name__ == "__main__":

@@ -31,7 +31,6 @@ from crannog.engine.maintenance.vacuum import VacuumReport, vacuum
 from crannog.engine.open_table import OpenTable
 from crannog.errors import Unavailable
 from crannog.lake import spark_files
-from crannog.lake.local_storage import LocalStorage
 from crannog.settings import Settings
 
 OPERATIONS = (
@@ -177,15 +176,18 @@ class Fail(_Once):
 
 
 class HoleInListing(_Once):
-    """Leaves names out of a folder's listing while later ones are shown, as a listing beside a writer may."""
+    """Leaves names out of the first `listings` of a folder while later names are shown, as beside a writer happens."""
 
-    def __init__(self, part: str, hidden: Iterable[str], *, nth: int | None = 1) -> None:
-        super().__init__("names", part, nth=nth)
-        self._hidden = set(hidden)
+    def __init__(self, part: str, hidden: Iterable[str], *, listings: int) -> None:
+        super().__init__("names", part, nth=None)
+        self._hidden, self._left = set(hidden), listings
 
     def __call__(self, operation: str, path: str, proceed: Proceed) -> Any:
         names = proceed()
-        return [name for name in names if name not in self._hidden] if self.matches(operation, path) else names
+        if self._left == 0 or not self.matches(operation, path):
+            return names
+        self._left -= 1
+        return [name for name in names if name not in self._hidden]
 
 
 FAULTS = ("ENOSPC", "EIO", "EACCES", "timeout")
@@ -251,6 +253,27 @@ class Lakes:
             lake.close()
 
 
+@pytest.fixture
+def lakes(tmp_path: Path, settings: Settings) -> Iterator[Lakes]:
+    """Connections to one warehouse of the test's own."""
+    opener = Lakes(tmp_path / "warehouse", settings)
+    yield opener
+    opener.close()
+
+
+@pytest.fixture
+def arrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs write their files by pyarrow instead of Spark."""
+    stand_in_for_spark(monkeypatch)
+
+
+@pytest.fixture(params=["arrow", "spark"])
+def either(request: pytest.FixtureRequest) -> str:
+    """The test runs twice: jobs write by pyarrow, and by the real Spark."""
+    request.getfixturevalue(request.param)
+    return str(request.param)
+
+
 def storage_of(lake: Lake) -> ForcedStorage:
     assert isinstance(lake.warehouse.storage, ForcedStorage)
     return lake.warehouse.storage
@@ -270,7 +293,7 @@ def rules(lake: Lake, *added: Rule) -> Iterator[None]:
 
 def opened(table: Table) -> OpenTable:
     """Return what stands behind a table in its connection."""
-    return table._open
+    return table._lake.engine.open(table._name)
 
 
 def clean(table: Table) -> VacuumReport:
@@ -407,9 +430,16 @@ def garbage(path: Path, how: str) -> None:
     path.write_bytes({"truncated": data[: len(data) // 2], "empty": b"", "garbage": b"\x00\xffnot what it was\x00" * 20}[how])
 
 
-def copy_warehouse(source: Path, target: Path) -> Path:
-    shutil.copytree(source, target)
-    return target
+def copied(root: Path, name: str, new_name: str) -> str:
+    """Copy a table as files: the quickest way to many tables in the same state."""
+    shutil.copytree(root.joinpath(*name.split(".")), root.joinpath(*new_name.split(".")))
+    return new_name
+
+
+def settled(lake: Lake) -> None:
+    """Wait for the work behind the scenes."""
+    if (done := lake.warehouse.behind(lambda: None)) is not None:
+        done.result(WAIT_S)
 
 
 # --- a stand-in for Spark ---------------------------------------------------------------------------------------------
@@ -513,7 +543,3 @@ def stand_in_for_spark(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(spark_files, "read_files", _read_files)
     patch.setattr(spark_files, "without_keys", _without_keys)
     patch.setattr(spark_files, "write_files", _write_files)
-
-
-def local(root: Path) -> LocalStorage:
-    return LocalStorage(root)

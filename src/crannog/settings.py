@@ -103,3 +103,25 @@ def load_settings(**overrides: Any) -> Settings:
             for item in error.errors()
         ]
         raise CallerError("; ".join(lines) + f" (from arguments, CRANNOG_* or {Path('crannog.toml')})") from None
+
+
+def reference() -> str:
+    """Return the page that lists every setting."""
+    lines = [
+        "# Settings",
+        "",
+        "Each is an environment variable, `CRANNOG_` and its name in capitals, or a line of `crannog.toml` in the working",
+        "folder (`name = value`), or a keyword of `crannog.connect`. Arguments win over the environment, the environment",
+        "over the file.",
+        "",
+        "| setting | default | |",
+        "|---|---|---|",
+    ]
+    for name, field in Settings.model_fields.items():
+        default = "half of memory, at most 16 GiB" if field.default_factory else repr(field.default)
+        lines.append(f"| `{name}` | {default} | {field.description} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

@@ -13,9 +13,10 @@ from typing import Annotated
 import typer
 
 from crannog.cli.context import Place
+from crannog.cli.quick import leave_pandas_out
 from crannog.errors import CallerError, CrannogError
 
-GROUPS = ("doctor",)
+GROUPS = ("tables", "changes", "upkeep", "serve", "demo", "doctor")
 
 app = typer.Typer(
     name="crannog",
@@ -53,6 +54,7 @@ for _group in GROUPS:
 
 def run() -> None:
     """Run a command; an error of ours is one line on stderr and its exit code."""
+    leave_pandas_out()
     try:
         app()
     except CrannogError as error:

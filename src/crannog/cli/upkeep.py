@@ -253,7 +253,7 @@ def summary(result: Any) -> str:
 
 @contextmanager
 def _running(title: str) -> Iterator[tuple[Progress, Cancellation]]:
-    """Show a job's progress; Ctrl-C takes it back, or, where Spark works for it, at its next step."""
+    """Show a job's progress; Ctrl-C takes the job back, the first time gently."""
     from crannog.cli.show import bar
     from crannog.engine.maintenance.job import Cancellation
 

@@ -1,0 +1,95 @@
+"""`crannog demo`: a tour that really runs, and says what it measured."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crannog.cli.context import JsonOption, answer, place_of
+from crannog.errors import CallerError, CrannogError
+
+if TYPE_CHECKING:
+    from crannog.cli.demo_notes import Notes
+    from crannog.datasets.lake import Lake
+
+_FAILED = 1
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(demo)
+
+
+def demo(
+    context: typer.Context,
+    keep: Annotated[str, typer.Option("--keep", metavar="DIR", help="Work in this new folder and leave it there, to look at.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Show what Crannog does, on data made up on the spot, in less than two minutes.
+
+    Every figure is measured while you watch, and every claim is checked: if one does not hold, the exit code says so.
+    """
+    place = place_of(context)
+    if place.warehouse or place.server:
+        raise CallerError("the demo works in a warehouse of its own: --keep DIR says where, and leaves it there")
+    from crannog.cli.demo_notes import Printed, Silent
+
+    audience = Silent() if as_json else Printed()
+    began = time.perf_counter()
+    with _folder(keep) as folder:
+        audience.welcome(folder, kept=bool(keep))
+        notes, error = _run(folder, audience)
+    seconds = round(time.perf_counter() - began, 1)
+    ok = error is None and all(note.ok for note in notes)
+    told = {"ok": ok, "seconds": seconds, "warehouse": str(folder) if keep else None, "error": error and error.message, "steps": [note.as_dict() for note in notes]}
+    answer(told, as_json=as_json, otherwise=lambda: audience.farewell(ok=ok, seconds=seconds, kept=keep))
+    if error is not None:
+        raise error
+    if not ok:
+        raise typer.Exit(_FAILED)
+
+
+def _run(folder: Path, audience: Any) -> tuple[list[Notes], CrannogError | None]:
+    from crannog.cli.demo_notes import Notes
+    from crannog.cli.demo_steps import STEPS, Tour
+
+    notes: list[Notes] = []
+    with _lake(folder) as lake:
+        tour = Tour(lake, folder)
+        for number, (title, step) in enumerate(STEPS, 1):
+            note = Notes(step.__name__, title, audience)
+            notes.append(note)
+            with audience.step(number, title):
+                try:
+                    with note:
+                        step(tour, note)
+                except CrannogError as error:
+                    return notes, error
+    return notes, None
+
+
+@contextmanager
+def _lake(folder: Path) -> Iterator[Lake]:
+    from crannog.datasets.lake import Lake
+    from crannog.settings import load_settings
+
+    with Lake(str(folder), settings=load_settings(warehouse=str(folder))) as lake:
+        yield lake
+
+
+@contextmanager
+def _folder(keep: str) -> Iterator[Path]:
+    if keep:
+        folder = Path(keep).absolute()
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise CallerError(f"{folder} is there already and not empty: give --keep a new folder")
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="crannog-demo-", ignore_cleanup_errors=True) as made:
+        yield Path(made)

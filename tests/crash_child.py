@@ -315,7 +315,7 @@ class Worker:
         say(erased=name)
 
     def _do_claim(self, number: int) -> None:
-        name = f"work:{number}"
+        name = f"work:{self.life}:{number}"
         say(claiming=name)
         lease = self.lake.control.claim(name, self.life)
         assert lease is not None, f"nobody else claims {name}"

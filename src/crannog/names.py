@@ -67,3 +67,11 @@ def _check_part(name: str, label: str, part: str) -> None:
     # A leading underscore at the top would hide the table from Delta's readers; the engine's own folders live there.
     if part.startswith("_"):
         raise CallerError(f"the {label} {part!r} in table name {name!r} starts with '_', which is reserved")
+
+
+def without_raw_prefix(name: str) -> tuple[str, bool]:
+    """Return a table's name without the mark of its raw form, and whether it had it."""
+    head, dot, last = str(name).rpartition(".")
+    if last.startswith(RAW_PREFIX):
+        return f"{head}{dot}{last.removeprefix(RAW_PREFIX)}", True
+    return name, False

@@ -130,7 +130,7 @@ def twice(tour: Tour, note: Notes) -> None:
     again = tour.orders.append(batch, batch_id="import-2026-01")
     with Lake(str(tour.folder), settings=tour.lake.settings) as other:
         elsewhere = other.table(ORDERS).append(batch, batch_id="import-2026-01")
-    note.figure("rows", first.rows, "batch import-2026-01", f"{counted(first.rows, 'order')}, sent three times, once by another connection")
+    note.figure("rows", first.rows, "import-2026-01", f"{counted(first.rows, 'order')}, sent three times, once by another connection")
     note.check("the second and the third are acknowledged as duplicates", not first.duplicate and again.duplicate and elsewhere.duplicate)
     note.check(f"the table has {first.rows:,} rows", tour.orders.count() == first.rows)
 
@@ -159,9 +159,11 @@ def spark_starts(tour: Tour, note: Notes) -> None:
 
     runtime = spark_runtime(tour.lake.settings)
     runtime.start_in_background()
-    table, times = tour.readings, []
+    table = tour.readings
+    times: list[float] = []
     while runtime.state() == "starting":
         times.append(took(lambda: table.append([reading(len(times))])))
+        time.sleep(0.02)  # the start wants the processor too
     tour.lake.warehouse.spark()
     note.figure("spark_start_s", round(runtime.start_seconds, 1), "Spark started in", f"{runtime.start_seconds:.1f} s, in the background")
     p50 = statistics.median(times)
@@ -244,7 +246,7 @@ def evolve(tour: Tour, note: Notes) -> None:
     report = tour.orders.evolve(pa.schema([*fields, pa.field("note", pa.string())]))
     note.figure("evolve_s", report.seconds, "evolved in", f"{report.seconds:.1f} s, {counted(report.files_rewritten, 'file')} rewritten and verified")
     for line in (*report.added, *report.widened):
-        note.fact("", line)
+        note.fact("change", line)
     tour.orders.upsert([order(8, quantity=5_000_000_000, note="by container")])
     rows = {row["order_id"]: row for row in tour.orders.to_arrow().to_pylist()}
     note.check("old and new rows read together", rows["order-000009"]["note"] is None and rows["order-000008"]["quantity"] == 5_000_000_000)

@@ -68,3 +68,12 @@ def counted(count: int, noun: str) -> str:
     if count == 1:
         return f"1 {noun}"
     return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") and noun != "key" else f"{count:,} {noun}s"
+
+
+def ago(time: dt.timedelta) -> str:
+    """Return a length of time in its largest unit."""
+    seconds = max(0.0, time.total_seconds())
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

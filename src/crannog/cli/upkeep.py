@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import signal
 import threading
@@ -13,7 +14,7 @@ import typer
 
 from crannog.cli.changes import ActorOption, KeysArgument, ReasonOption
 from crannog.cli.context import JsonOption, NameArgument, answer, lake_at
-from crannog.cli.plain import counted, moment, of_bytes
+from crannog.cli.plain import ago, counted, of_bytes
 from crannog.cli.tables import SchemaOption, YesOption, confirm, day
 from crannog.errors import Cancelled
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from crannog.engine.maintenance.job import Cancellation
 
 Progress = Callable[[str, float], None]
+
+_HASHES = 4
 
 
 def add_to(app: typer.Typer) -> None:
@@ -103,7 +106,7 @@ def _show_vacuum(name: str, report: dict[str, Any]) -> None:
     floor = ", raised to the floor; only --force goes below" if report["raised_to_floor"] else ""
     pairs = [
         (done, f"{counted(report['files_deleted'], 'file')}, {of_bytes(report['bytes_deleted'])}; {counted(report['staged_files_deleted'], 'staged file')}"),
-        ("retention", f"{report['retention_s'] / 3600:g} hours{floor}"),
+        ("retention", f"{report['retention_s'] / 3600:g} h{floor}"),
     ]
     if report["kept_for_readers"]:
         pairs.append(("kept", f"{counted(report['kept_for_readers'], 'file')} that readers still use"))
@@ -199,8 +202,7 @@ def show_receipt(receipt: dict[str, Any]) -> None:
             ("files deleted", f"{receipt['files_deleted']:,}"),
             ("versions lost", lost),
             ("who, why", f"{receipt['actor'] or '–'}, {receipt['reason'] or '–'}"),
-            *[("key hash", text) for text in receipt["key_hashes"][:5]],
-            *([("", f"and {len(receipt['key_hashes']) - 5:,} more, --json has them all")] if len(receipt["key_hashes"]) > 5 else []),
+            ("key hashes", ", ".join(text[:12] + "…" for text in receipt["key_hashes"][:_HASHES]) + (" and more" if receipt["keys"] > _HASHES else "")),
         ],
     )
     places = [(place["place"], f"{place['looked_at']:,}", f"{place['before']:,}", f"{place['after']:,}") for place in receipt["places"]]
@@ -220,12 +222,14 @@ def show_tasks(found: list[dict[str, Any]]) -> None:
     """Print tasks as a table."""
     from crannog.cli.show import listing
 
+    now = dt.datetime.now(dt.UTC)
     rows = []
     for task in found:
+        kind, _, table = task["task_name"].partition(":")
         state = task["status"] if not task["failures"] else f"{task['status']}, failed {task['failures']}x"
-        times = [moment(task[part].replace(microsecond=0)) if task[part] else None for part in ("completed_at", "next_run_at")]
-        rows.append((task["task_name"].replace(":", " ", 1), state, *times, summary(task["last_result"])))
-    listing(("task", "state", "done (UTC)", "due (UTC)", "last result"), rows, empty="No tasks have run yet: `crannog serve` runs them.")
+        done, due = task["completed_at"], task["next_run_at"]
+        rows.append((kind, table, state, done and ago(now - done), due and (f"in {ago(due - now)}" if due > now else "now"), summary(task["last_result"])))
+    listing(("task", "table", "state", "age", "due", "last result"), rows, empty="No tasks have run yet: `crannog serve` runs them.")
 
 
 def result_of(task: dict[str, Any]) -> Any:

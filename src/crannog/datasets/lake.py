@@ -10,7 +10,7 @@ from crannog.engine.control import ControlTable
 from crannog.engine.scheduler import Scheduler
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
-from crannog.names import TableName
+from crannog.names import TableName, without_raw_prefix
 from crannog.settings import Settings, load_settings
 
 
@@ -50,10 +50,11 @@ class Lake:
         return Table(self, table_name)
 
     def table(self, name: str) -> Table:
-        """Return a table; NotFound if there is none."""
-        table_name = TableName.parse(name)
+        """Return a table; NotFound if there is none. `catalog.schema.__raw__table` shows deleted rows until they are folded."""
+        plain, raw = without_raw_prefix(name)
+        table_name = TableName.parse(plain)
         self.engine.open(table_name)
-        return Table(self, table_name)
+        return Table(self, table_name, raw=raw)
 
     def tables(self) -> list[str]:
         """Return the names of all tables."""

@@ -33,9 +33,10 @@ T = TypeVar("T")
 class Table:
     """A table of a lake. Safe for threads."""
 
-    def __init__(self, lake: Lake, name: TableName) -> None:
+    def __init__(self, lake: Lake, name: TableName, *, raw: bool = False) -> None:
         self._lake = lake
         self._name = name
+        self._raw = raw
 
     @property
     def name(self) -> str:
@@ -119,7 +120,7 @@ class Table:
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """List the versions of the base, newest first."""
-        return self._on(lambda table: table.log.log.history(limit))
+        return self._on(lambda table: table.log.history(limit))
 
     def tombstones(self) -> list[dict[str, Any]]:
         """List the deletes that are not folded yet: key, who, why, when, and whether the key was there."""
@@ -131,22 +132,22 @@ class Table:
 
     def preview(self, n: int = 100, raw: bool = False) -> pa.Table:
         """Return some rows; `raw` shows deleted ones too until they are folded."""
-        return self._on(lambda table: table.to_arrow(raw=raw, limit=n))
+        return self._on(lambda table: table.to_arrow(raw=raw or self._raw, limit=n))
 
     def to_arrow(self, *, raw: bool = False) -> pa.Table:
         """Return all rows."""
-        return self._on(lambda table: table.to_arrow(raw=raw))
+        return self._on(lambda table: table.to_arrow(raw=raw or self._raw))
 
     def to_spark(self, *, raw: bool = False) -> DataFrame:
         """Return all rows as a DataFrame of the process's Spark session."""
         from crannog.engine.spark_read import to_spark
 
         session = self._lake.warehouse.spark()
-        return self._on(lambda table: to_spark(table, table.snapshot(), session, raw=raw))
+        return self._on(lambda table: to_spark(table, table.snapshot(), session, raw=raw or self._raw))
 
     def count(self, *, raw: bool = False) -> int:
         """Return the number of rows."""
-        return self._on(lambda table: table.count(raw=raw))
+        return self._on(lambda table: table.count(raw=raw or self._raw))
 
     def __repr__(self) -> str:
         return f"Table({self.name!r})"

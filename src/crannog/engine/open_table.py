@@ -16,7 +16,15 @@ from crannog.engine import rows as row_input
 from crannog.engine.snapshot import MaskCache, Snapshot, positions_of, read, relation
 from crannog.engine.warehouse import Warehouse
 from crannog.engine.writer import Writer, WriterLimits
-from crannog.errors import BadRows, CallerError, CrannogError, Overloaded, SchemaMismatch
+from crannog.errors import (
+    BadRows,
+    CallerError,
+    Corrupted,
+    CrannogError,
+    Overloaded,
+    SchemaMismatch,
+    Unavailable,
+)
 from crannog.lake.base import Base
 from crannog.lake.changelog import ChangeLog
 from crannog.lake.leases import Lease
@@ -69,6 +77,7 @@ class OpenTable:
             after_commit=self._pack_when_due,
         )
         self._masks: MaskCache | None = None
+        self._snapshot: Snapshot | None = None
         self._refreshed_at = 0.0
         self.used_at = time.monotonic()
 
@@ -134,7 +143,7 @@ class OpenTable:
         fresh_enough = self.warehouse.settings.refresh_ms / 1000
         now = time.monotonic()
         if self.warehouse.storage.is_local or now - self._refreshed_at > fresh_enough:
-            base, tail = self.log.refresh()
+            base, tail = self._refreshed()
             self._refreshed_at = now
         else:
             base, tail = self.log.latest()
@@ -144,11 +153,25 @@ class OpenTable:
                 raise CallerError(f"{self.name} stands at sequence {tail.end}; {min_sequence} was asked for and is not committed")
         return self._snapshot_of(base, tail)
 
+    def _refreshed(self) -> tuple[Base, Tail]:
+        try:
+            return self.log.refresh()
+        except Unavailable as error:
+            # A bucket that does not answer leaves the last snapshot serving; a damaged file is said at once.
+            if self.warehouse.storage.is_local or isinstance(error, Corrupted) or not self._refreshed_at:
+                raise
+            return self.log.latest()
+
     def _snapshot_of(self, base: Base, tail: Tail) -> Snapshot:
+        last = self._snapshot
+        if last is not None and last.base is base and last.tail is tail:
+            return last  # with all that was worked out about it
+
         def local_paths(paths: Sequence[str]) -> list[str]:
             return self.warehouse.local_paths([f"{self.folder}/{path}" for path in paths])
 
-        return Snapshot(str(self.name), base, tail, local_paths)
+        self._snapshot = Snapshot(str(self.name), base, tail, local_paths)
+        return self._snapshot
 
     def masks(self, snapshot: Snapshot, *, raw: bool = False) -> pa.Table:
         """Return the positions of base rows that the tail hides."""

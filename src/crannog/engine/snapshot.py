@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from crannog.engine.local import LocalEngine, quoted
 from crannog.errors import SnapshotGone
 from crannog.lake.base import Base
-from crannog.lake.stage import DELETE, UPSERT
+from crannog.lake.stage import UPSERT
 from crannog.lake.tail import Tail
 
 POSITIONS = pa.schema([pa.field("filename", pa.string()), pa.field("file_row_number", pa.int64())])
@@ -47,26 +47,28 @@ class Snapshot:
 
     def visible_tail(self, *, raw: bool = False) -> pa.Table:
         """Return the staged rows a reader sees, in the table's columns; `raw` ignores deletes."""
+        return self._raw_tail if raw else self._tail
+
+    @cached_property
+    def _tail(self) -> pa.Table:
+        rows = self.last_changes if self.key else self.tail.rows
+        return self._in_table_columns(rows.filter(pc.equal(rows["_op"], UPSERT)) if self.key else rows)
+
+    @cached_property
+    def _raw_tail(self) -> pa.Table:
+        return self._in_table_columns(self._last_upserts if self.key else self.tail.rows)
+
+    @cached_property
+    def _last_upserts(self) -> pa.Table:
         rows = self.tail.rows
-        if raw:
-            rows = rows.filter(pc.equal(rows["_op"], UPSERT))
-        if self.key:
-            rows = last_per_key(rows, self.key) if raw else self.last_changes
-            rows = rows.filter(pc.equal(rows["_op"], UPSERT))
+        return last_per_key(rows.filter(pc.equal(rows["_op"], UPSERT)), self.key)
+
+    def _in_table_columns(self, rows: pa.Table) -> pa.Table:
         return rows.select(self.base.schema.names).cast(self.base.schema)
 
     def changed_keys(self, *, raw: bool = False) -> pa.Table:
         """Return the keys whose base rows the tail replaces or hides."""
-        rows = self.last_changes
-        if raw:
-            staged = self.tail.rows
-            rows = last_per_key(staged.filter(pc.equal(staged["_op"], UPSERT)), self.key)
-        return rows.select(list(self.key))
-
-    def deleted_keys(self) -> pa.Table:
-        """Return the keys whose last staged change is a delete."""
-        rows = self.last_changes
-        return rows.filter(pc.equal(rows["_op"], DELETE)).select(list(self.key))
+        return (self._last_upserts if raw else self.last_changes).select(list(self.key))
 
 
 def last_per_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:

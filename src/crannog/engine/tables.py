@@ -74,7 +74,7 @@ class Tables:
             storage.put_if_absent(marker_path(name.path, table_id), json.dumps({"table": str(name)}).encode())
             if put_log_entry(storage, f"{log_folder}/{0:020}.json", _first_entry(table_id, *wanted)):
                 return True
-            storage.delete([marker_path(name.path, table_id)])
+            storage.delete_folder(own)  # another process was first
         self._compare(name, wanted, if_exists)
         return False
 

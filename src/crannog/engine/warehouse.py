@@ -80,8 +80,8 @@ class Warehouse:
             raise CallerError("this connection is closed; connect again")
 
     def close(self) -> None:
-        self._closed = True
         self._background.shutdown(wait=True)
+        self._closed = True
         with self._lock:
             if self._local is not None:
                 self._local.close()

@@ -26,7 +26,7 @@ class WriterLimits:
     staged_bytes: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Call:
     change: Change
     kept: Kept | None = None
@@ -58,13 +58,30 @@ class Writer:
             self._waiting.append(call)
             leads, self._led = not self._led, True
         if not leads:
-            call.woken.wait()
+            self._wait(call)
         if not call.done:
             self._lead()
         if call.error is not None:
             raise call.error
         assert call.kept is not None
         return call.kept
+
+    def _wait(self, call: _Call) -> None:
+        try:
+            call.woken.wait()
+        except BaseException:
+            # The caller was interrupted: it must not stay behind as a leader whom nobody wakes.
+            with self._mutex:
+                if call in self._waiting:
+                    self._waiting.remove(call)
+                    if call.woken.is_set():
+                        self._promote_next()
+            raise
+
+    def _promote_next(self) -> None:
+        self._led = bool(self._waiting)
+        if self._waiting:
+            self._waiting[0].woken.set()
 
     @property
     def _name(self) -> str:
@@ -94,9 +111,7 @@ class Writer:
             call.done = True
             call.woken.set()
         with self._mutex:
-            self._led = bool(self._waiting)
-            if self._waiting:
-                self._waiting[0].woken.set()
+            self._promote_next()
 
     def _take(self) -> list[_Call]:
         group: list[_Call] = []

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from crannog.errors import CrannogError, NotFound, Unavailable
 from crannog.lake import phases
@@ -171,6 +172,10 @@ class ChangeLog:
     def wants_packing(self) -> bool:
         """Tell cheaply whether the last commit may have completed a block."""
         return (self._tail.end + 1) % 64 == 0
+
+    def history(self, limit: int | None) -> list[dict[str, Any]]:
+        """List the versions of the base, newest first."""
+        return DeltaLog(self._storage, self.folder).history(limit)
 
     def staged_names(self) -> list[str]:
         """Return what lies in the stage folder, for the cleaner."""

@@ -149,7 +149,9 @@ class LocalStorage:
             except FileNotFoundError:
                 return
             _sync_path(os.path.dirname(self._at(folder)))
-            shutil.rmtree(away)
+            # Whatever an earlier removal left when it was killed goes too; the folder itself others may be using.
+            for name in os.listdir(self._at(TRASH)):
+                shutil.rmtree(self._at(f"{TRASH}/{name}"), ignore_errors=True)
 
     def prune(self, folder: str) -> None:
         with _translated("prune", folder):

@@ -24,6 +24,7 @@ from crannog.engine.maintenance.audit import key_hash
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.job import Cancellation, Progress
 from crannog.engine.maintenance.removed import checkpoints, log_entries
+from crannog.engine.maintenance.vacuum import temporary_files
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import read
 from crannog.errors import CallerError, VerificationFailed
@@ -35,6 +36,7 @@ from crannog.lake.leases import live_leases
 
 _FOLDS = 5
 _LEASE_POLL_S = 0.2
+_DEAD_WRITER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,9 @@ def erase(
     if held:
         raise VerificationFailed(f"cannot erase from {table.name}: the live file {held[0]} still holds a key after the fold")
     lost = _versions_naming(table, {path[len(table.folder) + 1 :] for path in doomed})
-    table.warehouse.storage.delete(doomed)
+    # A writer that was killed may have left its file unfinished, with a key in it; a living one takes milliseconds.
+    leftovers = temporary_files(table, older_than_s=_DEAD_WRITER_S)
+    table.warehouse.storage.delete([*doomed, *leftovers])
     table.warehouse.forget_copies(doomed)
     phases.reached("erase.files_deleted")
     report("clean the log", 0.8)
@@ -179,9 +183,9 @@ class _Search:
             "live files": (len(live), self._holding([path for path in data if path in live])),
             "files of old versions": (len(data) - len(live), self.old_files()),
             "stage": (len(self._table.log.staged_names()), self.staged_files()),
-            "log entries": (len(entries), [entry.path for entry in entries if self._shown_in(entry.actions)]),
+            "log statistics": (len(entries), [entry.path for entry in entries if self._shown_in(entry.actions)]),
             "checkpoints": (len(saved), [path for path in saved if self.is_shown_in(path)]),
-            "memory": (1, self._in_memory()),
+            "hot cache": (1, self._in_memory()),
         }
 
     def is_shown_in(self, checkpoint: str) -> bool:

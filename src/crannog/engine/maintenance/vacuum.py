@@ -59,7 +59,7 @@ def vacuum(
         removal = gone.get(path)
         if removal is None:
             # Of a job that never committed, or removed so long ago that the log forgot it.
-            due = now - file.modified > (0 if force and used == 0 else settings.orphan_grace_s)
+            due = now - file.modified > settings.orphan_grace_s
         else:
             due = now - removal.at_ms / 1000 >= used
             if due and oldest_read is not None and removal.version > oldest_read:
@@ -68,6 +68,7 @@ def vacuum(
         if due:
             doomed.append(file.path)
             size += file.size
+    leftovers = temporary_files(table, older_than_s=settings.orphan_grace_s)
     staged = _staged_to_clean(table, now, 0 if force and used == 0 else settings.fold_grace_s, leases)
     expired = table.log.ledger.expired() if not dry_run else []
     if not dry_run:
@@ -78,7 +79,7 @@ def vacuum(
         for job in {path.split("/")[4] for path in doomed} - jobs:
             storage.prune(f"{table.folder}/data/{job}")
         phases.reached("vacuum.files_deleted")
-        storage.delete(staged)
+        storage.delete([*staged, *leftovers])
         phases.reached("clean.staged_files_deleted")
         storage.delete(path for path in expired if now * 1000 - int(path.rpartition("/")[2].partition("-")[0]) > settings.dedup_window_s * 1000)
     return VacuumReport(
@@ -91,6 +92,18 @@ def vacuum(
         dry_run=dry_run,
         files=tuple(path[len(table.folder) + 1 :] for path in doomed),
     )
+
+
+def temporary_files(table: OpenTable, *, older_than_s: float) -> list[str]:
+    """Return what a process that was killed while it wrote has left."""
+    storage = table.warehouse.storage
+    now = storage.now()
+    return [
+        file.path
+        for folder in (f"{table.folder}/_delta_log", table.log.own_folder)
+        for file in storage.walk(folder)
+        if file.path.endswith(".tmp") and now - file.modified > older_than_s
+    ]
 
 
 def _staged_to_clean(table: OpenTable, now: float, grace_s: float, leases: Sequence[dict[str, Any]]) -> list[str]:

@@ -177,7 +177,7 @@ class Worker:
         say(ready=True)
         await_file(self.plan.get("go"))
         self.watch_phases()
-        ends = time.monotonic() + self.plan.get("seconds", 30)
+        self._thread(self._await_end, time.monotonic() + self.plan.get("seconds", 30))
         threads = [
             *(
                 self._thread(self._write, table, f"{self.life}.{number}")
@@ -187,19 +187,25 @@ class Worker:
             *([self._thread(self._contend), self._thread(self._twin)] if self.plan.get("together") else []),
             *([self._thread(self._watch)] if self.plan.get("watch") else []),
         ]
-        self._maintain(ends)
-        self.over.set()
+        self._maintain()
         for thread in threads:
             thread.join(60)
+        for step in self.plan.get("finally", []):
+            getattr(self, f"_do_{step}")(-1)
         say(done=True, counts={table: self.lake.table(table).count() for table in self.plan.get("tables", TABLES)})
         self.lake.close()
 
     def start_spark(self) -> None:
         from crannog.lake.spark import spark_runtime
 
-        self.lake.warehouse.spark()
+        self.lake.warehouse.spark().range(10).count()
         jvm = spark_runtime(self.lake.settings)._start.jvm  # type: ignore[union-attr]
         say(jvm=jvm.process.pid)
+
+    def _await_end(self, latest: float) -> None:
+        while time.monotonic() < latest and not os.path.exists(self.plan.get("stop", "")):
+            time.sleep(0.01)
+        self.over.set()
 
     def _thread(self, work: Callable[..., None], *arguments: Any) -> threading.Thread:
         def guarded() -> None:
@@ -207,6 +213,7 @@ class Worker:
                 work(*arguments)
             except BaseException:
                 say(error=traceback.format_exc())
+                self.over.set()
 
         thread = threading.Thread(target=guarded, daemon=True)
         thread.start()
@@ -247,7 +254,7 @@ class Worker:
     def _watch(self) -> None:
         """Look at the tables all the time: whole batches, one row per key, and nothing that goes away again."""
         most = 0
-        while not self.over.wait(0.05):
+        while not self.over.wait(0.2):
             rows_by_writer(self.lake.table(KEYED).to_arrow())
             plain = rows_by_writer(self.lake.table(PLAIN).to_arrow())
             sizes: dict[tuple[str, int], int] = {}
@@ -263,10 +270,10 @@ class Worker:
 
     # Maintenance
 
-    def _maintain(self, ends: float) -> None:
+    def _maintain(self) -> None:
         steps = self.plan.get("do", [])
         for number in itertools.count():
-            if time.monotonic() > ends:
+            if self.over.is_set():
                 return
             if not steps or self._acks < self.plan.get("after_acks", 0):
                 time.sleep(0.01)
@@ -279,7 +286,7 @@ class Worker:
                 say(step=step, seconds=round(time.perf_counter() - began, 3))
             except BaseException:
                 say(error=f"{step}: {traceback.format_exc()}")
-                return
+                self.over.set()
             self.step.name = None
 
     def _each(self) -> Iterable[Any]:
@@ -382,6 +389,74 @@ def obey(location: str, plan: Mapping[str, Any]) -> None:
     os._exit(0)  # leases are held to the end, as by a process that dies
 
 
+def tour(location: str, plan: Mapping[str, Any]) -> None:
+    """Do everything a table can, in order, comparing after each step and telling how long it took."""
+    lake = connect(location, **plan.get("settings", {}))
+    last: dict[tuple[str, str], int] = {}
+    began = time.perf_counter()
+
+    def done(step: str, *, check: bool = True) -> None:
+        nonlocal began
+        say(step=step, seconds=round(time.perf_counter() - began, 3))
+        # In this process, at once: what a snapshot of a moment ago stood on may be gone.
+        if check:
+            assert check_kept(lake, last) == last, step
+        began = time.perf_counter()
+
+    def write(turns: int) -> None:
+        for table in TABLES:
+            first = last.get((table, "tour"), -1) + 1
+            for turn in range(first, first + turns):
+                assert not send(lake, table, batch_of(table, "tour", turn)).duplicate
+            last[table, "tour"] = first + turns - 1
+
+    def each(act: Callable[[Any], Any]) -> list[Any]:
+        return [act(lake.table(table)) for table in TABLES]
+
+    make_tables(lake)
+    done("create", check=False)
+    write(20)
+    done("40 writes")
+    lake.warehouse.spark().range(10).count()
+    done("start Spark")
+    for report in each(lambda table: table.fold()):
+        assert report.changes == 20
+    done("fold")
+    for report in each(lambda table: table.fold()):
+        assert report.changes == 0
+    write(8)
+    for report in each(lambda table: table.fold()):
+        assert report.changes == 8
+    done("write and fold")
+    write(4)
+    for report in each(lambda table: table.compact()):
+        assert (report.deltas_merged, report.files_after) == (4, 1)
+    done("compact")
+    for report in each(lambda table: table.vacuum(0, force=True)):
+        assert report.files_deleted
+    done("vacuum")
+    lake.table(KEYED).upsert([row_of("secret/1", "secret", 0)])
+    lake.table(KEYED).fold()
+    lake.table(KEYED).upsert([row_of("secret/1", "secret", 1)])
+    receipt = lake.table(KEYED).erase([{"id": "secret/1"}], actor="test", reason="asked for")
+    assert receipt.rows_erased == 1
+    assert sum(place.before for place in receipt.places) >= 2
+    assert not any(place.after for place in receipt.places)
+    done("erase")
+    rows = lake.table(KEYED).to_spark().toArrow()
+    assert rows_by_writer(rows) == rows_by_writer(lake.table(KEYED).to_arrow())
+    done("read with Spark")
+    lake.drop_table(PLAIN)
+    del last[PLAIN, "tour"]
+    make_tables(lake)
+    assert lake.table(PLAIN).count() == 0
+    write(3)
+    each(lambda table: table.fold())
+    done("drop, make again and fold")
+    say(done=True, last=[[*place, turn] for place, turn in last.items()])
+    lake.close()
+
+
 def nurse() -> None:
     """Start Spark once, then bear children by forking that use it: each is a process of its own, to be killed.
 
@@ -439,6 +514,8 @@ def begin(order: str) -> None:
         nurse()
     elif mode == "obey":
         obey(location, plan)
+    elif mode == "tour":
+        tour(location, plan)
     else:
         Worker(location, plan).run()
 
@@ -450,6 +527,7 @@ class Child:
     """A process and what it told so far; a context manager that ends it and waits for its Java process."""
 
     def __init__(self, location: str = "", *, mother: Child | None = None, **plan: Any) -> None:
+        self.location = location
         self.plan = plan
         self._folder = Path(tempfile.mkdtemp(prefix="crannog-child-"))
         self._told = self._folder / "told"

@@ -68,14 +68,14 @@ class ForcedStorage:
         if name not in OPERATIONS:
             return attribute
 
-        def call(target: str | Iterable[str], *arguments: Any) -> Any:
+        def call(target: str | Iterable[str], *arguments: Any, **named: Any) -> Any:
             given = target if isinstance(target, str) else list(target)
             path = given if isinstance(given, str) else " ".join(given)
             self.calls.append((name, path))
 
             def proceed() -> Any:
                 # Listed at once, so that a rule stands before or after the whole act.
-                return iter(list(attribute(given))) if name == "walk" else attribute(given, *arguments)
+                return iter(list(attribute(given))) if name == "walk" else attribute(given, *arguments, **named)
 
             act: Proceed = proceed
             for rule in tuple(self.rules):
@@ -251,27 +251,6 @@ class Lakes:
         for lake in self._opened:
             storage_of(lake).rules.clear()
             lake.close()
-
-
-@pytest.fixture
-def lakes(tmp_path: Path, settings: Settings) -> Iterator[Lakes]:
-    """Connections to one warehouse of the test's own."""
-    opener = Lakes(tmp_path / "warehouse", settings)
-    yield opener
-    opener.close()
-
-
-@pytest.fixture
-def arrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs write their files by pyarrow instead of Spark."""
-    stand_in_for_spark(monkeypatch)
-
-
-@pytest.fixture(params=["arrow", "spark"])
-def either(request: pytest.FixtureRequest) -> str:
-    """The test runs twice: jobs write by pyarrow, and by the real Spark."""
-    request.getfixturevalue(request.param)
-    return str(request.param)
 
 
 def storage_of(lake: Lake) -> ForcedStorage:
@@ -530,7 +509,10 @@ def _write_files(rows: ArrowFrame, storage: Any, folder: str, _base: Any, *, sor
 
 @contextmanager
 def _no_session(_job: Any) -> Iterator[None]:
-    yield None
+    try:
+        yield None
+    except OSError as error:  # as Spark's own failures are told
+        raise Unavailable(f"the stand-in for Spark failed: {error}") from error
 
 
 def stand_in_for_spark(patch: pytest.MonkeyPatch) -> None:

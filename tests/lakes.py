@@ -40,7 +40,7 @@ def root(lake: Lake, name: str) -> Path:
 
 def engine(table: Table) -> OpenTable:
     """The open table behind a handle."""
-    return table._open
+    return table._lake.engine.open(table._name)
 
 
 # -- rows ------------------------------------------------------------------------------------------------------

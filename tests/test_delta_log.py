@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 import math
 import shutil
@@ -19,6 +20,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+
+from crannog.datasets.lake import Lake
+from crannog.errors import CallerError
+from crannog.lake.footers import shown_high, shown_low
+from crannog.lake.spark import SparkRuntime
+from crannog.settings import Settings
 from lakes import (
     DAY,
     INSTANT,
@@ -34,12 +41,6 @@ from lakes import (
     read_polars,
     root,
 )
-
-from crannog.datasets.lake import Lake
-from crannog.errors import CallerError
-from crannog.lake.footers import shown_high, shown_low
-from crannog.lake.spark import SparkRuntime
-from crannog.settings import Settings
 
 NAME = "shop.eu.orders"
 START = dt.datetime(2024, 2, 29, 23, 59, 59, 999_999, tzinfo=dt.UTC)
@@ -115,20 +116,14 @@ def test_after_every_kind_of_rewrite_every_reader_sees_the_same_rows(lake: Lake,
     steps: list[Step] = []
 
     def fold_append() -> None:
-        table.append([order(number) for number in range(40)])
-        table.fold()
-
-    def fold_more() -> None:
-        table.append([order(number) for number in range(100, 120)])
-        table.fold()
+        for start, end in ((0, 40), (100, 120), (200, 201)):
+            table.append([order(number) for number in range(start, end)])
+            table.fold()
 
     def fold_merge() -> None:
-        table.upsert([order(3, note="changed"), order(200)])
-        table.delete(["o-0004", "o-0105", "o-9999"])
-        table.fold()
-
-    def fold_delete_all_of_a_file() -> None:
-        table.delete(["o-0200"])
+        table.upsert([order(3, note="changed"), order(202)])
+        # With o-0200 a whole file goes.
+        table.delete(["o-0004", "o-0105", "o-0200", "o-9999"])
         table.fold()
 
     def compact() -> None:
@@ -152,7 +147,7 @@ def test_after_every_kind_of_rewrite_every_reader_sees_the_same_rows(lake: Lake,
     def erase() -> None:
         table.erase(["o-0010"])
 
-    for kind in (fold_append, fold_more, fold_merge, fold_delete_all_of_a_file, compact, expire, add_column, widen):
+    for kind in (fold_append, fold_merge, compact, expire, add_column, widen):
         kind()
         rows = canonical(table.to_arrow())
         for reader, seen in read_everywhere(spark, path).items():
@@ -164,8 +159,7 @@ def test_after_every_kind_of_rewrite_every_reader_sees_the_same_rows(lake: Lake,
     for step in steps:
         assert canonical(read_delta_rs(path, step.version)) == step.rows, step
         assert canonical(read_polars(path, version=step.version)) == step.rows, step
-    for step in (steps[0], steps[4], steps[-1]):
-        assert canonical(read_delta_spark(spark, path, step.version)) == step.rows, step
+    assert canonical(read_delta_spark(spark, path, steps[1].version)) == steps[1].rows
 
     erase()
     rows = canonical(table.to_arrow())
@@ -405,7 +399,7 @@ def filters(rows: pa.Table, column: str, *, every: bool = False) -> Iterator[Fil
     yield Filter(f"{column} IS NULL", column, lambda v: v is None, name.is_null(), field.is_null())
     yield Filter(f"{column} IS NOT NULL", column, lambda v: v is not None, name.is_not_null(), ~field.is_null())
     found = edges(rows, column)
-    for number, (low, high) in enumerate(zip(found, found[1:], strict=False)):
+    for number, (low, high) in enumerate(itertools.pairwise(found)):
         if isinstance(low, (int, float, Decimal)) and low > high:
             low, high = high, low
         a, b = pl.lit(low, _polars_type(kind)), pl.lit(high, _polars_type(kind))
@@ -525,13 +519,30 @@ def check_spark(spark: SparkRuntime, path: Path, rows: pa.Table, chosen: list[Fi
 
 
 def test_filters_through_spark(facts: tuple[Path, pa.Table], spark: SparkRuntime) -> None:
+    """All columns in one condition: a file that any of them skips wrongly takes its row along."""
     path, rows = facts
-    chosen = []
-    for column in COLUMNS:
-        every = list(filters(rows, column))
-        # Beside a null test, a spread of the rest; the slow test takes all.
-        chosen += every[:1] + every[2 :: max(1, len(every) // 3)]
-    check_spark(spark, path, rows, chosen)
+    listed = rows.to_pylist()
+    bounded = [column for column in COLUMNS if column not in ("word", "nothing", "partly", "with_nan", "with_inf")]
+    tests: dict[str, Callable[[Any, Any], bool]] = {
+        "=": lambda one, other: one == other,
+        ">=": lambda one, other: one >= other,
+        "<=": lambda one, other: one <= other,
+    }
+    expected: dict[str, int] = {}
+    for file in range(4):
+        for row in (fact(file, 0), fact(file, 11)):
+            for symbol, test in tests.items() if file == 2 else [("=", tests["="])]:
+                text = " AND ".join(f"{name} {symbol} {_literal(row[name], FACTS.field(name).type)}" for name in bounded)
+                expected[text] = sum(all(test(other[name], row[name]) for name in bounded) for other in listed)
+    assert all(expected.values()), "each must have a row to lose"
+    for number, word in enumerate(sorted({row["word"] for row in listed})):
+        if number % 12 == 0:
+            expected[f"word = {_literal(word, pa.string())}"] = sum(row["word"] == word for row in listed)
+    expected |= {"nothing IS NULL AND partly IS NOT NULL": 18, "partly IS NULL AND at IS NOT NULL": 30}
+    expected |= {"with_nan = CAST('NaN' AS DOUBLE)": 4, "with_nan > 1000": 4, "with_inf > 1000 OR with_inf < -1000": 8}
+    chosen = [Filter(text, "", bool, pl.lit(True), pc.scalar(True)) for text in expected]
+    counts = counted_by_spark(spark, path, chosen)
+    assert dict(zip(expected, counts, strict=True)) == expected
 
 
 def test_spark_does_skip_files_by_our_statistics(facts: tuple[Path, pa.Table], spark: SparkRuntime) -> None:
@@ -589,7 +600,6 @@ def test_a_text_too_long_for_the_footer_does_not_hide_its_file(lake: Lake, spark
     for word in (long, "a"):
         assert read_polars(path, pl.col("word") == word).num_rows == 1
         assert DeltaTable(str(path)).to_pyarrow_dataset().to_table(filter=pc.field("word") == word).num_rows == 1
-        assert spark.session().read.format("delta").load(str(path)).where(f"word = '{word}'").count() == 1
 
 
 def test_a_nan_in_one_row_group_of_many_keeps_the_file_readable(lake: Lake, spark: SparkRuntime) -> None:
@@ -614,35 +624,59 @@ def test_rows_older_than_a_column_are_found_by_its_nulls(lake: Lake, spark: Spar
     table.append([{"n": 3, "later": 30}, {"n": 4}])
     table.fold()
     path = root(lake, "stats.edges.grown")
-    dataset = DeltaTable(str(path)).to_pyarrow_dataset()
-    frame = spark.session().read.format("delta").load(str(path))
-    for text, polars, arrow, expected in (
-        ("later IS NULL", pl.col("later").is_null(), pc.field("later").is_null(), 3),
-        ("later IS NOT NULL", pl.col("later").is_not_null(), ~pc.field("later").is_null(), 1),
-        ("later = 30", pl.col("later") == 30, pc.field("later") == 30, 1),
-        ("later < 30", pl.col("later") < 30, pc.field("later") < 30, 0),
-        ("n < 3", pl.col("n") < 3, pc.field("n") < 3, 2),
-    ):
-        assert frame.where(text).count() == expected, text
+    cases = (
+        ("later IS NULL", pl.col("later").is_null(), 3),
+        ("later IS NOT NULL", pl.col("later").is_not_null(), 1),
+        ("later = 30", pl.col("later") == 30, 1),
+        ("later < 30", pl.col("later") < 30, 0),
+        ("n < 3", pl.col("n") < 3, 2),
+    )
+    for text, polars, expected in cases:
         assert read_datafusion(path, text).num_rows == expected, text
         assert read_polars(path, polars).num_rows == expected, text
-        assert dataset.to_table(filter=arrow).num_rows == expected, text
+    # (delta-rs's Arrow dataset is left out: it takes bounds that a file lacks for null, in Delta's own tables too.)
+    chosen = [Filter(text, "", bool, pl.lit(True), pc.scalar(True)) for text, *_ in cases[:2]]
+    assert counted_by_spark(spark, path, chosen) == [3, 1]
 
 
-@pytest.mark.parametrize("name", ["my-number", "größe", "1st", "select", "it's", "a/b", "Mixed", "50%", "#1"])
-def test_any_column_name_we_take_can_be_read_by_all(lake: Lake, spark: SparkRuntime, name: str) -> None:
-    table = lake.create_table("stats.edges.names", pa.schema([(name, pa.int64()), ("word", pa.string())]), key=[name])
-    table.append([{name: 1, "word": "a"}, {name: 2, "word": "b"}])
+ODD_NAMES = ("my-number", "größe", "1st", "select", "it's", "a/b", "Mixed", "50%", "#1", "key")
+
+
+def test_any_column_name_we_take_can_be_read_and_filtered_by_all(lake: Lake, spark: SparkRuntime) -> None:
+    schema = pa.schema([(name, pa.int64()) for name in ODD_NAMES])
+    table = lake.create_table("stats.edges.names", schema, key=["my-number", "größe"], cluster_by=["select", "it's"])
+    first, second = (dict.fromkeys(ODD_NAMES, number) for number in (1, 2))
+    table.append([first, second])
     table.fold()
-    table.upsert([{name: 2, "word": "c"}])
-    table.delete([1])
+    table.upsert([second | {"1st": 3}])
+    table.delete([{"my-number": 1, "größe": 1}])
+    rows = canonical([second | {"1st": 3}])
+    assert canonical(table.to_arrow()) == rows
     table.fold()
-    rows = canonical([{name: 2, "word": "c"}])
     assert canonical(table.to_arrow()) == rows
     path = root(lake, "stats.edges.names")
     for reader, seen in read_everywhere(spark, path).items():
         assert seen == rows, reader
-    assert spark.session().read.format("delta").load(str(path)).where(f"`{name}` = 2").count() == 1
+    # A filter makes Delta read the list of columns that have statistics.
+    condition = " AND ".join(f"`{name}` > 1" for name in ODD_NAMES)
+    assert spark.session().read.format("delta").load(str(path)).where(condition).count() == 1
+
+
+def test_a_column_may_be_called_like_one_of_the_scans(lake: Lake, spark: SparkRuntime) -> None:
+    """`filename` and `file_row_number` are what the in-process engine calls the place of a row."""
+    schema = pa.schema([("k_id", pa.string()), ("filename", pa.string()), ("file_row_number", pa.int64())])
+    table = lake.create_table("stats.edges.places", schema, key="k_id")
+    table.append([{"k_id": str(number), "filename": f"f{number}", "file_row_number": -number} for number in range(5)])
+    table.fold()
+    table.delete(["1"])
+    table.upsert([{"k_id": "2", "filename": "new", "file_row_number": 7}])
+    expected = canonical(
+        [{"k_id": k, "filename": f, "file_row_number": n} for k, f, n in (("0", "f0", 0), ("2", "new", 7), ("3", "f3", -3), ("4", "f4", -4))]
+    )
+    assert canonical(table.to_arrow()) == expected
+    assert table.count() == 4
+    table.fold()
+    assert canonical(table.to_arrow()) == expected
 
 
 # -- partitions ------------------------------------------------------------------------------------------------
@@ -674,9 +708,8 @@ def test_partition_values_are_the_rows_own(lake: Lake, spark: SparkRuntime) -> N
     path = root(lake, "parts.all.kinds")
     for reader, seen in read_everywhere(spark, path).items():
         assert seen == expected, reader
-    frame = spark.session().read.format("delta").load(str(path))
-    assert frame.where("region = 'eu' AND flag").count() == 1
-    assert frame.where("region IS NULL").count() == 1
+    assert read_polars(path, (pl.col("region") == "eu") & pl.col("flag")).num_rows == 1
+    assert read_datafusion(path, "region IS NULL").num_rows == 1
     assert table.compact().final_rows == len(rows)
     # No user's value may end up in a path.
     assert not any("eu" in file.relative_to(path).as_posix().split("/") for file in live_files(path))
@@ -691,8 +724,9 @@ def test_an_empty_text_as_partition_reads_the_same_everywhere(lake: Lake, spark:
         return
     table.fold()
     rows = canonical(table.to_arrow())
-    for reader, seen in read_everywhere(spark, root(lake, "parts.all.empty")).items():
-        assert seen == rows, reader
+    path = root(lake, "parts.all.empty")
+    assert canonical(read_delta_rs(path)) == rows
+    assert canonical(read_polars(path)) == rows
 
 
 # -- checkpoints -----------------------------------------------------------------------------------------------
@@ -716,27 +750,17 @@ def state(path: Path) -> dict[str, Any]:
     }
 
 
-def spark_state(spark: SparkRuntime, path: Path) -> dict[str, Any]:
-    """What Delta's own reader makes of a log."""
+def spark_files(spark: SparkRuntime, path: Path) -> tuple[int, int, set[tuple[str, int, str]]]:
+    """Version, folded sequence and live files as Delta's own reader takes them from a log."""
     session = spark.session()
-    snapshot = session._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, str(path)).update(
-        False, session._jvm.scala.Option.empty(), session._jvm.scala.Option.empty()
-    )
-    metadata = snapshot.metadata()
+    snapshot = session._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, str(path)).unsafeVolatileSnapshot()
     files = [json.loads(line) for line in snapshot.allFiles().toJSON().collectAsList()]
-    transactions = snapshot.transactions()
-    return {
-        "version": snapshot.version(),
-        "files": sorted((file["path"], file["size"], file["stats"]) for file in files),
-        "txn": transactions.apply(metadata.id()) if transactions.contains(metadata.id()) else None,
-        "id": metadata.id(),
-        "schema": json.loads(metadata.schemaString()),
-        "configuration": dict(json.loads(metadata.json())["metaData"]["configuration"]),
-    }
+    folded = snapshot.transactions().apply(snapshot.metadata().id())
+    return snapshot.version(), folded, {(file["path"], file["size"], file["stats"]) for file in files}
 
 
-def without_entries(path: Path, until: int) -> None:
-    for version in range(until + 1):
+def without_entries(path: Path, before: int) -> None:
+    for version in range(before):
         (path / "_delta_log" / f"{version:020}.json").unlink()
 
 
@@ -756,19 +780,19 @@ def test_checkpoints_of_delta_rs_and_of_spark_agree(lake: Lake, spark: SparkRunt
         for file in (copy / "_delta_log").iterdir():
             if "checkpoint" in file.name:
                 file.unlink()
-    expected, expected_of_spark = state(by_rs), spark_state(spark, by_rs)
+    expected = state(path)
+    adds = {(add["path"], add["size"], add["stats"]) for _, add in actions(path, "add") if add["path"] in expected["files"]}
     DeltaTable(str(by_rs)).create_checkpoint()
     session = spark.session()
     session._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, str(by_spark)).checkpoint()
-    session._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     for copy in (by_rs, by_spark):
         assert list((copy / "_delta_log").glob(f"{head:020}.checkpoint*.parquet")), copy
-        # What is left is the checkpoint alone.
+        # The state can come from the checkpoint alone; Spark insists on the entry of its version.
         without_entries(copy, head)
         assert state(copy) == expected, copy.name
-        assert spark_state(spark, copy) == expected_of_spark, copy.name
-        for reader, seen in read_everywhere(spark, copy).items():
-            assert seen == rows, f"{reader} from the checkpoint {copy.name}"
+        assert canonical(read_delta_rs(copy)) == canonical(read_polars(copy)) == rows
+    assert spark_files(spark, by_rs) == (head, expected["txn"], adds)
+    assert canonical(read_delta_spark(spark, by_rs)) == rows
 
 
 def test_a_checkpoint_every_five_commits_and_the_table_opens_from_it(settings: Settings, spark: SparkRuntime) -> None:
@@ -779,16 +803,17 @@ def test_a_checkpoint_every_five_commits_and_the_table_opens_from_it(settings: S
             table.fold()
     path = root(lake, "log.check.own")
     assert json.loads((path / "_delta_log" / "_last_checkpoint").read_text())["version"] == 5
-    without_entries(path, 4)
+    without_entries(path, 5)
     with opened(settings) as lake:
         table = lake.table("log.check.own")
         assert sorted(table.to_arrow()["n"].to_pylist()) == list(range(6))
         assert table.describe()["folded_sequence"] == 6
         table.append([{"n": 6}])
         table.fold()
-        assert canonical(read_delta_spark(spark, path)) == canonical(table.to_arrow())
+        assert canonical(read_delta_rs(path)) == canonical(table.to_arrow())
 
 
+@pytest.mark.slow
 def test_sparks_own_delete_still_works_on_the_table(lake: Lake, spark: SparkRuntime) -> None:
     """With no other writer at the same time, which is outside the rules."""
     table = lake.create_table("log.check.spark", pa.schema([("k_id", pa.string()), ("n", pa.int64())]), key="k_id")

@@ -152,19 +152,17 @@ def _how(schema: pa.Schema) -> dict[str, Any]:
 
 
 def _exact_rows(rows: Any, schema: pa.Schema) -> list[Any]:
-    needy = {f.name: f.type for f in schema if _has(f.type, pa.types.is_decimal) or _has(f.type, pa.types.is_binary)}
-    if needy:
-        for row in rows:
-            if isinstance(row, dict):
-                row.update({name: _exact(row[name], kind) for name, kind in needy.items() if name in row})
+    if any(_has(field.type, kind) for field in schema for kind in (pa.types.is_decimal, pa.types.is_binary)):
+        whole = pa.struct(list(schema))
+        return [_exact(row, whole) for row in rows]
     return list(rows)
 
 
 def _exact(value: Any, kind: pa.DataType) -> Any:
     """Return a value of a JSON document as the engine takes it; what does not fit stays, for the engine to refuse."""
     types = pa.types
-    if types.is_decimal(kind) and isinstance(value, _Number):
-        return Decimal(value.text)
+    if isinstance(value, _Number):
+        return Decimal(value.text) if types.is_decimal(kind) else float(value)
     if types.is_binary(kind) and isinstance(value, str):
         try:
             return base64.b64decode(value, validate=True)

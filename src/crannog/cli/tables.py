@@ -208,10 +208,14 @@ def confirm(question: str, act: str, yes: bool) -> None:
     """Ask before what cannot be undone; where nobody can answer, only --yes will do."""
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not _somebody_is_there():
         raise Refused(f"will not {act} unasked, and nobody is there to ask: give --yes")
     if not typer.confirm(question, err=True):
         raise Cancelled(f"did not {act}; nothing was changed")
+
+
+def _somebody_is_there() -> bool:
+    return sys.stdin.isatty()
 
 
 def day(text: str) -> dt.date:

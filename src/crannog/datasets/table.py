@@ -45,10 +45,13 @@ class Table:
     def _on(self, act: Callable[[OpenTable], T]) -> T:
         try:
             return act(self._lake.engine.open(self._name))
-        except NotFound:
+        except (NotFound, FileNotFoundError):
             # Another process may have dropped the table and made it again: open what stands there now.
             self._lake.engine.forget(self._name)
+        try:
             return act(self._lake.engine.open(self._name))
+        except FileNotFoundError as error:
+            raise NotFound(f"a file of table {self.name} is gone, it may have been dropped: {error.filename}") from error
 
     @property
     def schema(self) -> pa.Schema:

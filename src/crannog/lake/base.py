@@ -294,10 +294,10 @@ def metadata_action(
     }
 
 
-def put_entry(storage: Storage, path: str, actions: Iterable[Mapping[str, Any]]) -> bool:
-    """Commit a log entry unless its version is taken: True if this call did."""
+def put_entry(storage: Storage, path: str, actions: Iterable[Mapping[str, Any]], *, alive: str | None = None) -> bool:
+    """Commit a log entry unless its version is taken: True if this call did. `alive` as in `put_if_absent`."""
     lines = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions) + "\n"
-    done = storage.put_if_absent(path, lines.encode())
+    done = storage.put_if_absent(path, lines.encode(), alive=alive)
     if done:
         phases.reached("rewrite.committed")
     return done

@@ -114,11 +114,12 @@ class ChangeLog:
             self._groups += 1
             own = f"{self._writer}-{self._groups}"
         lost = 0
+        attempted: set[int] = set()
         for _ in range(_TRIES):
             with self._state:
                 if self._stale:
                     self._refresh()
-                kept = self._look_up(changes, own)
+                kept = self._look_up(changes, own, attempted)
                 fresh = self._first_of_each(changes, kept)
                 sequence = self._tail.end + 1
             if not fresh:
@@ -133,14 +134,17 @@ class ChangeLog:
             except Unavailable as error:
                 # The answer is lost: rule 1 finds the file if it was written after all.
                 lost += 1
+                attempted.add(sequence)
                 self._settle(path, error, lost)
                 continue
+            if taken:
+                attempted.add(sequence)
             with self._state:
                 if taken and self._still_counts(sequence):
                     if self._tail.end < sequence:
                         self._tail.add(segment)
                     phases.reached("stage.acknowledged")
-                    return self._look_up(changes, own)  # type: ignore[return-value]
+                    return self._look_up(changes, own, attempted)  # type: ignore[return-value]
                 self._stale = True
         raise Unavailable(f"cannot write to {self.folder.replace('/', '.')}: other writers won {_TRIES} times in a row")
 
@@ -149,6 +153,8 @@ class ChangeLog:
         made = 0
         with self._packing:
             with self._state:
+                # Fresh: what was folded meanwhile, and perhaps erased, must not come back as a pack.
+                self._refresh()
                 blocks = complete_blocks(self._tail.coverage)
                 work = [(pack, [self._tail.segment(file) for file in files], files) for pack, files in blocks]
             for pack, segments, files in work:
@@ -158,10 +164,15 @@ class ChangeLog:
                 data = encode(whole, table_id=self.table_id, schema_version=str(self._known_base.version))
                 # Taken already: another packer put the same changes there.
                 with suppress(FileNotFoundError):
-                    self._storage.put_if_absent(f"{self.stage_folder}/{pack.name}", data)
+                    path = f"{self.stage_folder}/{pack.name}"
+                    self._storage.put_if_absent(path, data)
                     phases.reached("pack.written")
                     with self._state:
-                        self._tail.packed(pack, whole)
+                        if pack.last <= self.head().folded:
+                            self._storage.delete([path])
+                            continue
+                        if all(file in self._tail.coverage.files for file in files):
+                            self._tail.packed(pack, whole)
                     # No grace: readers that listed the files find them gone, list again and find the pack.
                     self._storage.delete(f"{self.stage_folder}/{file.name}" for file in files)
                     phases.reached("pack.originals_deleted")
@@ -190,7 +201,7 @@ class ChangeLog:
         self._known_base, self._stale = base, False
         return base
 
-    def _look_up(self, changes: Sequence[Change], own: str) -> list[Kept | None]:
+    def _look_up(self, changes: Sequence[Change], own: str, attempted: set[int]) -> list[Kept | None]:
         found: list[Kept | None] = []
         seen: set[str] = set()
         for change in changes:
@@ -200,7 +211,8 @@ class ChangeLog:
             if sequence is None:
                 found.append(None)
                 continue
-            ours = change.batch_id not in seen and self._written_by(sequence, own)
+            # Ours, too, where it was folded or packed before we could acknowledge it.
+            ours = change.batch_id not in seen and (self._written_by(sequence, own) or sequence in attempted)
             seen.add(change.batch_id)
             found.append(Kept(sequence, duplicate=not ours))
         return found

@@ -56,7 +56,9 @@ class LocalStorage:
             for made in missing:
                 _sync_path(str(made.parent))
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, alive: str | None = None) -> bool:
+        if alive is not None:
+            return self._put_beside(path, data, alive)
         target = self._at(path)
         folder, _, name = target.rpartition("/")
         temporary = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
@@ -74,6 +76,27 @@ class LocalStorage:
             finally:
                 with suppress(OSError):
                     os.unlink(temporary)
+
+    def _put_beside(self, path: str, data: bytes, alive: str) -> bool:
+        # Through the open folder: if it is renamed away, by a drop, the link goes with it and not to its successor.
+        anchor = os.path.commonpath([path, alive])
+        inside, guard = path[len(anchor) + 1 :], alive[len(anchor) + 1 :]
+        temporary = f"{os.path.dirname(inside)}/.{os.path.basename(inside)}.{uuid.uuid4().hex}.tmp"
+        with _translated("write", path):
+            folder = os.open(self._at(anchor), os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.stat(guard, dir_fd=folder)
+                _write_synced(temporary, data, folder)
+                try:
+                    os.link(temporary, inside, src_dir_fd=folder, dst_dir_fd=folder)
+                except FileExistsError:
+                    return False
+                finally:
+                    os.unlink(temporary, dir_fd=folder)
+                _sync_path(os.path.dirname(inside), folder)
+                return True
+            finally:
+                os.close(folder)
 
     def replace(self, path: str, data: bytes) -> None:
         target = self._at(path)
@@ -196,8 +219,8 @@ class LocalStorage:
         return str(self.root)
 
 
-def _write_synced(path: str, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+def _write_synced(path: str, data: bytes, folder: int | None = None) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=folder)
     try:
         view = memoryview(data)
         while view:
@@ -207,8 +230,8 @@ def _write_synced(path: str, data: bytes) -> None:
         os.close(descriptor)
 
 
-def _sync_path(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+def _sync_path(path: str, folder: int | None = None) -> None:
+    descriptor = os.open(path, os.O_RDONLY, dir_fd=folder)
     try:
         os.fsync(descriptor)
     finally:

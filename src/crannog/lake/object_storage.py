@@ -123,7 +123,10 @@ class ObjectStorage:
     def make_folder(self, folder: str) -> None:
         self._key(folder)
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, alive: str | None = None) -> bool:
+        # Not one step here: a drop and a new table in between would be met by the put.
+        if alive is not None and not self.exists(alive):
+            raise FileNotFoundError(errno.ENOENT, "there is no such object", self.uri(alive))
         # False is "look again", not "another's": obstore repeats a put whose connection broke or that met a 5xx, and
         # then finds its own file; S3 also answers 409 while another put is under way. The caller lists (rule 2).
         key = self._key(path)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from crannog.errors import Conflict, Unavailable, VerificationFailed
 from crannog.lake import phases
-from crannog.lake.base import Base, DataFile, add_action, put_entry, remove_action
+from crannog.lake.base import Base, DataFile, add_action, marker_path, put_entry, remove_action
 from crannog.lake.footers import Footer, read_footer
 from crannog.lake.storage import Storage
 from crannog.version import VERSION
@@ -112,7 +112,7 @@ def commit(
         version = head.version + 1
         path = f"{folder}/_delta_log/{version:020}.json"
         try:
-            if put_entry(storage, path, _entry(rewrite)):
+            if put_entry(storage, path, _entry(rewrite), alive=marker_path(folder, rewrite.read.table_id)):
                 return version
         except Unavailable:
             if not storage.exists(path):

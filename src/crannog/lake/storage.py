@@ -30,10 +30,12 @@ class Storage(Protocol):
     def make_folder(self, folder: str) -> None:
         """Make `folder` and its parents, durably; nothing to do where folders are only prefixes."""
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, alive: str | None = None) -> bool:
         """Commit `data` under `path`, durably, unless something stands there: True if this call did.
 
         The folder must exist (FileNotFoundError): a writer to a dropped table must not bring its folder back.
+        `alive` names a file that must stand in the same table (FileNotFoundError): a commit must not reach a table
+        that was made again under the name; on a local disk the two are one step.
         When it raises anything else, the answer is lost: the file may or may not be there.
         """
 

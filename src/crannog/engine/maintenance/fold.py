@@ -110,6 +110,7 @@ def _fold_once(table: OpenTable, snapshot: Snapshot, job: Job) -> FoldReport:
     written = sum(file.size for file in added)
     staged_bytes = max(tail.bytes, 1)
     after_commit(table, version)
+    table.log.refresh()  # lets go of what was staged
     return FoldReport(
         folded_to=tail.end,
         version=version,

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crannog.engine.open_table import OpenTable, new_batch_id
-from crannog.errors import Cancelled, CrannogError
+from crannog.errors import Cancelled, CrannogError, NotFound
 from crannog.lake.leases import Lease
 from crannog.lake.rewrite import AlreadyFolded, Rewrite, RunAgain, commit
 
@@ -76,15 +76,23 @@ class Job:
         )
 
     def __enter__(self) -> Job:
-        self._lease.__enter__()
+        try:
+            self._lease.__enter__()
+        except FileNotFoundError as error:
+            raise self._dropped() from error
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def _dropped(self) -> NotFound:
+        return NotFound(f"table {self.table.name} was dropped while it was worked on")
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         with suppress(CrannogError):
             self.storage.delete_folder(self._inputs)
             if not self._keep_files:
                 self.storage.delete_folder(f"{self.table.folder}/{self.folder}")
         self._lease.__exit__()
+        if isinstance(error, FileNotFoundError):
+            raise self._dropped() from error
 
     def commit(self, rewrite: Rewrite) -> int:
         """Commit the rewrite and return its version; from here on its files stay unless it is certain that nothing names them."""

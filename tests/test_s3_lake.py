@@ -1,0 +1,270 @@
+"""The lake in a bucket: the same promises on S3's own API (moto's server), Spark through s3a included."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from crannog.errors import NotFound
+from crash_child import (
+    KEYED,
+    PLAIN,
+    TABLES,
+    Child,
+    batch_of,
+    check_kept,
+    check_plain_delta,
+    check_retries,
+    connect,
+    last_turns,
+    make_tables,
+    plain_delta,
+    row_of,
+    rows_by_writer,
+    send,
+)
+from s3 import s3_client, s3_location, s3_server
+from test_processes import check_contended, check_twins, plans_for, run_together
+
+__all__ = ["s3_client", "s3_location", "s3_server"]
+
+
+@pytest.fixture
+def lake(s3_location: str) -> Iterator[Any]:
+    with connect(s3_location) as lake:
+        make_tables(lake)
+        yield lake
+
+
+def objects(client: Any, location: str) -> dict[str, bytes]:
+    """Return every object below a location, read behind our code's back."""
+    bucket, _, prefix = location.removeprefix("s3://").partition("/")
+    found = {}
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+        for entry in page.get("Contents", []):
+            found[entry["Key"].removeprefix(f"{prefix}/")] = client.get_object(Bucket=bucket, Key=entry["Key"])["Body"].read()
+    return found
+
+
+def write(lake: Any, writer: str, turns: range) -> dict[tuple[str, str], int]:
+    for turn in turns:
+        for table in TABLES:
+            assert not send(lake, table, batch_of(table, writer, turn)).duplicate
+    return {(table, writer): turns[-1] for table in TABLES}
+
+
+# -- without Spark -------------------------------------------------------------------------------------------
+
+
+def test_what_was_written_is_read_by_this_and_every_other_process(lake: Any, s3_location: str) -> None:
+    began = time.monotonic()
+    last = write(lake, "w", range(20))
+    print(f"40 writes took {time.monotonic() - began:.2f} s")
+    assert check_kept(lake, last) == last
+    with connect(s3_location) as other:
+        assert other.tables() == sorted(TABLES)
+        assert check_kept(other, last) == last
+        check_retries(other, last, last)
+        kept = {place: turn + 1 for place, turn in last.items()}
+        # Staged by the other one: seen here once the snapshot is older than refresh_ms.
+        time.sleep(lake.settings.refresh_ms / 1000 + 0.05)
+        assert check_kept(lake, kept) == kept
+    assert lake.table(KEYED).describe()["staged_rows"] > 0
+    assert lake.table(KEYED).tombstones()
+
+
+def test_a_batch_sent_through_two_connections_at_once_is_kept_once(lake: Any, s3_location: str) -> None:
+    with connect(s3_location) as other:
+        for turn in range(5):
+            receipts: list[Any] = []
+            gate = threading.Barrier(2)
+
+            def race(through: Any, turn: int = turn, gate: Any = gate, receipts: list[Any] = receipts) -> None:
+                gate.wait()
+                receipts.append(send(through, PLAIN, batch_of(PLAIN, "w", turn)))
+
+            threads = [threading.Thread(target=race, args=(through,)) for through in (lake, other)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+            assert sorted(receipt.duplicate for receipt in receipts) == [False, True]
+            assert len({receipt.sequence for receipt in receipts}) == 1
+    with connect(s3_location) as fresh:
+        assert check_kept(fresh, {(PLAIN, "w"): 4}) == {(PLAIN, "w"): 4}
+
+
+def test_a_block_of_changes_becomes_one_object(lake: Any, s3_client: Any, s3_location: str) -> None:
+    began = time.monotonic()
+    for turn in range(70):
+        send(lake, KEYED, batch_of(KEYED, "w", turn))
+    last = {(KEYED, "w"): 69}
+    deadline = time.monotonic() + 30
+    while len(staged := [name for name in objects(s3_client, s3_location) if "/stage/" in name]) != 8:
+        assert time.monotonic() < deadline, staged
+        time.sleep(0.05)
+    print(f"70 writes and a pack took {time.monotonic() - began:.2f} s")
+    assert sorted(name.rpartition("/")[2] for name in staged) == [
+        *(f"{sequence:020}.parquet" for sequence in range(64, 71)),
+        "pack-64-0000000000.parquet",
+    ]
+    assert check_kept(lake, last) == last
+    with connect(s3_location) as other:
+        assert check_kept(other, last) == last
+        check_retries(other, last, last)
+
+
+def test_threads_of_two_connections_write_one_table(lake: Any, s3_location: str) -> None:
+    began = time.monotonic()
+    with connect(s3_location) as other:
+
+        def turns(through: Any, writer: str) -> None:
+            for turn in range(10):
+                send(through, PLAIN, batch_of(PLAIN, writer, turn))
+
+        writers = {f"{name}{number}": through for name, through in (("a", lake), ("b", other)) for number in range(3)}
+        threads = [threading.Thread(target=turns, args=(through, writer)) for writer, through in writers.items()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+    print(f"60 writes by 6 threads of 2 connections took {time.monotonic() - began:.2f} s")
+    with connect(s3_location) as fresh:
+        last = {(PLAIN, writer): 9 for writer in writers}
+        assert check_kept(fresh, last) == last
+
+
+def test_a_dropped_table_is_gone_and_its_writers_are_told(lake: Any, s3_client: Any, s3_location: str) -> None:
+    write(lake, "old", range(6))
+    with connect(s3_location) as other:
+        send(other, PLAIN, batch_of(PLAIN, "other", 0))
+        lake.drop_table(PLAIN)
+        assert not [name for name in objects(s3_client, s3_location) if name.startswith("lake/crash/plain/")]
+        assert lake.tables() == [KEYED]
+        with pytest.raises(NotFound):
+            send(other, PLAIN, batch_of(PLAIN, "other", 1))
+        with pytest.raises(NotFound):
+            lake.drop_table(PLAIN)
+        # Made again under its name, it has nothing of the old one, in whatever process had that open.
+        make_tables(lake)
+        send(other, PLAIN, batch_of(PLAIN, "new", 0))
+        for through in (lake, other):
+            assert check_kept(through, {(PLAIN, "new"): 0}) == {(PLAIN, "new"): 0}
+    assert check_kept(lake, {(KEYED, "old"): 5}) == {(KEYED, "old"): 5}
+
+
+def test_a_task_is_claimed_once_and_taken_over_when_its_holder_is_silent(lake: Any, s3_location: str) -> None:
+    with connect(s3_location, claim_lease_s=0.5) as other:
+        lease = lake.control.claim("work", "a")
+        assert lease is not None
+        with lease:
+            assert lake.control.claim("work", "b") is None
+            assert lake.control.release("work", "a", result="done", interval_s=0)
+        assert lake.control.claim("work", "dead") is not None
+        time.sleep(2.1)  # the store's times are whole seconds
+        heir = other.control.claim("work", "b")
+        assert heir is not None
+        with heir:
+            assert not lake.control.release("work", "dead", result="too late", interval_s=0)
+            assert other.control.release("work", "b", result="done", interval_s=3600)
+    assert lake.control.claim("work", "c") is None
+    [task] = lake.tasks()
+    assert (task["status"], task["last_result"]) == ("idle", '"done"')
+
+
+# -- with Spark, in a process of its own: this one's session may lack the jars --------------------------------
+
+
+def test_spark_folds_compacts_erases_and_reads_in_a_bucket(s3_client: Any, s3_location: str) -> None:
+    began = time.monotonic()
+    with Child(s3_location, mode="tour") as child:
+        code = child.wait(280)
+        for line in child.all_lines():
+            print(f"{line.get('step', 'in all')}: {line.get('seconds', round(time.monotonic() - began, 1))} s")
+        assert code == 0, child.words()
+    [told] = [line for line in child.lines if "done" in line]
+    last = {(table, writer): turn for table, writer, turn in told["last"]}
+    with connect(s3_location) as lake:
+        assert check_kept(lake, last) == last
+        for table in TABLES:
+            check_plain_delta(lake, table)
+        stored = objects(s3_client, s3_location)
+        for name, data in stored.items():
+            assert b"secret/1" not in data, f"{name} still shows the erased key"
+            if name.startswith("lake/crash/keyed/") and name.endswith(".parquet") and "_delta_log" not in name:
+                assert "secret/1" not in pq.read_table(pa.BufferReader(data), columns=["id"])["id"].to_pylist(), name
+        # Whatever markers of folders Hadoop leaves, nothing else lies among the data.
+        for table in TABLES:
+            folder = table.replace(".", "/")
+            live = {f"{folder}/{path}" for path in pa.table(plain_delta(lake, table).get_add_actions())["path"].to_pylist()}
+            lying = {name for name, data in stored.items() if name.startswith(f"{folder}/data/") and data}
+            assert live <= lying
+            if table == PLAIN:
+                assert lying == live, "the table was just made"
+
+
+def check_together_in_bucket(location: str, children: list[Child]) -> None:
+    acknowledged = [line for child in children for line in child.acknowledged()]
+    last = {place: turn for child in children for place, turn in last_turns(child.acknowledged()).items()}
+    with connect(location) as lake:
+        assert check_kept(lake, last) == last
+        check_twins(rows_by_writer(lake.table(PLAIN).to_arrow()), acknowledged)
+        check_contended(rows_by_writer(lake.table(KEYED).to_arrow()), acknowledged)
+
+
+@pytest.mark.slow
+def test_processes_that_only_write_to_a_bucket(lake: Any, s3_location: str, tmp_path: Path) -> None:
+    children = run_together(s3_location, plans_for(4, with_spark=0), tmp_path, seconds=20, steps=0)
+    check_together_in_bucket(s3_location, children)
+
+
+@pytest.mark.slow
+def test_two_processes_write_and_fold_in_a_bucket_at_once(lake: Any, s3_location: str, tmp_path: Path) -> None:
+    plans = plans_for(2, with_spark=2, pause=0.05, writers=1, settings={"spark_memory_mb": 768})
+    children = run_together(s3_location, plans, tmp_path, seconds=30, steps=6)
+    check_together_in_bucket(s3_location, children)
+    # All of it in the base, by a third process with Spark: then plain delta-rs reads the same.
+    with ExitStack() as stack:
+        folder = stack.enter_context(Child(s3_location, spark=True, seconds=0, writers=0, **{"finally": ["fold"]}))
+        assert folder.wait(200) == 0, folder.words()
+    for table in TABLES:
+        check_plain_delta(lake, table)
+    check_together_in_bucket(s3_location, children)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", ["stage.linked", "rewrite.files_written", "rewrite.ledger_written", "rewrite.committed"])
+def test_killed_while_it_works_in_a_bucket(lake: Any, s3_location: str, phase: str) -> None:
+    with Child(s3_location, spark=True, do=["fold"], phase=phase, hit=2, during="fold", after_acks=10, pause=0.05) as child:
+        assert child.wait(200) == -9, child.words()
+        last = {(table, f"0.{n}"): -1 for table in TABLES for n in range(2)} | last_turns(child.acknowledged())
+    with connect(s3_location) as other:
+        there = check_kept(other, last)
+        check_retries(other, last, there)
+        kept = {place: turn + 1 for place, turn in last.items()}
+        assert check_kept(other, kept) == kept
+    with Child(s3_location, spark=True, seconds=0, writers=0, **{"finally": ["fold"]}) as folder:
+        assert folder.wait(200) == 0, folder.words()
+    with connect(s3_location) as other:
+        assert check_kept(other, kept) == kept
+        for table in TABLES:
+            check_plain_delta(other, table)
+
+
+@pytest.mark.slow
+def test_rows_of_a_large_batch_survive_a_fold_in_a_bucket(lake: Any, s3_location: str) -> None:
+    rows = [row_of(f"many/{number}", "many!", 0) for number in range(200_000)]
+    lake.table(PLAIN).append(rows)
+    with Child(s3_location, spark=True, seconds=0, writers=0, **{"finally": ["fold", "compact"]}) as folder:
+        assert folder.wait(280) == 0, folder.words()
+    with connect(s3_location) as other:
+        assert other.table(PLAIN).describe()["staged_rows"] == 0
+        assert rows_by_writer(other.table(PLAIN).to_arrow())["many!"] == {row["id"]: 0 for row in rows}

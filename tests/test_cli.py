@@ -26,6 +26,8 @@ from crannog.cli.plain import ago, counted, moment, of_bytes, plain, shown
 from crannog.lake.spark import SparkRuntime
 
 PROGRAM = str(Path(sys.executable).parent / "crannog")
+# For one small job each: compiling Java for a long run would take most of the time.
+SMALL_SPARK = {"CRANNOG_SPARK_MEMORY_MB": "1024", "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
 ORDERS, NOTES = "shop.eu.orders", "ops.plant.notes"
 ORDER_SCHEMA = {
     "type": "object",
@@ -151,7 +153,7 @@ def test_a_job_says_when_there_is_no_java_and_ends_the_one_it_started(tmp_path: 
     absent = run("fold", NOTES, cwd=tmp_path, env={"CRANNOG_JAVA_HOME": str(tmp_path)})
     assert absent.code == 5
     assert "set CRANNOG_JAVA_HOME to its folder" in absent.error
-    env = {**os.environ, "CRANNOG_SPARK_MEMORY_MB": "1024"}
+    env = {**os.environ, **SMALL_SPARK}
     process = subprocess.Popen([PROGRAM, "fold", NOTES, "--json"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
@@ -170,7 +172,7 @@ def serving(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     started: list[subprocess.Popen[str]] = []
 
     def start(**settings: str) -> subprocess.Popen[str]:
-        env = {**os.environ, **{f"CRANNOG_{name.upper()}": value for name, value in settings.items()}, "PYTHONUNBUFFERED": "1"}
+        env = {**os.environ, **SMALL_SPARK, **{f"CRANNOG_{name.upper()}": value for name, value in settings.items()}}
         process = subprocess.Popen([PROGRAM, "serve"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
         started.append(process)
         return process
@@ -186,7 +188,7 @@ def test_serve_folds_and_stops_when_told(tmp_path: Path, serving: Callable[..., 
     with crannog.connect(str(tmp_path / "warehouse")) as lake:
         table = lake.create_table(NOTES, NOTE_SCHEMA)
         table.append([{"text": "a"}] * 5)
-        server = serving(fold_age_s="0.1", scheduler_tick_s="0.2", spark_memory_mb="1024")
+        server = serving(fold_age_s="0.1", scheduler_tick_s="0.2")
         assert server.stdout is not None
         lines = []
         for line in server.stdout:
@@ -220,6 +222,40 @@ def test_serve_says_a_trouble_once_and_stops_on_ctrl_c(tmp_path: Path, serving: 
     assert "failed" not in rest
     assert "Java" not in rest
     assert "Traceback" not in rest
+
+
+@pytest.mark.slow
+def test_serve_stops_in_the_middle_of_a_job(tmp_path: Path, serving: Callable[..., subprocess.Popen[str]]) -> None:
+    with crannog.connect(str(tmp_path / "warehouse")) as lake:
+        table = lake.create_table(NOTES, NOTE_SCHEMA)
+        table.append([{"text": "a"}])
+        server = serving(fold_age_s="0.1", scheduler_tick_s="0.1")
+        _wait_for_spark(server)
+        began = time.monotonic()
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(30) == 0
+        assert time.monotonic() - began < 20
+        assert table.count() == 1
+
+
+@pytest.mark.slow
+def test_ctrl_c_takes_a_job_back_while_spark_starts(tmp_path: Path) -> None:
+    with crannog.connect(str(tmp_path / "warehouse")) as lake:
+        lake.create_table(NOTES, NOTE_SCHEMA).append([{"text": "a"}])
+        process = subprocess.Popen([PROGRAM, "fold", NOTES], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        _wait_for_spark(process)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert err == "crannog: the job was cancelled before it committed; the table is as it was\n"
+        assert lake.table(NOTES).describe()["version"] == 0
+
+
+def _wait_for_spark(process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not list(Path(tempfile.gettempdir()).glob(f"crannog-spark-{process.pid}-*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 # --- tables ----------------------------------------------------------------------------------------------------

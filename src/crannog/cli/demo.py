@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from crannog.cli.demo_notes import Notes
     from crannog.datasets.lake import Lake
 
+QUICK_JAVA = "-XX:TieredStopAtLevel=1"
 _FAILED = 1
 
 
@@ -38,6 +40,8 @@ def demo(
     place = place_of(context)
     if place.warehouse or place.server:
         raise CallerError("the demo works in a warehouse of its own: --keep DIR says where, and leaves it there")
+    # Half the processor time of a short run would go into compiling Java for a long one.
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", QUICK_JAVA)
     from crannog.cli.demo_notes import Printed, Silent
 
     audience = Silent() if as_json else Printed()

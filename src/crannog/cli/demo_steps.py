@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import statistics
 import threading
 import time
@@ -168,6 +169,7 @@ def spark_starts(tour: Tour, note: Notes) -> None:
     note.figure("spark_start_s", round(runtime.start_seconds, 1), "Spark started in", f"{runtime.start_seconds:.1f} s, in the background")
     p50 = statistics.median(times)
     note.figure("appends_meanwhile", len(times), "meanwhile", f"{len(times):,} appends were acknowledged, {p50:.1f} ms each (median)")
+    note.fact("Java", f"started with {os.environ.get('JAVA_TOOL_OPTIONS') or 'its defaults'}, which suits a short run")
     note.check("writers did not wait for Spark", len(times) > 1)
 
 

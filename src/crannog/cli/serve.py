@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from crannog.datasets.lake import Lake
     from crannog.engine.scheduler import Scheduler
 
-_PATIENCE_S = 12.0
+_PATIENCE_S = 10.0
+_LAST_PATIENCE_S = 5.0
 _LONGEST_STOP_S = 19.0
 _JITTER = 0.1
 
@@ -47,15 +48,24 @@ def serve(context: typer.Context) -> None:
         work.start()
         stop.wait()
         typer.echo("stopping: what runs may finish, up to 20 s")
-        # What is not committed by then was never seen by anybody, so leaving in the middle of it is safe.
-        last_resort = threading.Timer(_LONGEST_STOP_S, lambda: os._exit(0))
+        last_resort = threading.Timer(_LONGEST_STOP_S, _leave)
         last_resort.daemon = True
         last_resort.start()
         scheduler.stop()
         work.join(_PATIENCE_S)
         if work.is_alive():
             _end_spark(lake)
+            work.join(_LAST_PATIENCE_S)
+        if work.is_alive():
+            _leave()
     typer.echo("stopped")
+    last_resort.cancel()
+
+
+def _leave() -> None:
+    """End the process in the middle of its work: what is not committed was never seen by anybody."""
+    typer.echo("stopped")
+    os._exit(0)
 
 
 def _work(lake: Lake, scheduler: Scheduler, stop: threading.Event) -> None:

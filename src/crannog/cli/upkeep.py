@@ -16,14 +16,16 @@ from crannog.cli.changes import ActorOption, KeysArgument, ReasonOption
 from crannog.cli.context import JsonOption, NameArgument, answer, lake_at
 from crannog.cli.plain import ago, counted, of_bytes
 from crannog.cli.tables import SchemaOption, YesOption, confirm, day
-from crannog.errors import Cancelled
+from crannog.errors import Cancelled, CrannogError
 
 if TYPE_CHECKING:
+    from crannog.datasets.lake import Lake
     from crannog.engine.maintenance.job import Cancellation
 
 Progress = Callable[[str, float], None]
 
 _HASHES = 4
+_CANCEL_S = 2.0
 
 
 def add_to(app: typer.Typer) -> None:
@@ -36,7 +38,7 @@ def fold(context: typer.Context, name: NameArgument, as_json: JsonOption = False
     """Bring everything staged into the base, once."""
     with lake_at(context) as lake:
         table = lake.table(name)
-        with _running(f"fold {name}") as (progress, cancellation):
+        with _running(lake, f"fold {name}") as (progress, cancellation):
             report = table.fold(progress=progress, cancellation=cancellation).as_dict()
     answer({"table": name, **report}, as_json=as_json, otherwise=lambda: _show_fold(name, report))
 
@@ -73,7 +75,7 @@ def compact(
     """Fold, then merge small files into large, sorted ones; what no version needs is vacuumed behind it."""
     with lake_at(context) as lake:
         table = lake.table(name)
-        with _running(f"compact {name}") as (progress, cancellation):
+        with _running(lake, f"compact {name}") as (progress, cancellation):
             report = table.compact(dry_run=dry_run, progress=progress, cancellation=cancellation).as_dict()
     answer({"table": name, **report}, as_json=as_json, otherwise=lambda: _show_compact(name, report))
 
@@ -124,7 +126,7 @@ def expire(
     limit = day(before)
     with lake_at(context) as lake:
         table = lake.table(name)
-        with _running(f"expire {name}") as (progress, _):
+        with _running(lake, f"expire {name}") as (progress, _):
             report = table.expire(limit, column=column, progress=progress).as_dict()
     answer({"table": name, **report}, as_json=as_json, otherwise=lambda: _show_expire(name, report))
 
@@ -149,7 +151,7 @@ def evolve(context: typer.Context, name: NameArgument, schema: SchemaOption, as_
     columns = read_schema(schema)
     with lake_at(context) as lake:
         table = lake.table(name)
-        with _running(f"evolve {name}") as (progress, _):
+        with _running(lake, f"evolve {name}") as (progress, _):
             report = table.evolve(columns, progress=progress).as_dict()
     answer({"table": name, **report}, as_json=as_json, otherwise=lambda: _show_evolve(name, report))
 
@@ -256,20 +258,27 @@ def summary(result: Any) -> str:
 
 
 @contextmanager
-def _running(title: str) -> Iterator[tuple[Progress, Cancellation]]:
-    """Show a job's progress; Ctrl-C takes the job back, the first time gently."""
+def _running(lake: Lake, title: str) -> Iterator[tuple[Progress, Cancellation]]:
+    """Show a job's progress; Ctrl-C takes the job back."""
     from crannog.cli.show import bar
     from crannog.engine.maintenance.job import Cancellation
 
-    cancellation = Cancellation()
+    cancellation, ended = Cancellation(), threading.Event()
 
-    def take_back(*_: object) -> None:
+    def take_back() -> None:
+        cancellation.cancel()
+        # Spark may be starting, or deaf; nobody else in this process needs it.
+        if not ended.wait(_CANCEL_S):
+            from crannog.lake.spark import spark_runtime
+
+            spark_runtime(lake.settings).stop()
+
+    def on_signal(*_: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a second Ctrl-C does not wait
         # In a thread: this one may be in the middle of a talk with Spark, which another cannot interrupt.
-        threading.Thread(target=cancellation.cancel, daemon=True).start()
+        threading.Thread(target=take_back, daemon=True).start()
 
-    in_main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, take_back) if in_main else None
+    before = signal.signal(signal.SIGINT, on_signal)
     try:
         with bar(title) as show:
 
@@ -278,6 +287,9 @@ def _running(title: str) -> Iterator[tuple[Progress, Cancellation]]:
                 show(step, share)
 
             yield progress, cancellation
+    except CrannogError:
+        cancellation.check()  # whatever it failed with, it was told to
+        raise
     finally:
-        if in_main:
-            signal.signal(signal.SIGINT, before)
+        ended.set()
+        signal.signal(signal.SIGINT, before)

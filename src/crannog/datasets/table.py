@@ -18,6 +18,7 @@ from crannog.engine.maintenance.job import Cancellation, Progress
 from crannog.engine.maintenance.vacuum import VacuumReport, vacuum
 from crannog.engine.open_table import OpenTable, WriteReceipt
 from crannog.engine.scheduler import run_as_task
+from crannog.engine.snapshot import Snapshot
 from crannog.errors import NotFound
 from crannog.lake.schemas import fingerprint
 from crannog.names import TableName
@@ -119,7 +120,7 @@ class Table:
 
     def describe(self) -> dict[str, Any]:
         """Tell what the table is and how it stands."""
-        return self._on(_description)
+        return self._on(lambda table: table.newest(lambda snapshot: _description(table, snapshot)))
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """List the versions of the base, newest first."""
@@ -156,8 +157,7 @@ class Table:
         return f"Table({self.name!r})"
 
 
-def _description(table: OpenTable) -> dict[str, Any]:
-    snapshot = table.snapshot()
+def _description(table: OpenTable, snapshot: Snapshot) -> dict[str, Any]:
     base, backlog = snapshot.base, table.log.backlog()
     return {
         "name": str(table.name),

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,7 @@ from crannog.errors import (
     CrannogError,
     Overloaded,
     SchemaMismatch,
+    SnapshotGone,
     Unavailable,
 )
 from crannog.lake.base import Base
@@ -34,6 +35,8 @@ from crannog.lake.tail import Tail
 from crannog.names import TableName
 
 _SYSTEM_BYTES_PER_ROW = 64
+_READS = 5
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,19 +189,34 @@ class OpenTable:
         return relation(self.warehouse.local, snapshot, self.masks(snapshot, raw=raw), prefix, raw=raw)
 
     def to_arrow(self, *, raw: bool = False, limit: int | None = None, snapshot: Snapshot | None = None) -> pa.Table:
-        """Read the table through the in-process engine."""
-        snapshot = snapshot or self.snapshot()
-        query, tables = self.relation(snapshot, "t", raw=raw)
-        if limit is not None:
-            query = f"SELECT * FROM ({query}) LIMIT {int(limit)}"
-        with self.warehouse.local.cursor(tables) as cursor:
-            return read(cursor, query).cast(snapshot.base.schema)
+        """Read the table, or a snapshot of it, through the in-process engine."""
+
+        def rows(of: Snapshot) -> pa.Table:
+            query, tables = self.relation(of, "t", raw=raw)
+            if limit is not None:
+                query = f"SELECT * FROM ({query}) LIMIT {int(limit)}"
+            with self.warehouse.local.cursor(tables) as cursor:
+                return read(cursor, query).cast(of.base.schema)
+
+        return rows(snapshot) if snapshot is not None else self.newest(rows)
 
     def count(self, *, raw: bool = False, snapshot: Snapshot | None = None) -> int:
         """Count the visible rows from the log, the masks and the tail; no file of the base is scanned for it."""
-        snapshot = snapshot or self.snapshot()
-        hidden = self.masks(snapshot, raw=raw).num_rows
-        return snapshot.base.rows - int(hidden) + int(snapshot.visible_tail(raw=raw).num_rows)
+
+        def rows(of: Snapshot) -> int:
+            hidden = self.masks(of, raw=raw).num_rows
+            return of.base.rows - int(hidden) + int(of.visible_tail(raw=raw).num_rows)
+
+        return rows(snapshot) if snapshot is not None else self.newest(rows)
+
+    def newest(self, act: Callable[[Snapshot], T]) -> T:
+        """Do something with the newest snapshot; where its files went meanwhile, with the one that replaced it."""
+        for _ in range(_READS):
+            try:
+                return act(self.snapshot())
+            except SnapshotGone:
+                continue
+        return act(self.snapshot())
 
     def reading(self, snapshot: Snapshot) -> Lease:
         """Return a lease that keeps the snapshot's files while a long read runs."""
@@ -210,10 +228,7 @@ class OpenTable:
 
     def tombstones(self) -> list[dict[str, Any]]:
         """List the deletes that no fold has applied yet: key, who, why, when, and whether the key was there."""
-        snapshot = self.snapshot()
-        if not snapshot.key:
-            return []
-        return tombstones_of(self, snapshot)
+        return self.newest(lambda snapshot: tombstones_of(self, snapshot) if snapshot.key else [])
 
 
 def tombstones_of(table: OpenTable, snapshot: Snapshot) -> list[dict[str, Any]]:

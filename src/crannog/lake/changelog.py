@@ -14,7 +14,7 @@ from typing import Any
 
 from crannog.errors import CrannogError, NotFound, Unavailable
 from crannog.lake import phases
-from crannog.lake.base import Base, DeltaLog
+from crannog.lake.base import Base, DeltaLog, marker_path
 from crannog.lake.blocks import complete_blocks, file_name, packs_over, parse_name
 from crannog.lake.ledger import Ledger
 from crannog.lake.stage import Change, encode, joined, segment_of
@@ -130,7 +130,9 @@ class ChangeLog:
             try:
                 taken = self._storage.put_if_absent(path, data)
             except FileNotFoundError:
-                raise NotFound(f"table {self.folder.replace('/', '.')} was dropped") from None
+                if not self._storage.exists(marker_path(self.folder, self.table_id)):
+                    raise NotFound(f"table {self.folder.replace('/', '.')} was dropped") from None
+                taken = False  # an erase took the unfinished file away
             except Unavailable as error:
                 # The answer is lost: rule 1 finds the file if it was written after all.
                 lost += 1
@@ -160,8 +162,9 @@ class ChangeLog:
             for pack, segments, files in work:
                 if sum(segment.bytes for segment in segments) > self._pack_bytes * (len(segments) // 64 + 1):
                     continue
-                whole = joined(segments, pack.first, pack.last, segments[-1].writer)
-                data = encode(whole, table_id=self.table_id, schema_version=str(self._known_base.version))
+                base = self._known_base
+                whole = joined(segments, pack.first, pack.last, segments[-1].writer, base.schema)
+                data = encode(whole, table_id=self.table_id, schema_version=str(base.version))
                 # Taken already: another packer put the same changes there.
                 with suppress(FileNotFoundError):
                     path = f"{self.stage_folder}/{pack.name}"

@@ -137,7 +137,7 @@ class LocalStorage:
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
         with _translated("list", folder):
-            for place, _, names in os.walk(self._at(folder)):
+            for place, _, names in os.walk(self._at(folder), onerror=_raise_unless_missing):
                 for name in names:
                     full = f"{place}/{name}"
                     with suppress(FileNotFoundError):  # deleted since the listing
@@ -217,6 +217,12 @@ class LocalStorage:
 
     def __repr__(self) -> str:
         return str(self.root)
+
+
+def _raise_unless_missing(error: OSError) -> None:
+    # os.walk would pass over a folder it cannot list, as if nothing were in it.
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _write_synced(path: str, data: bytes, folder: int | None = None) -> None:

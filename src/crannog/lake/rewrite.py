@@ -46,6 +46,8 @@ class Rewrite:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] | None = None
+    # Every file of the table was rewritten: one that another commit added meanwhile would be left out.
+    whole_table: bool = False
 
 
 def verified_files(
@@ -138,6 +140,8 @@ def _check_still_valid(rewrite: Rewrite, head: Base) -> None:
         raise RunAgain(f"{name}: another fold reached sequence {head.folded}")
     if head.definition != rewrite.read.definition:
         raise RunAgain(f"{name}: the table's definition changed")
+    if rewrite.whole_table and head.version != rewrite.read.version:
+        raise RunAgain(f"{name}: another commit changed the table")
     gone = [file.path for file in rewrite.removes if file.path not in head.files]
     if gone:
         raise RunAgain(f"{name}: another commit removed {len(gone)} of the files this one read")

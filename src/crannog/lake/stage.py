@@ -132,9 +132,9 @@ def _spread(values: Sequence[object], counts: Sequence[int], kind: pa.DataType) 
     return pa.concat_arrays([pa.repeat(pa.scalar(v, kind), n) for v, n in zip(values, counts, strict=True)])
 
 
-def joined(segments: Sequence[Segment], first: int, last: int, writer: str) -> Segment:
-    """Join neighbouring segments into the one of a pack; rows and notes stay in commit order."""
-    rows = pa.concat_tables([segment.rows for segment in segments], promote_options="default").combine_chunks()
+def joined(segments: Sequence[Segment], first: int, last: int, writer: str, schema: pa.Schema) -> Segment:
+    """Join neighbouring segments, in the columns of the table as it is now, into the one of a pack, in commit order."""
+    rows = pa.concat_tables([conformed(segment.rows, schema) for segment in segments]).combine_chunks()
     notes = tuple(note for segment in segments for note in segment.notes)
     return Segment(first, last, rows, notes, writer, sum(segment.bytes for segment in segments))
 

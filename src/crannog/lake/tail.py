@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from crannog.errors import Corrupted
 from crannog.lake.base import Base
 from crannog.lake.blocks import BLOCK_SIZES, Coverage, StagedName, cover, file_name, larger_packs_over, parse_name
-from crannog.lake.stage import Note, Segment, conformed, decode, joined, staged_schema
+from crannog.lake.stage import Note, Segment, conformed, decode, staged_schema
 from crannog.lake.storage import Storage
 
 _TRIES = 50
@@ -185,7 +185,12 @@ class TailCache:
         ]
         if not members or members[0].first != pack.first or members[-1].last != pack.last:
             return None
-        return joined(members, pack.first, pack.last, members[-1].writer)
+        schema = members[0].rows.schema
+        if any(not member.rows.schema.equals(schema) for member in members):
+            return None  # written before and after an evolution: the file has them in one form
+        rows = pa.concat_tables([member.rows for member in members]).combine_chunks()
+        notes = tuple(note for member in members for note in member.notes)
+        return Segment(pack.first, pack.last, rows, notes, members[-1].writer, sum(member.bytes for member in members))
 
     def _install(self, coverage: Coverage, names: frozenset[str], segments: dict[str, Segment]) -> None:
         if coverage == self._coverage and names == self._names:

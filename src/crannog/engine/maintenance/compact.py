@@ -10,7 +10,7 @@ from typing import Any
 from crannog.engine.maintenance.fold import FoldReport, after_commit, fold
 from crannog.engine.maintenance.job import Cancellation, Job, Progress
 from crannog.engine.open_table import OpenTable
-from crannog.errors import Unavailable
+from crannog.errors import SnapshotGone, Unavailable
 from crannog.lake.base import DataFile
 from crannog.lake.rewrite import Rewrite, RunAgain, verified_files
 
@@ -112,7 +112,7 @@ def compact(
         with Job(table, "COMPACT", progress=progress, cancellation=cancellation) as job:
             try:
                 return _compact_once(table, base, groups, job, report)
-            except RunAgain:
+            except (RunAgain, SnapshotGone):
                 continue
     raise Unavailable(f"cannot compact {table.name}: other jobs changed the table {_TRIES} times meanwhile; try again")
 

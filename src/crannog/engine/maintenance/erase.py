@@ -36,7 +36,6 @@ from crannog.lake.leases import live_leases
 
 _FOLDS = 5
 _LEASE_POLL_S = 0.2
-_DEAD_WRITER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +103,8 @@ def erase(
     if held:
         raise VerificationFailed(f"cannot erase from {table.name}: the live file {held[0]} still holds a key after the fold")
     lost = _versions_naming(table, {path[len(table.folder) + 1 :] for path in doomed})
-    # A writer that was killed may have left its file unfinished, with a key in it; a living one takes milliseconds.
-    leftovers = temporary_files(table, older_than_s=_DEAD_WRITER_S)
+    # A writer that was killed may have left its file unfinished, with a key in it; a living one writes it anew.
+    leftovers = temporary_files(table, table.log.own_folder, older_than_s=0)
     table.warehouse.storage.delete([*doomed, *leftovers])
     table.warehouse.forget_copies(doomed)
     phases.reached("erase.files_deleted")

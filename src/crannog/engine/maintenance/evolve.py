@@ -98,6 +98,7 @@ def _evolve_once(table: OpenTable, base: Base, target: pa.Schema, change: Any, j
         removes=removed,
         adds=added,
         data_change=False,
+        whole_table=bool(change.widened),
         parameters={"added": list(change.added), "widened": list(change.widened)},
         metadata=metadata_action(
             table_id=base.table_id,

@@ -13,7 +13,7 @@ from crannog.engine.maintenance.fold import after_commit, fold
 from crannog.engine.maintenance.job import Cancellation, Job, Progress
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
-from crannog.errors import CallerError, Unavailable
+from crannog.errors import CallerError, SnapshotGone, Unavailable
 from crannog.lake.base import DataFile
 from crannog.lake.rewrite import Rewrite, RunAgain, verified_files
 
@@ -59,7 +59,7 @@ def expire(
         with Job(table, "EXPIRE", progress=progress, cancellation=cancellation) as job:
             try:
                 return _expire_once(table, snapshot, chosen, before, job)
-            except RunAgain:
+            except (RunAgain, SnapshotGone):
                 continue
     raise Unavailable(f"cannot expire {table.name}: other jobs changed the table {_TRIES} times meanwhile; try again")
 

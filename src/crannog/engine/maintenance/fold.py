@@ -12,7 +12,7 @@ from crannog.engine.maintenance import audit
 from crannog.engine.maintenance.job import Cancellation, Job, Progress
 from crannog.engine.open_table import OpenTable, tombstones_of
 from crannog.engine.snapshot import Snapshot
-from crannog.errors import Unavailable
+from crannog.errors import SnapshotGone, Unavailable
 from crannog.lake import phases
 from crannog.lake.base import DataFile
 from crannog.lake.rewrite import AlreadyFolded, Rewrite, RunAgain, verified_files
@@ -63,7 +63,7 @@ def fold(table: OpenTable, *, progress: Progress | None = None, cancellation: Ca
         with Job(table, "FOLD", progress=progress, cancellation=cancellation) as job:
             try:
                 return _fold_once(table, snapshot, job)
-            except (RunAgain, AlreadyFolded):
+            except (RunAgain, AlreadyFolded, SnapshotGone):
                 continue
     raise Unavailable(f"cannot fold {table.name}: other jobs changed the table {_TRIES} times meanwhile; try again")
 

@@ -68,7 +68,11 @@ def vacuum(
         if due:
             doomed.append(file.path)
             size += file.size
-    leftovers = temporary_files(table, older_than_s=settings.orphan_grace_s)
+    leftovers = [
+        path
+        for folder in (f"{table.folder}/_delta_log", table.log.own_folder)
+        for path in temporary_files(table, folder, older_than_s=settings.orphan_grace_s)
+    ]
     staged = _staged_to_clean(table, now, 0 if force and used == 0 else settings.fold_grace_s, leases)
     expired = table.log.ledger.expired() if not dry_run else []
     if not dry_run:
@@ -94,15 +98,12 @@ def vacuum(
     )
 
 
-def temporary_files(table: OpenTable, *, older_than_s: float) -> list[str]:
-    """Return what a process that was killed while it wrote has left."""
+def temporary_files(table: OpenTable, folder: str, *, older_than_s: float) -> list[str]:
+    """Return what a process that was killed while it wrote has left, and what one is writing just now."""
     storage = table.warehouse.storage
     now = storage.now()
     return [
-        file.path
-        for folder in (f"{table.folder}/_delta_log", table.log.own_folder)
-        for file in storage.walk(folder)
-        if file.path.endswith(".tmp") and now - file.modified > older_than_s
+        file.path for file in storage.walk(folder) if file.path.endswith(".tmp") and now - file.modified >= older_than_s
     ]
 
 

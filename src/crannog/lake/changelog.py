@@ -114,12 +114,11 @@ class ChangeLog:
             self._groups += 1
             own = f"{self._writer}-{self._groups}"
         lost = 0
-        attempted: set[int] = set()
         for _ in range(_TRIES):
             with self._state:
                 if self._stale:
                     self._refresh()
-                kept = self._look_up(changes, own, attempted)
+                kept = self._look_up(changes, own)
                 fresh = self._first_of_each(changes, kept)
                 sequence = self._tail.end + 1
             if not fresh:
@@ -136,17 +135,14 @@ class ChangeLog:
             except Unavailable as error:
                 # The answer is lost: rule 1 finds the file if it was written after all.
                 lost += 1
-                attempted.add(sequence)
                 self._settle(path, error, lost)
                 continue
-            if taken:
-                attempted.add(sequence)
             with self._state:
                 if taken and self._still_counts(sequence):
                     if self._tail.end < sequence:
                         self._tail.add(segment)
                     phases.reached("stage.acknowledged")
-                    return self._look_up(changes, own, attempted)  # type: ignore[return-value]
+                    return self._look_up(changes, own)  # type: ignore[return-value]
                 self._stale = True
         raise Unavailable(f"cannot write to {self.folder.replace('/', '.')}: other writers won {_TRIES} times in a row")
 
@@ -163,7 +159,7 @@ class ChangeLog:
                 if sum(segment.bytes for segment in segments) > self._pack_bytes * (len(segments) // 64 + 1):
                     continue
                 base = self._known_base
-                whole = joined(segments, pack.first, pack.last, segments[-1].writer, base.schema)
+                whole = joined(segments, pack.first, pack.last, base.schema)
                 data = encode(whole, table_id=self.table_id, schema_version=str(base.version))
                 # Taken already: another packer put the same changes there.
                 with suppress(FileNotFoundError):
@@ -204,25 +200,19 @@ class ChangeLog:
         self._known_base, self._stale = base, False
         return base
 
-    def _look_up(self, changes: Sequence[Change], own: str, attempted: set[int]) -> list[Kept | None]:
+    def _look_up(self, changes: Sequence[Change], own: str) -> list[Kept | None]:
         found: list[Kept | None] = []
         seen: set[str] = set()
         for change in changes:
-            sequence = self._tail.batches.get(change.batch_id)
-            if sequence is None:
-                sequence = self.ledger.sequence_of(change.batch_id)
-            if sequence is None:
+            place = self._tail.batches.get(change.batch_id) or self.ledger.place_of(change.batch_id)
+            if place is None:
                 found.append(None)
                 continue
-            # Ours, too, where it was folded or packed before we could acknowledge it.
-            ours = change.batch_id not in seen and (self._written_by(sequence, own) or sequence in attempted)
+            # Of two calls with one id in this group, the first put it there.
+            repeated = place.writer != own or change.batch_id in seen
             seen.add(change.batch_id)
-            found.append(Kept(sequence, duplicate=not ours))
+            found.append(Kept(place.sequence, duplicate=repeated))
         return found
-
-    def _written_by(self, sequence: int, own: str) -> bool:
-        segment = self._tail.find(sequence)
-        return segment is not None and segment.writer == own
 
     @staticmethod
     def _first_of_each(changes: Sequence[Change], kept: Sequence[Kept | None]) -> list[Change]:
@@ -246,8 +236,8 @@ class ChangeLog:
                 self._storage.sync([path])
         except CrannogError:
             there = False
-        if not there and (self._storage.is_local or lost >= _LOST_ANSWERS):
-            raise error
         with self._state:
             self._stale = True
+        if not there and (self._storage.is_local or lost >= _LOST_ANSWERS):
+            raise error
 

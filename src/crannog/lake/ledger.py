@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from crannog.errors import Corrupted
+from crannog.lake.stage import Place
 from crannog.lake.storage import Storage
 
 
@@ -20,10 +22,10 @@ class Ledger:
         self._folder = folder
         self._window_s = window_s
         self._most = most
-        self._files: dict[str, dict[str, int]] = {}
-        self._known: dict[str, int] = {}
+        self._files: dict[str, dict[str, list[Any]]] = {}
+        self._known: dict[str, Place] = {}
 
-    def add(self, job: str, batches: Mapping[str, int]) -> None:
+    def add(self, job: str, batches: Mapping[str, Place]) -> None:
         """Remember the batches of one fold, durably. The same job adds once."""
         path = f"{self._folder}/{int(self._storage.now() * 1000):015}-{job}.json"
         self._storage.put_if_absent(path, json.dumps(dict(batches), separators=(",", ":")).encode())
@@ -31,7 +33,7 @@ class Ledger:
     def refresh(self) -> None:
         """Read what other folds added and forget what left the window."""
         oldest_ms = (self._storage.now() - self._window_s) * 1000
-        current: dict[str, dict[str, int]] = {}
+        current: dict[str, dict[str, list[Any]]] = {}
         for name in sorted(self._storage.names(self._folder), reverse=True):
             if int(name.partition("-")[0]) < oldest_ms or sum(map(len, current.values())) >= self._most:
                 break
@@ -48,9 +50,9 @@ class Ledger:
             current[name] = known
         if current.keys() != self._files.keys():
             self._files = current
-            self._known = {batch: sequence for name in sorted(current) for batch, sequence in current[name].items()}
+            self._known = {batch: Place(*place) for name in sorted(current) for batch, place in current[name].items()}
 
-    def sequence_of(self, batch_id: str) -> int | None:
+    def place_of(self, batch_id: str) -> Place | None:
         """Return where a folded batch was kept, or None if the ledger does not know it."""
         return self._known.get(batch_id)
 

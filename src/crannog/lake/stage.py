@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -56,6 +57,19 @@ class Note:
     actor: str
     reason: str
     at_us: int
+    # Which group commit put it there: tells a writer whose answer was lost its own change from another's.
+    writer: str
+
+    @property
+    def place(self) -> Place:
+        return Place(self.sequence, self.writer)
+
+
+class Place(NamedTuple):
+    """Where a batch is kept, and by which group commit."""
+
+    sequence: int
+    writer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +80,6 @@ class Segment:
     last: int
     rows: pa.Table
     notes: tuple[Note, ...]
-    writer: str
     bytes: int
 
 
@@ -118,11 +131,11 @@ def segment_of(changes: Sequence[Change], sequence: int, writer: str, columns: M
     arrays.append(_spread([DELETE if change.kind == "delete" else UPSERT for change in changes], counts, pa.int8()))
     rows = pa.Table.from_arrays(arrays, names=[*columns, *(field.name for field in STAGE_COLUMNS)])
     notes = tuple(
-        Note(sequence, change.batch_id, change.kind, count, change.actor, change.reason, change.at_us)
+        Note(sequence, change.batch_id, change.kind, count, change.actor, change.reason, change.at_us, writer)
         for change, count in zip(changes, counts, strict=True)
     )
     size = sum(change.bytes for change in changes)
-    return Segment(sequence, sequence, rows.combine_chunks() if len(changes) > 1 else rows, notes, writer, size)
+    return Segment(sequence, sequence, rows.combine_chunks() if len(changes) > 1 else rows, notes, size)
 
 
 def _spread(values: Sequence[object], counts: Sequence[int], kind: pa.DataType) -> pa.Array:
@@ -132,11 +145,11 @@ def _spread(values: Sequence[object], counts: Sequence[int], kind: pa.DataType) 
     return pa.concat_arrays([pa.repeat(pa.scalar(v, kind), n) for v, n in zip(values, counts, strict=True)])
 
 
-def joined(segments: Sequence[Segment], first: int, last: int, writer: str, schema: pa.Schema) -> Segment:
+def joined(segments: Sequence[Segment], first: int, last: int, schema: pa.Schema) -> Segment:
     """Join neighbouring segments, in the columns of the table as it is now, into the one of a pack, in commit order."""
     rows = pa.concat_tables([conformed(segment.rows, schema) for segment in segments]).combine_chunks()
     notes = tuple(note for segment in segments for note in segment.notes)
-    return Segment(first, last, rows, notes, writer, sum(segment.bytes for segment in segments))
+    return Segment(first, last, rows, notes, sum(segment.bytes for segment in segments))
 
 
 def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
@@ -147,7 +160,6 @@ def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
         "schema": schema_version,
         "first": segment.first,
         "last": segment.last,
-        "writer": segment.writer,
         # Columns instead of objects: a pack of 4,096 single-row changes is read in a few milliseconds.
         "notes": {
             "sequence": [note.sequence for note in segment.notes],
@@ -157,6 +169,7 @@ def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
             "actor": [note.actor for note in segment.notes],
             "reason": [note.reason for note in segment.notes],
             "at_us": [note.at_us for note in segment.notes],
+            "writer": [note.writer for note in segment.notes],
         },
     }
     rows = segment.rows
@@ -188,7 +201,7 @@ def decode(data: bytes, *, path: str, table_id: str) -> Segment:
         notes = tuple(map(Note, *(footer["notes"][name] for name in Note.__slots__)))
         rows = file.read().replace_schema_metadata(None)
         size = int(rows.nbytes) + BYTES_PER_CHANGE * len(notes)
-        return Segment(footer["first"], footer["last"], rows, notes, footer["writer"], size)
+        return Segment(footer["first"], footer["last"], rows, notes, size)
     except (KeyError, ValueError, TypeError, OSError, pa.ArrowException) as error:
         raise Corrupted(
             f"staged file {path} cannot be read ({type(error).__name__}: {str(error)[:200]});"

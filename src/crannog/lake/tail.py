@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from crannog.errors import Corrupted
 from crannog.lake.base import Base
 from crannog.lake.blocks import BLOCK_SIZES, Coverage, StagedName, cover, file_name, larger_packs_over, parse_name
-from crannog.lake.stage import Note, Segment, conformed, decode, staged_schema
+from crannog.lake.stage import Note, Place, Segment, conformed, decode, staged_schema
 from crannog.lake.storage import Storage
 
 _TRIES = 50
@@ -66,7 +66,7 @@ class TailCache:
         self._segments: dict[str, Segment] = {}
         self._names: frozenset[str] = frozenset()
         self._coverage = Coverage(0, (), None)
-        self.batches: dict[str, int] = {}
+        self.batches: dict[str, Place] = {}
         self.rows = 0
         self.bytes = 0
         self.oldest_us: int | None = None
@@ -83,13 +83,6 @@ class TailCache:
 
     def segment(self, file: StagedName) -> Segment:
         return self._segments[file.name]
-
-    def find(self, sequence: int) -> Segment | None:
-        """Return the segment that holds `sequence`, if the tail does."""
-        for file in reversed(self._coverage.files):
-            if file.first <= sequence <= file.last:
-                return self._segments[file.name]
-        return None
 
     def refresh(self, read_head: Callable[[], Base]) -> Base:
         """List and read the files, then the small packs, then the large ones, and then read the head.
@@ -190,7 +183,7 @@ class TailCache:
             return None  # written before and after an evolution: the file has them in one form
         rows = pa.concat_tables([member.rows for member in members]).combine_chunks()
         notes = tuple(note for member in members for note in member.notes)
-        return Segment(pack.first, pack.last, rows, notes, members[-1].writer, sum(member.bytes for member in members))
+        return Segment(pack.first, pack.last, rows, notes, sum(member.bytes for member in members))
 
     def _install(self, coverage: Coverage, names: frozenset[str], segments: dict[str, Segment]) -> None:
         if coverage == self._coverage and names == self._names:
@@ -205,7 +198,7 @@ class TailCache:
         after = self._coverage.after
         for note in segment.notes:
             if note.sequence > after:
-                self.batches[note.batch_id] = note.sequence
+                self.batches[note.batch_id] = note.place
                 self.rows += note.rows
                 if self.oldest_us is None:
                     self.oldest_us = note.at_us

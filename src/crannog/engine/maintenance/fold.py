@@ -92,7 +92,7 @@ def _fold_once(table: OpenTable, snapshot: Snapshot, job: Job) -> FoldReport:
         job.step("verify", 0.8)
         added = verified_files(job.storage, table.folder, job.folder, base, rows=expected)
     # The ledger goes first: a retry that finds the new version must find its batch ids too.
-    table.log.ledger.add(job.id, {note.batch_id: note.sequence for note in tail.notes})
+    table.log.ledger.add(job.id, {note.batch_id: note.place for note in tail.notes})
     audit.record(table, job.id, tombstones)
     phases.reached("rewrite.ledger_written")
     job.step("commit", 0.95)

@@ -29,7 +29,7 @@ from crannog.datasets.table import Table
 from crannog.engine.maintenance import job as job_module
 from crannog.engine.maintenance.vacuum import VacuumReport, vacuum
 from crannog.engine.open_table import OpenTable
-from crannog.errors import Unavailable
+from crannog.errors import CrannogError, Unavailable
 from crannog.lake import spark_files
 from crannog.settings import Settings
 
@@ -198,6 +198,15 @@ def fault(kind: str, operation: str, path: str) -> Unavailable:
     if kind == "timeout":
         return Unavailable(f"cannot {operation} {path}: no answer within 30 s")
     return Unavailable(f"cannot {operation} {path}: {os.strerror(getattr(errno, kind))}")
+
+
+def failure_of(act: Callable[[], Any]) -> CrannogError | None:
+    """Return the error of ours that `act` ended with, or None; any other error is the test's."""
+    try:
+        act()
+    except CrannogError as error:
+        return error
+    return None
 
 
 class Killed(BaseException):

@@ -31,6 +31,7 @@ from forcing import (
     Lakes,
     clean,
     copied,
+    failure_of,
     fault,
     fill_block,
     fold_and_clean,
@@ -112,9 +113,8 @@ class Script:
         with fault.armed():
             for step, (act, effect) in enumerate(SCRIPT):
                 after = effect(rows)
-                try:
-                    act(table)
-                except CrannogError as error:
+                error = failure_of(lambda act=act: act(table))
+                if error is not None:
                     assert fault.fired, f"step {step} failed by itself: {error}"
                     seen = rows_of(honest)
                     assert seen in (sorted(rows.values()), sorted(after.values())), f"step {step} is half there"
@@ -309,18 +309,20 @@ def test_a_full_disk(small_disk: Path, settings: Any, arrow: None) -> None:
         lake = lakes()
         table = lake.create_table(NAME, SCHEMA)
         ballast = small_disk / "ballast"
-        ballast.write_bytes(b"\0" * 1024 * 512)
+        ballast.write_bytes(b"\0" * 1400 * 1024)
         acknowledged: list[int] = []
         refused: list[int] = []
         for number in count(1):
-            try:
-                table.append([row(number, os.urandom(30_000).hex())], batch_id=str(number))
+            rows = [row(number, os.urandom(15_000).hex())]
+            error = failure_of(lambda rows=rows, number=number: table.append(rows, batch_id=str(number)))
+            if error is None:
                 acknowledged.append(number)
-            except Unavailable as error:
-                assert "space" in error.message
-                refused.append(number)
-                if len(refused) == 3:
-                    break
+                continue
+            assert isinstance(error, Unavailable)
+            assert "space" in error.message
+            refused.append(number)
+            if len(refused) == 3:
+                break
         assert len(acknowledged) > 5
         assert ids_of(table) == acknowledged
         assert ids_of(lakes().table(NAME)) == acknowledged
@@ -362,11 +364,11 @@ def test_a_backlog_full_of_rows(lakes: Lakes, arrow: None) -> None:
 def test_a_backlog_full_of_bytes(lakes: Lakes, arrow: None) -> None:
     table = lakes(staged_bytes_limit=64 * 1024).create_table(NAME, SCHEMA)
     for number in count(1):
-        try:
-            table.append([row(number, "x" * 10_000)])
-        except Overloaded as error:
-            assert error.retry_after_s
+        error = failure_of(lambda number=number: table.append([row(number, "x" * 10_000)]))
+        if error is not None:
             break
+    assert isinstance(error, Overloaded)
+    assert error.retry_after_s
     assert 3 <= number <= 7
     assert ids_of(table) == list(range(1, number))
     table.fold()
@@ -497,10 +499,8 @@ def test_a_damaged_checkpoint(lakes: Lakes, arrow: None, how: str, act: str) -> 
         "erase": lambda table: table.erase([1]),
         "compact": lambda table: compact(opened(table)),
     }
-    try:
-        acts[act](lake.table(NAME))
-    except Corrupted as error:
-        assert path.name in error.message
+    error = failure_of(lambda: acts[act](lake.table(NAME)))
+    assert error is None or (isinstance(error, Corrupted) and path.name in error.message)
     assert ids_of(lake.table(OTHER)) == [7]
     # The message's advice: without the checkpoint the log's entries tell everything.
     path.unlink()
@@ -551,8 +551,9 @@ def test_a_damaged_file_of_the_base(lakes: Lakes, arrow: None, how: str) -> None
     [path] = Behind(lakes.root, NAME).live_files()
     path.unlink() if how == "gone" else garbage(path, how)
     fresh = lakes()
-    with pytest.raises(Unavailable, match=path.name if how != "gone" else ""):
-        ids_of(fresh.table(NAME))
+    error = failure_of(lambda: ids_of(fresh.table(NAME)))
+    assert isinstance(error, Unavailable)
+    assert how == "gone" or path.name in error.message
     assert ids_of(fresh.table(OTHER)) == [7]
     # Writers do not need the base.
     assert fresh.table(NAME).append([row(9)]).sequence == 4

@@ -31,10 +31,9 @@ from crash_child import (
     rows_by_writer,
     send,
 )
-from s3 import s3_client, s3_location, s3_server
 from test_processes import check_contended, check_twins, plans_for, run_together
 
-__all__ = ["s3_client", "s3_location", "s3_server"]
+pytest_plugins = ["s3"]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crannog.engine.local import LocalEngine, quoted
-from crannog.errors import SnapshotGone
+from crannog.errors import Corrupted, SnapshotGone
 from crannog.lake.base import Base
 from crannog.lake.stage import UPSERT
 from crannog.lake.tail import Tail
@@ -136,6 +136,8 @@ def read(cursor: object, query: str) -> pa.Table:
         return cursor.sql(query).to_arrow_table()
     except duckdb.IOException as error:
         raise SnapshotGone("the files of this snapshot are gone; read again to see the table as it is now") from error
+    except (duckdb.InvalidInputException, duckdb.SerializationException, duckdb.InternalException) as error:
+        raise Corrupted(f"a file of the base cannot be read: {str(error).splitlines()[0][:400]}") from error
 
 
 def relation(

@@ -167,7 +167,15 @@ class DeltaLog:
     def _uri(self) -> str:
         return self._storage.uri(self.folder)
 
+    def _check_entries(self) -> None:
+        # A log reader takes an empty entry for one without actions.
+        for file in self._storage.walk(f"{self.folder}/{LOG}"):
+            name = file.path.rpartition("/")[2]
+            if not file.size and name.endswith(".json") and name.partition(".")[0].isdigit():
+                raise Corrupted(f"log entry {file.path} is empty; restore it from a backup")
+
     def _load(self) -> None:
+        self._check_entries()
         try:
             self._table = DeltaTable(self._uri, storage_options=dict(self._storage.options) or None)
         except TableNotFoundError:
@@ -177,6 +185,7 @@ class DeltaLog:
 
     def _update(self) -> None:
         assert self._table is not None
+        self._check_entries()
         try:
             self._table.update_incremental()
         except (DeltaError, OSError, ValueError):

@@ -6,12 +6,15 @@ A fold writes its ids here *before* it commits: a retry that finds the new versi
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from crannog.errors import Corrupted
 from crannog.lake.stage import Place
 from crannog.lake.storage import Storage
+
+_NAME = re.compile(r"\d{15}-[0-9a-f-]+\.json")
 
 
 class Ledger:
@@ -34,7 +37,7 @@ class Ledger:
         """Read what other folds added and forget what left the window."""
         oldest_ms = (self._storage.now() - self._window_s) * 1000
         current: dict[str, dict[str, list[Any]]] = {}
-        for name in sorted(self._storage.names(self._folder), reverse=True):
+        for name in sorted(filter(_NAME.fullmatch, self._storage.names(self._folder)), reverse=True):
             if int(name.partition("-")[0]) < oldest_ms or sum(map(len, current.values())) >= self._most:
                 break
             if (known := self._files.get(name)) is None:
@@ -58,4 +61,5 @@ class Ledger:
 
     def expired(self) -> list[str]:
         """Return the files that may go: past the window, or beyond the number of batches kept."""
-        return [f"{self._folder}/{name}" for name in self._storage.names(self._folder) if name not in self._files]
+        names = filter(_NAME.fullmatch, self._storage.names(self._folder))
+        return [f"{self._folder}/{name}" for name in names if name not in self._files]

@@ -109,7 +109,7 @@ def segment_of(changes: Sequence[Change], sequence: int, writer: str, columns: M
     What a change does not give is null (a delete gives its key alone), but for the system's columns.
     """
     counts = [change.rows.num_rows for change in changes]
-    given = changes[0].rows if len(changes) == 1 else pa.concat_tables([c.rows for c in changes], promote_options="default")
+    given = _side_by_side([change.rows for change in changes], columns)
     total = given.num_rows
     present = set(given.column_names)
     arrays: list[pa.Array | pa.ChunkedArray] = []
@@ -136,6 +136,19 @@ def segment_of(changes: Sequence[Change], sequence: int, writer: str, columns: M
     )
     size = sum(change.bytes for change in changes)
     return Segment(sequence, sequence, rows.combine_chunks() if len(changes) > 1 else rows, notes, size)
+
+
+def _side_by_side(tables: Sequence[pa.Table], columns: Mapping[str, pa.DataType]) -> pa.Table:
+    if len(tables) == 1:
+        return tables[0]
+    if all(table.schema.equals(tables[0].schema) for table in tables):
+        return pa.concat_tables(tables)
+    # Deletes among upserts, or calls from before and after an evolution.
+    alike = [
+        pa.table([table[name].cast(columns[name]) for name in table.column_names], names=table.column_names)
+        for table in tables
+    ]
+    return pa.concat_tables(alike, promote_options="default")
 
 
 def _spread(values: Sequence[object], counts: Sequence[int], kind: pa.DataType) -> pa.Array:
@@ -182,6 +195,7 @@ def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
         use_dictionary=False,
         write_statistics=False,
         store_schema=False,
+        write_page_checksum=True,
     ) as writer:
         writer.write_table(rows)
         writer.add_key_value_metadata({_FOOTER: json.dumps(footer, separators=(",", ":")).encode()})
@@ -191,7 +205,7 @@ def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
 def decode(data: bytes, *, path: str, table_id: str) -> Segment:
     """Read a staged file back, in the columns it was written with; Corrupted names the file."""
     try:
-        file = pq.ParquetFile(pa.BufferReader(data))
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         footer = json.loads((file.metadata.metadata or {})[_FOOTER])
         if footer["format"] != _FORMAT or footer["table"] != table_id:
             raise Corrupted(

@@ -6,6 +6,7 @@ import datetime as dt
 import hashlib
 import hmac
 import json
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from crannog.engine.open_table import OpenTable
 from crannog.lake.storage import Storage
 
 _SECRET = "_crannog/secret"
+_NAME = re.compile(r"[0-9a-f-]{36}\.json")
 
 
 def key_hash(storage: Storage, table_id: str, key: Mapping[str, Any]) -> str:
@@ -59,7 +61,7 @@ def applied(table: OpenTable) -> list[dict[str, Any]]:
     storage = table.warehouse.storage
     folded = table.log.head().folded
     found: dict[tuple[int, int], dict[str, Any]] = {}
-    for name in sorted(storage.names(f"{table.log.own_folder}/audit")):
+    for name in sorted(filter(_NAME.fullmatch, storage.names(f"{table.log.own_folder}/audit"))):
         for line in storage.read(f"{table.log.own_folder}/audit/{name}").splitlines():
             entry = json.loads(line)
             place = (entry["sequence"], entry.pop("order"))

@@ -11,7 +11,7 @@ from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError
 from crannog.lake import phases
 from crannog.lake.blocks import parse_name
-from crannog.lake.leases import live_leases
+from crannog.lake.leases import DEAD_AFTER_S, live_leases
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,9 @@ def vacuum(
         for job in {path.split("/")[4] for path in doomed} - jobs:
             storage.prune(f"{table.folder}/data/{job}")
         phases.reached("vacuum.files_deleted")
-        storage.delete([*staged, *leftovers])
+        storage.delete([*staged, *leftovers, *_of_dead_jobs(table, jobs, older_than_s=settings.orphan_grace_s)])
+        for job in set(storage.folders(f"{table.log.own_folder}/jobs")) - jobs:
+            storage.prune(f"{table.log.own_folder}/jobs/{job}")
         phases.reached("clean.staged_files_deleted")
         storage.delete(path for path in expired if now * 1000 - int(path.rpartition("/")[2].partition("-")[0]) > settings.dedup_window_s * 1000)
     return VacuumReport(
@@ -96,6 +98,17 @@ def vacuum(
         dry_run=dry_run,
         files=tuple(path[len(table.folder) + 1 :] for path in doomed),
     )
+
+
+def _of_dead_jobs(table: OpenTable, living: set[str], *, older_than_s: float) -> list[str]:
+    """Return the inputs of jobs that ended without clearing up, and leases that nobody holds any more."""
+    storage = table.warehouse.storage
+    now = storage.now()
+    inputs = [
+        file for file in storage.walk(f"{table.log.own_folder}/jobs") if file.path.split("/")[-2] not in living
+    ]
+    silent = [file for file in storage.walk(f"{table.log.own_folder}/leases") if now - file.modified > DEAD_AFTER_S]
+    return [file.path for file in (*inputs, *silent) if now - file.modified >= older_than_s]
 
 
 def temporary_files(table: OpenTable, folder: str, *, older_than_s: float) -> list[str]:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -175,9 +176,16 @@ def serving(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         env = {**os.environ, **SMALL_SPARK, **{f"CRANNOG_{name.upper()}": value for name, value in settings.items()}}
         process = subprocess.Popen([PROGRAM, "serve"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
         started.append(process)
+        # A server that never says what a test waits for must not keep it waiting.
+        timer = threading.Timer(200, process.kill)
+        timer.start()
+        timers.append(timer)
         return process
 
+    timers: list[threading.Timer] = []
     yield start
+    for timer in timers:
+        timer.cancel()
     for process in started:
         if process.poll() is None:
             process.kill()
@@ -195,6 +203,7 @@ def test_serve_folds_and_stops_when_told(tmp_path: Path, serving: Callable[..., 
             lines.append(line)
             if "vacuum" in line:
                 break
+        assert len(lines) == 4, lines
         assert lines[0] == f"crannog {crannog.__version__} keeps warehouse; Ctrl-C ends it\n"
         assert f"fold {NOTES}: 5 rows into version 1 (the oldest change is" in lines[1]
         assert f"compact {NOTES}: skipped: no files are worth merging" in lines[2]

@@ -150,8 +150,10 @@ def test_the_receipt_tells_what_was_found_where_and_the_key_is_in_no_file(lake: 
     assert {place.place: place.looked_at for place in receipt.places}[LOG] == len(actions_of(folder, "commitInfo"))
     assert receipt.files_deleted >= 4
     assert receipt.as_dict()["keys"] == 3
-    assert steps[0] == ("look at every place", 0.0)
-    assert [share for _, share in steps if share in (0.6, 0.8, 0.9)] == [0.6, 0.8, 0.9]
+    names = [step for step, _ in steps]
+    assert names[0] == "look at every place"
+    assert names[-3:] == ["delete old files", "clean the log", "prove"]
+    assert all(0 <= share <= 1 for _, share in steps)
 
     assert table.tombstones() == []
     with opened(settings) as other:

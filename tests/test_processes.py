@@ -118,6 +118,7 @@ def plans_for(count: int, with_spark: int, **more: Any) -> list[dict[str, Any]]:
             "spark": number < with_spark,
             "do": next(do) if number < with_spark else ["pack", "clean"],
             "pause": 0.03,
+            "after_acks": 20,
             **more,
         }
         for number in range(count)

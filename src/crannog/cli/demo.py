@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,7 +16,7 @@ from crannog.cli.context import JsonOption, answer, place_of
 from crannog.errors import CallerError, CrannogError
 
 if TYPE_CHECKING:
-    from crannog.cli.demo_notes import Notes
+    from crannog.cli.demo_notes import Audience, Notes
     from crannog.datasets.lake import Lake
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1"
@@ -44,7 +44,7 @@ def demo(
     os.environ.setdefault("JAVA_TOOL_OPTIONS", QUICK_JAVA)
     from crannog.cli.demo_notes import Printed, Silent
 
-    audience = Silent() if as_json else Printed()
+    audience: Audience = Silent() if as_json else Printed()
     began = time.perf_counter()
     with _folder(keep) as folder:
         audience.welcome(folder, kept=bool(keep))
@@ -59,7 +59,7 @@ def demo(
         raise typer.Exit(_FAILED)
 
 
-def _run(folder: Path, audience: Any) -> tuple[list[Notes], CrannogError | None]:
+def _run(folder: Path, audience: Audience) -> tuple[list[Notes], CrannogError | None]:
     from crannog.cli.demo_notes import Notes
     from crannog.cli.demo_steps import STEPS, Tour
 

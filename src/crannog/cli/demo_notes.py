@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ class Audience(Protocol):
     def welcome(self, folder: Path, *, kept: bool) -> None:
         """The tour begins."""
 
-    def step(self, number: int, title: str) -> Any:
+    def step(self, number: int, title: str) -> AbstractContextManager[None]:
         """Return a context manager around a step."""
 
     def line(self, label: str, text: str) -> None:

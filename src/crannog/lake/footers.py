@@ -39,8 +39,8 @@ class Footer:
 
     def delta_statistics(self, columns: Sequence[str]) -> str:
         """Return the `stats` of the file's add action for the columns that prune."""
-        low = {name: shown_low(self.minimum[name]) for name in columns if name in self.minimum}
-        high = {name: shown_high(self.maximum[name]) for name in columns if name in self.maximum}
+        low = {name: _cut_low(self.minimum[name]) for name in columns if name in self.minimum}
+        high = {name: _cut_high(self.maximum[name]) for name in columns if name in self.maximum}
         text = json.dumps(
             {
                 "numRecords": self.rows,
@@ -102,13 +102,11 @@ def _gather(
             minimum[name], maximum[name] = low, high
 
 
-def shown_low(value: Any) -> Any:
-    """Return a smallest value as the log shows it."""
+def _cut_low(value: Any) -> Any:
     return value[:_PREFIX] if isinstance(value, str) else _as_json(value)
 
 
-def shown_high(value: Any) -> Any:
-    """Return a largest value as the log shows it."""
+def _cut_high(value: Any) -> Any:
     if not isinstance(value, str):
         return _as_json(value)
     if len(value) <= _PREFIX:

@@ -21,8 +21,15 @@ _NAME = re.compile(r"[0-9a-f-]{36}\.json")
 
 def key_hash(storage: Storage, table_id: str, key: Mapping[str, Any]) -> str:
     """Return the keyed hash of a key: whoever has the key and the warehouse's secret can find its record, nobody else."""
-    text = json.dumps([table_id, *[f"{type(value).__name__}:{value!r}" for value in key.values()]])
+    text = json.dumps([table_id, *map(_canonical, key.values())])
     return hmac.new(_secret(storage), text.encode(), hashlib.sha256).hexdigest()
+
+
+def _canonical(value: Any) -> str:
+    """Write a key's value so that equal values give equal text, whichever engine they came from."""
+    if isinstance(value, dt.datetime):
+        value = value.astimezone(dt.UTC).replace(tzinfo=None)
+    return f"{type(value).__name__}:{value!r}"
 
 
 def _secret(storage: Storage) -> bytes:

@@ -10,6 +10,7 @@ import datetime as dt
 import json
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -20,18 +21,17 @@ import pyarrow.parquet as pq
 
 from crannog.engine import rows as row_input
 from crannog.engine.local import LocalEngine, quoted
-from crannog.engine.maintenance.audit import key_hash
+from crannog.engine.maintenance.audit import applied, key_hash
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.job import Cancellation, Progress
 from crannog.engine.maintenance.removed import checkpoints, log_entries
 from crannog.engine.maintenance.vacuum import temporary_files
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import read
-from crannog.errors import CallerError, VerificationFailed
+from crannog.errors import CallerError, NotFound, VerificationFailed
 from crannog.lake import phases
 from crannog.lake.base import DeltaLog
 from crannog.lake.blocks import parse_name
-from crannog.lake.footers import shown_high, shown_low
 from crannog.lake.leases import live_leases
 
 _FOLDS = 5
@@ -90,9 +90,7 @@ def erase(
         raise CallerError(f"cannot erase from {table.name}: no keys were given")
     report("look at every place", 0.0)
     before = _Search(table, wanted).everywhere()
-    rows_before = table.count()
-    table.delete(wanted, actor=actor, reason=reason, batch_id=None)
-    rows_erased = rows_before - table.count()
+    deleted = table.delete(wanted, actor=actor, reason=reason, batch_id=None)
     _fold_past_every_pack(table, wanted, progress, cancellation)
     report("delete old files", 0.6)
     cut_off = _wait_for_readers(table)
@@ -120,15 +118,16 @@ def erase(
     if left:
         name, found = next(iter(left.items()))
         raise VerificationFailed(f"an erased key of {table.name} is still readable in {name}: {found[0]}; erase it again")
-    storage = table.warehouse.storage
+    hashes = [key_hash(table.warehouse.storage, table.log.table_id, key) for key in wanted.to_pylist()]
+    there = {entry["key_hash"] for entry in applied(table) if entry["sequence"] == deleted.sequence and entry["outcome"] == "hidden"}
     return ErasureReceipt(
         table=str(table.name),
         keys=wanted.num_rows,
-        key_hashes=tuple(key_hash(storage, table.log.table_id, key) for key in wanted.to_pylist()),
+        key_hashes=tuple(hashes),
         actor=actor,
         reason=reason,
         erased_at=dt.datetime.now(dt.UTC),
-        rows_erased=rows_erased,
+        rows_erased=len(there.intersection(hashes)),
         places=places,
         files_deleted=len(doomed),
         versions_lost=lost,
@@ -178,17 +177,18 @@ class _Search:
         data = self._data_files()
         entries = log_entries(self._table)
         saved = checkpoints(self._table)
+        held = self._holding([path for path in data if path in live])
+        old = self.old_files()
+        # What the log tells of a file that is gone cannot be checked against it any more, so it must tell nothing.
+        telling = {path[len(self._table.folder) + 1 :] for path in (*held, *old)} | self.gone()
         return {
-            "live files": (len(live), self._holding([path for path in data if path in live])),
-            "files of old versions": (len(data) - len(live), self.old_files()),
+            "live files": (len(live), held),
+            "files of old versions": (len(data) - len(live), old),
             "stage": (len(self._table.log.staged_names()), self.staged_files()),
-            "log statistics": (len(entries), [entry.path for entry in entries if self._shown_in(entry.actions)]),
-            "checkpoints": (len(saved), [path for path in saved if self.is_shown_in(path)]),
+            "log statistics": (len(entries), [entry.path for entry in entries if describes(entry.actions, telling)]),
+            "checkpoints": (len(saved), [path for path in saved if describes(self.adds_of(path), telling)]),
             "hot cache": (1, self._in_memory()),
         }
-
-    def is_shown_in(self, checkpoint: str) -> bool:
-        return self._shown_in(self._adds_of(checkpoint))
 
     def old_files(self) -> list[str]:
         live = {f"{self._table.folder}/{path}" for path in self._base.files}
@@ -229,79 +229,61 @@ class _Search:
         joined = rows.select(list(self._key)).join(self._wanted, keys=list(self._key), join_type="left semi")
         return ["the staged tail"] if joined.num_rows else []
 
-    def _adds_of(self, checkpoint: str) -> Iterable[dict[str, Any]]:
+    def adds_of(self, checkpoint: str) -> list[dict[str, Any]]:
+        """Return the add actions of a checkpoint, their paths and statistics."""
         data = pq.read_table(pa.BufferReader(self._storage.read(checkpoint)), columns=["add"])
         adds = data.column("add").combine_chunks()
-        stats = pc.struct_field(adds, "stats").to_pylist() if adds.type.get_field_index("stats") >= 0 else []
-        return [{"add": {"stats": text}} for text in stats if text]
+        adds = adds.filter(adds.is_valid())
+        return [
+            {"add": {"path": path, "stats": stats}}
+            for path, stats in zip(
+                pc.struct_field(adds, "path").to_pylist(), pc.struct_field(adds, "stats").to_pylist(), strict=True
+            )
+        ]
 
-    def _shown_in(self, actions: Iterable[dict[str, Any]]) -> bool:
-        """Tell whether a statistic is the value of a key column of an erased key, as the log would write it."""
-        telling = self._telling_values()
-        for action in actions:
-            stats = json.loads(action.get("add", {}).get("stats") or "{}")
-            for bounds, cut in ((stats.get("minValues"), 0), (stats.get("maxValues"), 1)):
-                for name, value in (bounds or {}).items():
-                    if name in telling and value in telling[name][cut]:
-                        return True
-        return False
-
-    def _telling_values(self) -> dict[str, tuple[list[Any], list[Any]]]:
-        # In a key of several columns one column's value belongs to other rows too: only the first one of a
-        # one-column key tells of the erased row by itself.
-        if len(self._key) > 1:
-            return {}
-        [name] = self._key
-        values = self._wanted[name].to_pylist()
-        return {name: ([_plain(shown_low(value)) for value in values], [_plain(shown_high(value)) for value in values])}
-
-    def erased_paths(self) -> set[str]:
-        """Return the base files that any log entry or checkpoint names and that are gone now."""
+    def gone(self) -> set[str]:
+        """Return the base files that the log names and that are not there any more."""
         present = {path[len(self._table.folder) + 1 :] for path in self._data_files()}
-        named = {
-            unquote(action["add"]["path"])
-            for entry in log_entries(self._table)
-            for action in entry.actions
-            if "add" in action
-        }
-        return named - present
+        actions = [action for entry in log_entries(self._table) for action in entry.actions]
+        actions += [action for path in checkpoints(self._table) for action in self.adds_of(path)]
+        return {unquote(action["add"]["path"]) for action in actions if "add" in action} - present
 
 
-def _plain(value: Any) -> Any:
-    return float(value.strip("\0")) if isinstance(value, str) and value.startswith("\0") else value
+def describes(actions: Iterable[dict[str, Any]], files: set[str]) -> bool:
+    """Tell whether statistics show values of one of `files`."""
+    for action in actions:
+        add = action.get("add")
+        if add and unquote(add["path"]) in files and json.loads(add.get("stats") or "{}").keys() - {"numRecords"}:
+            return True
+    return False
 
 
 def _versions_naming(table: OpenTable, paths: set[str]) -> tuple[int, ...]:
-    """Return the versions that had one of these files: they can no longer be read whole."""
+    """Return the versions that have one of these files: they can no longer be read whole."""
+    log = DeltaLog(table.warehouse.storage, table.folder)
     lost = []
-    present: set[str] = set()
-    for entry in log_entries(table):
-        for action in entry.actions:
-            if "add" in action:
-                present.add(unquote(action["add"]["path"]))
-            elif "remove" in action:
-                present.discard(unquote(action["remove"]["path"]))
-        if present & paths:
-            lost.append(entry.version)
+    for version in range(table.log.head().version + 1):
+        with suppress(NotFound):  # cleaned away long ago
+            if not paths.isdisjoint(log.at(version).files):
+                lost.append(version)
     return tuple(lost)
 
 
 def _redact_log(table: OpenTable, search: _Search) -> None:
     """Take the statistics of erased files out of the log; entries stay, so every other version stays readable."""
     storage = table.warehouse.storage
-    gone = search.erased_paths()
+    gone = search.gone()
     for entry in log_entries(table):
+        if not describes(entry.actions, gone):
+            continue
         actions = [dict(action) for action in entry.actions]
-        touched = False
         for action in actions:
             if "add" in action and unquote(action["add"]["path"]) in gone and action["add"].get("stats"):
                 rows = json.loads(action["add"]["stats"]).get("numRecords")
                 action["add"] = {**action["add"], "stats": json.dumps({"numRecords": rows})}
-                touched = True
-        if touched:
-            lines = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions) + "\n"
-            storage.replace(entry.path, lines.encode())
-    shown = [path for path in checkpoints(table) if search.is_shown_in(path)]
-    if shown:
+        lines = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions) + "\n"
+        storage.replace(entry.path, lines.encode())
+    telling = [path for path in checkpoints(table) if describes(search.adds_of(path), gone)]
+    if telling:
         DeltaLog(storage, table.folder).checkpoint()
-        storage.delete(path for path in shown if path in checkpoints(table)[:-1])
+        storage.delete(telling)

@@ -1,0 +1,495 @@
+"""The control table and the scheduler: each due task once, taken over from the silent, remembered across restarts."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from crannog.datasets.lake import Lake
+from crannog.engine import control as control_module
+from crannog.engine import scheduler as scheduler_module
+from crannog.engine.control import FOLDER, IDLE, PROCESSING, ControlTable, Task
+from crannog.engine.scheduler import FoldLimits, Scheduler, run_as_task, why_fold
+from crannog.errors import Corrupted, Unavailable
+from crannog.lake.changelog import Backlog
+from crannog.lake.local_storage import LocalStorage
+from crannog.lake.spark import SparkRuntime
+from crannog.names import TableName
+from crannog.settings import Settings
+from lakes import opened
+
+NAME = "shop.eu.orders"
+TASK = f"fold:{NAME}"
+LEASE_S = 60.0
+NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+
+
+class Clock:
+    """Time that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> dt.datetime:
+        return self.now
+
+    def pass_s(self, seconds: float) -> None:
+        self.now += dt.timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def make(tmp_path: Path, clock: Clock) -> Callable[[], ControlTable]:
+    """A control table of one warehouse, as many times as there are processes."""
+    return lambda: ControlTable(LocalStorage(tmp_path), lease_s=LEASE_S, clock=clock)
+
+
+def the_task(control: ControlTable, name: str = TASK) -> Task:
+    return next(task for task in control.tasks() if task.task_name == name)
+
+
+# -- claim and release -----------------------------------------------------------------------------------------
+
+
+def test_nothing_is_there_at_first_and_looking_makes_nothing(make: Callable[[], ControlTable], tmp_path: Path) -> None:
+    assert make().tasks() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_claimed_task_is_nobody_elses(make: Callable[[], ControlTable], clock: Clock) -> None:
+    one, two = make(), make()
+    lease = one.claim(TASK, "one")
+    assert lease is not None
+    with lease:
+        task = the_task(two)
+        assert (task.status, task.owner, task.claimed_at) == (PROCESSING, "one", NOON)
+        assert two.claim(TASK, "two") is None
+        assert one.claim(TASK, "one") is None, "nor the owner's a second time"
+        # Another task is free.
+        assert two.claim("vacuum:" + NAME, "two") is not None
+        assert two.release(TASK, "two", result="stolen", interval_s=1) is False
+        clock.pass_s(5)
+        assert one.release(TASK, "one", result={"rows": 3}, interval_s=100)
+    done = the_task(two)
+    assert (done.status, done.owner, done.failures) == (IDLE, None, 0)
+    assert done.completed_at == NOON + dt.timedelta(seconds=5)
+    assert done.next_run_at == NOON + dt.timedelta(seconds=105)
+    assert json.loads(done.last_result or "") == {"rows": 3}
+    assert one.release(TASK, "one", result="again", interval_s=1) is False
+
+
+def test_it_is_due_again_after_its_interval_and_not_before(make: Callable[[], ControlTable], clock: Clock) -> None:
+    control = make()
+    control.claim(TASK, "one")
+    control.release(TASK, "one", result=None, interval_s=100)
+    for seconds, due in ((0, False), (99.5, False), (0.5, True)):
+        clock.pass_s(seconds)
+        assert (control.claim(TASK, "two") is not None) is due
+
+
+def test_a_failure_is_counted_and_leaves_the_task_due(make: Callable[[], ControlTable], clock: Clock) -> None:
+    control = make()
+    for failures in (1, 2, 3):
+        assert control.claim(TASK, "one") is not None
+        assert control.release(TASK, "one", result={"error": "Spark is away"}, interval_s=None)
+        task = the_task(control)
+        assert (task.status, task.failures, task.completed_at) == (IDLE, failures, None)
+        assert "Spark is away" in (task.last_result or "")
+        clock.pass_s(1)
+    control.claim(TASK, "one")
+    control.release(TASK, "one", result="fine", interval_s=10)
+    assert the_task(control).failures == 0
+
+
+def test_a_silent_owner_is_taken_over_and_a_living_one_is_not(
+    make: Callable[[], ControlTable], clock: Clock, tmp_path: Path
+) -> None:
+    one, two = make(), make()
+    lease = one.claim(TASK, "one")
+    assert lease is not None
+    lease.__enter__()
+    # Its heartbeat is younger than the lease, however long ago it was claimed.
+    clock.pass_s(10 * LEASE_S)
+    assert two.claim(TASK, "two") is None
+    os.utime(tmp_path / lease.path, (time.time() - LEASE_S - 1,) * 2)
+    taken = two.claim(TASK, "two")
+    assert taken is not None
+    with taken:
+        assert the_task(one).owner == "two"
+        # The first one wakes up: what it reports is no longer its business.
+        assert one.release(TASK, "one", result="late", interval_s=1) is False
+        assert the_task(one).status == PROCESSING
+        assert two.release(TASK, "two", result="done", interval_s=1)
+    lease.__exit__()
+    assert json.loads(the_task(one).last_result or "") == "done"
+
+
+def test_a_claim_without_a_lease_yet_counts_for_the_time_of_one(make: Callable[[], ControlTable], clock: Clock) -> None:
+    """Killed between claim and lease: nobody waits longer than a lease."""
+    one, two = make(), make()
+    assert one.claim(TASK, "one") is not None
+    clock.pass_s(LEASE_S - 1)
+    assert two.claim(TASK, "two") is None
+    clock.pass_s(1)
+    assert two.claim(TASK, "two") is not None
+
+
+@pytest.mark.parametrize(
+    ("task", "alive", "free"),
+    [
+        (Task("t"), False, True),
+        (Task("t", next_run_at=NOON), False, True),
+        (Task("t", next_run_at=NOON + dt.timedelta(microseconds=1)), False, False),
+        (Task("t", next_run_at=NOON - dt.timedelta(days=1)), True, True),
+        (Task("t", status=PROCESSING, owner="x"), True, False),
+        (Task("t", status=PROCESSING, owner="x"), False, True),
+        (Task("t", status=PROCESSING, owner="x", next_run_at=NOON + dt.timedelta(days=1)), False, True),
+    ],
+)
+def test_what_may_be_claimed(task: Task, alive: bool, free: bool) -> None:
+    assert task.may_be_claimed(NOON, holder_is_alive=alive) is free
+
+
+def test_of_many_that_claim_at_once_one_wins(make: Callable[[], ControlTable]) -> None:
+    controls = [make() for _ in range(6)]
+    gate = threading.Barrier(len(controls))
+    won: list[str] = []
+
+    def claim(number: int) -> None:
+        gate.wait(10)
+        for task in range(3):
+            if controls[number].claim(f"fold:a.b.t{task}", f"p{number}") is not None:
+                won.append(f"t{task}")
+
+    threads = [threading.Thread(target=claim, args=(number,)) for number in range(len(controls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(won) == ["t0", "t1", "t2"]
+
+
+def test_it_is_a_plain_delta_table_whose_log_stays_short(make: Callable[[], ControlTable], clock: Clock, tmp_path: Path) -> None:
+    control = make()
+    for number in range(22):
+        control.claim(TASK, f"p{number}")
+        control.release(TASK, f"p{number}", result=number, interval_s=0)
+    table = DeltaTable(str(tmp_path / FOLDER))
+    assert table.to_pyarrow_table().num_rows == 1
+    assert table.version() == 43
+    assert list((tmp_path / FOLDER / "_delta_log").glob("*.checkpoint.parquet"))
+    assert the_task(make()).last_result == "21"
+
+
+def test_tasks_are_remembered_and_forgotten(make: Callable[[], ControlTable]) -> None:
+    control = make()
+    for name in ("fold:a.b.c", "vacuum:a.b.c", "fold:a.b.d"):
+        control.claim(name, "one")
+        control.release(name, "one", result=None, interval_s=60)
+    assert [task.task_name for task in make().tasks()] == ["fold:a.b.c", "fold:a.b.d", "vacuum:a.b.c"]
+    control.forget({"fold:a.b.c", "vacuum:a.b.c", "never:was"})
+    assert [task.task_name for task in make().tasks()] == ["fold:a.b.d"]
+
+
+def test_a_damaged_control_table_is_told_by_its_folder(make: Callable[[], ControlTable], tmp_path: Path) -> None:
+    control = make()
+    control.claim(TASK, "one")
+    [file] = (tmp_path / FOLDER / "data").iterdir()
+    file.write_bytes(b"no parquet")
+    with pytest.raises(Corrupted, match=FOLDER):
+        control.tasks()
+
+
+def test_a_claim_whose_file_fails_claims_nothing(make: Callable[[], ControlTable], monkeypatch: pytest.MonkeyPatch) -> None:
+    control = make()
+
+    def fail(*_: object) -> bool:
+        raise Unavailable("the disk is full")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(control_module, "put_entry", fail)
+        with pytest.raises(Unavailable):
+            control.claim(TASK, "one")
+    assert control.tasks() == []
+    assert control.claim(TASK, "one") is not None
+
+
+# -- when a fold pays ------------------------------------------------------------------------------------------
+
+LIMITS = FoldLimits(rows=1_000, bytes=10_000, age_s=300, share=0.05)
+NOW_US = 1_000_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("backlog", "base_rows", "keyed", "reason"),
+    [
+        (Backlog(0, 0, 0, None), 0, True, None),
+        (Backlog(0, 20_000, 3, None), 100, True, None),
+        (Backlog(999, 9_999, 1, NOW_US), 0, False, None),
+        (Backlog(1_000, 1, 1, NOW_US), 0, False, "1,000 staged rows"),
+        (Backlog(1, 10_000, 1, NOW_US), 0, False, "10,000 staged bytes"),
+        (Backlog(4, 1, 1, NOW_US), 100, True, None),
+        (Backlog(5, 1, 1, NOW_US), 100, True, "5 staged rows are 5% of the base"),
+        (Backlog(5, 1, 1, NOW_US), 100, False, None),
+        (Backlog(5, 1, 1, NOW_US), 0, True, None),
+        (Backlog(1, 1, 1, NOW_US - 299_999_999), 10_000, True, None),
+        (Backlog(1, 1, 1, NOW_US - 300_000_000), 10_000, True, "the oldest change is 300 s old"),
+        (Backlog(1, 1, 1, NOW_US + 10_000_000), 10_000, True, None),
+        (Backlog(1, 1, 1, None), 10_000, True, None),
+    ],
+)
+def test_why_fold(backlog: Backlog, base_rows: int, keyed: bool, reason: str | None) -> None:
+    assert why_fold(backlog, LIMITS, base_rows=base_rows, keyed=keyed, now_us=NOW_US) == reason
+
+
+# -- the scheduler ---------------------------------------------------------------------------------------------
+
+ORDERS = pa.schema([("order_id", pa.string()), ("n", pa.int64())])
+
+
+@pytest.fixture
+def lake(settings: Settings, spark: SparkRuntime) -> Iterator[Lake]:
+    with opened(settings, fold_rows=10, fold_age_s=3600) as lake:
+        yield lake
+
+
+def scheduler_of(lake: Lake) -> Scheduler:
+    return Scheduler(lake.warehouse, lake.engine, lake.control)
+
+
+def result(lake: Lake, task: str) -> Any:
+    [found] = [each for each in lake.tasks() if each["task_name"] == task]
+    return json.loads(found["last_result"])
+
+
+def rows(start: int, count: int) -> list[dict[str, Any]]:
+    return [{"order_id": f"o{number}", "n": number} for number in range(start, start + count)]
+
+
+def test_due_work_is_done_once_and_told(lake: Lake, settings: Settings) -> None:
+    table = lake.create_table(NAME, ORDERS)
+    quiet = lake.create_table("shop.eu.quiet", ORDERS)
+    table.append(rows(0, 10))
+    quiet.append(rows(0, 9))
+    scheduler = scheduler_of(lake)
+    ran = scheduler.run_due()
+    assert ran == [
+        f"fold:{NAME}", f"compact:{NAME}", f"vacuum:{NAME}", "compact:shop.eu.quiet", "vacuum:shop.eu.quiet",
+    ]  # fmt: skip
+    assert scheduler.last_error is None
+    assert table.describe()["folded_sequence"] == 1
+    assert quiet.describe()["folded_sequence"] == 0, "nine rows do not pay"
+    folded = result(lake, f"fold:{NAME}")
+    assert folded["why"] == "10 staged rows"
+    assert (folded["changes"], folded["final_rows"], folded["version"]) == (1, 10, 1)
+    assert result(lake, f"compact:{NAME}") == {"skipped": "no files are worth merging"}
+    assert result(lake, "vacuum:shop.eu.quiet")["files_deleted"] == 0
+    for task in lake.tasks():
+        assert (task["status"], task["owner"], task["failures"]) == (IDLE, None, 0)
+        assert task["next_run_at"] >= task["completed_at"]
+    # Nothing is due now, here or after a restart: the schedule is in the warehouse.
+    assert scheduler.run_due() == []
+    with opened(settings, fold_rows=10) as again:
+        assert scheduler_of(again).run_due() == []
+        assert {task["task_name"] for task in again.tasks()} == set(ran)
+    # A fold is due whenever it pays, the others by their interval, which has some play.
+    table.append(rows(10, 10))
+    assert scheduler.run_due() == [f"fold:{NAME}"]
+    [compaction] = [task for task in lake.tasks() if task["task_name"] == f"compact:{NAME}"]
+    wait_s = (compaction["next_run_at"] - compaction["completed_at"]).total_seconds()
+    assert lake.settings.compact_interval_s <= wait_s <= lake.settings.compact_interval_s * 1.1
+
+
+def test_a_compaction_that_pays_is_done(settings: Settings, spark: SparkRuntime) -> None:
+    with opened(settings, fold_rows=10) as lake:
+        table = lake.create_table(NAME, ORDERS)
+        for start in (0, 20, 40):
+            table.append(rows(start, 20))
+            table.fold()
+        scheduler_of(lake).run_due()
+        report = result(lake, f"compact:{NAME}")
+        assert (report["files_before"], report["files_after"], report["skipped"]) == (3, 1, "")
+        assert report["plan"] == [f"3 small files, {report['bytes_before']:,} bytes, into 1"]
+
+
+@pytest.mark.parametrize("why", ["age", "share", "bytes"])
+def test_a_fold_is_due_by_age_share_or_bytes(settings: Settings, spark: SparkRuntime, why: str) -> None:
+    changes: dict[str, Any] = {"age": {"fold_age_s": 0.001}, "share": {"fold_share": 0.2}, "bytes": {"fold_bytes": 1}}[why]
+    with opened(settings, **changes) as lake:
+        table = lake.create_table(NAME, ORDERS, key="order_id")
+        table.append(rows(0, 10))
+        if why == "share":
+            table.fold()
+            table.append(rows(0, 1))
+            assert f"fold:{NAME}" not in scheduler_of(lake).run_due()
+            table.append(rows(1, 1))
+        assert f"fold:{NAME}" in scheduler_of(lake).run_due()
+        assert {"age": " s old", "share": "20% of the base", "bytes": "staged bytes"}[why] in result(lake, f"fold:{NAME}")["why"]
+        assert table.describe()["staged_rows"] == 0
+
+
+def test_several_processes_run_each_due_task_once(settings: Settings, spark: SparkRuntime) -> None:
+    lakes = [opened(settings, fold_rows=1) for _ in range(3)]
+    for number in range(2):
+        lakes[0].create_table(f"shop.eu.t{number}", ORDERS).append(rows(0, 5))
+    ran: list[str] = []
+    gate = threading.Barrier(len(lakes))
+
+    def run(lake: Lake) -> None:
+        gate.wait(10)
+        ran.extend(scheduler_of(lake).run_due())
+
+    threads = [threading.Thread(target=run, args=(each,)) for each in lakes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert sorted(ran) == sorted(f"{kind}:shop.eu.t{number}" for kind in ("fold", "compact", "vacuum") for number in range(2))
+    for number in range(2):
+        assert lakes[0].table(f"shop.eu.t{number}").describe()["version"] == 1
+    for each in lakes:
+        each.close()
+
+
+def test_failed_work_is_told_and_stays_due(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.create_table(NAME, ORDERS).append(rows(0, 10))
+    other = lake.create_table("shop.eu.second", ORDERS)
+    other.append(rows(0, 10))
+    scheduler = scheduler_of(lake)
+    real = scheduler_module.fold
+
+    def fail(table: Any, **_: object) -> Any:
+        if str(table.name) == NAME:
+            raise Unavailable("Spark is away")
+        return real(table)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scheduler_module, "fold", fail)
+        scheduler.run_due()
+        scheduler.run_due()
+    [failed] = [task for task in lake.tasks() if task["task_name"] == TASK]
+    assert (failed["status"], failed["failures"], failed["completed_at"]) == (IDLE, 2, None)
+    assert json.loads(failed["last_result"]) == {"error": "Spark is away"}
+    assert scheduler.last_error == f"{TASK}: Spark is away"
+    assert other.describe()["folded_sequence"] == 1, "other tables are not held up"
+    assert TASK in scheduler.run_due()
+    assert lake.table(NAME).describe()["folded_sequence"] == 1
+
+
+def test_an_error_nobody_expected_neither_stops_the_scheduler_nor_holds_up_other_tables(
+    settings: Settings, spark: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = scheduler_module.fold
+
+    def fail(table: Any, **_: object) -> Any:
+        if str(table.name) == NAME:
+            raise ZeroDivisionError("a bug")
+        return real(table)
+
+    monkeypatch.setattr(scheduler_module, "fold", fail)
+    with opened(settings, fold_rows=10, scheduler_tick_s=0.05) as lake:
+        lake.create_table(NAME, ORDERS).append(rows(0, 10))
+        other = lake.create_table("shop.eu.second", ORDERS)
+        other.append(rows(0, 10))
+        scheduler = scheduler_of(lake)
+        scheduler.start()
+        try:
+            wait_until(lambda: other.describe()["folded_sequence"] == 1)
+            assert "ZeroDivisionError" in json.dumps(result(lake, TASK))
+        finally:
+            scheduler.stop()
+
+
+def wait_until(true: Callable[[], bool], timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+def test_the_tasks_of_a_dropped_table_go(lake: Lake) -> None:
+    lake.create_table(NAME, ORDERS)
+    lake.create_table("shop.eu.kept", ORDERS)
+    scheduler = scheduler_of(lake)
+    scheduler.run_due()
+    lake.drop_table(NAME)
+    scheduler.run_due()
+    assert {task["task_name"].partition(":")[2] for task in lake.tasks()} == {"shop.eu.kept"}
+
+
+def test_who_gives_a_task_back_leaves_the_next_ones_lease_alone(
+    lake: Lake, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next process may claim it in the very moment it is given back; its heartbeat must not go with the old lease."""
+    lake.create_table(NAME, ORDERS).append(rows(0, 10))
+    release = lake.control.release
+    with opened(settings) as other:
+        held: list[Any] = []
+
+        def release_and_lose_it(name: str, owner: str, **how: Any) -> bool:
+            done = release(name, owner, **how)
+            if name == TASK and not held:
+                lease = other.control.claim(TASK, "the next one")
+                assert lease is not None
+                held.append(lease.__enter__())
+            return done
+
+        monkeypatch.setattr(lake.control, "release", release_and_lose_it)
+        # With no interval it is due again at once.
+        monkeypatch.setattr(scheduler_module.random, "uniform", lambda low, high: 0.0)
+        scheduler_of(lake).run_due()
+        [lease] = held
+        assert lake.warehouse.storage.exists(lease.path)
+        lease.__exit__()
+
+
+def test_a_connection_that_maintains_folds_by_itself(settings: Settings, spark: SparkRuntime) -> None:
+    changed = settings.model_copy(update={"fold_rows": 5, "scheduler_tick_s": 0.05})
+    spark.session()
+    with Lake(changed.warehouse, settings=changed, maintain=True) as lake:
+        table = lake.create_table(NAME, ORDERS)
+        table.append(rows(0, 5))
+        wait_until(lambda: table.describe()["folded_sequence"] == 1)
+        assert lake.scheduler is not None
+    began = time.monotonic()
+    lake.close()
+    assert time.monotonic() - began < 5
+    with opened(settings, fold_rows=5) as embedded:
+        assert embedded.scheduler is None
+        embedded.table(NAME).append(rows(5, 5))
+        time.sleep(0.3)
+        assert embedded.table(NAME).describe()["folded_sequence"] == 1
+
+
+def test_work_nobody_waits_for_tells_in_the_control_table_how_it_went(lake: Lake) -> None:
+    name = TableName.parse(NAME)
+
+    def unavailable() -> Any:
+        raise Unavailable("no disk")
+
+    def bug() -> Any:
+        raise KeyError("a bug")
+
+    run_as_task(lake.control, name, "fine", lambda: {"files": 3})
+    run_as_task(lake.control, name, "failed", unavailable)
+    run_as_task(lake.control, name, "broken", bug)
+    tasks = {task["task_name"].partition(":")[0]: task for task in lake.tasks()}
+    assert json.loads(tasks["fine"]["last_result"]) == {"files": 3}
+    assert json.loads(tasks["failed"]["last_result"]) == {"error": "no disk"}
+    assert "KeyError" in tasks["broken"]["last_result"]
+    assert {task["status"] for task in tasks.values()} == {IDLE}
+    assert [tasks[kind]["failures"] for kind in ("fine", "failed", "broken")] == [0, 1, 1]

@@ -73,8 +73,8 @@ class Lake:
 
     def close(self) -> None:
         """End the connection: acknowledged changes are durable already; work behind the scenes is waited for."""
-        if self.scheduler is not None:
-            self.scheduler.stop()
+        if self.scheduler is not None and not self.scheduler.stop():
+            return  # a job that cannot be interrupted is still at work: what it uses must not be closed under it
         self.warehouse.close()
 
     def __enter__(self) -> Lake:

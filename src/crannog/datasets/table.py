@@ -80,10 +80,18 @@ class Table:
         return self._on(lambda table: table.delete(keys, actor=actor, reason=reason, batch_id=batch_id))
 
     def erase(
-        self, keys: Any, actor: str = "", reason: str = "", *, progress: Progress | None = None
+        self,
+        keys: Any,
+        actor: str = "",
+        reason: str = "",
+        *,
+        progress: Progress | None = None,
+        cancellation: Cancellation | None = None,
     ) -> ErasureReceipt:
         """Remove these keys from every file of the table and prove it; VerificationFailed if one is still readable."""
-        return self._on(lambda table: erase(table, keys, actor=actor, reason=reason, progress=progress))
+        return self._on(
+            lambda table: erase(table, keys, actor=actor, reason=reason, progress=progress, cancellation=cancellation)
+        )
 
     def fold(self, *, progress: Progress | None = None, cancellation: Cancellation | None = None) -> FoldReport:
         """Bring everything staged into the base, once."""
@@ -110,13 +118,24 @@ class Table:
         retention_s = None if retention_hours is None else retention_hours * 3600
         return self._on(lambda table: vacuum(table, retention_s=retention_s, force=force, dry_run=dry_run))
 
-    def expire(self, before: dt.date, *, column: str | None = None, progress: Progress | None = None) -> ExpireReport:
+    def expire(
+        self,
+        before: dt.date,
+        *,
+        column: str | None = None,
+        progress: Progress | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> ExpireReport:
         """Drop the rows before a date."""
-        return self._on(lambda table: expire(table, before, column=column, progress=progress))
+        return self._on(
+            lambda table: expire(table, before, column=column, progress=progress, cancellation=cancellation)
+        )
 
-    def evolve(self, schema: Any, *, progress: Progress | None = None) -> EvolveReport:
+    def evolve(
+        self, schema: Any, *, progress: Progress | None = None, cancellation: Cancellation | None = None
+    ) -> EvolveReport:
         """Add nullable columns or widen types; anything else is refused with the reason."""
-        return self._on(lambda table: evolve(table, schema, progress=progress))
+        return self._on(lambda table: evolve(table, schema, progress=progress, cancellation=cancellation))
 
     def describe(self) -> dict[str, Any]:
         """Tell what the table is and how it stands."""

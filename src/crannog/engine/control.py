@@ -154,7 +154,7 @@ class ControlTable:
     def _read(self) -> tuple[int, dict[str, Task], list[DataFile]]:
         try:
             table = DeltaTable(self._storage.uri(FOLDER), storage_options=dict(self._storage.options) or None)
-            actions = pa.table(table.get_add_actions())
+            actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
             files = [
                 DataFile(path, size, 0, {})
                 for path, size in zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True)

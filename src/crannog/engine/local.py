@@ -5,17 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 
 from crannog.settings import Settings
+
+if TYPE_CHECKING:
+    import duckdb
 
 
 class LocalEngine:
     """The in-process engine of one warehouse. Safe for threads: each use has its own cursor."""
 
     def __init__(self, settings: Settings, folders: tuple[str, ...]) -> None:
+        import duckdb  # a tenth of a second, which a command that reads no rows need not pay
+
         self._connection = duckdb.connect(
             config={
                 "memory_limit": f"{settings.local_memory_mb}MiB",

@@ -7,6 +7,7 @@ import os
 import random
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from crannog.engine.control import ControlTable
 from crannog.engine.maintenance.compact import compact
 from crannog.engine.maintenance.expire import expire
 from crannog.engine.maintenance.fold import fold
+from crannog.engine.maintenance.job import Cancellation
 from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
 from crannog.engine.tables import Tables
@@ -25,6 +27,7 @@ from crannog.lake.changelog import Backlog
 from crannog.names import TableName
 
 _JITTER = 0.1
+_LONGEST_PAUSE_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +70,28 @@ class Scheduler:
         self._owner = process_name()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="crannog-scheduler", daemon=True)
+        self._running = Cancellation()
+        self._not_before: dict[str, tuple[float, int]] = {}
         self.last_error: str | None = None
 
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self, timeout_s: float = 20.0) -> None:
+    def stop(self, timeout_s: float = 20.0) -> bool:
+        """Take back the job that runs and wait for the thread; False if it is still at work after the time."""
         self._stop.set()
+        self._running.cancel()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while not self._stop.wait(self._warehouse.settings.scheduler_tick_s * random.uniform(1 - _JITTER, 1 + _JITTER)):
             try:
                 self.run_due()
-            except CrannogError as error:
-                self.last_error = error.message  # storage may be away for a while; the next tick tries again
+            except Exception as error:
+                # Storage may be away for a while; whatever it was, the next tick tries again.
+                self.last_error = error.message if isinstance(error, CrannogError) else f"{type(error).__name__}: {error}"
 
     def run_due(self) -> list[str]:
         """Do everything that is due now; return the names of the tasks this process ran."""
@@ -98,7 +107,7 @@ class Scheduler:
                 for kind, work, interval_s in self._work_of(table):
                     task = f"{kind}:{name}"
                     next_run = due.get(task)
-                    if (next_run is None or next_run <= now) and self._try(task, work, interval_s):
+                    if (next_run is None or next_run <= now) and self._may_try(task) and self._try(task, work, interval_s):
                         ran.append(task)
             except NotFound:
                 continue  # dropped meanwhile
@@ -116,14 +125,24 @@ class Scheduler:
         )
         work: list[tuple[str, Callable[[], Any], float]] = []
         if reason:
-            work.append(("fold", lambda: {"why": reason, **fold(table).as_dict()}, 0.0))
-        work.append(("compact", lambda: _compact_if_it_pays(table), settings.compact_interval_s))
+            work.append(("fold", lambda: {"why": reason, **fold(table, cancellation=self._running).as_dict()}, 0.0))
+        work.append(("compact", lambda: self._compact_if_it_pays(table), settings.compact_interval_s))
         work.append(("vacuum", lambda: vacuum(table).as_dict(), settings.vacuum_interval_s))
         keep = snapshot.base.properties.get("crannog.retentionDays")
         if keep:
             before = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=int(keep))
-            work.append(("expire", lambda: expire(table, before).as_dict(), settings.expire_interval_s))
+            work.append(("expire", lambda: expire(table, before, cancellation=self._running).as_dict(), settings.expire_interval_s))
         return work
+
+    def _compact_if_it_pays(self, table: OpenTable) -> dict[str, Any]:
+        plan = compact(table, dry_run=True)
+        if not any(line.startswith("merge") for line in plan.plan):
+            return {"skipped": "no files are worth merging"}
+        return compact(table, cancellation=self._running).as_dict()
+
+    def _may_try(self, task: str) -> bool:
+        """A task that failed here stays due, for others at once, for this process after a pause that doubles."""
+        return time.monotonic() >= self._not_before.get(task, (0.0, 0))[0]
 
     def _try(self, task: str, work: Callable[[], Any], interval_s: float) -> bool:
         lease = self._control.claim(task, self._owner)
@@ -135,19 +154,14 @@ class Scheduler:
             except Exception as error:
                 message = error.message if isinstance(error, CrannogError) else f"{type(error).__name__}: {error}"
                 self._control.release(task, self._owner, result={"error": message}, interval_s=None)
-                if not isinstance(error, CrannogError):
-                    raise
+                failures = self._not_before.get(task, (0.0, 0))[1] + 1
+                pause_s = min(_LONGEST_PAUSE_S, self._warehouse.settings.scheduler_tick_s * 2**failures)
+                self._not_before[task] = (time.monotonic() + pause_s, failures)
                 self.last_error = f"{task}: {message}"
                 return True
+            self._not_before.pop(task, None)
             self._control.release(task, self._owner, result=result, interval_s=interval_s * random.uniform(1, 1 + _JITTER))
         return True
-
-
-def _compact_if_it_pays(table: OpenTable) -> dict[str, Any]:
-    plan = compact(table, dry_run=True)
-    if not any(line.startswith("merge") for line in plan.plan):
-        return {"skipped": "no files are worth merging"}
-    return compact(table).as_dict()
 
 
 def run_as_task(control: ControlTable, name: TableName, kind: str, work: Callable[[], Any]) -> None:

@@ -230,7 +230,7 @@ def _base_of(table: DeltaTable, folder: str) -> Base:
         raise Refused(
             f"{folder.replace('/', '.')} has format {version}, this Crannog knows {FORMAT_VERSION}; upgrade Crannog"
         )
-    actions = pa.table(table.get_add_actions(flatten=False))
+    actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=False)).read_all()
     partitions = actions["partition"].to_pylist() if "partition" in actions.column_names else None
     files = {}
     paths, sizes, rows = (actions[name].to_pylist() for name in ("path", "size_bytes", "num_records"))

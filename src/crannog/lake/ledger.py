@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from crannog.errors import Corrupted
 from crannog.lake.stage import Place
@@ -25,7 +24,7 @@ class Ledger:
         self._folder = folder
         self._window_s = window_s
         self._most = most
-        self._files: dict[str, dict[str, list[Any]]] = {}
+        self._files: dict[str, dict[str, Place]] = {}
         self._known: dict[str, Place] = {}
 
     def add(self, job: str, batches: Mapping[str, Place]) -> None:
@@ -36,16 +35,17 @@ class Ledger:
     def refresh(self) -> None:
         """Read what other folds added and forget what left the window."""
         oldest_ms = (self._storage.now() - self._window_s) * 1000
-        current: dict[str, dict[str, list[Any]]] = {}
+        current: dict[str, dict[str, Place]] = {}
         for name in sorted(filter(_NAME.fullmatch, self._storage.names(self._folder)), reverse=True):
             if int(name.partition("-")[0]) < oldest_ms or sum(map(len, current.values())) >= self._most:
                 break
             if (known := self._files.get(name)) is None:
                 try:
-                    known = json.loads(self._storage.read(f"{self._folder}/{name}"))
+                    read = json.loads(self._storage.read(f"{self._folder}/{name}"))
+                    known = {batch: Place(*place) for batch, place in read.items()}
                 except FileNotFoundError:
                     continue
-                except ValueError as error:
+                except (ValueError, TypeError, AttributeError) as error:
                     raise Corrupted(
                         f"ledger file {self._folder}/{name} is not valid; delete it to go on"
                         " (a batch that was sent before and is sent again would then be kept twice)"
@@ -53,7 +53,7 @@ class Ledger:
             current[name] = known
         if current.keys() != self._files.keys():
             self._files = current
-            self._known = {batch: Place(*place) for name in sorted(current) for batch, place in current[name].items()}
+            self._known = {batch: place for name in sorted(current) for batch, place in current[name].items()}
 
     def place_of(self, batch_id: str) -> Place | None:
         """Return where a folded batch was kept, or None if the ledger does not know it."""

@@ -228,7 +228,7 @@ def test_processes_that_only_write_to_a_bucket(lake: Any, s3_location: str, tmp_
 @pytest.mark.slow
 def test_two_processes_write_and_fold_in_a_bucket_at_once(lake: Any, s3_location: str, tmp_path: Path) -> None:
     plans = plans_for(2, with_spark=2, pause=0.05, writers=1, settings={"spark_memory_mb": 768})
-    children = run_together(s3_location, plans, tmp_path, seconds=30, steps=6)
+    children = run_together(s3_location, plans, tmp_path, seconds=30, steps=3)
     check_together_in_bucket(s3_location, children)
     # All of it in the base, by a third process with Spark: then plain delta-rs reads the same.
     with ExitStack() as stack:

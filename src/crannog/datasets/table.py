@@ -17,7 +17,7 @@ from crannog.engine.maintenance.fold import FoldReport, fold
 from crannog.engine.maintenance.job import Cancellation, Progress
 from crannog.engine.maintenance.vacuum import VacuumReport, vacuum
 from crannog.engine.open_table import OpenTable, WriteReceipt
-from crannog.engine.scheduler import run_as_task
+from crannog.engine.scheduler import AFTER_COMPACT, run_as_task
 from crannog.engine.snapshot import Snapshot
 from crannog.errors import NotFound
 from crannog.lake.schemas import fingerprint
@@ -105,7 +105,7 @@ class Table:
             return self._on(lambda table: compact(table, dry_run=True))
         report = self._on(lambda table: compact(table, progress=progress, cancellation=cancellation))
         self._lake.warehouse.behind(
-            run_as_task, self._lake.control, self._name, "vacuum-after-compact", self._vacuum_at_the_floor
+            run_as_task, self._lake.control, self._name, AFTER_COMPACT, self._vacuum_at_the_floor
         )
         return report
 

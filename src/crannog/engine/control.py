@@ -88,7 +88,7 @@ class ControlTable:
 
         The lease returned is not held yet: enter it for the time of the work, then `release` the task.
         """
-        lease = Lease(self._storage, self._lease_path(name), {"kind": "task", "task": name, "owner": owner})
+        lease = Lease(self._storage, self._lease_path(name, owner), {"kind": "task", "task": name, "owner": owner})
 
         def take(task: Task) -> Task | None:
             now = self._clock()
@@ -117,7 +117,7 @@ class ControlTable:
         return self._change(name, give_back)
 
     def forget(self, names: set[str]) -> None:
-        """Drop the tasks of tables that are gone."""
+        """Drop tasks, of tables that are gone."""
         for name in names:
             self._change(name, lambda _task: None, drop=True)
 
@@ -125,15 +125,16 @@ class ControlTable:
         # Just claimed: its lease may not be written yet.
         if task.claimed_at is not None and (now - task.claimed_at).total_seconds() < self._lease_s:
             return True
-        path = self._lease_path(task.task_name)
+        path = self._lease_path(task.task_name, task.owner or "")
         return any(
             file.path == path and self._storage.now() - file.modified < self._lease_s
             for file in self._storage.walk(f"{FOLDER}/leases")
         )
 
     @staticmethod
-    def _lease_path(name: str) -> str:
-        return f"{FOLDER}/leases/{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
+    def _lease_path(name: str, owner: str) -> str:
+        # Each claim has its own: whoever gives a task back must not end the next one's heartbeat.
+        return f"{FOLDER}/leases/{hashlib.sha256(f'{name} {owner}'.encode()).hexdigest()[:32]}.json"
 
     def _change(self, name: str, change: Callable[[Task], Task | None], *, drop: bool = False) -> bool:
         with self._lock:

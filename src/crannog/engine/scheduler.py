@@ -28,6 +28,8 @@ from crannog.names import TableName
 
 _JITTER = 0.1
 _LONGEST_PAUSE_S = 300.0
+AFTER_COMPACT = "vacuum-after-compact"
+_KINDS = ("fold", "compact", "vacuum", "expire", AFTER_COMPACT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class Scheduler:
                 self.run_due()
             except Exception as error:
                 # Storage may be away for a while; whatever it was, the next tick tries again.
-                self.last_error = error.message if isinstance(error, CrannogError) else f"{type(error).__name__}: {error}"
+                self.last_error = _told(error)
 
     def run_due(self) -> list[str]:
         """Do everything that is due now; return the names of the tasks this process ran."""
@@ -99,7 +101,9 @@ class Scheduler:
         self._tables.close_idle()
         due = {task.task_name: task.next_run_at for task in self._control.tasks()}
         now = dt.datetime.now(dt.UTC)
-        for name in self._tables.names():
+        names = self._tables.names()
+        self._control.forget(due.keys() - {f"{kind}:{name}" for kind in _KINDS for name in names})
+        for name in names:
             if self._stop.is_set():
                 break
             try:
@@ -152,7 +156,7 @@ class Scheduler:
             try:
                 result = work()
             except Exception as error:
-                message = error.message if isinstance(error, CrannogError) else f"{type(error).__name__}: {error}"
+                message = _told(error)
                 self._control.release(task, self._owner, result={"error": message}, interval_s=None)
                 failures = self._not_before.get(task, (0.0, 0))[1] + 1
                 pause_s = min(_LONGEST_PAUSE_S, self._warehouse.settings.scheduler_tick_s * 2**failures)
@@ -174,5 +178,9 @@ def run_as_task(control: ControlTable, name: TableName, kind: str, work: Callabl
     with lease:
         try:
             control.release(task, owner, result=work(), interval_s=0.0)
-        except CrannogError as error:
-            control.release(task, owner, result={"error": error.message}, interval_s=None)
+        except Exception as error:
+            control.release(task, owner, result={"error": _told(error)}, interval_s=None)
+
+
+def _told(error: Exception) -> str:
+    return error.message if isinstance(error, CrannogError) else f"{type(error).__name__}: {error}"

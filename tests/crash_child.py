@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,7 +200,8 @@ class Worker:
 
         self.lake.warehouse.spark().range(10).count()
         jvm = spark_runtime(self.lake.settings)._start.jvm  # type: ignore[union-attr]
-        say(jvm=jvm.process.pid)
+        if isinstance(jvm.process, subprocess.Popen):
+            say(jvm=jvm.process.pid)
 
     def _await_end(self, latest: float) -> None:
         while time.monotonic() < latest and not os.path.exists(self.plan.get("stop", "")):
@@ -460,7 +461,7 @@ def tour(location: str, plan: Mapping[str, Any]) -> None:
 def nurse() -> None:
     """Start Spark once, then bear children by forking that use it: each is a process of its own, to be killed.
 
-    A start of Spark takes seconds; here a kill costs none. The Java process outlives every one of its Pythons.
+    A start of Spark takes seconds; here a kill costs none. The Java process outlives every one of these Pythons.
     """
     import deltalake  # noqa: F401
     import duckdb  # noqa: F401
@@ -486,8 +487,12 @@ def nurse() -> None:
             born.join()
             os._exit(0)
         say(born=pid)
-        _, status = os.waitpid(pid, 0)
-        say(ended=pid, code=os.waitstatus_to_exitcode(status))
+        threading.Thread(target=tell_end, args=(pid,), daemon=True).start()
+
+
+def tell_end(pid: int) -> None:
+    _, status = os.waitpid(pid, 0)
+    say(ended=pid, code=os.waitstatus_to_exitcode(status))
 
 
 def adopt(spark: Any, runtime: Any) -> None:
@@ -506,6 +511,7 @@ def adopt(spark: Any, runtime: Any) -> None:
 def begin(order: str) -> None:
     """Do what the order says, telling into the file it names."""
     wanted = json.loads(order)
+    os.environ.update(wanted["environment"])
     for path, descriptor in ((wanted["told"], 1), (wanted["errors"], 2)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
     location, plan = wanted["location"], wanted["plan"]
@@ -536,7 +542,14 @@ class Child:
         self.lines: list[dict[str, Any]] = []
         self._mother = mother
         self._process: subprocess.Popen[bytes] | None = None
-        order = {"location": location, "plan": plan, "told": str(self._told), "errors": str(self._errors)}
+        order = {
+            "location": location,
+            "plan": plan,
+            "told": str(self._told),
+            "errors": str(self._errors),
+            # Where the bucket is; a mother may be older than it.
+            "environment": {name: value for name, value in os.environ.items() if name.startswith("AWS_")},
+        }
         if mother is None:
             self._process = subprocess.Popen([sys.executable, __file__, json.dumps(order)], stdin=subprocess.PIPE)
             self.pid = self._process.pid
@@ -701,3 +714,12 @@ def check_plain_delta(lake: Any, table: str) -> None:
 
 if __name__ == "__main__":
     begin(sys.argv[1])
+else:  # a child needs no pytest
+    import pytest
+
+    @pytest.fixture(scope="session")
+    def nursery() -> Iterator[Child]:
+        """A process with Spark that bears children, so that a kill costs no new start of Spark."""
+        with Child(mode="nursery") as mother:
+            mother.await_told("ready", timeout_s=240)
+            yield mother

@@ -415,7 +415,7 @@ def test_an_error_nobody_expected_neither_stops_the_scheduler_nor_holds_up_other
             scheduler.stop()
 
 
-def wait_until(true: Callable[[], bool], timeout_s: float = 30) -> None:
+def wait_until(true: Callable[[], bool], timeout_s: float = 120) -> None:
     deadline = time.monotonic() + timeout_s
     while not true():
         assert time.monotonic() < deadline, "it did not happen"

@@ -44,6 +44,8 @@ from crash_child import (
     send,
 )
 
+pytest_plugins = ["crash_child"]
+
 STAGE = ("stage.written", "stage.linked", "stage.acknowledged")
 PACK = ("pack.written", "pack.originals_deleted")
 REWRITE = ("rewrite.files_written", "rewrite.verified", "rewrite.synced", "rewrite.ledger_written", "rewrite.committed")
@@ -134,14 +136,6 @@ def worked_on(spark: SparkRuntime, tmp_path_factory: pytest.TempPathFactory) -> 
             lake.table(table).compact()
             send(lake, table, batch_of(table, "base", 40))
     return location
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Child]:
-    """A process with Spark that bears the children, so that each kill costs no new start."""
-    with Child(mode="nursery") as mother:
-        mother.await_told("ready", timeout_s=240)
-        yield mother
 
 
 @pytest.fixture

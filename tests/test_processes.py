@@ -33,7 +33,15 @@ from crash_child import (
 # -- writing, folding and compacting one table at once -------------------------------------------------------
 
 
-def run_together(location: str, plans: Sequence[dict[str, Any]], folder: Path, *, seconds: float, steps: int) -> list[Child]:
+def run_together(
+    location: str,
+    plans: Sequence[dict[str, Any]],
+    folder: Path,
+    *,
+    seconds: float,
+    steps: int,
+    mother: Child | None = None,
+) -> list[Child]:
     """Start processes, let them go at one moment, and return them when all have ended well.
 
     They run for `seconds`, and longer on a busy machine until those with Spark have done `steps` of maintenance.
@@ -42,7 +50,8 @@ def run_together(location: str, plans: Sequence[dict[str, Any]], folder: Path, *
     go, stop = folder / "go", folder / "stop"
     with ExitStack() as children:
         started = [
-            children.enter_context(Child(location, go=str(go), stop=str(stop), seconds=150, **plan)) for plan in plans
+            children.enter_context(Child(location, mother=mother, go=str(go), stop=str(stop), seconds=150, **plan))
+            for plan in plans
         ]
         for child in started:
             child.await_told("ready", timeout_s=240)
@@ -125,11 +134,11 @@ def plans_for(count: int, with_spark: int, **more: Any) -> list[dict[str, Any]]:
     ]
 
 
-def test_two_processes_at_once(spark: SparkRuntime, tmp_path: Path) -> None:
+def test_two_processes_at_once(spark: SparkRuntime, nursery: Child, tmp_path: Path) -> None:
     location = str(tmp_path / "lake")
     with connect(location) as lake:
         make_tables(lake)
-    children = run_together(location, plans_for(2, with_spark=1), tmp_path, seconds=6, steps=3)
+    children = run_together(location, plans_for(2, with_spark=1), tmp_path, seconds=6, steps=3, mother=nursery)
     check_together(location, children)
 
 

@@ -394,6 +394,24 @@ def test_the_ledger_is_bounded_in_count(lakes: Lakes, arrow: None) -> None:
     assert not small.append([row(1)], batch_id="batch 1").duplicate
 
 
+@pytest.mark.parametrize("known", [False, True], ids=["seen anew", "seen before"])
+def test_a_duplicate_is_acknowledged_only_once_it_is_durable(
+    lakes: Lakes, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """The first writer died between the link and the fsync of the folder: a power cut could still take the file."""
+    one, other, behind = two(lakes)
+    at_phase(monkeypatch, "stage.linked", die)
+    with pytest.raises(Killed):
+        one.append([row(2)], batch_id="two")
+    assert behind.staged_rows() == [(1, 0, 1), (2, 0, 2)]
+    if known:
+        assert ids_of(other) == [1, 2]
+    storage_of(lake_of(other)).calls.clear()
+    assert other.append([row(2)], batch_id="two").duplicate
+    calls = storage_of(lake_of(other)).calls
+    assert any(act == "sync" and STAGE in path for act, path in calls), "acknowledged on a name that may not last"
+
+
 # --- rule 6: seeing the stage -----------------------------------------------------------------------------------------
 
 

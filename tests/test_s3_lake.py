@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from crannog.errors import NotFound
+from crannog.lake import jars
+from crannog.settings import load_settings
 from crash_child import (
     KEYED,
     PLAIN,
@@ -33,7 +34,7 @@ from crash_child import (
 )
 from test_processes import check_contended, check_twins, plans_for, run_together
 
-pytest_plugins = ["s3"]
+pytest_plugins = ["crash_child", "s3"]
 
 
 @pytest.fixture
@@ -182,9 +183,20 @@ def test_a_task_is_claimed_once_and_taken_over_when_its_holder_is_silent(lake: A
 # -- with Spark, in a process of its own: this one's session may lack the jars --------------------------------
 
 
-def test_spark_folds_compacts_erases_and_reads_in_a_bucket(s3_client: Any, s3_location: str) -> None:
+@pytest.fixture
+def mother(request: pytest.FixtureRequest) -> Child | None:
+    """The nursery if its Spark has the jars for S3, else None: then a child starts a Spark of its own and gets them."""
+    if jars.present(jars.S3_SET, load_settings()) is None:
+        return None
+    nursery: Child = request.getfixturevalue("nursery")
+    return nursery
+
+
+def test_spark_folds_compacts_erases_and_reads_in_a_bucket(
+    mother: Child | None, s3_client: Any, s3_location: str
+) -> None:
     began = time.monotonic()
-    with Child(s3_location, mode="tour") as child:
+    with Child(s3_location, mother=mother, mode="tour") as child:
         code = child.wait(280)
         for line in child.all_lines():
             print(f"{line.get('step', 'in all')}: {line.get('seconds', round(time.monotonic() - began, 1))} s")
@@ -226,13 +238,14 @@ def test_processes_that_only_write_to_a_bucket(lake: Any, s3_location: str, tmp_
 
 
 @pytest.mark.slow
-def test_two_processes_write_and_fold_in_a_bucket_at_once(lake: Any, s3_location: str, tmp_path: Path) -> None:
+def test_two_processes_write_and_fold_in_a_bucket_at_once(
+    mother: Child | None, lake: Any, s3_location: str, tmp_path: Path
+) -> None:
     plans = plans_for(2, with_spark=2, pause=0.05, writers=1, settings={"spark_memory_mb": 768})
     children = run_together(s3_location, plans, tmp_path, seconds=30, steps=3)
     check_together_in_bucket(s3_location, children)
     # All of it in the base, by a third process with Spark: then plain delta-rs reads the same.
-    with ExitStack() as stack:
-        folder = stack.enter_context(Child(s3_location, spark=True, seconds=0, writers=0, **{"finally": ["fold"]}))
+    with Child(s3_location, mother=mother, spark=True, seconds=0, writers=0, **{"finally": ["fold"]}) as folder:
         assert folder.wait(200) == 0, folder.words()
     for table in TABLES:
         check_plain_delta(lake, table)
@@ -241,8 +254,8 @@ def test_two_processes_write_and_fold_in_a_bucket_at_once(lake: Any, s3_location
 
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", ["stage.linked", "rewrite.files_written", "rewrite.ledger_written", "rewrite.committed"])
-def test_killed_while_it_works_in_a_bucket(lake: Any, s3_location: str, phase: str) -> None:
-    with Child(s3_location, spark=True, do=["fold"], phase=phase, hit=2, during="fold", after_acks=10, pause=0.05) as child:
+def test_killed_while_it_works_in_a_bucket(mother: Child | None, lake: Any, s3_location: str, phase: str) -> None:
+    with Child(s3_location, mother=mother, spark=True, do=["fold"], phase=phase, hit=2, during="fold", after_acks=10, pause=0.05) as child:
         assert child.wait(200) == -9, child.words()
         last = {(table, f"0.{n}"): -1 for table in TABLES for n in range(2)} | last_turns(child.acknowledged())
     with connect(s3_location) as other:
@@ -250,7 +263,7 @@ def test_killed_while_it_works_in_a_bucket(lake: Any, s3_location: str, phase: s
         check_retries(other, last, there)
         kept = {place: turn + 1 for place, turn in last.items()}
         assert check_kept(other, kept) == kept
-    with Child(s3_location, spark=True, seconds=0, writers=0, **{"finally": ["fold"]}) as folder:
+    with Child(s3_location, mother=mother, spark=True, seconds=0, writers=0, **{"finally": ["fold"]}) as folder:
         assert folder.wait(200) == 0, folder.words()
     with connect(s3_location) as other:
         assert check_kept(other, kept) == kept
@@ -259,10 +272,10 @@ def test_killed_while_it_works_in_a_bucket(lake: Any, s3_location: str, phase: s
 
 
 @pytest.mark.slow
-def test_rows_of_a_large_batch_survive_a_fold_in_a_bucket(lake: Any, s3_location: str) -> None:
+def test_rows_of_a_large_batch_survive_a_fold_in_a_bucket(mother: Child | None, lake: Any, s3_location: str) -> None:
     rows = [row_of(f"many/{number}", "many!", 0) for number in range(200_000)]
     lake.table(PLAIN).append(rows)
-    with Child(s3_location, spark=True, seconds=0, writers=0, **{"finally": ["fold", "compact"]}) as folder:
+    with Child(s3_location, mother=mother, spark=True, seconds=0, writers=0, **{"finally": ["fold", "compact"]}) as folder:
         assert folder.wait(280) == 0, folder.words()
     with connect(s3_location) as other:
         assert other.table(PLAIN).describe()["staged_rows"] == 0

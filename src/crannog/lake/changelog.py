@@ -6,6 +6,7 @@ One `ChangeLog` per table and process, safe for threads. Any number of processes
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,7 +22,7 @@ from crannog.lake.stage import Change, encode, joined, segment_of
 from crannog.lake.storage import Storage
 from crannog.lake.tail import Tail, TailCache
 
-_TRIES = 1000
+_PATIENCE_S = 60.0
 _LOST_ANSWERS = 3
 
 
@@ -114,7 +115,8 @@ class ChangeLog:
             self._groups += 1
             own = f"{self._writer}-{self._groups}"
         lost = 0
-        for _ in range(_TRIES):
+        gives_up = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < gives_up:
             with self._state:
                 if self._stale:
                     self._refresh()
@@ -122,7 +124,9 @@ class ChangeLog:
                 fresh = self._first_of_each(changes, kept)
                 sequence = self._tail.end + 1
             if not fresh:
-                return kept  # type: ignore[return-value]
+                if self._made_durable(kept):
+                    return kept  # type: ignore[return-value]
+                continue
             segment = segment_of(fresh, sequence, own, self._known_base.staged_types)
             data = encode(segment, table_id=self.table_id, schema_version=str(self._known_base.version))
             path = f"{self.stage_folder}/{file_name(sequence).name}"
@@ -144,7 +148,7 @@ class ChangeLog:
                     phases.reached("stage.acknowledged")
                     return self._look_up(changes, own)  # type: ignore[return-value]
                 self._stale = True
-        raise Unavailable(f"cannot write to {self.folder.replace('/', '.')}: other writers won {_TRIES} times in a row")
+        raise Unavailable(f"cannot write to {self.folder.replace('/', '.')}: other writers won for {_PATIENCE_S:.0f} s")
 
     def pack(self) -> int:
         """Join complete blocks of small staged files into packs and drop the files; return how many packs were made."""
@@ -213,6 +217,26 @@ class ChangeLog:
             seen.add(change.batch_id)
             found.append(Kept(place.sequence, duplicate=repeated))
         return found
+
+    def _made_durable(self, kept: Sequence[Kept | None]) -> bool:
+        """Sync what others staged before it is acknowledged as a repetition: they may have died before they could.
+
+        False if it was packed or folded meanwhile; the next look finds where it is.
+        """
+        with self._state:
+            names = {
+                file.name
+                for file in self._tail.coverage.files
+                for place in kept
+                if place is not None and file.first <= place.sequence <= file.last
+            }
+        try:
+            self._storage.sync(f"{self.stage_folder}/{name}" for name in names)
+        except FileNotFoundError:
+            with self._state:
+                self._stale = True
+            return False
+        return True
 
     @staticmethod
     def _first_of_each(changes: Sequence[Change], kept: Sequence[Kept | None]) -> list[Change]:

@@ -110,7 +110,7 @@ def commit(
         # Before anything is called another's: an answer that was lost may have been a yes.
         if lost and (version := _own_entry(storage, folder, rewrite, head)) is not None:
             return version
-        _check_still_valid(rewrite, head)
+        _check_still_valid(storage, folder, rewrite, head)
         version = head.version + 1
         path = f"{folder}/_delta_log/{version:020}.json"
         try:
@@ -126,13 +126,18 @@ def commit(
 
 def _own_entry(storage: Storage, folder: str, rewrite: Rewrite, head: Base) -> int | None:
     for version in range(rewrite.read.version + 1, head.version + 1):
-        for line in storage.read(f"{folder}/_delta_log/{version:020}.json").splitlines():
+        path = f"{folder}/_delta_log/{version:020}.json"
+        try:
+            lines = storage.read(path).splitlines()
+        except FileNotFoundError as error:
+            raise Unavailable(f"cannot tell whether {rewrite.operation} was committed: {path} was cleaned away") from error
+        for line in lines:
             if json.loads(line).get("commitInfo", {}).get("crannogJob") == rewrite.job:
                 return version
     return None
 
 
-def _check_still_valid(rewrite: Rewrite, head: Base) -> None:
+def _check_still_valid(storage: Storage, folder: str, rewrite: Rewrite, head: Base) -> None:
     name = rewrite.operation
     if rewrite.fold_to is not None and head.folded >= rewrite.fold_to:
         raise AlreadyFolded(f"{name}: sequence {rewrite.fold_to} was folded by another process")
@@ -142,6 +147,8 @@ def _check_still_valid(rewrite: Rewrite, head: Base) -> None:
         raise RunAgain(f"{name}: the table's definition changed")
     if rewrite.whole_table and head.version != rewrite.read.version:
         raise RunAgain(f"{name}: another commit changed the table")
+    if not all(storage.exists(f"{folder}/{file.path}") for file in rewrite.adds):
+        raise RunAgain(f"{name}: it took so long that its files were cleaned away")
     gone = [file.path for file in rewrite.removes if file.path not in head.files]
     if gone:
         raise RunAgain(f"{name}: another commit removed {len(gone)} of the files this one read")

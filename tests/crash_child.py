@@ -1,7 +1,8 @@
 """A process of the crash and concurrency tests: it works on a lake, says what was acknowledged, and may be killed.
 
 Three parts: the work, pure, so that a test can tell from the last acknowledged turn what must be there; the child's
-side, which runs as a program; the test's side, which starts children and compares.
+side, which runs as a program; the test's side, which starts children and compares. (PYTEST_DONT_REWRITE: tests
+import it before they name it as the plugin that has the nursery.)
 """
 
 from __future__ import annotations
@@ -341,7 +342,23 @@ def await_file(path: str | None) -> None:
         time.sleep(0.002)
 
 
-def obey(location: str, plan: Mapping[str, Any]) -> None:
+def orders(path: str) -> Iterator[dict[str, Any]]:
+    """Yield what the test orders, for as long as the test, or the mother, lives."""
+    parent = os.getppid()
+    while not os.path.exists(path):
+        time.sleep(0.002)
+    with open(path, "rb") as file:
+        begun = b""
+        while os.getppid() == parent:
+            begun += file.readline()
+            if begun.endswith(b"\n"):
+                yield json.loads(begun)
+                begun = b""
+            else:
+                time.sleep(0.002)
+
+
+def obey(location: str, plan: Mapping[str, Any], path: str) -> None:
     """Do what the test says, line by line, each thing at the moment it gives: for races between processes."""
     lake = connect(location, **plan.get("settings", {}))
     from crannog.engine.control import ControlTable
@@ -376,8 +393,7 @@ def obey(location: str, plan: Mapping[str, Any]) -> None:
 
     acts = {"create": create, "claim": claim, "release": release, "run_due": run_due, "append": append}
     say(ready=True)
-    for line in sys.stdin:
-        order = json.loads(line)
+    for order in orders(path):
         act, at = order.pop("do"), order.pop("at", 0)
         while time.time() < at:
             pass
@@ -458,7 +474,7 @@ def tour(location: str, plan: Mapping[str, Any]) -> None:
     lake.close()
 
 
-def nurse() -> None:
+def nurse(path: str) -> None:
     """Start Spark once, then bear children by forking that use it: each is a process of its own, to be killed.
 
     A start of Spark takes seconds; here a kill costs none. The Java process outlives every one of these Pythons.
@@ -477,12 +493,12 @@ def nurse() -> None:
     assert runtime._start.jvm is not None
     say(jvm=runtime._start.jvm.process.pid)
     say(ready=True)
-    for line in sys.stdin:
+    for order in orders(path):
         pid = os.fork()
         if pid == 0:
             # Another thread has another connection to Java than the mother's, which is hers.
             adopt(spark, runtime)
-            born = threading.Thread(target=begin, args=(line,))
+            born = threading.Thread(target=begin, args=(order,))
             born.start()
             born.join()
             os._exit(0)
@@ -508,18 +524,17 @@ def adopt(spark: Any, runtime: Any) -> None:
     spark._process_wide = runtime
 
 
-def begin(order: str) -> None:
-    """Do what the order says, telling into the file it names."""
-    wanted = json.loads(order)
+def begin(wanted: Mapping[str, Any]) -> None:
+    """Do what the first order says, telling into the file it names."""
     os.environ.update(wanted["environment"])
     for path, descriptor in ((wanted["told"], 1), (wanted["errors"], 2)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
     location, plan = wanted["location"], wanted["plan"]
     mode = plan.get("mode", "work")
     if mode == "nursery":
-        nurse()
+        nurse(wanted["orders"])
     elif mode == "obey":
-        obey(location, plan)
+        obey(location, plan, wanted["orders"])
     elif mode == "tour":
         tour(location, plan)
     else:
@@ -538,6 +553,7 @@ class Child:
         self._folder = Path(tempfile.mkdtemp(prefix="crannog-child-"))
         self._told = self._folder / "told"
         self._errors = self._folder / "errors"
+        self._orders = self._folder / "orders"
         self._read_to = 0
         self.lines: list[dict[str, Any]] = []
         self._mother = mother
@@ -547,11 +563,12 @@ class Child:
             "plan": plan,
             "told": str(self._told),
             "errors": str(self._errors),
+            "orders": str(self._orders),
             # Where the bucket is; a mother may be older than it.
             "environment": {name: value for name, value in os.environ.items() if name.startswith("AWS_")},
         }
         if mother is None:
-            self._process = subprocess.Popen([sys.executable, __file__, json.dumps(order)], stdin=subprocess.PIPE)
+            self._process = subprocess.Popen([sys.executable, __file__, json.dumps(order)], stdin=subprocess.DEVNULL)
             self.pid = self._process.pid
         else:
             before = len(mother.told("born"))
@@ -593,10 +610,8 @@ class Child:
         return found
 
     def order(self, **order: Any) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(order).encode() + b"\n")
-        self._process.stdin.flush()
+        with self._orders.open("ab") as file:
+            file.write(json.dumps(order).encode() + b"\n")
 
     def ask(self, **order: Any) -> Callable[[], Any]:
         """Give an order; the function returned waits for its answer."""
@@ -628,8 +643,6 @@ class Child:
         if self.code() is None:
             self.kill()
         self.wait()
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
         for pid in self.told("jvm"):
             await_end(pid)
         for folder in (self._folder, *glob.glob(f"{tempfile.gettempdir()}/crannog-spark-{self.pid}-*")):
@@ -713,7 +726,7 @@ def check_plain_delta(lake: Any, table: str) -> None:
 
 
 if __name__ == "__main__":
-    begin(sys.argv[1])
+    begin(json.loads(sys.argv[1]))
 else:  # a child needs no pytest
     import pytest
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from crannog.engine.control import ControlTable
+from crannog.errors import VerificationFailed
+from crannog.lake import phases
 from crannog.lake.spark import SparkRuntime
+from crannog.names import TableName
 from crash_child import (
     CONTENDED_KEYS,
     KEYED,
@@ -21,13 +25,16 @@ from crash_child import (
     TABLES,
     TWIN_ROWS,
     Child,
+    batch_of,
     check_kept,
     check_plain_delta,
     connect,
     is_shared,
     last_turns,
     make_tables,
+    row_of,
     rows_by_writer,
+    send,
 )
 
 # -- writing, folding and compacting one table at once -------------------------------------------------------
@@ -162,15 +169,153 @@ def test_many_processes_that_only_write(spark: SparkRuntime, tmp_path: Path) -> 
     check_together(location, children)
 
 
+def test_a_read_just_after_a_pack_was_put_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader's listing may show a pack before the packer of the same process has taken it in."""
+    with connect(str(tmp_path)) as lake:
+        make_tables(lake)
+        log = lake.engine.open(TableName.parse(PLAIN)).log
+        monkeypatch.setattr(phases, "watcher", lambda phase: log.refresh() if phase == "pack.written" else None)
+        for turn in range(70):
+            send(lake, PLAIN, batch_of(PLAIN, "w", turn))
+        lake.warehouse.behind(int).result(30)  # one thread: the pack is done before this
+        last = {(PLAIN, "w"): 69}
+        assert check_kept(lake, last) == last
+        send(lake, PLAIN, batch_of(PLAIN, "w", 70))
+    with connect(str(tmp_path)) as lake:
+        last = {(PLAIN, "w"): 70}
+        assert check_kept(lake, last) == last
+        assert lake.table(PLAIN).describe()["staged_files"] == 9
+
+
+# -- maintenance of one process against that of another, held at the worst moment ------------------------------
+
+
+@pytest.fixture
+def two(spark: SparkRuntime, tmp_path: Path) -> Iterator[tuple[Any, Any]]:
+    """Two connections to a lake with folded turns of `w` and a folded key that is to be erased."""
+    with connect(str(tmp_path)) as lake, connect(str(tmp_path)) as other:
+        make_tables(lake)
+        for turn in range(8):
+            send(lake, KEYED, batch_of(KEYED, "w", turn))
+        lake.table(KEYED).upsert([row_of("secret/1", "secret", 0)])
+        lake.table(KEYED).fold()
+        yield lake, other
+
+
+def erase_with(lake: Any, meanwhile: Callable[[], None]) -> None:
+    """Erase the key; `meanwhile` happens when the fold that takes it out of the base is done and old files are to go."""
+
+    def progress(step: str, _: float) -> None:
+        if step == "delete old files":
+            meanwhile()
+
+    # It may say that the key is there again, since it is.
+    with suppress(VerificationFailed):
+        lake.table(KEYED).erase([{"id": "secret/1"}], actor="test", reason="asked for", progress=progress)
+
+
+def check_written_meanwhile(location: str) -> None:
+    with connect(location) as fresh:
+        last = {(KEYED, "w"): 7, (KEYED, "meanwhile"): 3}
+        assert check_kept(fresh, last) == last
+        assert rows_by_writer(fresh.table(KEYED).to_arrow())["secret"] == {"secret/1": 1}
+        fresh.table(KEYED).fold()
+        assert check_kept(fresh, last) == last
+        check_plain_delta(fresh, KEYED)
+
+
+def write_meanwhile(other: Any) -> None:
+    """Write the erased key anew, in one staged file with rows of others: an erase covers what came before it."""
+    rows = [row_of("secret/1", "secret", 1), *map(dict, batch_of(KEYED, "meanwhile", 0).rows)]
+    other.table(KEYED).upsert(rows, batch_id="meanwhile#0")
+    for turn in (1, 2, 3):
+        send(other, KEYED, batch_of(KEYED, "meanwhile", turn))
+
+
+def test_what_is_written_while_an_erase_runs_is_kept(two: tuple[Any, Any]) -> None:
+    lake, other = two
+    erase_with(lake, lambda: write_meanwhile(other))
+    check_written_meanwhile(lake.warehouse.location)
+
+
+def test_a_fold_that_runs_while_another_process_erases_loses_no_files(
+    two: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, other = two
+    about_to_commit, goes_on = threading.Event(), threading.Event()
+    folding = threading.Thread(target=lambda: other.table(KEYED).fold())
+    put = other.warehouse.storage.put_if_absent
+
+    def stall(path: str, data: bytes, **options: Any) -> bool:
+        if "/_delta_log/" in path and not about_to_commit.is_set():
+            about_to_commit.set()
+            assert goes_on.wait(60)
+        return bool(put(path, data, **options))
+
+    def meanwhile() -> None:
+        write_meanwhile(other)
+        monkeypatch.setattr(other.warehouse.storage, "put_if_absent", stall)
+        folding.start()
+        assert about_to_commit.wait(60)
+
+    try:
+        erase_with(lake, meanwhile)
+    finally:
+        goes_on.set()
+        folding.join(60)
+    check_written_meanwhile(lake.warehouse.location)
+
+
+def test_a_fold_that_begins_while_a_vacuum_runs_is_left_alone(
+    two: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The vacuum has looked at the leases before the fold has one, and clears folders after the fold made its own."""
+    lake, other = two
+    send(lake, KEYED, batch_of(KEYED, "w", 8))
+    made, goes_on = threading.Event(), threading.Event()
+    failures: list[BaseException] = []
+    make_folder = other.warehouse.storage.make_folder
+
+    def hold_after_making(folder: str) -> None:
+        make_folder(folder)
+        if "/jobs/" in folder:
+            made.set()
+            assert goes_on.wait(60)
+
+    def fold() -> None:
+        try:
+            other.table(KEYED).fold()
+        except BaseException as error:
+            failures.append(error)
+
+    folding = threading.Thread(target=fold)
+
+    def begin(phase: str) -> None:
+        if phase == "vacuum.files_deleted":
+            folding.start()
+            assert made.wait(60)
+
+    monkeypatch.setattr(other.warehouse.storage, "make_folder", hold_after_making)
+    monkeypatch.setattr(phases, "watcher", begin)
+    lake.table(KEYED).vacuum(0, force=True)
+    monkeypatch.setattr(phases, "watcher", None)
+    goes_on.set()
+    folding.join(60)
+    assert failures == []
+    last = {(KEYED, "w"): 8}
+    assert check_kept(other, last) == last
+    assert other.table(KEYED).describe()["staged_rows"] == 0
+
+
 # -- races ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Child]]:
+def crew(nursery: Child, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Child]]:
     """Five processes on one lake that wait for orders."""
     location = str(tmp_path_factory.mktemp("races") / "lake")
     with ExitStack() as children:
-        members = [children.enter_context(Child(location, mode="obey")) for _ in range(5)]
+        members = [children.enter_context(Child(location, mother=nursery, mode="obey")) for _ in range(5)]
         for member in members:
             member.await_told("ready")
         yield members
@@ -277,8 +422,8 @@ def test_a_failure_keeps_a_task_due_and_counts(crew: list[Child], races: Any) ->
     assert at_once(crew, [{"do": "claim", "owner": "y", "tasks": ["failing"]}] * 5) == [[]] * 5, "it is not due for an hour"
 
 
-def test_a_claim_whose_holder_fell_silent_is_taken_over_once(crew: list[Child], races: Any) -> None:
-    with Child(races.warehouse.location, mode="obey") as holder:
+def test_a_claim_whose_holder_fell_silent_is_taken_over_once(nursery: Child, crew: list[Child], races: Any) -> None:
+    with Child(races.warehouse.location, mother=nursery, mode="obey") as holder:
         holder.await_told("ready")
         assert holder.ask(do="claim", owner="dead", tasks=["stale"])() == ["stale"]
         orders = [{"do": "claim", "owner": f"o{n}", "tasks": ["stale"], "lease_s": 1.0} for n in range(5)]

@@ -190,13 +190,15 @@ class OpenTable:
 
     def to_arrow(self, *, raw: bool = False, limit: int | None = None, snapshot: Snapshot | None = None) -> pa.Table:
         """Read the table, or a snapshot of it, through the in-process engine."""
+        if limit is not None and (not isinstance(limit, int) or limit < 0):
+            raise CallerError(f"a number of rows is a whole number, 0 or more, got {limit!r}")
 
         def rows(of: Snapshot) -> pa.Table:
             query, tables = self.relation(of, "t", raw=raw)
             if limit is not None:
                 query = f"SELECT * FROM ({query}) LIMIT {int(limit)}"
             with self.warehouse.local.cursor(tables) as cursor:
-                return read(cursor, query).cast(of.base.schema)
+                return read(cursor, query).cast(of.base.readable)
 
         return rows(snapshot) if snapshot is not None else self.newest(rows)
 
@@ -217,6 +219,11 @@ class OpenTable:
             except SnapshotGone:
                 continue
         return act(self.snapshot())
+
+    def file_bytes(self, base: Base) -> int:
+        """Return the file size that rewrites aim at; small for a keyed table, whose folds rewrite files."""
+        settings = self.warehouse.settings
+        return settings.keyed_file_bytes if base.key else settings.target_file_bytes
 
     def reading(self, snapshot: Snapshot) -> Lease:
         """Return a lease that keeps the snapshot's files while a long read runs."""

@@ -64,7 +64,7 @@ class Snapshot:
         return last_per_key(rows.filter(pc.equal(rows["_op"], UPSERT)), self.key)
 
     def _in_table_columns(self, rows: pa.Table) -> pa.Table:
-        return rows.select(self.base.schema.names).cast(self.base.schema)
+        return rows.select(self.base.schema.names).cast(self.base.readable)
 
     def changed_keys(self, *, raw: bool = False) -> pa.Table:
         """Return the keys whose base rows the tail replaces or hides."""

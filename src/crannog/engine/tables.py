@@ -59,6 +59,7 @@ class Tables:
         Raises Conflict if the table exists with another definition (the message shows the difference), or with
         the same one and `if_exists` is "error".
         """
+        self._warehouse.check_open()
         if if_exists not in ("error", "ok"):
             raise CallerError(f'if_exists is "error" or "ok", got {if_exists!r}')
         wanted = _definition(schema, key, partition_by, cluster_by, bloom)
@@ -168,10 +169,11 @@ def _definition(
     schema: Any, key: Sequence[str], partition_by: Sequence[str], cluster_by: Sequence[str], bloom: Sequence[str]
 ) -> tuple[pa.Schema, tuple[str, ...], dict[str, str]]:
     key, partition_by = _names(key, "key"), _names(partition_by, "partition_by")
+    cluster_by, bloom = _names(cluster_by, "cluster_by"), _names(bloom, "bloom")
     user = check_key(user_schema(schema), key)
     partitions = check_partition_by(user, partition_by)
     full = with_system_columns(user, partitions)
-    for role, names in (("cluster_by", _names(cluster_by, "cluster_by")), ("bloom", _names(bloom, "bloom"))):
+    for role, names in (("cluster_by", cluster_by), ("bloom", bloom)):
         for name in names:
             if name not in full.names:
                 raise CallerError(f"{role} names the column {name}, which the schema does not have")
@@ -179,7 +181,7 @@ def _definition(
         raise CallerError(f"column {sorted(set(key) & set(partitions))[0]} is both key and partition: erasing a key could not hide it from the log")
     if key and partitions:
         raise CallerError("a table with a key cannot be partitioned: one key could stand in two partitions; use cluster_by")
-    return full, partitions, table_properties(full, key, partitions, tuple(cluster_by), tuple(bloom))
+    return full, partitions, table_properties(full, key, partitions, cluster_by, bloom)
 
 
 def table_properties(

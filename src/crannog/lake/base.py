@@ -67,6 +67,11 @@ class Base:
         return relaxed(self.schema)
 
     @cached_property
+    def readable(self) -> pa.Schema:
+        """The table's columns as reads give them: nothing is required inside nested ones, where a null struct has null fields."""
+        return pa.schema([field.with_nullable(self.schema.field(field.name).nullable) for field in self.staged])
+
+    @cached_property
     def staged_types(self) -> dict[str, pa.DataType]:
         return {field.name: field.type for field in self.staged}
 

@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from crannog.errors import CrannogError, Unavailable
@@ -24,7 +24,7 @@ from crannog.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkRuntime", "in_pool", "spark_runtime", "translated"]
+__all__ = ["SparkRuntime", "in_pool", "interruptible", "spark_runtime", "translated"]
 
 
 _END_TIMEOUT_S = 10
@@ -225,6 +225,21 @@ def in_pool(session: SparkSession, pool: str) -> Iterator[None]:
     finally:
         with contextlib.suppress(Exception):
             context.setLocalProperty("spark.scheduler.pool", before)
+
+
+@contextlib.contextmanager
+def interruptible(session: SparkSession, tag: str) -> Iterator[Callable[[], object]]:
+    """Mark this thread's jobs with `tag`, and lend the act that ends those of them that run, from any thread."""
+    context = getattr(session, "_sc", None)
+    # In this process a session's own tags are seen only by the thread that set them; the context's by all.
+    add, remove = (session.addTag, session.removeTag) if context is None else (context.addJobTag, context.removeJobTag)
+    end = session.interruptTag if context is None else context.cancelJobsWithTag
+    add(tag)
+    try:
+        yield lambda: end(tag)
+    finally:
+        with contextlib.suppress(Exception):  # the JVM may be gone
+            remove(tag)
 
 
 def _apply(start: _Start, mapping: Mapping[str, str]) -> None:

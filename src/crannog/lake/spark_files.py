@@ -132,11 +132,13 @@ def portions_of_files(files: Iterable[DataFile], target_bytes: int) -> list[Port
     return [Portion(dict(place), max(1, math.ceil(size / target_bytes))) for place, size in sizes.items()]
 
 
-def portions_of_rows(rows: pa.Table, partition_by: Sequence[str], *, bytes_per_file: int, least_files: int = 1) -> list[Portion]:
-    """Plan the output of rows in memory; Arrow is about three times as large as the files will be."""
-    size_of_row = rows.nbytes / 3 / max(rows.num_rows, 1)
+def portions_of_rows(
+    rows: pa.Table, partition_by: Sequence[str], *, total_bytes: int, bytes_per_file: int, least_files: int = 1
+) -> list[Portion]:
+    """Plan the output of rows in memory that take about `total_bytes` as files."""
     if not partition_by:
-        return [Portion({}, max(least_files, math.ceil(rows.num_rows * size_of_row / bytes_per_file)))]
+        return [Portion({}, max(1, least_files, math.ceil(total_bytes / bytes_per_file)))]
+    size_of_row = total_bytes / max(rows.num_rows, 1)
     counted = rows.select(list(partition_by)).group_by(list(partition_by)).aggregate([([], "count_all")])
     return [
         Portion({name: row[name] for name in partition_by}, max(1, math.ceil(row["count_all"] * size_of_row / bytes_per_file)))

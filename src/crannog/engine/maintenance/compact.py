@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from crannog.engine.maintenance.fold import FoldReport, after_commit, fold
-from crannog.engine.maintenance.job import Cancellation, Job, Progress
+from crannog.engine.maintenance.job import Cancellation, Job, Progress, part_of
 from crannog.engine.open_table import OpenTable
 from crannog.errors import SnapshotGone, Unavailable
 from crannog.lake.base import DataFile
@@ -101,15 +101,15 @@ def compact(
     """Fold, then merge what pays. Answers once committed; a dry run changes nothing and prints the plan."""
     if dry_run:
         return _plan_only(table)
-    folded = fold(table, progress=progress, cancellation=cancellation)
+    folded = fold(table, progress=part_of(progress, 0, 0.5), cancellation=cancellation)
     for _ in range(_TRIES):
         snapshot = table.snapshot()
         base = snapshot.base
-        groups = files_to_compact(base.files.values(), _limits(table, keyed=bool(base.key)))
+        groups = files_to_compact(base.files.values(), CompactionLimits(table.file_bytes(base)))
         report = _report(folded, files=len(base.files), size=base.bytes)
         if not groups:
             return replace(report, skipped="no files are worth merging")
-        with Job(table, "COMPACT", progress=progress, cancellation=cancellation) as job:
+        with Job(table, "COMPACT", progress=part_of(progress, 0.5, 1), cancellation=cancellation) as job:
             try:
                 return _compact_once(table, base, groups, job, report)
             except (RunAgain, SnapshotGone):
@@ -129,7 +129,7 @@ def _compact_once(table: OpenTable, base: Any, groups: list[Group], job: Job, re
             job.storage,
             f"{table.folder}/{job.folder}",
             base,
-            portions=portions_of_files(files, _limits(table, keyed=bool(base.key)).target_bytes),
+            portions=portions_of_files(files, table.file_bytes(base)),
             sort_by=base.cluster_by,
             by_range=True,
         )
@@ -159,11 +159,6 @@ def _compact_once(table: OpenTable, base: Any, groups: list[Group], job: Job, re
     )
 
 
-def _limits(table: OpenTable, *, keyed: bool) -> CompactionLimits:
-    settings = table.warehouse.settings
-    return CompactionLimits(settings.keyed_file_bytes if keyed else settings.target_file_bytes)
-
-
 def _report(folded: FoldReport, *, files: int, size: int) -> CompactReport:
     return CompactReport(
         base_rows=folded.base_rows,
@@ -184,7 +179,7 @@ def _report(folded: FoldReport, *, files: int, size: int) -> CompactReport:
 def _plan_only(table: OpenTable) -> CompactReport:
     snapshot = table.snapshot()
     base, tail = snapshot.base, snapshot.tail
-    groups = files_to_compact(base.files.values(), _limits(table, keyed=bool(base.key)))
+    groups = files_to_compact(base.files.values(), CompactionLimits(table.file_bytes(base)))
     plan = [f"fold {len(tail.notes):,} staged changes of {tail.row_count:,} rows"] if tail.segments else []
     plan += [f"merge {group.reason}" for group in groups]
     return CompactReport(

@@ -23,7 +23,7 @@ from crannog.engine import rows as row_input
 from crannog.engine.local import LocalEngine, quoted
 from crannog.engine.maintenance.audit import applied, key_hash
 from crannog.engine.maintenance.fold import fold
-from crannog.engine.maintenance.job import Cancellation, Progress
+from crannog.engine.maintenance.job import Cancellation, Progress, part_of
 from crannog.engine.maintenance.removed import checkpoints, log_entries
 from crannog.engine.maintenance.vacuum import temporary_files
 from crannog.engine.open_table import OpenTable
@@ -91,7 +91,7 @@ def erase(
     report("look at every place", 0.0)
     before = _Search(table, wanted).everywhere()
     deleted = table.delete(wanted, actor=actor, reason=reason, batch_id=None)
-    _fold_past_every_pack(table, wanted, progress, cancellation)
+    _fold_past_every_pack(table, wanted, part_of(progress, 0.05, 0.6), cancellation)
     report("delete old files", 0.6)
     cut_off = _wait_for_readers(table)
     search = _Search(table, wanted)

@@ -84,7 +84,7 @@ def _evolve_once(table: OpenTable, base: Base, target: pa.Schema, change: Any, j
                     for field in shape
                 ]
             )
-            portions = portions_of_files(removed, table.warehouse.settings.target_file_bytes)
+            portions = portions_of_files(removed, table.file_bytes(base))
             write_files(
                 rows, job.storage, f"{table.folder}/{job.folder}", base, portions=portions, sort_by=base.cluster_by, by_range=True
             )

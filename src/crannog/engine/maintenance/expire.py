@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from crannog.engine.local import quoted
 from crannog.engine.maintenance.fold import after_commit, fold
-from crannog.engine.maintenance.job import Cancellation, Job, Progress
+from crannog.engine.maintenance.job import Cancellation, Job, Progress, part_of
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
 from crannog.errors import CallerError, SnapshotGone, Unavailable
@@ -52,11 +52,11 @@ def expire(
     """Drop the rows whose `column` (by default the date partition, else the time of writing) is before a date, UTC."""
     if isinstance(before, dt.datetime) or not isinstance(before, dt.date):
         raise CallerError(f"expire takes a date, like datetime.date(2026, 1, 31), got {before!r}")
-    fold(table, progress=progress, cancellation=cancellation)
+    fold(table, progress=part_of(progress, 0, 0.5), cancellation=cancellation)
     for _ in range(_TRIES):
         snapshot = table.snapshot()
         chosen = _column(table, snapshot, column)
-        with Job(table, "EXPIRE", progress=progress, cancellation=cancellation) as job:
+        with Job(table, "EXPIRE", progress=part_of(progress, 0.5, 1), cancellation=cancellation) as job:
             try:
                 return _expire_once(table, snapshot, chosen, before, job)
             except (RunAgain, SnapshotGone):
@@ -130,7 +130,7 @@ def _write(table: OpenTable, snapshot: Snapshot, job: Job, column: pa.Field, bef
     with job.spark() as session:
         rows = read_base(session, job.storage, table.folder, base, [file.path for file in mixed])
         kept = rows.where(f.col(f"`{column.name}`").isNull() | (f.col(f"`{column.name}`") >= f.lit(_limit(column, before))))
-        portions = portions_of_files(mixed, table.warehouse.settings.target_file_bytes)
+        portions = portions_of_files(mixed, table.file_bytes(base))
         write_files(
             kept, job.storage, f"{table.folder}/{job.folder}", base, portions=portions, sort_by=base.cluster_by, by_range=True
         )

@@ -134,21 +134,23 @@ def _fold_once(table: OpenTable, snapshot: Snapshot, job: Job) -> FoldReport:
 def _write(table: OpenTable, snapshot: Snapshot, job: Job, changes: Any, touched: list[DataFile]) -> None:
     from crannog.lake.spark_files import Portion, portions_of_rows, read_base, without_keys, write_files
 
-    base, settings = snapshot.base, table.warehouse.settings
+    base = snapshot.base
     with job.spark() as session:
         staged = job.input(session, changes)
         rows = staged.where(staged["_op"] != DELETE).drop("_seq", "_ord", "_op")
         if touched:
             old = read_base(session, job.storage, table.folder, base, [file.path for file in touched])
             rows = without_keys(old, staged, snapshot.key).unionByName(rows)
-        target = settings.keyed_file_bytes if snapshot.key else settings.target_file_bytes
-        if touched:
-            size = sum(file.size for file in touched) + changes.nbytes // 3
+        target = table.file_bytes(base)
+        if snapshot.key:
+            size = sum(file.size for file in touched) + job.input_bytes
             portions = [Portion({}, max(1, math.ceil(size / target)))]
         else:
             # Both cores write where it pays; compaction joins the halves later.
-            least = min(2, math.ceil(changes.nbytes / 3 / _BYTES_PER_WRITER))
-            portions = portions_of_rows(changes, base.partition_by, bytes_per_file=target, least_files=least)
+            least = min(2, math.ceil(job.input_bytes / _BYTES_PER_WRITER))
+            portions = portions_of_rows(
+                changes, base.partition_by, total_bytes=job.input_bytes, bytes_per_file=target, least_files=least
+            )
         write_files(
             rows,
             job.storage,
@@ -156,7 +158,7 @@ def _write(table: OpenTable, snapshot: Snapshot, job: Job, changes: Any, touched
             base,
             portions=portions,
             sort_by=base.cluster_by,
-            by_range=bool(touched),
+            by_range=bool(snapshot.key),
         )
 
 

@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 Progress = Callable[[str, float], None]
 
 _ROWS_PER_INPUT_FILE = 250_000
+_INTERRUPT_EVERY_S = 0.2
+
+
+def part_of(progress: Progress | None, start: float, end: float) -> Progress | None:
+    """Return the progress of one part of a longer work."""
+    if progress is None:
+        return None
+    return lambda step, share: progress(step, round(start + (end - start) * share, 3))
 
 
 class Cancellation:
@@ -35,9 +43,16 @@ class Cancellation:
     def cancel(self) -> None:
         with self._lock:
             self._asked = True
-            interrupt = self._interrupt
-        if interrupt is not None:
-            interrupt()
+            if self._interrupt is None:
+                return
+        # Again and again: only jobs that run are ended, and the next one may be about to start.
+        threading.Thread(target=self._keep_interrupting, name="crannog-cancel", daemon=True).start()
+
+    def _keep_interrupting(self) -> None:
+        while (interrupt := self._interrupt) is not None:
+            with suppress(Exception):  # Spark may be gone
+                interrupt()
+            time.sleep(_INTERRUPT_EVERY_S)
 
     def check(self) -> None:
         if self._asked:
@@ -67,6 +82,7 @@ class Job:
         self.storage = table.warehouse.storage
         self.folder = f"data/{self.id}"
         self._keep_files = False
+        self.input_bytes = 0
         self.started = time.perf_counter()
         self._inputs = f"{table.log.own_folder}/jobs/{self.id}"
         self._progress = progress or (lambda _step, _share: None)
@@ -115,23 +131,22 @@ class Job:
     @contextmanager
     def spark(self) -> Iterator[SparkSession]:
         """Lend the session for this job: in the maintenance pool, interrupted when the job is cancelled."""
-        from crannog.lake.spark import in_pool
+        from crannog.lake.spark import in_pool, interruptible
         from crannog.lake.spark_errors import translated
 
-        session = self.table.warehouse.spark()
-        tag = f"crannog-{self.id}"
         try:
-            session.addTag(tag)
-            with in_pool(session, "maintenance"), self._cancellation.interrupting(lambda: session.interruptTag(tag)):
+            session = self.table.warehouse.spark()
+            with (
+                in_pool(session, "maintenance"),
+                interruptible(session, f"crannog-{self.id}") as interrupt,
+                self._cancellation.interrupting(interrupt),
+            ):
                 yield session
         except CrannogError:
             raise
         except Exception as error:
             self._cancellation.check()
             raise translated(error) from error
-        finally:
-            with suppress(Exception):  # the JVM may be gone
-                session.removeTag(tag)
 
     def input(self, session: SparkSession, rows: pa.Table) -> DataFrame:
         """Hand rows of this process to Spark, as files of the job's own.
@@ -146,7 +161,9 @@ class Job:
             sink = pa.BufferOutputStream()
             pq.write_table(rows.slice(start, _ROWS_PER_INPUT_FILE), sink, compression="lz4", store_schema=False)
             path = f"{self._inputs}/{number:05}.parquet"
-            self.storage.put_if_absent(path, sink.getvalue().to_pybytes())
+            data = sink.getvalue().to_pybytes()
+            self.storage.put_if_absent(path, data)
+            self.input_bytes += len(data)
             paths.append(path)
         return read_files(session, self.storage, paths, rows.schema)
 

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     import duckdb
 
 
+FILE_COLUMN = "_file"
+"""Where a scan with positions tells the file; `file_row_number` is DuckDB's name for the place in it."""
+
+
 class LocalEngine:
     """The in-process engine of one warehouse. Safe for threads: each use has its own cursor."""
 
@@ -70,7 +74,7 @@ class LocalEngine:
             for field in schema
         )
         where = ", ".join(map(literal, paths))
-        extra = ", filename = true, file_row_number = true" if positions else ""
+        extra = f", filename = {literal(FILE_COLUMN)}, file_row_number = true" if positions else ""
         return f"read_parquet([{where}], schema = MAP {{{columns}}}{extra})"
 
     def close(self) -> None:

@@ -91,10 +91,22 @@ class OpenTable:
         if verb == "upsert" and not self.log.latest_base().key:
             raise CallerError(f"cannot upsert into {self.name}: it has no key; append to it, or create it with key=[…]")
         base, table = self._with_newest_schema(lambda schema: row_input.to_arrow(rows, schema, table=str(self.name), verb=verb))
+        self._check_partitions(base, table, verb)
         limit = self.warehouse.settings.max_rows_per_call
         if table.num_rows > limit:
             raise Overloaded(f"{table.num_rows:,} rows in one call to {self.name}; {limit:,} is the most: send them in parts")
         return self._stage("upsert" if base.key else "append", base, table, batch_id)
+
+    def _check_partitions(self, base: Base, rows: pa.Table, verb: str) -> None:
+        """Refuse empty text as a partition: Delta's log cannot tell it from null."""
+        for name in base.partition_by:
+            if name in rows.column_names and pa.types.is_string(rows.schema.field(name).type):
+                place = pc.index(rows[name], "").as_py()
+                if place >= 0:
+                    raise BadRows(
+                        f"cannot {verb} to {self.name}: row {place} (counting from 0), column {name}: a partition cannot be"
+                        " empty text, which Delta takes for null; give null or a word; nothing of the batch was kept"
+                    )
 
     def delete(self, keys: Any, *, actor: str, reason: str, batch_id: str | None) -> WriteReceipt:
         """Hide the rows of these keys at once; a fold then takes them out of the base."""

@@ -14,13 +14,13 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crannog.engine.local import LocalEngine, quoted
+from crannog.engine.local import FILE_COLUMN, LocalEngine, quoted
 from crannog.errors import Corrupted, SnapshotGone
 from crannog.lake.base import Base
 from crannog.lake.stage import UPSERT
 from crannog.lake.tail import Tail
 
-POSITIONS = pa.schema([pa.field("filename", pa.string()), pa.field("file_row_number", pa.int64())])
+POSITIONS = pa.schema([pa.field(FILE_COLUMN, pa.string()), pa.field("file_row_number", pa.int64())])
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class MaskCache:
         self._positions = POSITIONS.empty_table()
 
     def masks(self, snapshot: Snapshot) -> pa.Table:
-        """Return the positions (`filename`, `file_row_number`) of base rows whose key the tail changes."""
+        """Return the positions (file and row number) of base rows whose key the tail changes."""
         if not snapshot.key or not snapshot.base.files or not snapshot.tail.segments:
             return POSITIONS.empty_table()
         with self._lock:
@@ -121,7 +121,7 @@ def positions_of(engine: LocalEngine, snapshot: Snapshot, keys: pa.Table) -> pa.
     match = " AND ".join(f"k.{quoted(name)} = t.{quoted(name)}" for name in snapshot.key)
     with engine.cursor({"wanted_keys": keys}) as cursor:
         query = (
-            f"SELECT filename, file_row_number FROM {engine.scan(paths, schema, positions=True)} t"
+            f"SELECT {FILE_COLUMN}, file_row_number FROM {engine.scan(paths, schema, positions=True)} t"
             f" SEMI JOIN wanted_keys k ON {match}"
         )
         return read(cursor, query).cast(POSITIONS)
@@ -148,7 +148,7 @@ def relation(
     names = ", ".join(quoted(name) for name in base.schema.names)
     tables: dict[str, pa.Table] = {}
     parts = []
-    hidden = set(masks["filename"].unique().to_pylist())
+    hidden = set(masks[FILE_COLUMN].unique().to_pylist())
     paths = snapshot.local_paths(list(base.files))
     plain = [path for path in paths if path not in hidden]
     if plain:
@@ -157,7 +157,7 @@ def relation(
         tables[f"{prefix}_mask"] = masks
         parts.append(
             f"SELECT {names} FROM {engine.scan(sorted(hidden), base.schema, positions=True)} t"
-            f" ANTI JOIN {prefix}_mask m ON m.filename = t.filename AND m.file_row_number = t.file_row_number"
+            f" ANTI JOIN {prefix}_mask m ON m.{FILE_COLUMN} = t.{FILE_COLUMN} AND m.file_row_number = t.file_row_number"
         )
     tail = snapshot.visible_tail(raw=raw)
     if tail.num_rows or not parts:

@@ -198,7 +198,10 @@ def table_properties(
         "crannog.bloom": json.dumps(list(bloom)),
         "delta.checkpointInterval": "5",
         "delta.logRetentionDuration": "interval 1 days",
-        "delta.dataSkippingStatsColumns": ",".join(statistics_columns(schema, key, partition_by, clustered)),
+        "delta.dataSkippingStatsColumns": ",".join(
+            name if name.isidentifier() and name.isascii() else f"`{name}`"
+            for name in statistics_columns(schema, key, partition_by, clustered)
+        ),
         **parquet_options(schema, blooms),
     }
 

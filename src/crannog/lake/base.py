@@ -81,7 +81,8 @@ class Base:
 
     @property
     def statistics_columns(self) -> tuple[str, ...]:
-        return tuple(filter(None, self.properties.get("delta.dataSkippingStatsColumns", "").split(",")))
+        listed = self.properties.get("delta.dataSkippingStatsColumns", "").split(",")
+        return tuple(name.strip("`") for name in listed if name)
 
     @property
     def parquet_options(self) -> dict[str, str]:

@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crannog.lake.storage import Storage
@@ -46,7 +47,12 @@ class Footer:
                 "numRecords": self.rows,
                 "minValues": low,
                 "maxValues": high,
-                "nullCount": {name: self.nulls[name] for name in columns if name in self.nulls},
+                # Nulls without bounds would tell some readers that there is nothing but nulls.
+                "nullCount": {
+                    name: self.nulls[name]
+                    for name in columns
+                    if name in low or self.nulls.get(name) == self.rows
+                },
             },
             separators=(",", ":"),
         )
@@ -54,8 +60,12 @@ class Footer:
         return _NUMBER.sub(r"\1", text)
 
 
-def read_footer(storage: Storage, path: str) -> Footer:
-    """Read the footer of one file; pa.ArrowException or OSError if it has none."""
+def read_footer(storage: Storage, path: str, statistics_columns: Sequence[str] = ()) -> Footer:
+    """Read the footer of one file; pa.ArrowException or OSError if it has none.
+
+    A footer leaves NaN out of its bounds, which Spark sorts after every number, and has none for very long text. Of
+    the `statistics_columns`, such are looked through: some readers take a column without bounds for one of nulls.
+    """
     with storage.open(path) as file:
         size = file.seek(0, 2)
         parquet = pq.ParquetFile(pa.PythonFile(file, mode="r"))
@@ -68,7 +78,30 @@ def read_footer(storage: Storage, path: str) -> Footer:
             if "." in name:
                 continue
             _gather(meta, index, name, minimum, maximum, nulls)
+        for name in statistics_columns:
+            if isinstance(minimum.get(name), float) or (name not in minimum and nulls.get(name) != meta.num_rows):
+                low, high = _bounds_by_scan(parquet, name)
+                if low is not None:
+                    minimum[name], maximum[name] = low, high
         return Footer(path, size, meta.num_rows, parquet.schema_arrow, meta.num_row_groups, minimum, maximum, nulls)
+
+
+def _bounds_by_scan(parquet: pq.ParquetFile, name: str) -> tuple[Any, Any]:
+    lows, highs, nan = [], [], False
+    for batch in parquet.iter_batches(batch_size=1_000_000, columns=[name]):
+        column = batch.column(0)
+        if pa.types.is_floating(column.type):
+            is_nan = pc.is_nan(column)
+            nan = nan or bool(pc.any(is_nan).as_py())
+            column = column.filter(pc.invert(is_nan))
+        found = pc.min_max(column)
+        lows.append(found["min"].as_py())
+        highs.append(found["max"].as_py())
+    lows, highs = [low for low in lows if low is not None], [high for high in highs if high is not None]
+    low, high = min(lows, default=None), max(highs, default=None)
+    if nan:
+        return (math.nan if low is None else low), math.nan
+    return low, high
 
 
 def _gather(
@@ -85,7 +118,7 @@ def _gather(
         empty += stats.null_count
         if stats.null_count == chunk.num_values:
             continue
-        # Parquet leaves the bounds out where they would mislead (NaN) or be too long: then the file has none either.
+        # Parquet leaves out bounds that would be too long.
         if not stats.has_min_max:
             lows, highs = [None], [None]
             continue
@@ -97,22 +130,37 @@ def _gather(
             highs.append(None)
     nulls[name] = empty
     if lows and None not in lows and None not in highs:
-        low, high = min(lows), max(highs)
-        if not (isinstance(low, float) and not (math.isfinite(low) and math.isfinite(high))):
-            minimum[name], maximum[name] = low, high
+        minimum[name], maximum[name] = min(lows), max(highs)
 
 
 def _cut_low(value: Any) -> Any:
-    return value[:_PREFIX] if isinstance(value, str) else _as_json(value)
+    return _prefix(value) if isinstance(value, str) else _as_json(value)
 
 
 def _cut_high(value: Any) -> Any:
     if not isinstance(value, str):
         return _as_json(value)
-    if len(value) <= _PREFIX:
+    cut = _prefix(value)
+    # Longer than the prefix: end it with a character that sorts after the first one cut off.
+    for letter in value[len(cut) :]:
+        if letter < _ASCII_LAST:
+            return cut + _ASCII_LAST
+        if letter < _UNICODE_LAST:
+            return cut + _UNICODE_LAST
+        cut += letter
+    return cut
+
+
+def _prefix(value: str) -> str:
+    """Cut to 32 of Java's characters, of which one beyond the basic plane takes two."""
+    if len(value) <= _PREFIX // 2:
         return value
-    # Longer than the prefix: end it with a character that sorts after the one cut off.
-    return value[:_PREFIX] + (_ASCII_LAST if value[_PREFIX] < _ASCII_LAST else _UNICODE_LAST)
+    taken = 0
+    for place, letter in enumerate(value, start=1):
+        taken += 2 if letter > "\uffff" else 1
+        if taken >= _PREFIX:
+            return value[:place]  # a pair at the end stays whole
+    return value
 
 
 def _as_json(value: Any) -> Any:
@@ -120,6 +168,8 @@ def _as_json(value: Any) -> Any:
         return value.astimezone(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if isinstance(value, dt.date):
         return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Decimal):
         return f"\0{value:f}\0"
     return value

@@ -52,7 +52,8 @@ def parquet_options(schema: pa.Schema, blooms: Sequence[str]) -> dict[str, str]:
         "parquet.compression": "zstd",
         "parquet.compression.codec.zstd.level": "3",
         "parquet.block.row.count.limit": str(ROW_GROUP_ROWS),
-        "parquet.writer.version": "PARQUET_2_0",
+        # Parquet 2 gives delta encodings; the one it gives long decimals, Polars cannot read.
+        "parquet.writer.version": "PARQUET_1_0" if any(_has_long_decimal(field.type) for field in schema) else "PARQUET_2_0",
         # Adaptive: the filter of a small row group is small, where a fixed number of values would make it 64 KiB.
         "parquet.bloom.filter.adaptive.enabled": "true",
         "parquet.bloom.filter.max.bytes": str(64 * 1024),
@@ -65,3 +66,9 @@ def parquet_options(schema: pa.Schema, blooms: Sequence[str]) -> dict[str, str]:
         options[f"parquet.bloom.filter.fpp#{name}"] = str(BLOOM_FPP)
         options[f"parquet.enable.dictionary#{name}"] = "false"
     return options
+
+
+def _has_long_decimal(kind: pa.DataType) -> bool:
+    if pa.types.is_decimal(kind):
+        return bool(kind.precision > 18)
+    return any(_has_long_decimal(kind.field(place).type) for place in range(kind.num_fields))

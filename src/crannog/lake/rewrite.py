@@ -66,7 +66,7 @@ def verified_files(
         if name.startswith((".", "_")):
             continue
         try:
-            footers.append(read_footer(storage, stored.path))
+            footers.append(read_footer(storage, stored.path, base.statistics_columns))
         except (OSError, pa.ArrowException) as error:
             raise VerificationFailed(f"{stored.path} has no readable footer: {str(error)[:200]}") from error
     footers = [footer for footer in footers if footer.rows]

@@ -195,6 +195,8 @@ def _normal_fields(fields: Iterable[pa.Field], path: str, depth: int) -> list[pa
 def _check_name(name: str, path: str) -> None:
     if not name:
         raise CallerError(f"a column{f' in {path[:-1]}' if path else ''} has an empty name; give every column one")
+    if name.lower() == "file_row_number":
+        raise CallerError(f"column {path}{name} has the name the in-process engine uses for a row's place; choose another")
     found = _FORBIDDEN.search(name)
     if found:
         raise CallerError(

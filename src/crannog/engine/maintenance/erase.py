@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crannog.engine import rows as row_input
-from crannog.engine.local import LocalEngine, quoted
+from crannog.engine.local import FILE_COLUMN, LocalEngine, quoted
 from crannog.engine.maintenance.audit import applied, key_hash
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.job import Cancellation, Progress, part_of
@@ -216,10 +216,10 @@ class _Search:
         with self._engine.cursor({"wanted_keys": self._wanted}) as cursor:
             found = read(
                 cursor,
-                f"SELECT DISTINCT filename FROM {self._engine.scan(local, schema, positions=True)} t"
+                f"SELECT DISTINCT {FILE_COLUMN} AS file FROM {self._engine.scan(local, schema, positions=True)} t"
                 f" SEMI JOIN wanted_keys k ON {match}",
             )
-        holding = set(found["filename"].to_pylist())
+        holding = set(found["file"].to_pylist())
         return [path for path, place in zip(paths, local, strict=True) if place in holding]
 
     def _in_memory(self) -> list[str]:

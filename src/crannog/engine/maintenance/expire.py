@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from crannog.engine.local import quoted
+from crannog.engine.local import FILE_COLUMN, quoted
 from crannog.engine.maintenance.fold import after_commit, fold
 from crannog.engine.maintenance.job import Cancellation, Job, Progress, part_of
 from crannog.engine.open_table import OpenTable
@@ -156,10 +156,10 @@ def _rows_before(table: OpenTable, snapshot: Snapshot, column: pa.Field, before:
     with engine.cursor({"expiry": limit}) as cursor:
         counted = read(
             cursor,
-            f"SELECT filename, count(*) AS n FROM {engine.scan(paths, pa.schema([column]), positions=True)} t"
-            f" WHERE t.{quoted(column.name)} < (SELECT before FROM expiry) GROUP BY filename",
+            f"SELECT {FILE_COLUMN} AS file, count(*) AS n FROM {engine.scan(paths, pa.schema([column]), positions=True)} t"
+            f" WHERE t.{quoted(column.name)} < (SELECT before FROM expiry) GROUP BY {FILE_COLUMN}",
         )
     by_path = dict(zip(paths, files, strict=True))
-    return {by_path[row["filename"]]: row["n"] for row in counted.to_pylist()}
+    return {by_path[row["file"]]: row["n"] for row in counted.to_pylist()}
 
 

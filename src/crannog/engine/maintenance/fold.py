@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from crannog.engine.local import FILE_COLUMN
 from crannog.engine.maintenance import audit
 from crannog.engine.maintenance.job import Cancellation, Job, Progress
 from crannog.engine.open_table import OpenTable, tombstones_of
@@ -77,7 +78,7 @@ def _fold_once(table: OpenTable, snapshot: Snapshot, job: Job) -> FoldReport:
     if snapshot.key:
         masks = table.masks(snapshot)
         hidden = masks.num_rows
-        touched = _files_of(snapshot, masks["filename"].unique().to_pylist())
+        touched = _files_of(snapshot, masks[FILE_COLUMN].unique().to_pylist())
         changes = snapshot.last_changes
         upserts = pc.sum(pc.equal(changes["_op"], UPSERT)).as_py() or 0
         tombstones = tombstones_of(table, snapshot)

@@ -55,6 +55,7 @@ class Footer:
                 },
             },
             separators=(",", ":"),
+            ensure_ascii=False,
         )
         # Decimals are JSON numbers in the log, and a float would round them.
         return _NUMBER.sub(r"\1", text)
@@ -80,16 +81,17 @@ def read_footer(storage: Storage, path: str, statistics_columns: Sequence[str] =
             _gather(meta, index, name, minimum, maximum, nulls)
         for name in statistics_columns:
             if isinstance(minimum.get(name), float) or (name not in minimum and nulls.get(name) != meta.num_rows):
-                low, high = _bounds_by_scan(parquet, name)
+                low, high, nulls[name] = _bounds_by_scan(parquet, name)
                 if low is not None:
                     minimum[name], maximum[name] = low, high
         return Footer(path, size, meta.num_rows, parquet.schema_arrow, meta.num_row_groups, minimum, maximum, nulls)
 
 
-def _bounds_by_scan(parquet: pq.ParquetFile, name: str) -> tuple[Any, Any]:
-    lows, highs, nan = [], [], False
+def _bounds_by_scan(parquet: pq.ParquetFile, name: str) -> tuple[Any, Any, int]:
+    lows, highs, nan, empty = [], [], False, 0
     for batch in parquet.iter_batches(batch_size=1_000_000, columns=[name]):
         column = batch.column(0)
+        empty += column.null_count
         if pa.types.is_floating(column.type):
             is_nan = pc.is_nan(column)
             nan = nan or bool(pc.any(is_nan).as_py())
@@ -100,8 +102,8 @@ def _bounds_by_scan(parquet: pq.ParquetFile, name: str) -> tuple[Any, Any]:
     lows, highs = [low for low in lows if low is not None], [high for high in highs if high is not None]
     low, high = min(lows, default=None), max(highs, default=None)
     if nan:
-        return (math.nan if low is None else low), math.nan
-    return low, high
+        return (math.nan if low is None else low), math.nan, empty
+    return low, high, empty
 
 
 def _gather(

@@ -321,7 +321,7 @@ STEPS = {
 
 def kill_with_spark(nursery: Child, location: Path, phase: str, *, during: str = "fold", hit: int = 1, **plan: Any) -> None:
     began = time.monotonic()
-    plan = {"do": STEPS[during], "after_acks": 40, "pause": 0.01, "life": "1", "seconds": 120, **plan}
+    plan = {"do": STEPS[during], "after_acks": 40, "pause": 0.03, "life": "1", "seconds": 120, **plan}
     with Child(str(location), mother=nursery, phase=phase, hit=hit, during=during, **plan) as child:
         killed(child)
         print(f"{phase}, {during}: killed after {time.monotonic() - began:.1f} s, {len(child.acknowledged())} acknowledged")

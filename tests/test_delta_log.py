@@ -151,16 +151,17 @@ def test_after_every_kind_of_rewrite_every_reader_sees_the_same_rows(lake: Lake,
     for kind in (fold_append, fold_merge, compact, expire, add_column, widen):
         kind()
         rows = canonical(table.to_arrow())
-        for reader, seen in read_everywhere(spark, path).items():
-            assert seen == rows, f"{reader} after {kind.__name__}"
+        for read in (read_delta_rs, read_datafusion, read_polars):
+            assert canonical(read(path)) == rows, f"{read.__name__} after {kind.__name__}"
         steps.append(Step(kind.__name__, table.describe()["version"], rows))
 
-    # Time travel: every version that a step ended with, by every reader that can.
+    # Time travel: every version that a step ended with, by every reader that can; for Spark, which is slow to take in
+    # a new version, this is also the reading after each step.
     assert canonical(table.to_spark().toArrow()) == steps[-1].rows
     for step in steps:
         assert canonical(read_delta_rs(path, step.version)) == step.rows, step
         assert canonical(read_polars(path, version=step.version)) == step.rows, step
-    assert canonical(read_delta_spark(spark, path, steps[1].version)) == steps[1].rows
+        assert canonical(read_delta_spark(spark, path, step.version)) == step.rows, step
 
     erase()
     rows = canonical(table.to_arrow())
@@ -529,15 +530,15 @@ def test_filters_through_spark(facts: tuple[Path, pa.Table], spark: SparkRuntime
     expected: dict[str, int] = {}
     for file in range(4):
         for row in (fact(file, 0), fact(file, 11)):
-            for symbol, test in tests.items() if file == 2 else [("=", tests["="])]:
+            for symbol, test in tests.items() if file == 2 else [("=", tests["="])][: file % 2]:
                 text = " AND ".join(f"{name} {symbol} {_literal(row[name], FACTS.field(name).type)}" for name in bounded)
                 expected[text] = sum(all(test(other[name], row[name]) for name in bounded) for other in listed)
     assert all(expected.values()), "each must have a row to lose"
     for number, word in enumerate(sorted({row["word"] for row in listed})):
-        if number % 12 == 0:
+        if number % 20 == 0:
             expected[f"word = {_literal(word, pa.string())}"] = sum(row["word"] == word for row in listed)
     expected |= {"nothing IS NULL AND partly IS NOT NULL": 18, "partly IS NULL AND at IS NOT NULL": 30}
-    expected |= {"with_nan = CAST('NaN' AS DOUBLE)": 4, "with_nan > 1000": 4, "with_inf > 1000 OR with_inf < -1000": 8}
+    expected |= {"with_nan = CAST('NaN' AS DOUBLE)": 4, "with_inf > 1000 OR with_inf < -1000": 8}
     chosen = [Filter(text, "", bool, pl.lit(True), pc.scalar(True)) for text in expected]
     counts = counted_by_spark(spark, path, chosen)
     assert dict(zip(expected, counts, strict=True)) == expected

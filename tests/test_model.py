@@ -355,7 +355,7 @@ def test_random_acts(machine: type[TableMachine]) -> None:
     run_state_machine_as_test(
         machine,
         settings=how(
-            max_examples=3,
+            max_examples=2,
             stateful_step_count=10,
             derandomize=True,
             deadline=None,

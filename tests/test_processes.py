@@ -238,6 +238,29 @@ def test_what_is_written_while_an_erase_runs_is_kept(two: tuple[Any, Any]) -> No
     check_written_meanwhile(lake.warehouse.location)
 
 
+def test_an_erase_goes_on_while_another_process_packs(two: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The staged files that the erase has listed are gone when it reads them: their pack holds what they held."""
+    lake, other = two
+    with connect(lake.warehouse.location, pack_bytes=0) as writer:  # it packs nothing by itself
+        for turn in range(8, 130):
+            send(writer, KEYED, batch_of(KEYED, "w", turn))
+    log, others_log = (through.engine.open(TableName.parse(KEYED)).log for through in two)
+    listed, packs = log.staged_names, []
+
+    def then_packed() -> list[str]:
+        names = listed()
+        # The first listing is only counted.
+        packs.append(others_log.pack() if packs else 0)
+        return names
+
+    monkeypatch.setattr(log, "staged_names", then_packed)
+    receipt = lake.table(KEYED).erase([{"id": "secret/1"}], actor="test", reason="asked for")
+    assert packs[1] == 1
+    assert receipt.rows_erased == 1
+    last = {(KEYED, "w"): 129}
+    assert check_kept(other, last) == last
+
+
 def test_a_fold_that_runs_while_another_process_erases_loses_no_files(
     two: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from moto.s3.responses import S3Response
 
 from crannog.errors import NotFound
 from crannog.lake import jars
@@ -35,6 +36,21 @@ from crash_child import (
 from test_processes import check_contended, check_twins, plans_for, run_together
 
 pytest_plugins = ["crash_child", "s3"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _atomic_puts() -> Iterator[None]:
+    """Make the server's conditional put one step, as S3's is: moto looks, and puts later, and other threads come between."""
+    lock = threading.Lock()
+    put = S3Response.put_object
+
+    def locked(response: S3Response) -> Any:
+        with lock:
+            return put(response)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(S3Response, "put_object", locked)
+        yield
 
 
 @pytest.fixture

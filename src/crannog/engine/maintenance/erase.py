@@ -28,13 +28,14 @@ from crannog.engine.maintenance.removed import checkpoints, log_entries
 from crannog.engine.maintenance.vacuum import temporary_files
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import read
-from crannog.errors import CallerError, NotFound, VerificationFailed
+from crannog.errors import CallerError, NotFound, SnapshotGone, VerificationFailed
 from crannog.lake import phases
 from crannog.lake.base import DeltaLog
 from crannog.lake.blocks import parse_name
 from crannog.lake.leases import live_leases
 
 _FOLDS = 5
+_LOOKS = 20
 _LEASE_POLL_S = 0.2
 
 
@@ -196,6 +197,10 @@ class _Search:
 
     def staged_files(self) -> list[str]:
         folder = self._table.log.stage_folder
+        for _ in range(_LOOKS):
+            # Another process may pack what was listed: the next listing has the pack.
+            with suppress(SnapshotGone, FileNotFoundError):
+                return self._holding([f"{folder}/{name}" for name in self._table.log.staged_names()])
         return self._holding([f"{folder}/{name}" for name in self._table.log.staged_names()])
 
     def _data_files(self) -> list[str]:

@@ -79,7 +79,7 @@ def read_footer(storage: Storage, path: str, statistics_columns: Sequence[str] =
             if "." in name:
                 continue
             _gather(meta, index, name, minimum, maximum, nulls)
-        for name in statistics_columns:
+        for name in set(statistics_columns).intersection(parquet.schema_arrow.names):
             if isinstance(minimum.get(name), float) or (name not in minimum and nulls.get(name) != meta.num_rows):
                 low, high, nulls[name] = _bounds_by_scan(parquet, name)
                 if low is not None:

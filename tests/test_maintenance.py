@@ -503,7 +503,7 @@ def test_vacuum_leaves_what_a_reader_holds(lake: Lake, rewritten: Table) -> None
 
 def test_vacuum_leaves_what_a_job_is_writing_and_takes_what_one_left(lake: Lake, rewritten: Table) -> None:
     folder = root(lake, NAME)
-    with Job(engine(rewritten), "FOLD") as job:
+    with Job(engine(rewritten), "FOLD", engine(rewritten).log.head()) as job:
         written = folder / job.folder / "0" / "part-0.parquet"
         written.parent.mkdir(parents=True)
         written.write_bytes(b"half a file")

@@ -37,6 +37,8 @@ from crash_child import (
     send,
 )
 
+pytest_plugins = ["crash_child"]
+
 # -- writing, folding and compacting one table at once -------------------------------------------------------
 
 

@@ -1049,7 +1049,7 @@ def test_the_cleaner_takes_nothing_above_the_folded_sequence(lakes: Lakes, arrow
     upto = dataclasses.replace(snapshot.tail, end=30)
     upto.__dict__["rows"] = table.slice(0, 30)
     upto.__dict__["notes"] = snapshot.tail.notes[:30]
-    with Job(opened(one), "FOLD") as job:
+    with Job(opened(one), "FOLD", opened(one).log.head()) as job:
         fold_module._fold_once(opened(one), dataclasses.replace(snapshot, tail=upto), job)
     assert behind.folded() == 30
     clean(one)

@@ -109,7 +109,7 @@ def compact(
         report = _report(folded, files=len(base.files), size=base.bytes)
         if not groups:
             return replace(report, skipped="no files are worth merging")
-        with Job(table, "COMPACT", progress=part_of(progress, 0.5, 1), cancellation=cancellation) as job:
+        with Job(table, "COMPACT", base, progress=part_of(progress, 0.5, 1), cancellation=cancellation) as job:
             try:
                 return _compact_once(table, base, groups, job, report)
             except (RunAgain, SnapshotGone):

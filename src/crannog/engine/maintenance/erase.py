@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -30,7 +30,7 @@ from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import read
 from crannog.errors import CallerError, NotFound, SnapshotGone, VerificationFailed
 from crannog.lake import phases
-from crannog.lake.base import DeltaLog
+from crannog.lake.base import Base, DeltaLog
 from crannog.lake.blocks import parse_name
 from crannog.lake.leases import live_leases
 
@@ -92,11 +92,13 @@ def erase(
     report("look at every place", 0.0)
     before = _Search(table, wanted).everywhere()
     deleted = table.delete(wanted, actor=actor, reason=reason, batch_id=None)
-    _fold_past_every_pack(table, wanted, part_of(progress, 0.05, 0.6), cancellation)
+    clean = _fold_past_every_pack(table, wanted, part_of(progress, 0.05, 0.6), cancellation)
     report("delete old files", 0.6)
     cut_off = _wait_for_readers(table)
     search = _Search(table, wanted)
-    doomed = search.old_files() + search.staged_files()
+    # What was written later stays, whatever its keys: an erase covers the sequences up to its own.
+    staged = [path for path in search.staged_files() if _is_folded(path, clean)]
+    doomed = search.old_files(but_jobs=_jobs_that_may_commit(table, clean)) + staged
     live = {f"{table.folder}/{path}" for path in table.log.head().files}
     held = [path for path in doomed if path in live]
     if held:
@@ -139,15 +141,31 @@ def erase(
 
 def _fold_past_every_pack(
     table: OpenTable, wanted: pa.Table, progress: Progress | None, cancellation: Cancellation | None
-) -> None:
-    """Fold until no staged file that holds a key reaches beyond the folded sequence: only then may it go whole."""
+) -> Base:
+    """Fold until no staged file that holds a key reaches beyond the folded sequence: only then may it go whole.
+
+    Returns the base from which the keys are gone.
+    """
     for _ in range(_FOLDS):
         fold(table, progress=progress, cancellation=cancellation)
-        folded = table.log.head().folded
-        holding = [parse_name(path.rpartition("/")[2]) for path in _Search(table, wanted).staged_files()]
-        if all(name is None or name.last <= folded for name in holding):
-            return
+        base = table.log.head()
+        if all(_is_folded(path, base) for path in _Search(table, wanted).staged_files()):
+            return base
     raise VerificationFailed(f"cannot erase from {table.name}: the keys are written anew as fast as they are folded")
+
+
+def _is_folded(path: str, base: Base) -> bool:
+    name = parse_name(path.rpartition("/")[2])
+    return name is None or name.last <= base.folded
+
+
+def _jobs_that_may_commit(table: OpenTable, clean: Base) -> set[str]:
+    """Return the running jobs that read `clean` or later: the keys in their files were written anew.
+
+    One that read an earlier base cannot commit files that hold a key: the fold took away what they were made of.
+    """
+    leases = live_leases(table.warehouse.storage, f"{table.log.own_folder}/leases")
+    return {lease["job"] for lease in leases if lease.get("kind") == "job" and lease["version"] >= clean.version}
 
 
 def _wait_for_readers(table: OpenTable) -> int:
@@ -191,9 +209,10 @@ class _Search:
             "hot cache": (1, self._in_memory()),
         }
 
-    def old_files(self) -> list[str]:
+    def old_files(self, *, but_jobs: Set[str] = frozenset()) -> list[str]:
         live = {f"{self._table.folder}/{path}" for path in self._base.files}
-        return self._holding([path for path in self._data_files() if path not in live])
+        old = [path for path in self._data_files() if path not in live]
+        return self._holding([path for path in old if but_jobs.isdisjoint(path.split("/"))])
 
     def staged_files(self) -> list[str]:
         folder = self._table.log.stage_folder

@@ -54,7 +54,7 @@ def evolve(
         if change.is_same:
             return EvolveReport((), (), 0, None, 0.0)
         target = with_system_columns(evolved(current, proposed), base.partition_by)
-        with Job(table, "EVOLVE", progress=progress, cancellation=cancellation) as job:
+        with Job(table, "EVOLVE", base, progress=progress, cancellation=cancellation) as job:
             try:
                 return _evolve_once(table, base, target, change, job)
             except RunAgain:

@@ -56,7 +56,7 @@ def expire(
     for _ in range(_TRIES):
         snapshot = table.snapshot()
         chosen = _column(table, snapshot, column)
-        with Job(table, "EXPIRE", progress=part_of(progress, 0.5, 1), cancellation=cancellation) as job:
+        with Job(table, "EXPIRE", snapshot.base, progress=part_of(progress, 0.5, 1), cancellation=cancellation) as job:
             try:
                 return _expire_once(table, snapshot, chosen, before, job)
             except (RunAgain, SnapshotGone):

@@ -61,7 +61,7 @@ def fold(table: OpenTable, *, progress: Progress | None = None, cancellation: Ca
                 folded_to=snapshot.base.folded, base_rows=rows, final_rows=rows,
                 files_before=files, files_after=files, bytes_before=size, bytes_after=size,
             )
-        with Job(table, "FOLD", progress=progress, cancellation=cancellation) as job:
+        with Job(table, "FOLD", snapshot.base, progress=progress, cancellation=cancellation) as job:
             try:
                 return _fold_once(table, snapshot, job)
             except (RunAgain, AlreadyFolded, SnapshotGone):

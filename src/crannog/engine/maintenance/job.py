@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from crannog.engine.open_table import OpenTable, new_batch_id
 from crannog.errors import Cancelled, CrannogError, NotFound
+from crannog.lake.base import Base
 from crannog.lake.leases import Lease
 from crannog.lake.rewrite import AlreadyFolded, Rewrite, RunAgain, commit
 
@@ -74,7 +75,13 @@ class Job:
     """A context manager: what a job wrote and did not commit is gone when it ends."""
 
     def __init__(
-        self, table: OpenTable, operation: str, *, progress: Progress | None = None, cancellation: Cancellation | None = None
+        self,
+        table: OpenTable,
+        operation: str,
+        read: Base,
+        *,
+        progress: Progress | None = None,
+        cancellation: Cancellation | None = None,
     ) -> None:
         self.table = table
         self.operation = operation
@@ -88,7 +95,9 @@ class Job:
         self._progress = progress or (lambda _step, _share: None)
         self._cancellation = cancellation or Cancellation()
         self._lease = Lease(
-            self.storage, f"{table.log.own_folder}/leases/job-{self.id}.json", {"kind": "job", "job": self.id}
+            self.storage,
+            f"{table.log.own_folder}/leases/job-{self.id}.json",
+            {"kind": "job", "job": self.id, "version": read.version},
         )
 
     def __enter__(self) -> Job:

@@ -84,7 +84,9 @@ def vacuum(
             storage.prune(f"{table.folder}/data/{job}")
         phases.reached("vacuum.files_deleted")
         storage.delete([*staged, *leftovers, *_of_dead_jobs(table, jobs, older_than_s=settings.orphan_grace_s)])
-        for job in set(storage.folders(f"{table.log.own_folder}/jobs")) - jobs:
+        # The leases anew, after the folders: a job has its lease before its folder.
+        folders = set(storage.folders(f"{table.log.own_folder}/jobs"))
+        for job in folders - {lease.get("job") for lease in live_leases(storage, f"{table.log.own_folder}/leases")}:
             storage.prune(f"{table.log.own_folder}/jobs/{job}")
         phases.reached("clean.staged_files_deleted")
         storage.delete(path for path in expired if now * 1000 - int(path.rpartition("/")[2].partition("-")[0]) > settings.dedup_window_s * 1000)

@@ -543,7 +543,7 @@ def _only_leases(replace: Callable[[str, bytes], None]) -> Callable[[str, bytes]
 
 
 def test_cancelled_before_anything_is_removed(lake: Lake) -> None:
-    from crannog.engine.maintenance.job import Cancellation
+    from crannog.engine.cancellation import Cancellation
 
     table = lake.create_table(NAME, PEOPLE, key="email")
     table.append([person("ann"), person("bob")])

@@ -28,7 +28,8 @@ from crannog.engine.maintenance.compact import CompactionLimits, files_to_compac
 from crannog.engine.maintenance.evolve import evolve
 from crannog.engine.maintenance.expire import expire
 from crannog.engine.maintenance.fold import FoldReport
-from crannog.engine.maintenance.job import Cancellation, Job
+from crannog.engine.cancellation import Cancellation
+from crannog.engine.maintenance.job import Job
 from crannog.engine.maintenance.removed import LogEntry
 from crannog.engine.maintenance.vacuum import folded_before
 from crannog.errors import CallerError, Cancelled, Unavailable, VerificationFailed

@@ -102,6 +102,14 @@ class VerificationFailed(Unavailable):
     code = "verification_failed"
 
 
+class TimedOut(CrannogError):
+    """The work took longer than it was given."""
+
+    code = "timed_out"
+    http_status = 408
+    exit_code = 4
+
+
 class Cancelled(CrannogError):
     """The caller took the work back before it committed."""
 

@@ -20,7 +20,7 @@ from crannog.errors import Cancelled, CrannogError
 
 if TYPE_CHECKING:
     from crannog.datasets.lake import Lake
-    from crannog.engine.maintenance.job import Cancellation
+    from crannog.engine.cancellation import Cancellation
 
 Progress = Callable[[str, float], None]
 
@@ -261,7 +261,7 @@ def summary(result: Any) -> str:
 def _running(lake: Lake, title: str) -> Iterator[tuple[Progress, Cancellation]]:
     """Show a job's progress; Ctrl-C takes the job back."""
     from crannog.cli.show import bar
-    from crannog.engine.maintenance.job import Cancellation
+    from crannog.engine.cancellation import Cancellation
 
     cancellation, ended = Cancellation(), threading.Event()
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from crannog.datasets.cache import Cache
 from crannog.datasets.table import Table
 from crannog.engine.control import ControlTable
+from crannog.engine.query.explain import Explanation
+from crannog.engine.query.queries import Queries
+from crannog.engine.query.result import Result, Stream
 from crannog.engine.scheduler import Scheduler
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
@@ -21,6 +25,8 @@ class Lake:
         self.settings = settings or load_settings()
         self.warehouse = Warehouse(location, self.settings)
         self.engine = Tables(self.warehouse)
+        self._queries = Queries(self.warehouse, self.engine)
+        self.cache = Cache(self._queries.cache, self.engine)
         self.control = ControlTable(self.warehouse.storage, lease_s=self.settings.claim_lease_s)
         self.scheduler: Scheduler | None = None
         if maintain:
@@ -64,6 +70,36 @@ class Lake:
     def drop_table(self, name: str) -> None:
         """Remove a table and all its files; NotFound if there is none."""
         self.engine.drop(TableName.parse(name))
+
+    def sql(
+        self,
+        text: str,
+        max_rows: int | None = None,
+        engine: str = "auto",
+        timeout_s: float | None = None,
+        query_id: str | None = None,
+    ) -> Result:
+        """Run one read-only statement of Spark SQL and return its answer, the same whichever engine gives it.
+
+        `max_rows` None means `sql_max_rows` (10,000); `truncated` tells that there was more. `engine` is "auto", "hot",
+        "local" or "spark". Raises Refused for a statement that is not allowed, CallerError for one that is wrong,
+        TimedOut and Cancelled, Conflict if `query_id` runs already, Overloaded if too many queries wait.
+        """
+        return self._queries.sql(text, max_rows=max_rows, engine=engine, timeout_s=timeout_s, query_id=query_id)
+
+    def stream(
+        self, text: str, engine: str = "auto", timeout_s: float | None = None, query_id: str | None = None
+    ) -> Stream:
+        """Run a statement and return its answer as Arrow batches, never held whole. Close it, or read it to its end."""
+        return self._queries.stream(text, engine=engine, timeout_s=timeout_s, query_id=query_id)
+
+    def explain(self, text: str, engine: str = "auto", *, analyze: bool = False) -> Explanation:
+        """Tell which engine would answer and why, what is pruned by what, and the plan; `analyze` runs it too."""
+        return self._queries.explain(text, engine=engine, analyze=analyze)
+
+    def cancel(self, query_id: str) -> None:
+        """End a query that runs or waits; NotFound if there is none by this id."""
+        self._queries.cancel(query_id)
 
     def tasks(self) -> list[dict[str, Any]]:
         """Return the control table: state, owner, last result and next run of each maintenance task."""

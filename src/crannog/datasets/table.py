@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from crannog.engine.cancellation import Cancellation
 from crannog.engine.maintenance import audit
 from crannog.engine.maintenance.compact import CompactReport, compact
 from crannog.engine.maintenance.erase import ErasureReceipt, erase
 from crannog.engine.maintenance.evolve import EvolveReport, evolve
 from crannog.engine.maintenance.expire import ExpireReport, expire
 from crannog.engine.maintenance.fold import FoldReport, fold
-from crannog.engine.maintenance.job import Cancellation, Progress
+from crannog.engine.maintenance.job import Progress
 from crannog.engine.maintenance.vacuum import VacuumReport, vacuum
 from crannog.engine.open_table import OpenTable, WriteReceipt
 from crannog.engine.scheduler import AFTER_COMPACT, run_as_task

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,12 +23,15 @@ FILE_COLUMN = "_file"
 class LocalEngine:
     """The in-process engine of one warehouse. Safe for threads: each use has its own cursor."""
 
-    def __init__(self, settings: Settings, folders: tuple[str, ...]) -> None:
+    def __init__(self, settings: Settings, folders: tuple[str, ...], spill_folder: str) -> None:
         import duckdb  # a tenth of a second, which a command that reads no rows need not pay
 
         self._connection = duckdb.connect(
             config={
-                "memory_limit": f"{settings.local_memory_mb}MiB",
+                # Hot tables have their own limit, which their cache keeps.
+                "memory_limit": f"{settings.local_memory_mb + settings.cache_bytes // 1024**2}MiB",
+                "temp_directory": spill_folder,
+                "max_temp_directory_size": f"{settings.local_temp_mb}MiB",
                 "autoinstall_known_extensions": "false",
                 "autoload_known_extensions": "false",
                 "allow_community_extensions": "false",
@@ -39,6 +43,7 @@ class LocalEngine:
         self._connection.execute("SET allowed_directories = ?", [list(folders)])
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET lock_configuration = true")
+        self._spill_folder = spill_folder
         self._types: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -79,6 +84,7 @@ class LocalEngine:
 
     def close(self) -> None:
         self._connection.close()
+        shutil.rmtree(self._spill_folder, ignore_errors=True)
 
 
 def literal(text: str) -> str:

@@ -86,8 +86,11 @@ class OpenTable:
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def write(self, verb: str, rows: Any, batch_id: str | None) -> WriteReceipt:
-        """Keep rows: `append` on a table without a key, `upsert` (which append then means) on one with a key."""
+    def write(self, verb: str, rows: Any, batch_id: str | None, *, after: int | None = None) -> WriteReceipt:
+        """Keep rows: `append` on a table without a key, `upsert` (which append then means) on one with a key.
+
+        With `after`, as the very next sequence after it, or Conflict.
+        """
         if verb == "upsert" and not self.log.latest_base().key:
             raise CallerError(f"cannot upsert into {self.name}: it has no key; append to it, or create it with key=[…]")
         base, table = self._with_newest_schema(lambda schema: row_input.to_arrow(rows, schema, table=str(self.name), verb=verb))
@@ -95,7 +98,7 @@ class OpenTable:
         limit = self.warehouse.settings.max_rows_per_call
         if table.num_rows > limit:
             raise Overloaded(f"{table.num_rows:,} rows in one call to {self.name}; {limit:,} is the most: send them in parts")
-        return self._stage("upsert" if base.key else "append", base, table, batch_id)
+        return self._stage("upsert" if base.key else "append", base, table, batch_id, after=after)
 
     def _check_partitions(self, base: Base, rows: pa.Table, verb: str) -> None:
         """Refuse empty text as a partition: Delta's log cannot tell it from null."""
@@ -108,13 +111,13 @@ class OpenTable:
                         " empty text, which Delta takes for null; give null or a word; nothing of the batch was kept"
                     )
 
-    def delete(self, keys: Any, *, actor: str, reason: str, batch_id: str | None) -> WriteReceipt:
+    def delete(self, keys: Any, *, actor: str, reason: str, batch_id: str | None, after: int | None = None) -> WriteReceipt:
         """Hide the rows of these keys at once; a fold then takes them out of the base."""
         base = self.log.latest_base()
         if not base.key:
             raise CallerError(f"cannot delete from {self.name}: it has no key, so there is nothing to delete by")
         wanted = row_input.keys_to_arrow(keys, base.user_schema, base.key, table=str(self.name), verb="delete")
-        return self._stage("delete", base, wanted, batch_id, actor=actor, reason=reason)
+        return self._stage("delete", base, wanted, batch_id, actor=actor, reason=reason, after=after)
 
     def _with_newest_schema(self, convert: Callable[[pa.Schema], pa.Table]) -> tuple[Base, pa.Table]:
         base = self.log.latest_base()
@@ -128,7 +131,15 @@ class OpenTable:
             return newest, convert(newest.user_schema)
 
     def _stage(
-        self, kind: str, base: Base, given: pa.Table, batch_id: str | None, *, actor: str = "", reason: str = ""
+        self,
+        kind: str,
+        base: Base,
+        given: pa.Table,
+        batch_id: str | None,
+        *,
+        actor: str = "",
+        reason: str = "",
+        after: int | None = None,
     ) -> WriteReceipt:
         batch = _checked_batch_id(batch_id)
         now_us = time.time_ns() // 1000
@@ -136,7 +147,7 @@ class OpenTable:
         if not count:
             return WriteReceipt(self.log.latest()[1].end, 0, batch, duplicate=False)
         size = int(given.nbytes) + count * _SYSTEM_BYTES_PER_ROW + BYTES_PER_CHANGE
-        kept = self.writer.write(Change(batch, kind, given, size, actor, reason, now_us))
+        kept = self.writer.write(Change(batch, kind, given, size, actor, reason, now_us), after=after)
         return WriteReceipt(kept.sequence, count, batch, kept.duplicate)
 
     def _pack_when_due(self) -> None:
@@ -182,11 +193,15 @@ class OpenTable:
         if last is not None and last.base is base and last.tail is tail:
             return last  # with all that was worked out about it
 
-        def local_paths(paths: Sequence[str]) -> list[str]:
-            return self.warehouse.local_paths([f"{self.folder}/{path}" for path in paths])
-
-        self._snapshot = Snapshot(str(self.name), base, tail, local_paths)
+        self._snapshot = Snapshot(str(self.name), base, tail, self._local_paths)
         return self._snapshot
+
+    def past(self, base: Base) -> Snapshot:
+        """Return the snapshot of an earlier version of the base, with nothing staged."""
+        return Snapshot(str(self.name), base, Tail(base.folded, base.folded, (), base.schema), self._local_paths)
+
+    def _local_paths(self, paths: Sequence[str]) -> list[str]:
+        return self.warehouse.local_paths([f"{self.folder}/{path}" for path in paths])
 
     def masks(self, snapshot: Snapshot, *, raw: bool = False) -> pa.Table:
         """Return the positions of base rows that the tail hides."""
@@ -196,9 +211,14 @@ class OpenTable:
             self._masks = MaskCache(self.warehouse.local)
         return self._masks.masks(snapshot)
 
-    def relation(self, snapshot: Snapshot, prefix: str, *, raw: bool = False) -> tuple[str, Mapping[str, pa.Table]]:
-        """Return the SQL, for the in-process engine, that reads a snapshot, and the in-memory tables it names."""
-        return relation(self.warehouse.local, snapshot, self.masks(snapshot, raw=raw), prefix, raw=raw)
+    def relation(
+        self, snapshot: Snapshot, prefix: str, *, raw: bool = False, files: Sequence[str] | None = None
+    ) -> tuple[str, Mapping[str, pa.Table]]:
+        """Return the SQL, for the in-process engine, that reads a snapshot, and the in-memory tables it names.
+
+        `files` are those of the base that are needed; all if it is not given.
+        """
+        return relation(self.warehouse.local, snapshot, self.masks(snapshot, raw=raw), prefix, raw=raw, files=files)
 
     def to_arrow(self, *, raw: bool = False, limit: int | None = None, snapshot: Snapshot | None = None) -> pa.Table:
         """Read the table, or a snapshot of it, through the in-process engine."""

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from crannog.engine.cancellation import Cancellation
 from crannog.engine.control import ControlTable
 from crannog.engine.maintenance.compact import compact
 from crannog.engine.maintenance.expire import expire
 from crannog.engine.maintenance.fold import fold
-from crannog.engine.maintenance.job import Cancellation
 from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
 from crannog.engine.tables import Tables

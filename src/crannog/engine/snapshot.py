@@ -7,9 +7,11 @@ positions instead of joining by key, and a fold rewrites just the files that hav
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +21,9 @@ from crannog.errors import Corrupted, SnapshotGone
 from crannog.lake.base import Base
 from crannog.lake.stage import UPSERT
 from crannog.lake.tail import Tail
+
+if TYPE_CHECKING:
+    import duckdb
 
 POSITIONS = pa.schema([pa.field(FILE_COLUMN, pa.string()), pa.field("file_row_number", pa.int64())])
 
@@ -52,18 +57,19 @@ class Snapshot:
     @cached_property
     def _tail(self) -> pa.Table:
         rows = self.last_changes if self.key else self.tail.rows
-        return self._in_table_columns(rows.filter(pc.equal(rows["_op"], UPSERT)) if self.key else rows)
+        return self.in_table_columns(rows.filter(pc.equal(rows["_op"], UPSERT)) if self.key else rows)
 
     @cached_property
     def _raw_tail(self) -> pa.Table:
-        return self._in_table_columns(self._last_upserts if self.key else self.tail.rows)
+        return self.in_table_columns(self._last_upserts if self.key else self.tail.rows)
 
     @cached_property
     def _last_upserts(self) -> pa.Table:
         rows = self.tail.rows
         return last_per_key(rows.filter(pc.equal(rows["_op"], UPSERT)), self.key)
 
-    def _in_table_columns(self, rows: pa.Table) -> pa.Table:
+    def in_table_columns(self, rows: pa.Table) -> pa.Table:
+        """Return staged rows as a reader sees them."""
         return rows.select(self.base.schema.names).cast(self.base.readable)
 
     def changed_keys(self, *, raw: bool = False) -> pa.Table:
@@ -127,13 +133,25 @@ def positions_of(engine: LocalEngine, snapshot: Snapshot, keys: pa.Table) -> pa.
         return read(cursor, query).cast(POSITIONS)
 
 
-def read(cursor: object, query: str) -> pa.Table:
+def read(cursor: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
     """Run a query over files; SnapshotGone if one of them was erased meanwhile."""
+    with _told_apart():
+        return cursor.sql(query).to_arrow_table()
+
+
+def written(cursor: duckdb.DuckDBPyConnection, command: str) -> int:
+    """Run a command that reads files into a table, and return its rows; SnapshotGone if one was erased meanwhile."""
+    with _told_apart():
+        [[rows]] = cursor.execute(command).fetchall()
+        return int(rows)
+
+
+@contextmanager
+def _told_apart() -> Iterator[None]:
     import duckdb
 
-    assert isinstance(cursor, duckdb.DuckDBPyConnection)
     try:
-        return cursor.sql(query).to_arrow_table()
+        yield
     except duckdb.IOException as error:
         raise SnapshotGone("the files of this snapshot are gone; read again to see the table as it is now") from error
     except (duckdb.InvalidInputException, duckdb.SerializationException, duckdb.InternalException) as error:
@@ -141,15 +159,24 @@ def read(cursor: object, query: str) -> pa.Table:
 
 
 def relation(
-    engine: LocalEngine, snapshot: Snapshot, masks: pa.Table, prefix: str, *, raw: bool = False
+    engine: LocalEngine,
+    snapshot: Snapshot,
+    masks: pa.Table,
+    prefix: str,
+    *,
+    raw: bool = False,
+    files: Sequence[str] | None = None,
 ) -> tuple[str, dict[str, pa.Table]]:
-    """Return the SQL that reads a snapshot, and the in-memory tables it names (each name starts with `prefix`)."""
+    """Return the SQL that reads a snapshot, and the in-memory tables it names (each name starts with `prefix`).
+
+    `files` are the files of the base that are needed; all if it is not given.
+    """
     base = snapshot.base
     names = ", ".join(quoted(name) for name in base.schema.names)
     tables: dict[str, pa.Table] = {}
     parts = []
-    hidden = set(masks[FILE_COLUMN].unique().to_pylist())
-    paths = snapshot.local_paths(list(base.files))
+    paths = snapshot.local_paths(list(base.files if files is None else files))
+    hidden = set(masks[FILE_COLUMN].unique().to_pylist()).intersection(paths) if masks.num_rows else set()
     plain = [path for path in paths if path not in hidden]
     if plain:
         parts.append(f"SELECT {names} FROM {engine.scan(plain, base.schema)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from crannog.engine.open_table import OpenTable
@@ -13,15 +14,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def to_spark(table: OpenTable, snapshot: Snapshot, session: SparkSession, *, raw: bool = False) -> DataFrame:
+def to_spark(
+    table: OpenTable, snapshot: Snapshot, session: SparkSession, *, raw: bool = False, files: Sequence[str] | None = None
+) -> DataFrame:
     """Return the rows of a snapshot; `raw` shows deleted ones too until they are folded.
 
+    `files` are the files of the base that are needed; all if it is not given.
     The base is read from its files, the staged tail goes over as Arrow. Hold `table.reading(snapshot)` while the
     DataFrame is in use if that may take longer than the retention.
     """
     base = snapshot.base
-    rows = read_base(session, table.warehouse.storage, table.folder, base, base.files)
-    if snapshot.key and base.files and snapshot.tail.segments:
+    needed = base.files if files is None else files
+    rows = read_base(session, table.warehouse.storage, table.folder, base, needed)
+    if snapshot.key and needed and snapshot.tail.segments:
         keys = snapshot.changed_keys(raw=raw)
         if keys.num_rows:
             rows = without_keys(rows, _handed_over(session, keys), snapshot.key)

@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -53,11 +53,12 @@ class Tables:
         cluster_by: Sequence[str] = (),
         bloom: Sequence[str] = (),
         if_exists: str = "error",
+        properties: Mapping[str, str] | None = None,
     ) -> bool:
         """Make a table with one log entry, put if absent: True if this call made it.
 
         Raises Conflict if the table exists with another definition (the message shows the difference), or with
-        the same one and `if_exists` is "error".
+        the same one and `if_exists` is "error". `properties` are further Delta properties, kept as they are.
         """
         self._warehouse.check_open()
         if if_exists not in ("error", "ok"):
@@ -73,7 +74,7 @@ class Tables:
             storage.make_folder(log_folder)
             storage.make_folder(f"{name.path}/data")
             storage.put_if_absent(marker_path(name.path, table_id), json.dumps({"table": str(name)}).encode())
-            if put_log_entry(storage, f"{log_folder}/{0:020}.json", _first_entry(table_id, *wanted)):
+            if put_log_entry(storage, f"{log_folder}/{0:020}.json", _first_entry(table_id, *wanted, properties or {})):
                 return True
             storage.delete_folder(own)  # another process was first
         self._compare(name, wanted, if_exists)
@@ -207,7 +208,7 @@ def table_properties(
 
 
 def _first_entry(
-    table_id: str, schema: pa.Schema, partition_by: tuple[str, ...], properties: dict[str, str]
+    table_id: str, schema: pa.Schema, partition_by: tuple[str, ...], properties: dict[str, str], further: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     now_ms = time.time_ns() // 1_000_000
     return [
@@ -217,7 +218,7 @@ def _first_entry(
             table_id=table_id,
             schema_json=to_delta_json(schema),
             partition_by=partition_by,
-            properties=properties,
+            properties={**further, **properties},
             created_ms=now_ms,
         ),
     ]

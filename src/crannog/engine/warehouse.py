@@ -41,7 +41,7 @@ class Warehouse:
         with self._lock:
             if self._local is None:
                 folder = self.storage.uri("") if self._copies is None else self._copies.name
-                self._local = LocalEngine(self.settings, (folder,))
+                self._local = LocalEngine(self.settings, (folder,), tempfile.mkdtemp(prefix="crannog-spill-"))
             return self._local
 
     def spark(self) -> SparkSession:

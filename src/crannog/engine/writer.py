@@ -29,6 +29,7 @@ class WriterLimits:
 @dataclass(slots=True, eq=False)
 class _Call:
     change: Change
+    after: int | None = None
     kept: Kept | None = None
     error: BaseException | None = None
     done: bool = False
@@ -46,9 +47,13 @@ class Writer:
         self._mutex = threading.Lock()
         self._led = False
 
-    def write(self, change: Change) -> Kept:
-        """Commit one change; Overloaded at a limit, Unavailable if the storage fails; neither keeps anything halfway."""
+    def write(self, change: Change, *, after: int | None = None) -> Kept:
+        """Commit one change; Overloaded at a limit, Unavailable if the storage fails; neither keeps anything halfway.
+
+        With `after`, as the very next sequence after it, or Conflict.
+        """
         call = _Call(change)
+        call.after = after
         with self._mutex:
             if len(self._waiting) >= self._limits.queue_calls:
                 raise Overloaded(
@@ -93,7 +98,8 @@ class Writer:
         try:
             admitted = self._admit(group)
             if admitted:
-                for call, kept in zip(admitted, self._log.commit([call.change for call in admitted]), strict=True):
+                done = self._log.commit([call.change for call in admitted], after=admitted[0].after)
+                for call, kept in zip(admitted, done, strict=True):
                     call.kept = kept
         except BaseException as error:
             for call in group:
@@ -117,9 +123,13 @@ class Writer:
         group: list[_Call] = []
         rows = 0
         while self._waiting and (not group or rows + self._waiting[0].change.rows.num_rows <= self._limits.group_rows):
+            if group and self._waiting[0].after is not None:
+                break
             call = self._waiting.popleft()
             group.append(call)
             rows += call.change.rows.num_rows
+            if call.after is not None:
+                break  # its place is its own
         return group
 
     def _admit(self, group: list[_Call]) -> list[_Call]:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from crannog.errors import CrannogError, NotFound, Unavailable
+from crannog.errors import Conflict, CrannogError, NotFound, Unavailable
 from crannog.lake import phases
 from crannog.lake.base import Base, DeltaLog, marker_path
 from crannog.lake.blocks import complete_blocks, file_name, packs_over, parse_name
@@ -105,8 +105,25 @@ class ChangeLog:
             tail = self._tail
             return Backlog(tail.rows, tail.bytes, len(tail.coverage.files), tail.oldest_us)
 
-    def commit(self, changes: Sequence[Change]) -> list[Kept]:
+    def is_last(self, sequence: int) -> bool:
+        """Tell, by a few probes instead of a listing, whether nothing was committed after `sequence`.
+
+        False may also mean that it takes a refresh to tell. The next change would stand in a file of its own, then in a pack, then in the base: asked for in this order.
+        """
+        with self._state:
+            if self._stale or self._tail.end != sequence:
+                return False
+            following, base = sequence + 1, self._known_base
+        names = (file_name(following).name, *packs_over(following))
+        if any(self._storage.exists(f"{self.stage_folder}/{name}") for name in names):
+            return False
+        return self.head() is base
+
+    def commit(self, changes: Sequence[Change], *, after: int | None = None) -> list[Kept]:
         """Return once every change is durable and visible, in one staged file; a known batch is not kept again.
+
+        With `after`, the changes are kept as the very next sequence after it or not at all: Conflict if another
+        writer took that one, for callers whose rows depend on everything committed before them.
 
         Callers come one at a time (the writer's group commit). Raises Unavailable if the storage failed; then the
         changes may or may not be kept, and sending them again with the same batch ids is safe.
@@ -127,6 +144,11 @@ class ChangeLog:
                 if self._made_durable(kept):
                     return kept  # type: ignore[return-value]
                 continue
+            if after is not None and sequence != after + 1:
+                raise Conflict(
+                    f"{self.folder.replace('/', '.')} stands at sequence {sequence - 1}, the change was made for {after}:"
+                    " nothing was kept; look at what was committed and make it again"
+                )
             segment = segment_of(fresh, sequence, own, self._known_base.staged_types)
             data = encode(segment, table_id=self.table_id, schema_version=str(self._known_base.version))
             path = f"{self.stage_folder}/{file_name(sequence).name}"

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from crannog.engine.cancellation import Cancellation
 from crannog.engine.maintenance.fold import FoldReport, after_commit, fold
-from crannog.engine.maintenance.job import Cancellation, Job, Progress, part_of
+from crannog.engine.maintenance.job import Job, Progress, part_of
 from crannog.engine.open_table import OpenTable
 from crannog.errors import SnapshotGone, Unavailable
 from crannog.lake.base import DataFile

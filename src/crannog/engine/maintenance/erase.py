@@ -20,10 +20,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crannog.engine import rows as row_input
+from crannog.engine.cancellation import Cancellation
 from crannog.engine.local import FILE_COLUMN, LocalEngine, quoted
 from crannog.engine.maintenance.audit import applied, key_hash
 from crannog.engine.maintenance.fold import fold
-from crannog.engine.maintenance.job import Cancellation, Progress, part_of
+from crannog.engine.maintenance.job import Progress, part_of
 from crannog.engine.maintenance.removed import checkpoints, log_entries
 from crannog.engine.maintenance.vacuum import temporary_files
 from crannog.engine.open_table import OpenTable

@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from crannog.engine.cancellation import Cancellation
 from crannog.engine.maintenance.fold import after_commit
-from crannog.engine.maintenance.job import Cancellation, Job, Progress
+from crannog.engine.maintenance.job import Job, Progress
 from crannog.engine.open_table import OpenTable
 from crannog.engine.tables import table_properties
 from crannog.errors import Unavailable

@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from crannog.engine.cancellation import Cancellation
 from crannog.engine.local import FILE_COLUMN, quoted
 from crannog.engine.maintenance.fold import after_commit, fold
-from crannog.engine.maintenance.job import Cancellation, Job, Progress, part_of
+from crannog.engine.maintenance.job import Job, Progress, part_of
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
 from crannog.errors import CallerError, SnapshotGone, Unavailable

@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from crannog.engine.cancellation import Cancellation
 from crannog.engine.local import FILE_COLUMN
 from crannog.engine.maintenance import audit
-from crannog.engine.maintenance.job import Cancellation, Job, Progress
+from crannog.engine.maintenance.job import Job, Progress
 from crannog.engine.open_table import OpenTable, tombstones_of
 from crannog.engine.snapshot import Snapshot
 from crannog.errors import SnapshotGone, Unavailable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crannog.engine.cancellation import Cancellation
 from crannog.engine.open_table import OpenTable, new_batch_id
-from crannog.errors import Cancelled, CrannogError, NotFound
+from crannog.errors import CrannogError, NotFound
 from crannog.lake.base import Base
 from crannog.lake.leases import Lease
 from crannog.lake.rewrite import AlreadyFolded, Rewrite, RunAgain, commit
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Progress = Callable[[str, float], None]
 
 _ROWS_PER_INPUT_FILE = 250_000
-_INTERRUPT_EVERY_S = 0.2
 
 
 def part_of(progress: Progress | None, start: float, end: float) -> Progress | None:
@@ -31,44 +30,6 @@ def part_of(progress: Progress | None, start: float, end: float) -> Progress | N
     if progress is None:
         return None
     return lambda step, share: progress(step, round(start + (end - start) * share, 3))
-
-
-class Cancellation:
-    """Takes a job back before it commits; safe to call from another thread, any number of times."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._asked = False
-        self._interrupt: Callable[[], object] | None = None
-
-    def cancel(self) -> None:
-        with self._lock:
-            self._asked = True
-            if self._interrupt is None:
-                return
-        # Again and again: only jobs that run are ended, and the next one may be about to start.
-        threading.Thread(target=self._keep_interrupting, name="crannog-cancel", daemon=True).start()
-
-    def _keep_interrupting(self) -> None:
-        while (interrupt := self._interrupt) is not None:
-            with suppress(Exception):  # Spark may be gone
-                interrupt()
-            time.sleep(_INTERRUPT_EVERY_S)
-
-    def check(self) -> None:
-        if self._asked:
-            raise Cancelled("the job was cancelled before it committed; the table is as it was")
-
-    @contextmanager
-    def interrupting(self, interrupt: Callable[[], object]) -> Iterator[None]:
-        with self._lock:
-            self._interrupt = interrupt
-        try:
-            self.check()
-            yield
-        finally:
-            with self._lock:
-                self._interrupt = None
 
 
 class Job:

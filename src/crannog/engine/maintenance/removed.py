@@ -36,18 +36,22 @@ class LogEntry:
         return next((int(action["commitInfo"]["timestamp"]) for action in self.actions if "commitInfo" in action), 0)
 
     @property
+    def operation(self) -> str:
+        return next((str(action["commitInfo"].get("operation", "")) for action in self.actions if "commitInfo" in action), "")
+
+    @property
     def folded(self) -> int | None:
         return next((int(action["txn"]["version"]) for action in self.actions if "txn" in action), None)
 
 
-def log_entries(table: OpenTable) -> list[LogEntry]:
-    """Return the JSON entries the log still has, oldest first."""
+def log_entries(table: OpenTable, *, after: int = -1) -> list[LogEntry]:
+    """Return the JSON entries the log still has, of versions above `after`, oldest first."""
     storage = table.warehouse.storage
     folder = f"{table.folder}/_delta_log"
     entries = []
     for name in sorted(storage.names(folder)):
         stem = name.removesuffix(".json")
-        if name.endswith(".json") and stem.isdigit():
+        if name.endswith(".json") and stem.isdigit() and int(stem) > after:
             try:
                 text = storage.read(f"{folder}/{name}")
                 entries.append(LogEntry(int(stem), f"{folder}/{name}", tuple(map(json.loads, text.splitlines()))))

@@ -1,0 +1,478 @@
+"""SELECT, joins, grouping, set operations, WITH: from the tree to DuckDB's SQL.
+
+Every relation and every column gets a name of ours, so that DuckDB's own rules for names never matter. Sources stand
+as marks in the SQL and are put in when it runs: one compiled statement serves every snapshot of the same schema.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from sqlglot import exp
+
+from crannog.engine.query.fast.aggregates import plain_zero
+from crannog.engine.query.fast.expressions import Expressions, atomic
+from crannog.engine.query.fast.operators import boolean
+from crannog.engine.query.fast.scope import Column, Relation, Scope, column_sql
+from crannog.engine.query.fast.terms import Condition, Typed, Unproved, widened
+from crannog.engine.query.statement import Statement
+from crannog.engine.query.types import is_atomic, widest
+
+_NULL_REJECTING = {"=", "<", ">", "<=", ">=", "in", "prefix", "is not null"}
+_HANDLED = {
+    "expressions", "from_", "where", "joins", "group", "having", "order", "limit", "offset", "distinct", "with_", "windows", "kind",
+    "hint", "laterals", "operation_modifiers",
+}
+
+
+@dataclass(frozen=True)
+class Query:
+    """DuckDB's SQL of a statement and its columns; `sql` of a column is its name in that SQL."""
+
+    sql: str
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A whole statement: its SQL with a mark for each source, its columns, and what its sources are pruned by."""
+
+    sql: str
+    columns: tuple[Column, ...]
+    conditions: Mapping[int, tuple[Condition, ...]]
+    uses_now: bool
+    limited: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([pa.field(column.name, column.type) for column in self.columns])
+
+
+def mark(source: int) -> str:
+    """Return what stands for a source in the SQL; no statement can hold the character."""
+    return f"\0{source}\0"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceShape:
+    """What the compiler must know of a table: what it may be called, and its columns."""
+
+    qualifiers: tuple[str, ...]
+    schema: pa.Schema
+
+
+def compile_statement(statement: Statement, shapes: Mapping[int, SourceShape], now: dt.datetime) -> Compiled:
+    """Compile a statement for the fast engines; Unproved says what has no rule."""
+    compiler = _Compiler(statement, shapes, now)
+    query = compiler.query(statement.tree, None, {})
+    conditions = {source: tuple(found) for source, found in compiler.conditions.items()}
+    limited = statement.tree.args.get("limit") is not None
+    return Compiled(query.sql, query.columns, conditions, compiler.uses_now, limited)
+
+
+@dataclass
+class _Compiler:
+    statement: Statement
+    shapes: Mapping[int, SourceShape]
+    now: dt.datetime
+    conditions: dict[int, list[Condition]] = field(default_factory=dict)
+    uses_now: bool = False
+    _counter: itertools.count[int] = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        self._refs = {id(ref.node): ref for ref in self.statement.tables}
+        if self.statement.has_odd_strings:
+            raise Unproved("an escape inside a text")
+
+    # -- statements --------------------------------------------------------------------------------------------
+
+    def query(self, node: exp.Expression, outer: Scope | None, ctes: Mapping[str, Relation]) -> Query:
+        if isinstance(node, exp.Subquery):
+            extra = {key for key, value in node.args.items() if value} - {"this", "alias", "with_"}
+            if extra:
+                inner = self.query(node.this, outer, ctes)
+                return self._ordered_and_limited(node, inner, ctes)
+            if node.args.get("with_"):
+                raise Unproved("WITH before a parenthesis")
+            return self.query(node.this, outer, ctes)
+        prefix, ctes = self._with(node, ctes)
+        if isinstance(node, exp.Select):
+            query = self._select(node, outer, ctes)
+        elif isinstance(node, exp.SetOperation):
+            query = self._set_operation(node, outer, ctes)
+        elif isinstance(node, exp.Values):
+            query = self._values(node)
+        else:
+            raise Unproved(f"{node.key} as a statement")
+        return Query(prefix + query.sql, query.columns) if prefix else query
+
+    def _with(self, node: exp.Expression, ctes: Mapping[str, Relation]) -> tuple[str, Mapping[str, Relation]]:
+        with_ = node.args.get("with_")
+        if with_ is None:
+            return "", ctes
+        if with_.args.get("recursive"):
+            raise Unproved("WITH RECURSIVE")
+        known = dict(ctes)
+        parts = []
+        for cte in with_.expressions:
+            query = self.query(cte.this, None, known)
+            name = f"q{next(self._counter)}"
+            parts.append(f"{name} AS ({query.sql})")
+            columns = _renamed(query.columns, cte.args.get("alias"))
+            known[cte.alias.lower()] = Relation(name, (cte.alias.lower(),), columns)
+        return f"WITH {', '.join(parts)} ", known
+
+    def _set_operation(self, node: exp.SetOperation, outer: Scope | None, ctes: Mapping[str, Relation]) -> Query:
+        word = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "EXCEPT"}.get(type(node))
+        if word is None or node.args.get("by_name") or node.args.get("side") or node.args.get("on"):
+            raise Unproved(f"{node.key} of this kind")
+        left, right = self.query(node.left, outer, ctes), self.query(node.right, outer, ctes)
+        if len(left.columns) != len(right.columns):
+            raise Unproved("sides of different widths")
+        kinds = []
+        for one, other in zip(left.columns, right.columns, strict=True):
+            kind = widest([one.type, other.type])
+            if kind is None or (not is_atomic(kind) and one.type != other.type):
+                raise Unproved("sides of different types")
+            kinds.append(kind)
+        every = not node.args.get("distinct")
+        if not every and not all(is_atomic(kind) for kind in kinds):
+            raise Unproved("distinct nested values")
+        if not every or word != "UNION":
+            kinds_ok = all(is_atomic(kind) for kind in kinds)
+            if not kinds_ok:
+                raise Unproved("a comparison of nested values")
+        sides = [self._side(side, kinds, normal=not every or word != "UNION") for side in (left, right)]
+        columns = tuple(
+            Column(column.name, kind, f"c{place}") for place, (column, kind) in enumerate(zip(left.columns, kinds, strict=True))
+        )
+        query = Query(f"{sides[0]} {word} {'ALL ' if every else ''}{sides[1]}", columns)
+        return self._ordered_and_limited(node, query, ctes)
+
+    def _side(self, query: Query, kinds: Sequence[pa.DataType], *, normal: bool) -> str:
+        alias = f"r{next(self._counter)}"
+        terms = [
+            widened(Typed(f"{alias}.{column.sql}", column.type), kind) for column, kind in zip(query.columns, kinds, strict=True)
+        ]
+        chosen = ", ".join(f"{plain_zero(term) if normal else term.sql} AS c{place}" for place, term in enumerate(terms))
+        return f"(SELECT {chosen} FROM ({query.sql}) AS {alias})"
+
+    def _ordered_and_limited(self, node: exp.Expression, query: Query, ctes: Mapping[str, Relation]) -> Query:
+        order, limit = node.args.get("order"), self._limit(node)
+        if order is None and not limit:
+            return query
+        alias = f"r{next(self._counter)}"
+        scope = Scope()
+        scope.relations.append(Relation(alias, (), query.columns))
+        expressions = self._expressions(scope, ctes, {})
+        ending = ""
+        if order is not None:
+            outputs = [Typed(f"{alias}.{column.sql}", column.type, column.name) for column in query.columns]
+            ending = " ORDER BY " + ", ".join(self._order_item(item, outputs, expressions, only_outputs=True) for item in order.expressions)
+        return Query(f"SELECT * FROM ({query.sql}) AS {alias}{ending}{limit}", query.columns)
+
+    def _values(self, node: exp.Values) -> Query:
+        rows = []
+        empty = self._expressions(Scope(), {}, {})
+        for row in node.expressions:
+            cells = row.expressions if isinstance(row, exp.Tuple) else [row.this if isinstance(row, exp.Paren) else row]
+            rows.append([empty.term(cell) for cell in cells])
+        width = len(rows[0])
+        if any(len(row) != width for row in rows):
+            raise Unproved("VALUES of different widths")
+        kinds = [widest([row[place].type for row in rows]) for place in range(width)]
+        if any(kind is None or not is_atomic(kind) for kind in kinds):
+            raise Unproved("VALUES of different types")
+        body = ", ".join(f"({', '.join(widened(cell, kind).sql for cell, kind in zip(row, kinds, strict=True))})" for row in rows)
+        names = ", ".join(f"c{place}" for place in range(width))
+        columns = tuple(Column(f"col{place + 1}", kind, f"c{place}") for place, kind in enumerate(kinds))
+        return Query(f"SELECT * FROM (VALUES {body}) AS r{next(self._counter)}({names})", columns)
+
+    def _now(self) -> dt.datetime:
+        self.uses_now = True
+        return self.now
+
+    # -- select ------------------------------------------------------------------------------------------------
+
+    def _expressions(self, scope: Scope, ctes: Mapping[str, Relation], windows: Mapping[str, exp.Window]) -> Expressions:
+        return Expressions(scope, lambda node, outer: self.query(node, outer, ctes), self._now, windows)
+
+    def _select(self, node: exp.Select, outer: Scope | None, ctes: Mapping[str, Relation]) -> Query:
+        unknown = {key for key, value in node.args.items() if value} - _HANDLED
+        if unknown or node.args.get("laterals") or node.args.get("hint") or node.args.get("kind") or node.args.get("operation_modifiers"):
+            raise Unproved(f"SELECT with {', '.join(sorted(unknown)) or 'LATERAL or hints'}")
+        scope = Scope(outer)
+        from_ = self._from(node, scope, ctes)
+        windows = {window.name.lower(): window for window in node.args.get("windows") or []}
+        expressions = self._expressions(scope, ctes, windows)
+        where = ""
+        if node.args.get("where") is not None:
+            condition = boolean(expressions.term(node.args["where"].this))
+            self._note(scope, condition.conditions)
+            where = f" WHERE {condition.sql}"
+        group = self._group(node, expressions)
+        outputs = self._outputs(node, expressions)
+        having = ""
+        if node.args.get("having") is not None:
+            having = f" HAVING {boolean(self._having(node.args['having'].this, expressions, outputs)).sql}"
+        distinct = node.args.get("distinct")
+        if distinct is not None and distinct.args.get("on"):
+            raise Unproved("DISTINCT ON")
+        chosen = []
+        columns = []
+        for place, term in enumerate(outputs):
+            if term.name is None:
+                raise Unproved("a column without a name: give it one with AS")
+            if term.type == pa.null():
+                raise Unproved("a column of nothing but NULL")
+            sql = plain_zero(atomic(term)) if distinct is not None else term.sql
+            chosen.append(f"{sql} AS c{place}")
+            columns.append(Column(term.name, term.type, f"c{place}"))
+        body = f"{', '.join(chosen)}{from_}{where}{group}{having}"
+        limit = self._limit(node)
+        order = node.args.get("order")
+        if distinct is not None:
+            return self._ordered_and_limited(node, Query(f"SELECT DISTINCT {body}", tuple(columns)), ctes)
+        ending = ""
+        if order is not None:
+            ending = " ORDER BY " + ", ".join(self._order_item(item, outputs, expressions) for item in order.expressions)
+        return Query(f"SELECT {body}{ending}{limit}", tuple(columns))
+
+    def _outputs(self, node: exp.Select, expressions: Expressions) -> list[Typed]:
+        outputs: list[Typed] = []
+        for item in node.expressions:
+            if isinstance(item, exp.Star):
+                if item.args.get("except_") or item.args.get("replace") or item.args.get("rename"):
+                    raise Unproved("* EXCEPT")
+                outputs += self._keyed(expressions.scope.star(), expressions)
+            elif isinstance(item, exp.Column) and isinstance(item.this, exp.Star):
+                outputs += self._keyed(expressions.scope.star([part.name for part in item.parts[:-1]]), expressions)
+            elif isinstance(item, exp.Alias):
+                term = expressions.term(item.this)
+                outputs.append(Typed(term.sql, term.type, item.alias, term.literal))
+            elif isinstance(item, exp.Aliases):
+                raise Unproved("several names for one expression")
+            else:
+                term = expressions.term(item)
+                # Spark calls a cast column after the column.
+                inner = _cast_column(item)
+                outputs.append(Typed(term.sql, term.type, expressions.term(inner).name if inner else term.name, term.literal))
+        return outputs
+
+    @staticmethod
+    def _keyed(terms: list[Typed], expressions: Expressions) -> list[Typed]:
+        return [Typed(expressions.keys.get(term.sql, term.sql), term.type, term.name) for term in terms]
+
+    def _having(self, node: exp.Expression, expressions: Expressions, outputs: list[Typed]) -> Typed:
+        try:
+            return expressions.term(node)
+        except Unproved:
+            # It may name outputs by their aliases.
+            names = {output.name.lower() for output in outputs if output.name}
+            for column in node.find_all(exp.Column):
+                if column.name.lower() in names and not column.table:
+                    raise Unproved("HAVING by an alias") from None
+            raise
+
+    def _group(self, node: exp.Select, expressions: Expressions) -> str:
+        group = node.args.get("group")
+        if group is None:
+            return ""
+        extra = {key for key, value in group.args.items() if value} - {"expressions"}
+        if extra:
+            raise Unproved(f"GROUP BY with {', '.join(sorted(extra))}")
+        keys: list[str] = []
+        replaced: dict[str, str] = {}
+        for item in group.expressions:
+            term = atomic(self._group_item(item, node, expressions))
+            key = plain_zero(term)
+            # A constant would be taken for the number of a column.
+            keys.append(f"coalesce({key})" if term.is_literal else key)
+            if key != term.sql:
+                replaced[term.sql] = key
+        expressions.keys = replaced
+        return " GROUP BY " + ", ".join(keys)
+
+    def _group_item(self, item: exp.Expression, node: exp.Select, expressions: Expressions) -> Typed:
+        if isinstance(item, exp.Literal) and not item.is_string:
+            place = int(item.name) if item.name.isdigit() else 0
+            if not 1 <= place <= len(node.expressions):
+                raise Unproved("GROUP BY the number of no column")
+            chosen = node.expressions[place - 1]
+            return expressions.term(chosen.this if isinstance(chosen, exp.Alias) else chosen)
+        if isinstance(item, exp.Column) and not item.table:
+            try:
+                return expressions.term(item)
+            except Unproved:
+                for chosen in node.expressions:
+                    if isinstance(chosen, exp.Alias) and chosen.alias.lower() == item.name.lower():
+                        return expressions.term(chosen.this)
+                raise
+        return expressions.term(item)
+
+    def _order_item(
+        self, item: exp.Expression, outputs: Sequence[Typed], expressions: Expressions, *, only_outputs: bool = False
+    ) -> str:
+        if not isinstance(item, exp.Ordered) or item.args.get("with_fill"):
+            raise Unproved("ORDER BY of this kind")
+        key = item.this
+        if isinstance(key, exp.Literal) and not key.is_string:
+            place = int(key.name) if key.name.isdigit() else 0
+            if not 1 <= place <= len(outputs):
+                raise Unproved("ORDER BY the number of no column")
+            return expressions.ordered(item, outputs[place - 1])
+        if isinstance(key, exp.Column) and not key.table:
+            named = [output for output in outputs if output.name and output.name.lower() == key.name.lower()]
+            if len({output.sql for output in named}) > 1:
+                raise Unproved(f"ORDER BY {key.name}, which several columns are called")
+            if named:
+                return expressions.ordered(item, named[0])
+        term = expressions.term(key)
+        if term.is_literal:
+            raise Unproved("ORDER BY a constant")
+        return expressions.ordered(item, term)
+
+    def _limit(self, node: exp.Expression) -> str:
+        text = ""
+        for word, part in (("LIMIT", node.args.get("limit")), ("OFFSET", node.args.get("offset"))):
+            if part is None:
+                continue
+            if not isinstance(part, (exp.Limit, exp.Offset)) or not isinstance(part.expression, exp.Literal) or not part.expression.name.isdigit():
+                raise Unproved(f"{word} by other than a number")
+            text += f" {word} {part.expression.name}"
+        return text
+
+    # -- from --------------------------------------------------------------------------------------------------
+
+    def _from(self, node: exp.Select, scope: Scope, ctes: Mapping[str, Relation]) -> str:
+        from_ = node.args.get("from_")
+        if from_ is None:
+            if node.args.get("joins"):
+                raise Unproved("a join of nothing")
+            return ""
+        sql = f" FROM {self._relation(from_.this, scope, ctes)}"
+        for join in [*(from_.this.args.get("joins") or []), *(node.args.get("joins") or [])]:
+            sql += self._join(join, scope, ctes)
+        return sql
+
+    def _relation(self, node: exp.Expression, scope: Scope, ctes: Mapping[str, Relation]) -> str:
+        alias = f"r{next(self._counter)}"
+        given = node.args.get("alias")
+        if isinstance(node, exp.Table):
+            odd = {key for key, value in node.args.items() if value} - {"this", "db", "catalog", "alias", "version", "joins"}
+            if odd:
+                raise Unproved(f"a table with {', '.join(sorted(odd))}")
+            ref = self._refs.get(id(node))
+            if ref is not None:
+                shape = self.shapes[ref.start]
+                columns = tuple(Column(column.name, column.type, column_sql(column.name)) for column in shape.schema)
+                qualifiers = (given.name.lower(),) if given is not None and given.name else shape.qualifiers
+                scope.relations.append(Relation(alias, qualifiers, _renamed(columns, given), source=ref.start))
+                if given is not None and given.args.get("columns"):
+                    scope.relations[-1].source = None
+                return f"{mark(ref.start)} AS {alias}"
+            cte = ctes.get(node.name.lower()) if node.args.get("db") is None else None
+            if cte is None:
+                raise Unproved(f"the table function {node.sql('spark')[:60]}")
+            qualifiers = (given.name.lower(),) if given is not None and given.name else cte.qualifiers
+            scope.relations.append(Relation(alias, qualifiers, _renamed(cte.columns, given)))
+            return f"{cte.alias} AS {alias}"
+        if isinstance(node, (exp.Subquery, exp.Values)):
+            query = self._values(node) if isinstance(node, exp.Values) else self.query(node, None, ctes)
+            qualifiers = (given.name.lower(),) if given is not None and given.name else ()
+            scope.relations.append(Relation(alias, qualifiers, _renamed(query.columns, given)))
+            return f"({query.sql}) AS {alias}"
+        raise Unproved(f"{node.key} in FROM")
+
+    def _join(self, join: exp.Join, scope: Scope, ctes: Mapping[str, Relation]) -> str:
+        if join.args.get("method") or join.args.get("hint") or join.args.get("global_") or join.args.get("match_condition"):
+            raise Unproved("a join of this kind")
+        side, kind = (join.side or "").upper(), (join.kind or "").upper()
+        before = list(scope.relations)
+        right_sql = self._relation(join.this, scope, ctes)
+        joined = scope.relations[len(before) :]
+        nested = join.this.args.get("joins")
+        if nested:
+            raise Unproved("a join inside a join")
+        on, using = join.args.get("on"), join.args.get("using")
+        expressions = self._expressions(scope, ctes, {})
+        if using:
+            return self._using(side, kind, [part.name for part in using], before, joined[0], scope, right_sql)
+        if kind == "CROSS" or (on is None and not side and kind in ("", "INNER")):
+            if on is not None:
+                raise Unproved("CROSS JOIN with ON")
+            return f" CROSS JOIN {right_sql}"
+        if on is None:
+            raise Unproved(f"{side} {kind} JOIN without ON")
+        condition = boolean(expressions.term(on))
+        if kind in ("SEMI", "ANTI"):
+            if side not in ("", "LEFT"):
+                raise Unproved(f"{side} {kind} JOIN")
+            prunes = before + joined if kind == "SEMI" else joined
+            self._note_among(prunes, condition.conditions)
+            del scope.relations[len(before) :]
+            return f" {kind} JOIN {right_sql} ON {condition.sql}"
+        if kind not in ("", "INNER", "OUTER"):
+            raise Unproved(f"{kind} JOIN")
+        if side == "":
+            self._note_among(before + joined, condition.conditions)
+            return f" JOIN {right_sql} ON {condition.sql}"
+        if side in ("LEFT", "FULL"):
+            for relation in joined:
+                relation.optional = True
+        if side in ("RIGHT", "FULL"):
+            for relation in before:
+                relation.optional = True
+        if side != "FULL":
+            self._note_among(joined if side == "LEFT" else before, condition.conditions)
+        return f" {side} JOIN {right_sql} ON {condition.sql}"
+
+    def _using(
+        self, side: str, kind: str, names: list[str], before: list[Relation], right: Relation, scope: Scope, right_sql: str
+    ) -> str:
+        if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
+            raise Unproved("USING in this kind of join")
+        matches = []
+        for name in names:
+            left = Scope()
+            left.relations = before
+            one = left.resolve([name])
+            found = [column for column in right.columns if column.name.lower() == name.lower()]
+            if len(found) != 1 or found[0].type != one.type or not is_atomic(one.type):
+                raise Unproved("USING over different types")
+            matches.append(f"{one.sql} = {right.alias}.{found[0].sql}")
+            right.merged.add(name.lower())
+        right.optional = side == "LEFT"
+        return f" {side + ' ' if side else ''}JOIN {right_sql} ON ({' AND '.join(matches)})"
+
+    def _note(self, scope: Scope, conditions: Sequence[Condition]) -> None:
+        self._note_among(scope.relations, conditions)
+
+    def _note_among(self, relations: Sequence[Relation], conditions: Sequence[Condition]) -> None:
+        """Keep the conditions that every row of a source must meet to matter."""
+        sources = {relation.source: relation for relation in relations if relation.source is not None}
+        for condition in conditions:
+            relation = sources.get(condition.source)
+            if relation is not None and (condition.operator in _NULL_REJECTING or not relation.optional):
+                self.conditions.setdefault(condition.source, []).append(condition)
+
+
+def _cast_column(item: exp.Expression) -> exp.Column | None:
+    """Return the column of a bare CAST(column AS …)."""
+    return item.this if isinstance(item, exp.Cast) and isinstance(item.this, exp.Column) else None
+
+
+def _renamed(columns: tuple[Column, ...], alias: exp.Expression | None) -> tuple[Column, ...]:
+    given = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
+    if not given:
+        return columns
+    if len(given) != len(columns):
+        raise Unproved("as many names as columns")
+    return tuple(Column(name.name, column.type, column.sql) for name, column in zip(given, columns, strict=True))
+
+
+__all__ = ["Compiled", "Query", "SourceShape", "compile_statement", "mark"]

@@ -1,0 +1,297 @@
+"""Hot tables: copies in memory, kept current by each change, least recently used ones first to go.
+
+A copy holds the visible rows of a table up to a sequence. A read brings it up to its snapshot first: the changes
+staged since are applied in one transaction, which readers that already run do not see. Folds and compactions change no
+visible row, so they leave it as it is; after anything else it is loaded anew, aside, and swapped in.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crannog.engine.local import LocalEngine, quoted
+from crannog.engine.maintenance.removed import log_entries
+from crannog.engine.open_table import OpenTable
+from crannog.engine.snapshot import Snapshot, last_per_key, written
+from crannog.errors import Overloaded
+from crannog.lake.stage import UPSERT
+from crannog.names import TableName
+
+_KEEPS_ROWS = {"FOLD", "COMPACT"}
+_WASTE = 0.25
+_FEW_ROWS = 10_000
+_WINDOW_S = 60.0
+
+
+@dataclass
+class HotTable:
+    """One copy: which rows of which table it holds, and how it was used."""
+
+    name: TableName
+    relation: str
+    table_id: str
+    version: int
+    schema: pa.Schema
+    sequence: int
+    rows: int
+    bytes: int
+    pinned: bool
+    hits: int = 0
+    loaded_at: float = field(default_factory=time.time)
+    last_access: float = field(default_factory=time.time)
+    replaced: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+
+class HotCache:
+    """The hot tables of one warehouse. Safe for threads."""
+
+    def __init__(self, engine: Callable[[], LocalEngine], limit_bytes: int, *, auto_reads: int) -> None:
+        self._engine = engine
+        self.limit_bytes = limit_bytes
+        self._auto_reads = auto_reads
+        self._tables: dict[TableName, HotTable] = {}
+        self._misses: dict[TableName, int] = {}
+        self._recent: dict[TableName, deque[float]] = {}
+        self._loading: set[TableName] = set()
+        self._lock = threading.RLock()
+        # One load at a time: its bytes are told by how much the engine's memory grew.
+        self._load_lock = threading.Lock()
+        self._numbers = itertools.count(1)
+
+    # -- what callers ask for ----------------------------------------------------------------------------------
+
+    def pin(self, table: OpenTable) -> dict[str, Any]:
+        """Hold a table in memory until it is evicted; Overloaded, with the numbers, if it does not fit."""
+        with self._lock:
+            held = self._tables.get(table.name)
+            if held is not None:
+                held.pinned = True
+        if held is None or not self._current(held, table, table.snapshot()):
+            self._load(table, pinned=True)
+        return next(entry for entry in self.stats()["tables"] if entry["name"] == str(table.name))
+
+    def evict(self, name: TableName) -> bool:
+        """Let go of a table; False if it was not held."""
+        with self._lock:
+            held = self._tables.pop(name, None)
+        if held is None:
+            return False
+        self._drop(held.relation)
+        return True
+
+    def stats(self) -> dict[str, Any]:
+        """Return what is held, how it was used, and the limit."""
+        with self._lock:
+            tables = [
+                {
+                    "name": str(held.name),
+                    "rows": held.rows,
+                    "bytes": held.bytes,
+                    "hits": held.hits,
+                    "misses": self._misses.get(held.name, 0),
+                    "last_access": held.last_access,
+                    "version": held.version,
+                    "sequence": held.sequence,
+                    "state": "pinned" if held.pinned else "loaded",
+                    "pinned": held.pinned,
+                }
+                for held in self._tables.values()
+            ]
+            return {
+                "tables": sorted(tables, key=lambda entry: str(entry["name"])),
+                "bytes": sum(held.bytes for held in self._tables.values()),
+                "limit_bytes": self.limit_bytes,
+                "hits": sum(held.hits for held in self._tables.values()),
+                "misses": sum(self._misses.values()),
+            }
+
+    # -- what queries ask for ----------------------------------------------------------------------------------
+
+    def relation(self, table: OpenTable, snapshot: Snapshot) -> str | None:
+        """Return the name of a copy that stands at the snapshot or later; None if there is none now."""
+        with self._lock:
+            held = self._tables.get(table.name)
+        if held is None:
+            self._missed(table)
+            return None
+        if not self._current(held, table, snapshot):
+            self._missed(table)
+            self._reload_behind(table, held)
+            return None
+        with self._lock:
+            held.hits += 1
+            held.last_access = time.time()
+        return held.relation
+
+    def forget_erased(self, table: OpenTable) -> None:
+        """Load a copy anew after an erase: deleted rows of a copy stay in its memory until then."""
+        with self._lock:
+            held = self._tables.get(table.name)
+        if held is not None:
+            self._load(table, pinned=held.pinned)
+
+    # -- keeping current ---------------------------------------------------------------------------------------
+
+    def _current(self, held: HotTable, table: OpenTable, snapshot: Snapshot) -> bool:
+        """Apply what was staged since; False if the copy must be loaded anew."""
+        base, tail = snapshot.base, snapshot.tail
+        with held.lock:
+            if held.table_id != base.table_id or held.schema != base.readable:
+                return False
+            if base.version > held.version:
+                if held.sequence < base.folded or not _keeps_rows(table, held.version, base.version):
+                    return False
+                held.version = base.version
+            if tail.end <= held.sequence:
+                return True
+            if held.sequence < tail.after:
+                return False
+            fresh = tail.rows.filter(pc.greater(tail.rows["_seq"], held.sequence))
+            held.rows += self._apply(held, snapshot, fresh)
+            held.sequence = tail.end
+            return held.replaced < max(held.rows * _WASTE, _FEW_ROWS)
+
+    def _apply(self, held: HotTable, snapshot: Snapshot, fresh: pa.Table) -> int:
+        """Apply changes to a copy and return by how many rows it grew."""
+        columns = ", ".join(quoted(name) for name in snapshot.base.schema.names)
+        if not snapshot.key:
+            added = snapshot.in_table_columns(fresh)
+            with self._engine().cursor({"hot_added": added}) as cursor:
+                cursor.execute(f"INSERT INTO {held.relation} SELECT {columns} FROM hot_added")
+            return int(added.num_rows)
+        last = last_per_key(fresh, snapshot.key)
+        added = snapshot.in_table_columns(last.filter(pc.equal(last["_op"], UPSERT)))
+        keys = last.select(list(snapshot.key))
+        match = " AND ".join(f"k.{quoted(name)} = {held.relation}.{quoted(name)}" for name in snapshot.key)
+        with self._engine().cursor({"hot_added": added, "hot_keys": keys}) as cursor:
+            cursor.execute("BEGIN")
+            try:
+                [[gone]] = cursor.execute(f"DELETE FROM {held.relation} USING hot_keys k WHERE {match}").fetchall()
+                if added.num_rows:
+                    cursor.execute(f"INSERT INTO {held.relation} SELECT {columns} FROM hot_added")
+                cursor.execute("COMMIT")
+            except BaseException:
+                cursor.execute("ROLLBACK")
+                raise
+        held.replaced += gone
+        return int(added.num_rows) - int(gone)
+
+    # -- loading -----------------------------------------------------------------------------------------------
+
+    def _missed(self, table: OpenTable) -> None:
+        with self._lock:
+            self._misses[table.name] = self._misses.get(table.name, 0) + 1
+            if not self._auto_reads or table.name in self._tables:
+                return
+            recent = self._recent.setdefault(table.name, deque(maxlen=self._auto_reads))
+            recent.append(time.monotonic())
+            wanted = len(recent) == self._auto_reads and recent[-1] - recent[0] <= _WINDOW_S
+        if wanted:
+            self._behind(lambda: self._load(table, pinned=False), table.name)
+
+    def _reload_behind(self, table: OpenTable, held: HotTable) -> None:
+        self._behind(lambda: self._load(table, pinned=held.pinned), table.name)
+
+    def _behind(self, load: Callable[[], object], name: TableName) -> None:
+        with self._lock:
+            if name in self._loading:
+                return
+            self._loading.add(name)
+
+        def run() -> None:
+            try:
+                load()
+            except Exception:
+                # The table is served from its files meanwhile; the next read tries again.
+                return
+            finally:
+                with self._lock:
+                    self._loading.discard(name)
+
+        threading.Thread(target=run, name="crannog-hot-load", daemon=True).start()
+
+    def _load(self, table: OpenTable, *, pinned: bool) -> HotTable:
+        with self._load_lock:
+            return table.newest(lambda snapshot: self._load_snapshot(table, snapshot, pinned=pinned))
+
+    def _load_snapshot(self, table: OpenTable, snapshot: Snapshot, *, pinned: bool) -> HotTable:
+        engine = self._engine()
+        estimate = _estimate(snapshot)
+        self._check_room(table.name, estimate // 4, pinned=pinned)
+        relation = f"hot_{next(self._numbers)}"
+        query, tables = table.relation(snapshot, "hot")
+        before = _memory(engine)
+        with engine.cursor(tables) as cursor:
+            rows = written(cursor, f"CREATE TABLE {relation} AS {query}")
+        size = max(_memory(engine) - before, 0)
+        try:
+            self._check_room(table.name, size, pinned=pinned)
+        except Overloaded:
+            self._drop(relation)
+            raise
+        held = HotTable(
+            table.name, relation, snapshot.base.table_id, snapshot.base.version, snapshot.base.readable, snapshot.sequence, rows, size, pinned
+        )
+        with self._lock:
+            old = self._tables.get(table.name)
+            if old is not None:
+                held.hits, held.pinned = old.hits, old.pinned or pinned
+            self._tables[table.name] = held
+        if old is not None:
+            self._drop(old.relation)
+        return held
+
+    def _check_room(self, name: TableName, size: int, *, pinned: bool) -> None:
+        """Make room by letting go of what was not used for longest; Overloaded if there is too little."""
+        while True:
+            with self._lock:
+                others = [held for held in self._tables.values() if held.name != name]
+                used = sum(held.bytes for held in others)
+                if used + size <= self.limit_bytes:
+                    return
+                loaded = sorted((held for held in others if not held.pinned), key=lambda held: held.last_access)
+            if not loaded:
+                held_bytes = f", {used:,} are held by pinned tables" if used else ""
+                raise Overloaded(
+                    f"cannot {'pin' if pinned else 'load'} {name}: it takes about {size:,} bytes{held_bytes} and the limit is"
+                    f" {self.limit_bytes:,}; evict a table or raise CRANNOG_CACHE_BYTES"
+                )
+            self.evict(loaded[0].name)
+
+    def _drop(self, relation: str) -> None:
+        with self._engine().cursor() as cursor:
+            cursor.execute(f"DROP TABLE IF EXISTS {relation}")
+
+
+def _memory(engine: LocalEngine) -> int:
+    with engine.cursor() as cursor:
+        [[size]] = cursor.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'").fetchall()
+    return int(size or 0)
+
+
+def _estimate(snapshot: Snapshot) -> int:
+    widths = sum(field.type.bit_width // 8 if _is_fixed(field.type) else 24 for field in snapshot.base.schema)
+    return (snapshot.base.rows + snapshot.tail.row_count) * widths
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
+    try:
+        return bool(kind.bit_width)
+    except ValueError:
+        return False
+
+
+def _keeps_rows(table: OpenTable, since: int, until: int) -> bool:
+    """Tell whether every commit after `since` left the visible rows as they were; False too if the log forgot."""
+    done = {entry.version: entry.operation for entry in log_entries(table, after=since)}
+    return all(done.get(version) in _KEEPS_ROWS for version in range(since + 1, until + 1))

@@ -1,0 +1,67 @@
+"""Run a compiled statement in the process: hot tables, files, staged changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from crannog.engine.local import LocalEngine
+from crannog.engine.query.fast.select import Compiled, mark
+from crannog.engine.query.result import in_schema, plain_schema
+from crannog.engine.query.running import Running
+from crannog.errors import SnapshotGone
+
+if TYPE_CHECKING:
+    import duckdb
+
+_BATCH = 100_000
+
+
+class NotHere(Exception):
+    """The in-process engine met something that only Spark can answer, or explain."""
+
+
+def sql_of(compiled: Compiled, relations: Mapping[int, str], limit: int | None) -> str:
+    """Return the SQL with its sources put in; `limit` rows are enough."""
+    sql = compiled.sql
+    for source, relation in relations.items():
+        sql = sql.replace(mark(source), relation)
+    return sql if limit is None or compiled.limited else f"{sql} LIMIT {limit}"
+
+
+@contextmanager
+def batches(
+    engine: LocalEngine, compiled: Compiled, sql: str, tables: Mapping[str, pa.Table], running: Running
+) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+    """Run and lend the batches; ended when the query is cancelled. Raises NotHere where Spark must be asked."""
+    schema = plain_schema(compiled.schema)
+    with engine.cursor(tables) as cursor, running.interrupting(cursor.interrupt):
+        yield schema, _read(cursor, sql, schema, running)
+
+
+def _read(cursor: duckdb.DuckDBPyConnection, sql: str, schema: pa.Schema, running: Running) -> Iterator[pa.RecordBatch]:
+    import duckdb
+
+    try:
+        reader = cursor.sql(sql).to_arrow_reader(_BATCH)
+        for batch in reader:
+            running.check()
+            if batch.num_rows:
+                yield from in_schema(pa.Table.from_batches([batch]), schema).to_batches()
+    except duckdb.InterruptException:
+        running.check()
+        raise
+    except duckdb.IOException as error:
+        raise SnapshotGone("the files of this snapshot are gone; read again to see the table as it is now") from error
+    except (duckdb.Error, pa.ArrowException) as error:
+        running.check()
+        raise NotHere(str(error).splitlines()[0][:300]) from error
+
+
+def explained(engine: LocalEngine, sql: str, tables: Mapping[str, pa.Table]) -> str:
+    """Return DuckDB's plan."""
+    with engine.cursor(tables) as cursor:
+        return "\n".join(row[1] for row in cursor.execute(f"EXPLAIN {sql}").fetchall())

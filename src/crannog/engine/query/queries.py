@@ -1,0 +1,298 @@
+"""The front of the query layer: a statement in, an answer out, within limits."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from crannog.engine.query import on_duckdb, on_spark
+from crannog.engine.query.explain import Explanation, hidden_paths, table_reports
+from crannog.engine.query.fast import Compiled, Unproved, compile_statement
+from crannog.engine.query.hot import HotCache
+from crannog.engine.query.on_duckdb import NotHere
+from crannog.engine.query.pruning import Pruned, pruned
+from crannog.engine.query.result import Result, Stream
+from crannog.engine.query.route import Route, checked_engine, choose
+from crannog.engine.query.running import Running, RunningQueries
+from crannog.engine.query.sources import Source, Sources, schema_key
+from crannog.engine.query.spill import spilled
+from crannog.engine.query.statement import Statement, parse
+from crannog.engine.tables import Tables
+from crannog.engine.warehouse import Warehouse
+from crannog.errors import CallerError, SnapshotGone
+
+_TRIES = 4
+_COMPILED = 512
+# A read of more than this may outlast the retention floor's idea of a short one: it takes a lease.
+_LONG_READ_BYTES = 256 * 1024**2
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A statement with its sources, what it compiled to, and what is left of each base after pruning."""
+
+    statement: Statement
+    sources: Mapping[int, Source]
+    compiled: Compiled | None
+    unproved: str | None
+    pruned: Mapping[int, Pruned]
+
+    @property
+    def scan_bytes(self) -> int:
+        return sum(found.bytes for found in self.pruned.values())
+
+
+class Queries:
+    """Answers statements over the tables of one warehouse. Safe for threads."""
+
+    def __init__(self, warehouse: Warehouse, tables: Tables) -> None:
+        self._warehouse = warehouse
+        self._settings = warehouse.settings
+        self._sources = Sources(tables, self._settings)
+        self.running = RunningQueries(self._settings)
+        self.cache = HotCache(
+            lambda: warehouse.local, self._settings.cache_bytes, auto_reads=self._settings.cache_auto_reads
+        )
+        self._compiled: OrderedDict[tuple[Any, ...], Compiled | str] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def sql(
+        self,
+        text: str,
+        *,
+        max_rows: int | None = None,
+        engine: str = "auto",
+        timeout_s: float | None = None,
+        query_id: str | None = None,
+    ) -> Result:
+        """Run a statement and return its whole answer, up to `max_rows`."""
+        self._warehouse.check_open()
+        checked_engine(engine)
+        most = self._checked_rows(max_rows)
+        with self.running.running(query_id, timeout_s) as running:
+            statement = parse(text, self._settings.sql_text_bytes)
+
+            def answer() -> Result:
+                plan = self._plan(statement)
+                route, relations = self._route(plan, engine)
+                if route.engine != "spark":
+                    try:
+                        table, more = self._fast(plan, relations, running, most)
+                        return Result(table, route.engine, more, running.elapsed_ms, running.query_id, route.why)
+                    except NotHere as error:
+                        if engine != "auto":
+                            raise CallerError(f"engine {engine!r} stopped at: {error}; engine='auto' lets Spark answer") from None
+                        route = Route("spark", f"the {route.engine} engine stopped at: {error}")
+                with on_spark.frame(self._warehouse, statement, plan.sources, _files(plan), running) as frame:
+                    table = on_spark.collected(frame, most + 1)
+                self._check_bytes(table.nbytes)
+                return Result(
+                    table.slice(0, most), "spark", table.num_rows > most, running.elapsed_ms, running.query_id, route.why
+                )
+
+            return self._on_newest(answer)
+
+    def stream(
+        self, text: str, *, engine: str = "auto", timeout_s: float | None = None, query_id: str | None = None
+    ) -> Stream:
+        """Run a statement and return its answer batch by batch, however large."""
+        self._warehouse.check_open()
+        checked_engine(engine)
+        held = ExitStack()
+        try:
+            running = held.enter_context(self.running.running(query_id, timeout_s))
+            statement = parse(text, self._settings.sql_text_bytes)
+            plan = self._plan(statement)
+            route, relations = self._route(plan, engine)
+            first: list[pa.RecordBatch] = []
+            if route.engine != "spark":
+                try:
+                    schema, batches = held.enter_context(self._fast_batches(plan, relations, running, None))
+                    # The first batch tells whether it can be served here at all.
+                    first = [batch for batch in [next(batches, None)] if batch is not None]
+                except NotHere as error:
+                    if engine != "auto":
+                        raise CallerError(f"engine {engine!r} stopped at: {error}; engine='auto' lets Spark answer") from None
+                    route = Route("spark", f"the {route.engine} engine stopped at: {error}")
+            if route.engine == "spark":
+                frame = held.enter_context(
+                    on_spark.frame(self._warehouse, statement, plan.sources, _files(plan), running)
+                )
+                schema, batches = held.enter_context(spilled(self._warehouse, frame, running.query_id))
+        except BaseException:
+            held.close()
+            raise
+        return Stream(schema, route.engine, running.query_id, _held(first, batches, held))
+
+    def explain(self, text: str, *, engine: str = "auto", analyze: bool = False) -> Explanation:
+        """Tell which engine would answer and why, what is pruned, and the plan; `analyze` runs it too."""
+        self._warehouse.check_open()
+        checked_engine(engine)
+        with self.running.running(None, None) as running:
+            statement = parse(text, self._settings.sql_text_bytes)
+            plan = self._plan(statement)
+            route, relations = self._route(plan, engine)
+            if route.engine == "spark":
+                with on_spark.frame(self._warehouse, statement, plan.sources, _files(plan), running) as frame:
+                    shown = on_spark.explained(frame)
+            else:
+                assert plan.compiled is not None
+                sql, tables = self._local_sql(plan, relations, None)
+                shown = on_duckdb.explained(self._warehouse.local, sql, tables)
+            reports = table_reports(plan.sources, plan.pruned, relations)
+        result = self.sql(text, engine=route.engine) if analyze else None
+        return Explanation(route.engine, route.why, reports, hidden_paths(shown, self._warehouse.location), result)
+
+    def cancel(self, query_id: str) -> None:
+        """End a query that runs or waits; NotFound if there is none by this id."""
+        self.running.cancel(query_id)
+
+    # -- planning ----------------------------------------------------------------------------------------------
+
+    def _plan(self, statement: Statement) -> _Plan:
+        sources = self._sources.of(statement)
+        outcome = self._outcome(statement, sources)
+        if isinstance(outcome, str):
+            whole = {start: pruned(source.snapshot.base, ()) for start, source in sources.items()}
+            return _Plan(statement, sources, None, outcome, whole)
+        found = {
+            start: pruned(source.snapshot.base, outcome.conditions.get(start, ())) for start, source in sources.items()
+        }
+        return _Plan(statement, sources, outcome, None, found)
+
+    def _outcome(self, statement: Statement, sources: Mapping[int, Source]) -> Compiled | str:
+        """Return what a statement compiles to, or what of it has no rule."""
+        key = (statement.text, *(schema_key(source) for source in sources.values()))
+        with self._lock:
+            known = self._compiled.get(key)
+            if known is not None:
+                self._compiled.move_to_end(key)
+                return known
+        outcome: Compiled | str
+        try:
+            shapes = {start: source.shape for start, source in sources.items()}
+            outcome = compile_statement(statement, shapes, dt.datetime.now(dt.UTC))
+        except Unproved as reason:
+            outcome = str(reason)
+        except RecursionError:
+            outcome = "a statement nested this deep"
+        if isinstance(outcome, str) or not outcome.uses_now:
+            with self._lock:
+                self._compiled[key] = outcome
+                while len(self._compiled) > _COMPILED:
+                    self._compiled.popitem(last=False)
+        return outcome
+
+    def _route(self, plan: _Plan, engine: str) -> tuple[Route, dict[int, str]]:
+        """Choose the engine; of a fast one also return the sources that are read from memory."""
+        relations: dict[int, str] = {}
+        not_hot = ""
+        if plan.compiled is not None and engine in ("auto", "hot"):
+            for start, source in plan.sources.items():
+                relation = self.cache.relation(source.table, source.snapshot) if source.is_current else None
+                if relation is None:
+                    not_hot = not_hot or str(source.name)
+                else:
+                    relations[start] = relation
+        # A statement without tables needs no memory and no files: the in-process engine has it at hand.
+        hot = not not_hot and bool(plan.sources)
+        left = sum(found.bytes for start, found in plan.pruned.items() if start not in relations)
+        route = choose(
+            engine,
+            unproved=plan.unproved,
+            hot=hot or (engine == "hot" and not plan.sources and plan.unproved is None),
+            not_hot=not_hot or "no table",
+            scan_bytes=left,
+            scan_limit=self._settings.local_scan_bytes,
+        )
+        return route, relations
+
+    # -- running -----------------------------------------------------------------------------------------------
+
+    def _local_sql(self, plan: _Plan, hot: Mapping[int, str], limit: int | None) -> tuple[str, dict[str, pa.Table]]:
+        assert plan.compiled is not None
+        relations: dict[int, str] = {}
+        tables: dict[str, pa.Table] = {}
+        for number, (start, source) in enumerate(plan.sources.items()):
+            if start in hot:
+                relations[start] = hot[start]
+                continue
+            query, needed = source.table.relation(
+                source.snapshot, f"t{number}", raw=source.raw, files=plan.pruned[start].files
+            )
+            relations[start] = f"({query})"
+            tables.update(needed)
+        return on_duckdb.sql_of(plan.compiled, relations, limit), tables
+
+    @contextmanager
+    def _fast_batches(
+        self, plan: _Plan, hot: Mapping[int, str], running: Running, limit: int | None
+    ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+        assert plan.compiled is not None
+        sql, tables = self._local_sql(plan, hot, limit)
+        with ExitStack() as leases:
+            if limit is None or plan.scan_bytes > _LONG_READ_BYTES:
+                for start, source in plan.sources.items():
+                    if start not in hot:
+                        leases.enter_context(source.table.reading(source.snapshot))
+            with on_duckdb.batches(self._warehouse.local, plan.compiled, sql, tables, running) as found:
+                yield found
+
+    def _fast(self, plan: _Plan, hot: Mapping[int, str], running: Running, most: int) -> tuple[pa.Table, bool]:
+        kept: list[pa.RecordBatch] = []
+        rows = size = 0
+        with self._fast_batches(plan, hot, running, most + 1) as (schema, batches):
+            for batch in batches:
+                kept.append(batch)
+                rows += batch.num_rows
+                size += batch.nbytes
+                self._check_bytes(size)
+                if rows > most:
+                    break
+        table = pa.Table.from_batches(kept, schema)
+        return table.slice(0, most), rows > most
+
+    def _on_newest(self, act: Callable[[], T]) -> T:
+        for _ in range(_TRIES):
+            try:
+                return act()
+            except SnapshotGone:
+                continue
+        return act()
+
+    # -- limits ------------------------------------------------------------------------------------------------
+
+    def _checked_rows(self, max_rows: int | None) -> int:
+        if max_rows is None:
+            return min(self._settings.sql_max_rows, self._settings.sql_rows_ceiling)
+        if isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 0:
+            raise CallerError(f"max_rows is a whole number, 0 or more, got {max_rows!r}")
+        if max_rows > self._settings.sql_rows_ceiling:
+            raise CallerError(
+                f"max_rows is at most {self._settings.sql_rows_ceiling:,}, got {max_rows:,}; stream a larger answer"
+            )
+        return max_rows
+
+    def _check_bytes(self, size: int) -> None:
+        if size > self._settings.sql_result_bytes:
+            raise CallerError(
+                f"the answer has more than {self._settings.sql_result_bytes:,} bytes; ask for fewer columns or rows, or stream it"
+            )
+
+
+def _files(plan: _Plan) -> dict[int, tuple[str, ...]]:
+    return {start: found.files for start, found in plan.pruned.items()} if plan.compiled is not None else {}
+
+
+def _held(first: list[pa.RecordBatch], batches: Iterator[pa.RecordBatch], held: ExitStack) -> Iterator[pa.RecordBatch]:
+    with held:
+        yield from first
+        yield from batches

@@ -1,0 +1,48 @@
+"""Which engine answers a statement, and why. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crannog.errors import CallerError
+
+ENGINES = ("auto", "hot", "local", "spark")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The engine that answers, and the reason in words."""
+
+    engine: str
+    why: str
+
+
+def choose(
+    asked: str, *, unproved: str | None, hot: bool, not_hot: str, scan_bytes: int, scan_limit: int
+) -> Route:
+    """Choose hot, local or spark; CallerError if the one asked for cannot serve.
+
+    `unproved` is what the fast engines have no rule for; `hot` tells that all tables are in memory, `not_hot` names
+    one that is not; `scan_bytes` is what is left to read after pruning.
+    """
+    if asked == "spark":
+        return Route("spark", "asked for")
+    if unproved is not None:
+        if asked != "auto":
+            raise CallerError(f"engine {asked!r} cannot serve this: {unproved} has no rule proved equal to Spark's; use engine='auto'")
+        return Route("spark", f"{unproved} has no rule proved equal to Spark's")
+    if asked == "hot" and not hot:
+        raise CallerError(f"engine 'hot' cannot serve this: {not_hot} is not in memory; pin it first, or use engine='auto'")
+    if hot and asked in ("auto", "hot"):
+        return Route("hot", "all its tables are in memory")
+    if asked == "local":
+        return Route("local", "asked for")
+    if scan_bytes > scan_limit:
+        return Route("spark", f"{scan_bytes:,} bytes are left to read after pruning, more than the {scan_limit:,} of local_scan_bytes")
+    return Route("local", f"{scan_bytes:,} bytes are left to read after pruning")
+
+
+def checked_engine(engine: str) -> str:
+    if engine not in ENGINES:
+        raise CallerError(f"engine is one of {', '.join(ENGINES)}, got {engine!r}")
+    return engine

@@ -1,0 +1,105 @@
+"""The tables a statement names: which ones they are, and the snapshots that are read."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+from crannog.engine.open_table import OpenTable
+from crannog.engine.query.fast.select import SourceShape
+from crannog.engine.query.statement import Statement, TableRef
+from crannog.engine.snapshot import Snapshot
+from crannog.engine.tables import Tables
+from crannog.errors import CallerError, NotFound
+from crannog.lake.base import DeltaLog
+from crannog.names import RAW_PREFIX, TableName
+from crannog.settings import Settings
+
+
+@dataclass(frozen=True)
+class Source:
+    """One use of a table in a statement, and the snapshot it reads."""
+
+    ref: TableRef
+    name: TableName
+    table: OpenTable
+    snapshot: Snapshot
+    raw: bool
+    travels: bool
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it reads the table as it stands: only such a use can be served from memory."""
+        return not self.raw and not self.travels
+
+    @property
+    def shape(self) -> SourceShape:
+        return SourceShape(self._qualifiers, self.snapshot.base.readable)
+
+    @property
+    def _qualifiers(self) -> tuple[str, ...]:
+        last = self.ref.parts[-1].lower()
+        return (self.name.catalog.lower(), self.name.schema.lower(), last)
+
+
+class Sources:
+    """Finds the sources of statements; each statement reads one snapshot of a table, however often it names it."""
+
+    def __init__(self, tables: Tables, settings: Settings) -> None:
+        self._tables = tables
+        self._settings = settings
+
+    def of(self, statement: Statement) -> dict[int, Source]:
+        """Return the sources by their place in the text; NotFound names the table that is not there."""
+        seen: dict[tuple[object, ...], Snapshot] = {}
+        found = {}
+        for ref in statement.tables:
+            name, raw = self.name_of(ref)
+            table = self._tables.open(name)
+            what = (name, ref.version, ref.timestamp)
+            if what not in seen:
+                seen[what] = self._snapshot(table, ref)
+            found[ref.start] = Source(ref, name, table, seen[what], raw, ref.version is not None or ref.timestamp is not None)
+        return found
+
+    def name_of(self, ref: TableRef) -> tuple[TableName, bool]:
+        """Return the full name a table is meant by, and whether its raw form is."""
+        parts = list(ref.parts)
+        if len(parts) > 3:
+            raise CallerError(f"a table name has up to three parts, got {ref.written}")
+        raw = parts[-1].startswith(RAW_PREFIX)
+        parts[-1] = parts[-1].removeprefix(RAW_PREFIX)
+        given = [self._settings.default_catalog, self._settings.default_schema][: 3 - len(parts)] + parts
+        return TableName.parse(".".join(given)), raw
+
+    def _snapshot(self, table: OpenTable, ref: TableRef) -> Snapshot:
+        if ref.version is None and ref.timestamp is None:
+            return table.snapshot()
+        log = DeltaLog(table.warehouse.storage, table.folder)
+        version = ref.version if ref.version is not None else _version_at(log, ref)
+        base = log.at(version)
+        return table.past(base)
+
+
+def _version_at(log: DeltaLog, ref: TableRef) -> int:
+    assert ref.timestamp is not None
+    try:
+        moment = dt.datetime.fromisoformat(ref.timestamp.strip())
+    except ValueError:
+        raise CallerError(f"TIMESTAMP AS OF takes a time like '2026-01-31 10:00:00', got {ref.timestamp!r}") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    wanted = moment.timestamp() * 1000
+    entries = [(entry["version"], entry["timestamp"]) for entry in log.history(None)]
+    reached = [version for version, at in entries if at <= wanted]
+    if not reached:
+        first = dt.datetime.fromtimestamp(min(at for _, at in entries) / 1000, dt.UTC)
+        raise NotFound(f"{ref.written} begins at {first.isoformat(sep=' ', timespec='milliseconds')}; {ref.timestamp} is before that")
+    return int(max(reached))
+
+
+def schema_key(source: Source) -> tuple[str, int]:
+    """Return what tells whether a compiled statement still fits a source."""
+    return str(source.name), hash(source.snapshot.base.readable)
+
+

@@ -83,6 +83,12 @@ class Unavailable(CrannogError):
     retryable = True
 
 
+class SparkLost(Unavailable):
+    """Spark's Java process ended under the work; it starts anew at the next use."""
+
+    code = "spark_lost"
+
+
 class SnapshotGone(Unavailable):
     """The files a read stood on were erased; read again to see the table as it is now."""
 

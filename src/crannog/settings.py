@@ -31,6 +31,7 @@ class Settings(BaseSettings):
     )
 
     warehouse: str = Field("warehouse", description="Folder, file:// or s3:// address that holds everything.")
+    build_log: str = Field("", description="Address of the build log; empty keeps one, as a Delta table, in the warehouse.")
     host: str = Field("127.0.0.1", description="Address the server listens on.")
     port: int = Field(7117, ge=0, le=65535, description="Port of the HTTP API and the pages.")
     otlp_http_port: int = Field(4318, ge=0, le=65535, description="Port of OTLP over HTTP.")

@@ -70,6 +70,7 @@ class ChangeLog:
         self._ledger_version = -1
         self._stale = True
         self._known_base = base
+        self._quiet: tuple[int, int | None] = (-1, None)
 
     def head(self) -> Base:
         """Return the newest version of the base."""
@@ -110,6 +111,10 @@ class ChangeLog:
 
         False may also mean that it takes a refresh to tell. The next change would stand in a file of its own, then in a pack, then in the base: asked for in this order.
         """
+        # Before the probes: what is put after it changes it, what was put before it the probes find.
+        stamp = self._storage.quiet_stamp(self.stage_folder)
+        if stamp is not None and self._quiet == (sequence, stamp) and self._tail.end == sequence:
+            return True
         with self._state:
             if self._stale or self._tail.end != sequence:
                 return False
@@ -117,7 +122,10 @@ class ChangeLog:
         names = (file_name(following).name, *packs_over(following))
         if any(self._storage.exists(f"{self.stage_folder}/{name}") for name in names):
             return False
-        return self.head() is base
+        if self.head() is not base:
+            return False
+        self._quiet = (sequence, stamp)
+        return True
 
     def commit(self, changes: Sequence[Change], *, after: int | None = None) -> list[Kept]:
         """Return once every change is durable and visible, in one staged file; a known batch is not kept again.

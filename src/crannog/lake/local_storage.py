@@ -31,6 +31,7 @@ _ADVICE = {
 }
 
 TRASH = "_crannog/trash"
+_CLOCK_TICK_NS = 100_000_000
 
 
 class LocalStorage:
@@ -134,6 +135,14 @@ class LocalStorage:
                 return [name for name in os.listdir(self._at(folder)) if not name.startswith(".")]
             except (FileNotFoundError, NotADirectoryError):
                 return []
+
+    def quiet_stamp(self, folder: str) -> int | None:
+        try:
+            changed_ns = os.stat(self._prefix + folder).st_mtime_ns
+        except OSError:
+            return None
+        # The file system's clock ticks in milliseconds: two changes within one tick leave the same time.
+        return changed_ns if time.time_ns() - changed_ns >= _CLOCK_TICK_NS else None
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
         with _translated("list", folder):

@@ -169,6 +169,9 @@ class ObjectStorage:
         files, folders = self._listing(folder)
         return [name for name in dict.fromkeys(files + folders) if not name.startswith(".")]
 
+    def quiet_stamp(self, folder: str) -> int | None:
+        return None
+
     def walk(self, folder: str) -> Iterator[StoredFile]:
         key = self._key(folder, root=True)
         stream = obstore.list(self._store, key or None, chunk_size=_LIST_CHUNK)

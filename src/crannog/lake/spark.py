@@ -113,6 +113,11 @@ class SparkRuntime:
         if outdated:
             self.stop()
 
+    def owns(self, session: SparkSession) -> bool:
+        """Whether this is the session that runs now, in a Java process of our own with its tasks inside it."""
+        start = self._start
+        return start is not None and start.session is session and start.jvm is not None and spark_conf.is_local(self._settings)
+
     def stop(self) -> None:
         """End the session and its Java process; the next use starts anew."""
         with self._lock:
@@ -235,6 +240,9 @@ def interruptible(session: SparkSession, tag: str) -> Iterator[Callable[[], obje
     add, remove = (session.addTag, session.removeTag) if context is None else (context.addJobTag, context.removeJobTag)
     end = session.interruptTag if context is None else context.cancelJobsWithTag
     add(tag)
+    if context is not None:
+        # Without it a task that waits goes on waiting; one that computes ends with the row it works on, at the latest.
+        context.setLocalProperty("spark.job.interruptOnCancel", "true")
     try:
         yield lambda: end(tag)
     finally:

@@ -99,6 +99,8 @@ def process_conf(
             "spark.driver.extraClassPath": os.pathsep.join(str(each.folder / "*") for each in jars),
         }
     else:
+        # An executor whose cancelled tasks do not end is replaced.
+        conf |= {"spark.task.reaper.enabled": "true", "spark.task.reaper.killTimeout": "60s"}
         conf["spark.jars"] = ",".join(str(file) for each in jars for file in each.files)
     return conf
 

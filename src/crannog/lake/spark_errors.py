@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from crannog.errors import CallerError, Cancelled, Conflict, CrannogError, NotFound, Unavailable
+from crannog.errors import CallerError, Cancelled, Conflict, CrannogError, NotFound, SparkLost, Unavailable
 
 _LONGEST = 400
 _MISSING = ("TABLE_OR_VIEW_NOT_FOUND", "PATH_NOT_FOUND", "SCHEMA_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
@@ -14,6 +14,8 @@ _LOST_RACE = re.compile(
     r"|ConcurrentDeleteDelete|ConcurrentTransaction)Exception\b"
 )
 _CANCELLED = re.compile(r"\bcancell?ed\b.*\b(job|stage|query)|\b(job|stage|query)\b.*\bcancell?ed\b|OPERATION_CANCELED", re.IGNORECASE | re.DOTALL)
+_SHUT_DOWN = re.compile(r"SparkContext was shut down|stopped SparkContext|SparkContext has been shutdown", re.IGNORECASE)
+_WRAPPER = "Exception thrown in awaitResult"
 # SQLSTATE classes that blame the statement or its data: cardinality, data, constraint, syntax, raise_error, no support.
 _CALLERS_FAULT = ("21", "22", "23", "42", "P0", "0A")
 
@@ -23,8 +25,10 @@ def translated(error: BaseException) -> CrannogError:
     if isinstance(error, CrannogError):
         return error
     if _connection_lost(error):
-        return Unavailable("Spark's Java process ended while it worked; it starts anew at the next use", retry_after_s=1)
+        return SparkLost("Spark's Java process ended while it worked; it starts anew at the next use", retry_after_s=1)
     message, condition, state = _told_by(error)
+    if _SHUT_DOWN.search(message):
+        return SparkLost("Spark was ended while it worked; it starts anew at the next use", retry_after_s=1)
     lost_race = _LOST_RACE.search(f"{type(error).__name__} {message}")
     text = shortened(message) or type(error).__name__
     if lost_race:
@@ -76,12 +80,26 @@ def _told_by(error: BaseException) -> tuple[str, str, str]:
         except Exception:
             message = str(error)
         condition = state = ""
+    if _WRAPPER in message.partition("\n")[0]:
+        message = _cause_of(error) or message
     # The cause of an aborted job is only in its text.
     if not state or not state.startswith(_CALLERS_FAULT):
         inner = re.search(r"\[([A-Z][A-Z0-9_.]+)\][^\n]*SQLSTATE: (\w{5})", message)
         if inner:
             condition, state = inner[1], inner[2]
     return message, condition, state
+
+
+def _cause_of(error: BaseException) -> str:
+    """Return what the innermost Java exception says; a wrapper around it says nothing."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    said = ""
+    try:
+        while java is not None:
+            said, java = str(java.toString()), java.getCause()
+    except Exception:
+        return said
+    return said
 
 
 def _is_callers_fault(error: BaseException, state: str) -> bool:

@@ -54,6 +54,13 @@ class Storage(Protocol):
     def names(self, folder: str) -> list[str]:
         """Return the names directly in `folder`, in no order; empty if there is no such folder."""
 
+    def quiet_stamp(self, folder: str) -> int | None:
+        """Return a number that any later change of the names directly in `folder` changes; None if there is none just now.
+
+        One cheap look tells then that a folder is as it was. None where the storage cannot, or the folder changed so
+        shortly ago that another change might leave the number as it is.
+        """
+
     def walk(self, folder: str) -> Iterator[StoredFile]:
         """Yield every file below `folder`."""
 

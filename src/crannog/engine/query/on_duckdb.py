@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -39,18 +39,24 @@ def batches(
     """Run and lend the batches; ended when the query is cancelled. Raises NotHere where Spark must be asked."""
     schema = plain_schema(compiled.schema)
     with engine.cursor(tables) as cursor, running.interrupting(cursor.interrupt):
-        yield schema, _read(cursor, sql, schema, running)
+        found = _read(cursor, sql, schema, running)
+        try:
+            yield schema, found
+        finally:
+            found.close()  # an answer that was not read to its end is still open
 
 
-def _read(cursor: duckdb.DuckDBPyConnection, sql: str, schema: pa.Schema, running: Running) -> Iterator[pa.RecordBatch]:
+def _read(
+    cursor: duckdb.DuckDBPyConnection, sql: str, schema: pa.Schema, running: Running
+) -> Generator[pa.RecordBatch, None, None]:
     import duckdb
 
     try:
-        reader = cursor.sql(sql).to_arrow_reader(_BATCH)
-        for batch in reader:
-            running.check()
-            if batch.num_rows:
-                yield from in_schema(pa.Table.from_batches([batch]), schema).to_batches()
+        with cursor.sql(sql).to_arrow_reader(_BATCH) as reader:
+            for batch in reader:
+                running.check()
+                if batch.num_rows:
+                    yield from in_schema(pa.Table.from_batches([batch]), schema).to_batches()
     except duckdb.InterruptException:
         running.check()
         raise

@@ -26,12 +26,22 @@ _view_numbers = itertools.count(1)
 
 @contextmanager
 def frame(
-    warehouse: Warehouse, statement: Statement, sources: Mapping[int, Source], files: Mapping[int, tuple[str, ...]], running: Running
+    warehouse: Warehouse,
+    statement: Statement,
+    sources: Mapping[int, Source],
+    files: Mapping[int, tuple[str, ...]],
+    running: Running,
+    *,
+    before: str = "",
 ) -> Iterator[DataFrame]:
-    """Lend the statement as a DataFrame; what runs from it in this thread ends when the query is cancelled."""
+    """Lend the statement, with `before` before it, as a DataFrame.
+
+    What runs from it in this thread ends when the query is cancelled.
+    """
     from crannog.engine.spark_read import to_spark
-    from crannog.lake.spark import in_pool, interruptible
+    from crannog.lake.spark import in_pool, interruptible, spark_runtime
     from crannog.lake.spark_errors import translated
+    from crannog.lake.stuck import watch
 
     session = _session(warehouse, running)
     with ExitStack() as held:
@@ -50,11 +60,15 @@ def frame(
                     rows.createOrReplaceTempView(views[what])
                     held.callback(_drop, session, views[what])
                 names[start] = views[what]
-            yield session.sql(statement.for_spark(names))
+            yield session.sql(before + statement.for_spark(names))
         except CrannogError:
             raise
         except Exception as error:
-            running.check()
+            try:
+                running.check()
+            except CrannogError:
+                watch(spark_runtime(warehouse.settings), session)
+                raise
             raise translated(error) from error
 
 
@@ -82,7 +96,7 @@ def _drop(session: SparkSession, view: str) -> None:
         session.catalog.dropTempView(view)
 
 
+
 def explained(rows: DataFrame) -> str:
-    """Return Spark's plan."""
-    text: str = rows._explain_string(mode="formatted")
-    return text
+    """Return the plan that an EXPLAIN statement gave."""
+    return str(rows.collect()[0][0])

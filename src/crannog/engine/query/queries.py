@@ -26,7 +26,7 @@ from crannog.engine.query.spill import spilled
 from crannog.engine.query.statement import Statement, parse
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
-from crannog.errors import CallerError, SnapshotGone
+from crannog.errors import CallerError, SnapshotGone, SparkLost
 
 _TRIES = 4
 _COMPILED = 512
@@ -141,7 +141,9 @@ class Queries:
             plan = self._plan(statement)
             route, relations = self._route(plan, engine)
             if route.engine == "spark":
-                with on_spark.frame(self._warehouse, statement, plan.sources, _files(plan), running) as frame:
+                with on_spark.frame(
+                    self._warehouse, statement, plan.sources, _files(plan), running, before="EXPLAIN FORMATTED "
+                ) as frame:
                     shown = on_spark.explained(frame)
             else:
                 assert plan.compiled is not None
@@ -264,7 +266,7 @@ class Queries:
         for _ in range(_TRIES):
             try:
                 return act()
-            except SnapshotGone:
+            except (SnapshotGone, SparkLost):
                 continue
         return act()
 

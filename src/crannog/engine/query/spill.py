@@ -28,6 +28,7 @@ def spilled(warehouse: Warehouse, rows: DataFrame, query_id: str) -> Iterator[tu
     folder = f"_crannog/results/{uuid.uuid4().hex}"
     # The types as they come over, from an answer without rows.
     schema = plain_schema(rows.limit(0).toArrow().schema)
+    storage.make_folder(folder)
     with Lease(storage, f"{folder}/lease.json", {"kind": "result", "query": query_id}):
         try:
             rows.write.mode("overwrite").parquet(storage.spark_uri(f"{folder}/rows"))

@@ -7,6 +7,7 @@ that two lexers read differently cannot smuggle anything past the checks.
 from __future__ import annotations
 
 import itertools
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,9 @@ from crannog.engine.query.spark_functions import DENIED, KNOWN, TABLE_FUNCTIONS
 from crannog.errors import CallerError, Refused
 
 DEEPEST = 200
+_DEEPEST_TREE = 600
+# What it cannot read it would also print; the caller is told.
+logging.getLogger("sqlglot").setLevel(logging.ERROR)
 _TYPES = tokens.TokenType
 _OPEN, _CLOSE = {_TYPES.L_PAREN, _TYPES.L_BRACKET, _TYPES.CASE}, {_TYPES.R_PAREN, _TYPES.R_BRACKET, _TYPES.END}
 _STRINGS = {_TYPES.STRING, _TYPES.RAW_STRING, _TYPES.HEX_STRING, _TYPES.NATIONAL_STRING}
@@ -136,11 +140,15 @@ class Statement:
         return any(tuple(part.lower() for part in ref.parts[-len(written) :]) == written for ref in self.tables)
 
 
-@lru_cache(maxsize=512)
 def parse(text: str, longest: int) -> Statement:
     """Check and read a statement; CallerError says where it is wrong, Refused what is not allowed."""
     if not isinstance(text, str):
         raise CallerError(f"a statement is text, got {type(text).__name__}")
+    return _parse(text, longest)
+
+
+@lru_cache(maxsize=512)
+def _parse(text: str, longest: int) -> Statement:
     size = len(text.encode("utf-8", "replace"))
     if size > longest:
         raise Refused(f"the statement has {size:,} bytes; {longest:,} is the most. Put the values into a table and join it")
@@ -149,7 +157,7 @@ def parse(text: str, longest: int) -> Statement:
     try:
         found = tuple(_DIALECT.tokenize(text))
         _check_tokens(text, found)
-        trees = [tree for tree in _DIALECT.parser().parse(list(found), text) if tree is not None]
+        trees = [tree for tree in _DIALECT.parser().parse(list(found), text) if not isinstance(tree, (exp.Semicolon, type(None)))]
     except RecursionError:
         raise Refused(f"the statement is nested deeper than {DEEPEST} levels; use WITH to name its parts") from None
     except SqlglotError as error:
@@ -160,6 +168,7 @@ def parse(text: str, longest: int) -> Statement:
         raise Refused(f"one statement at a time; the text holds {len(trees)}")
     tree = trees[0]
     _check_tree(tree)
+    _check_depth(tree)
     try:
         return Statement(text, tree, _tables_of(tree, found), found)
     except RecursionError:
@@ -224,6 +233,12 @@ def _check_tree(tree: exp.Expression) -> None:
     for node in tree.walk():
         if isinstance(node, (exp.DDL, exp.DML, exp.Command, exp.Into, exp.QueryTransform, exp.Set, exp.Pragma, exp.Attach)) and not isinstance(node, exp.Query):
             raise Refused(f"{node.key.upper()} is not allowed in a query")
+        if isinstance(node, (exp.Placeholder, exp.Parameter)):
+            raise Refused("parameters and variables cannot stand in a statement; write the values")
+        if isinstance(node, exp.Table) and isinstance(node.this, exp.Dot):
+            raise CallerError(f"a table name has up to three parts, got {node.sql('spark')[:200]}")
+        if isinstance(node, exp.Table) and node.args.get("sample") and not node.alias:
+            raise CallerError("give a table with TABLESAMPLE a name after it: … TABLESAMPLE (10 PERCENT) AS t")
         if isinstance(node, exp.Anonymous):
             name = node.name.lower()
             if name in DENIED or (name not in KNOWN and name not in aliases):
@@ -236,6 +251,20 @@ def _check_tree(tree: exp.Expression) -> None:
             isinstance(part, exp.Identifier) and ("/" in part.name or ":" in part.name) for part in node.parts
         ):
             raise Refused(f"a path is not a table: {node.sql('spark')[:100]}; load the file into a table first")
+
+
+def _check_depth(tree: exp.Expression) -> None:
+    """Refuse what engines would have to walk too deep into; chains of AND and OR are flat for them."""
+    level, depth = [tree], 0
+    while level:
+        depth += 1
+        if depth > _DEEPEST_TREE:
+            raise Refused(f"the statement is nested deeper than {_DEEPEST_TREE} levels; use WITH to name its parts")
+        following: list[exp.Expression] = []
+        for node in level:
+            children = node.flatten() if isinstance(node, (exp.And, exp.Or)) else node.iter_expressions()
+            following += children
+        level = following
 
 
 def _tables_of(tree: exp.Expression, found: tuple[tokens.Token, ...]) -> tuple[TableRef, ...]:

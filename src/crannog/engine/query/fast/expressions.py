@@ -34,7 +34,10 @@ _KINDS = {
     _TYPE.TIMESTAMPLTZ: INSTANT,
 }
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "div"}
+_OPERANDS = ("this", "expression", "low", "high")
 _COMPARISON = {exp.EQ: "=", exp.LT: "<", exp.GT: ">", exp.LTE: "<=", exp.GTE: ">=", exp.NullSafeEQ: "<=>"}
+_PREDICATES = (*_COMPARISON, exp.NEQ, exp.Is, exp.In, exp.Between, exp.Like, exp.Escape)
+_LOOSE = (*_PREDICATES[:-2], exp.Not, exp.And, exp.Or)
 
 
 class Expressions:
@@ -47,6 +50,8 @@ class Expressions:
         self._subquery = subquery
         self._now = now
         self._windows = windows
+        # The conjuncts of WHERE: elsewhere Spark says false, not null, where IN over a statement cannot tell.
+        self.conjuncts: set[int] = set()
         # A key's SQL → the SQL it is grouped by; filled once the keys are known.
         self.keys: dict[str, str] = {}
 
@@ -61,6 +66,9 @@ class Expressions:
 
     def _term(self, node: exp.Expression) -> Typed:
         kind = type(node)
+        if kind in _PREDICATES and any(isinstance(node.args.get(part), _LOOSE) for part in _OPERANDS):
+            # Spark reads `a = b IS NULL` as `(a = b) IS NULL`, or not at all; parentheses make it plain.
+            raise Unproved("a condition inside another without parentheses")
         if kind in _ARITHMETIC:
             return self._arithmetic(_ARITHMETIC[kind], node)
         if kind in _COMPARISON:
@@ -92,7 +100,7 @@ class Expressions:
         if number is None:
             raise Unproved(f"the number {node.name[:60]}")
         kind, value = number
-        return constant(value, kind, repr(value) if isinstance(value, float) else f"{value}")
+        return constant(value, kind, _shown_double(value) if isinstance(value, float) else f"{value}")
 
     def on_boolean(self, node: exp.Boolean) -> Typed:
         return constant(bool(node.this), pa.bool_(), str(bool(node.this)).lower())
@@ -172,6 +180,8 @@ class Expressions:
         query = node.args.get("query")
         negated = bool(node.args.get("negate"))
         if query is not None:
+            if id(node) not in self.conjuncts:
+                raise Unproved("IN over a statement outside WHERE's conjunction")
             inner = self._subquery(query, self.scope)
             if len(inner.columns) != 1:
                 raise Unproved("IN over several columns")
@@ -274,7 +284,7 @@ class Expressions:
         inner = self.term(node.expression)
         word = functions.EXTRACTED[part]
         done = functions.RULES[word](word, [inner])
-        return Typed(done.sql, done.type, named(f"extract({part} FROM ", inner.name, ")"))
+        return Typed(done.sql, done.type, named(f"extract({node.name} FROM ", inner.name, ")"))
 
     def on_any(self, node: exp.Any) -> Typed:
         return AGGREGATES["any"]("any", [self.term(node.this)], False, "")
@@ -354,10 +364,25 @@ class Expressions:
         return Typed(f"(EXISTS ({self._subquery(node.this, self.scope).sql}))", pa.bool_(), "exists()")
 
 
+def conjuncts(node: exp.Expression) -> set[int]:
+    """Return which nodes, or their negations, must hold for a condition to hold."""
+    parts = list(node.flatten()) if isinstance(node, exp.And) else [node]
+    bare = [part.unnest() for part in parts]
+    return {id(part.this.unnest() if isinstance(part, exp.Not) else part) for part in bare}.union(
+        *(conjuncts(part) for part in bare if isinstance(part, exp.And))
+    )
+
+
 def atomic(term: Typed) -> Typed:
     if not is_atomic(term.type):
         raise Unproved(f"{spark_name(term.type)} as a key or an order")
     return term
+
+
+def _shown_double(value: float) -> str | None:
+    """Return how Spark writes a double; None where Java's digits or exponents are not Python's."""
+    text = repr(value)
+    return text if value == 0 or (1e-3 <= abs(value) < 1e7 and len(text) <= 15) else None
 
 
 def _maybe_not(term: Typed, negated: bool) -> Typed:

@@ -103,11 +103,12 @@ def _to_whole(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, None)
     [term] = terms
     word = "FLOOR" if name == "floor" else "CEIL"
+    shown = _called(name if name == "ceiling" else word, terms)
     if pa.types.is_floating(term.type):
-        return Typed(f"CAST({word}({term.sql}) AS BIGINT)", LONG, _called(word, terms))
+        return Typed(f"CAST({word}({term.sql}) AS BIGINT)", LONG, shown)
     if is_decimal(term.type):
-        kind = pa.decimal128(max(min(term.type.precision - term.type.scale + 1, 38), 1), 0)
-        return Typed(f"CAST({word}({term.sql}) AS DECIMAL({kind.precision}, 0))", kind, _called(word, terms))
+        kind = pa.decimal128(term.type.precision - term.type.scale + (1 if term.type.scale else 0), 0)
+        return Typed(f"CAST({word}({term.sql}) AS DECIMAL({kind.precision}, 0))", kind, shown)
     raise Unproved(f"{name} of {spark_name(term.type)}")
 
 
@@ -228,11 +229,8 @@ def _unix(scale: int) -> Rule:
         _arguments(name, terms, INSTANT)
         divisor = 1_000_000 // scale
         # Rounded down, before 1970 too.
-        sql = f"CAST(floor(CAST(epoch_us({terms[0].sql}) AS DECIMAL(20, 0)) / {divisor}) AS BIGINT)" if divisor > 1 else f"epoch_us({terms[0].sql})"
-        if divisor > 1:
-            sql = (
-                f"((epoch_us({terms[0].sql}) - (((epoch_us({terms[0].sql}) % {divisor}) + {divisor}) % {divisor})) // {divisor})"
-            )
+        micros = f"epoch_us({terms[0].sql})"
+        sql = f"(({micros} - ((({micros} % {divisor}) + {divisor}) % {divisor})) // {divisor})" if divisor > 1 else micros
         return Typed(f"CAST({sql} AS BIGINT)", LONG, _called(name, terms))
 
     return rule
@@ -281,19 +279,17 @@ def _cast_to(kind: pa.DataType) -> Rule:
 
 def _sign(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, None)
-    if not (is_integral(terms[0].type) or is_decimal(terms[0].type)):
+    if not is_integral(terms[0].type):
         raise Unproved(f"{name} of {spark_name(terms[0].type)}")
-    if is_decimal(terms[0].type):
-        raise Unproved(f"{name} of decimals")
-    return Typed(f"CAST(sign({terms[0].sql}) AS DOUBLE)", pa.float64(), _called(name, terms))
+    shown = _called("SIGNUM" if name == "signum" else name, terms)
+    return Typed(f"CAST(sign({terms[0].sql}) AS DOUBLE)", pa.float64(), shown)
 
 
 def _size(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, None)
     if not pa.types.is_list(terms[0].type):
         raise Unproved(f"{name} of {spark_name(terms[0].type)}")
-    empty = "NULL"
-    return Typed(f"CAST(CASE WHEN {terms[0].sql} IS NULL THEN {empty} ELSE len({terms[0].sql}) END AS INTEGER)", INT, _called(name, terms))
+    return Typed(f"CAST(len({terms[0].sql}) AS INTEGER)", INT, _called(name, terms))
 
 
 RULES: dict[str, Rule] = {
@@ -376,7 +372,8 @@ RULES: dict[str, Rule] = {
 }
 
 EXTRACTED = {
-    "year": "year", "quarter": "quarter", "month": "month", "day": "day", "hour": "hour", "minute": "minute", "dow": "dayofweek", "doy": "dayofyear",
+    "year": "year", "quarter": "quarter", "month": "month", "day": "day", "hour": "hour", "minute": "minute", "dow": "dayofweek",
+    "dayofweek": "dayofweek", "doy": "dayofyear",
 }
 
 

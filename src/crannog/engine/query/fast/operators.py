@@ -91,9 +91,16 @@ def divided(a: Typed, b: Typed, kind: pa.Decimal128Type) -> str:
 
 def negative(term: Typed) -> Typed:
     if term.is_literal and is_numeric(term.type) and term.literal is not None:
+        if term.literal == 0:
+            # -0 and -0.0 are the whole number and the decimal 0, and are shown so; the double keeps its sign.
+            return constant(-term.literal, pa.float64()) if term.type == pa.float64() else term
         value = -term.literal
-        kind = pa.int32() if term.type == pa.int64() and value == -(2**31) else term.type
-        return constant(value, kind, named("-", term.name))
+        # The smallest numbers are written with a sign before what is too large without.
+        if term.type == pa.int64() and value == -(2**31):
+            return constant(value, pa.int32(), named("-", term.name))
+        if is_decimal(term.type) and term.type.scale == 0 and value == -(2**63):
+            return constant(int(value), pa.int64(), named("-", term.name))
+        return constant(value, term.type, named("-", term.name))
     if not is_numeric(term.type):
         raise Unproved(f"- {spark_name(term.type)}")
     return Typed(f"(- {term.sql})", term.type, named("(- ", term.name, ")"))
@@ -102,6 +109,11 @@ def negative(term: Typed) -> Typed:
 def comparison(operator: str, left: Typed, right: Typed) -> Typed:
     """Return `left operator right` for = < > <= >= and <=>; files can be pruned by one with a constant."""
     name = named("(", left.name, f" {operator} ", right.name, ")")
+    if operator in ("<", ">", "<=", ">=") and any(
+        is_integral(one.type) and is_decimal(other.type) and other.is_literal for one, other in ((left, right), (right, left))
+    ):
+        # Spark rounds the constant and shows that: (a > 1) for a > 1.5.
+        name = None
     a, b = comparable(left, right)
     sql = f"({a.sql} IS NOT DISTINCT FROM {b.sql})" if operator == "<=>" else f"({a.sql} {operator} {b.sql})"
     conditions: tuple[Condition, ...] = ()
@@ -242,15 +254,15 @@ def cast(term: Typed, to: pa.DataType, *, safe: bool = False) -> Typed:
         return Typed(widened(term, to).sql, to, name)
     if to == pa.string() and (is_integral(kind) or kind in (pa.bool_(), pa.date32())):
         return Typed(f"CAST({term.sql} AS VARCHAR)", to, name)
-    if to == pa.string() and is_decimal(kind) and kind.scale:
+    if to == pa.string() and is_decimal(kind):
         return Typed(f"CAST(CAST({term.sql} AS {duck_type(kind)}) AS VARCHAR)", to, name)
     if to == pa.string() and kind == INSTANT:
         return Typed(f"CAST(CAST({term.sql} AS TIMESTAMP) AS VARCHAR)", to, name)
     if kind == pa.string() and is_integral(to):
-        number = checked(f"regexp_full_match({term.sql}, '[+-]?[0-9]+')", term.sql, "not a plain whole number")
+        number = checked(f"{term.sql} IS NULL OR regexp_full_match({term.sql}, '[+-]?[0-9]+')", term.sql, "not a plain whole number")
         return Typed(f"CAST({number} AS {target})", to, name)
     if kind == pa.string() and to == pa.date32():
-        day = checked(f"regexp_full_match({term.sql}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}')", term.sql, "not a plain date")
+        day = checked(f"{term.sql} IS NULL OR regexp_full_match({term.sql}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}')", term.sql, "not a plain date")
         return Typed(f"CAST({day} AS DATE)", to, name)
     if kind == INSTANT and to == pa.date32():
         return Typed(f"CAST(CAST({term.sql} AS TIMESTAMP) AS DATE)", to, name)

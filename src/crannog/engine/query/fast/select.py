@@ -15,7 +15,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from crannog.engine.query.fast.aggregates import plain_zero
-from crannog.engine.query.fast.expressions import Expressions, atomic
+from crannog.engine.query.fast.expressions import Expressions, atomic, conjuncts
 from crannog.engine.query.fast.operators import boolean
 from crannog.engine.query.fast.scope import Column, Relation, Scope, column_sql
 from crannog.engine.query.fast.terms import Condition, Typed, Unproved, widened
@@ -87,6 +87,10 @@ class _Compiler:
         self._refs = {id(ref.node): ref for ref in self.statement.tables}
         if self.statement.has_odd_strings:
             raise Unproved("an escape inside a text")
+        for name in self.statement.tree.find_all(exp.Identifier):
+            # Spark takes other letters only between backquotes.
+            if not name.quoted and not name.name.isascii():
+                raise Unproved(f"the name {name.name} without quotes")
 
     # -- statements --------------------------------------------------------------------------------------------
 
@@ -211,14 +215,16 @@ class _Compiler:
         expressions = self._expressions(scope, ctes, windows)
         where = ""
         if node.args.get("where") is not None:
-            condition = boolean(expressions.term(node.args["where"].this))
+            expressions.conjuncts = conjuncts(node.args["where"].this)
+            condition = _condition(expressions.term(node.args["where"].this))
             self._note(scope, condition.conditions)
             where = f" WHERE {condition.sql}"
         group = self._group(node, expressions)
         outputs = self._outputs(node, expressions)
         having = ""
         if node.args.get("having") is not None:
-            having = f" HAVING {boolean(self._having(node.args['having'].this, expressions, outputs)).sql}"
+            expressions.conjuncts |= conjuncts(node.args["having"].this)
+            having = f" HAVING {_condition(self._having(node.args['having'].this, expressions, outputs)).sql}"
         distinct = node.args.get("distinct")
         if distinct is not None and distinct.args.get("on"):
             raise Unproved("DISTINCT ON")
@@ -408,7 +414,7 @@ class _Compiler:
             return f" CROSS JOIN {right_sql}"
         if on is None:
             raise Unproved(f"{side} {kind} JOIN without ON")
-        condition = boolean(expressions.term(on))
+        condition = _condition(expressions.term(on))
         if kind in ("SEMI", "ANTI"):
             if side not in ("", "LEFT"):
                 raise Unproved(f"{side} {kind} JOIN")
@@ -459,6 +465,12 @@ class _Compiler:
             relation = sources.get(condition.source)
             if relation is not None and (condition.operator in _NULL_REJECTING or not relation.optional):
                 self.conditions.setdefault(condition.source, []).append(condition)
+
+
+def _condition(term: Typed) -> Typed:
+    if term.type == pa.null():
+        raise Unproved("NULL as a whole condition")
+    return boolean(term)
 
 
 def _cast_column(item: exp.Expression) -> exp.Column | None:

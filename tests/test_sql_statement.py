@@ -1,0 +1,258 @@
+"""What a statement may be: one, read-only, over tables of the warehouse, and nothing that reaches outside."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from crannog.datasets.lake import Lake
+from crannog.engine.query.spark_functions import DENIED, KNOWN, TABLE_FUNCTIONS
+from crannog.engine.query.statement import parse
+from crannog.errors import CallerError, CrannogError, NotFound, Refused
+from crannog.lake.spark import SparkRuntime
+from crannog.settings import Settings
+from lakes import opened
+
+LONGEST = 1_000_000
+NOT_ALLOWED = r"""
+DROP TABLE a.b.c
+CREATE TABLE a.b.c (x int)
+CREATE TEMP VIEW v AS SELECT * FROM parquet.`/etc`
+CREATE TEMPORARY VIEW v USING parquet OPTIONS (path '/etc')
+CREATE FUNCTION f AS 'x'
+INSERT INTO a.b.c VALUES (1)
+UPDATE a.b.c SET x = 1
+DELETE FROM a.b.c
+MERGE INTO a.b.c USING d ON c.x = d.x WHEN MATCHED THEN DELETE
+TRUNCATE TABLE a.b.c
+ALTER TABLE a.b.c ADD COLUMN y int
+WITH x AS (DELETE FROM a.b.c RETURNING *) SELECT * FROM x
+SELECT 1; SELECT 2
+SELECT 1; DROP TABLE a.b.c
+SELECT * FROM parquet.`/etc/passwd`
+SELECT * FROM delta.`/tmp/x`
+SELECT * FROM csv.`s3://bucket/x`
+SELECT * FROM json.`file:///etc`
+SELECT * FROM `parquet`.`/x`
+SELECT * FROM text.`../../x`
+SELECT * FROM '/etc/passwd'
+SELECT * FROM "/etc/passwd"
+SELECT * FROM read_parquet('/etc/x')
+SELECT * FROM read_csv('/etc/passwd')
+SELECT * FROM read_csv_auto('/etc/passwd')
+SELECT * FROM read_files('/etc')
+SELECT * FROM glob('/*')
+SELECT * FROM duckdb_settings()
+SELECT * FROM table_changes('a', 1)
+SELECT * FROM python_worker_logs()
+SELECT read_text('/etc/passwd')
+SELECT getenv('HOME')
+SELECT reflect('java.lang.System', 'getenv', 'HOME')
+SELECT java_method('java.lang.System', 'getenv', 'HOME')
+SELECT try_reflect('java.lang.System', 'getenv', 'HOME')
+SELECT REFLECT/**/('java.lang.System', 'getenv')
+SELECT `reflect`('java.lang.System', 'getenv', 'HOME')
+SELECT system.builtin.reflect('java.lang.System', 'exit', 1)
+SELECT builtin.`reflect` ('java.lang.System', 'exit', 1)
+SELECT transform(array(1), x -> reflect('java.lang.System', 'exit', x))
+SELECT reflect(1) FROM a.b.c AS reflect(x)
+SELECT input_file_name() FROM a.b.c
+SELECT IDENTIFIER('reflect')('java.lang.System', 'getenv', 'x')
+SELECT * FROM IDENTIFIER('parquet.`/etc`')
+SELECT from_protobuf(x, 'M', '/etc/desc') FROM a.b.c
+SELECT TRANSFORM(x) USING 'cat /etc/passwd' AS (y) FROM a.b.c
+FROM a.b.c MAP x USING 'cat' AS y
+FROM a.b.c REDUCE x USING 'cat' AS y
+SELECT my_udf(1)
+SELECT default.my_udf(1)
+SELECT * INTO x FROM a.b.c
+SELECT ?
+SELECT :x
+SELECT ${env:HOME}
+ATTACH '/tmp/x.db'
+COPY (SELECT 1) TO '/tmp/x'
+EXPORT DATABASE 'x'
+INSTALL httpfs
+LOAD httpfs
+PRAGMA database_list
+SET spark.sql.ansi.enabled=false
+RESET
+USE a.b
+SHOW TABLES
+DESCRIBE a.b.c
+EXPLAIN SELECT 1
+CACHE TABLE x
+REFRESH TABLE x
+ADD JAR '/x.jar'
+LOAD DATA INPATH '/x' INTO TABLE y
+CALL x()
+VACUUM
+DECLARE x INT DEFAULT 1
+BEGIN SELECT 1; END
+EXECUTE IMMEDIATE 'SELECT 1'
+SELECT * FROM a.b.c.d
+SELECT 'abc
+SELECT "abc
+SELECT `abc
+SELECT 1 /* abc
+SELECT FROM WHERE
+""".strip().splitlines()
+
+
+@pytest.fixture
+def lake(settings: Settings) -> Iterator[Lake]:
+    with opened(settings) as lake:
+        table = lake.create_table("a.b.c", pa.schema([("x", pa.int64())]))
+        table.append([{"x": 1}, {"x": 2}])
+        yield lake
+
+
+@pytest.mark.parametrize("text", NOT_ALLOWED)
+def test_what_is_not_a_plain_query_is_refused_on_every_engine(lake: Lake, text: str) -> None:
+    for engine in ("auto", "local", "hot", "spark"):
+        with pytest.raises(CallerError) as refused:
+            lake.sql(text, engine=engine)
+        assert len(str(refused.value)) < 500
+    for ask in (lake.stream, lake.explain):
+        with pytest.raises(CallerError):
+            ask(text)
+
+
+@pytest.mark.parametrize("text", ["", "  ", ";", "-- nothing", "/* nothing */"])
+def test_an_empty_statement_says_so(lake: Lake, text: str) -> None:
+    with pytest.raises(CallerError, match="empty"):
+        lake.sql(text)
+
+
+@pytest.mark.parametrize("text", [None, 1, b"SELECT 1", ["SELECT 1"]])
+def test_a_statement_is_text(lake: Lake, text: object) -> None:
+    with pytest.raises(CallerError, match="a statement is text"):
+        lake.sql(text)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["SELECT x FROM a.b.c;", "SELECT x FROM a.b.c ; -- done", "/* a */ SELECT x FROM a.b.c /* b /* c */ */"])
+def test_comments_and_a_last_semicolon_are_fine(lake: Lake, text: str) -> None:
+    assert sorted(row["x"] for row in lake.sql(text).rows()) == [1, 2]
+
+
+DEEP = {
+    "parentheses": "SELECT " + "(" * 10_000 + "1" + ")" * 10_000,
+    "subqueries": "SELECT * FROM " + "(SELECT * FROM " * 5_000 + "a.b.c" + ")" * 5_000,
+    "not": "SELECT " + "NOT " * 10_000 + "true",
+    "minus": "SELECT " + "- " * 10_000 + "1",
+    "case": "SELECT " + "CASE WHEN true THEN " * 5_000 + "1" + " END" * 5_000,
+    "functions": "SELECT " + "abs(" * 10_000 + "1" + ")" * 10_000,
+    "brackets": "SELECT x" + "[0]" * 10_000,
+    "sum": "SELECT " + "1 + " * 10_000 + "1",
+    "concatenation": "SELECT " + "'a' || " * 10_000 + "'b'",
+    "lambdas": "SELECT " + "x -> " * 5_000 + "1",
+    "union": " UNION ALL ".join(["SELECT 1"] * 10_000),
+    "joins": "SELECT * FROM a.b.c" + " JOIN a.b.c" * 5_000,
+    "dots": "SELECT " + ".".join(["a"] * 10_000),
+}
+
+
+@pytest.mark.parametrize("shape", DEEP)
+def test_ten_thousand_levels_are_an_error_and_no_crash(lake: Lake, shape: str) -> None:
+    before = sys.getrecursionlimit()
+    with pytest.raises(Refused, match="nested deeper"):
+        lake.sql(DEEP[shape])
+    assert sys.getrecursionlimit() == before
+    assert lake.sql("SELECT count(*) AS n FROM a.b.c").rows() == [{"n": 2}]
+
+
+def test_a_huge_statement_is_refused_at_once(lake: Lake) -> None:
+    with pytest.raises(Refused, match="10,000,009 bytes"):
+        lake.sql("SELECT '" + "x" * 10_000_000 + "'")
+
+
+def test_long_flat_conditions_are_fine(lake: Lake) -> None:
+    many = " OR ".join(f"x = {n}" for n in range(2_000))
+    assert lake.sql(f"SELECT count(*) AS n FROM a.b.c WHERE {many}").rows() == [{"n": 2}]
+    listed = ", ".join(map(str, range(20_000)))
+    assert lake.sql(f"SELECT count(*) AS n FROM a.b.c WHERE x IN ({listed})").rows() == [{"n": 2}]
+
+
+# -- names -----------------------------------------------------------------------------------------------------
+
+
+def test_names_are_found_quoted_or_not_and_with_defaults(settings: Settings) -> None:
+    with opened(settings, default_catalog="a", default_schema="b") as lake:
+        lake.create_table("a.b.c", pa.schema([("x", pa.int64())])).append([{"x": 7}])
+        lake.create_table("a.b.d-1", pa.schema([("x", pa.int64())])).append([{"x": 8}])
+        for name in ("a.b.c", "`a`.`b`.`c`", "b.c", "c", "`c`", "a . b . c"):
+            assert lake.sql(f"SELECT x FROM {name}").rows() == [{"x": 7}], name
+        assert lake.sql("SELECT x FROM `d-1`").rows() == [{"x": 8}]
+        for column in ("c.x", "b.c.x", "a.b.c.x", "C.X"):
+            assert lake.sql(f"SELECT {column} AS x FROM a.b.c").rows() == [{"x": 7}], column
+        assert lake.sql("WITH c AS (SELECT 1 AS x) SELECT x FROM c").rows() == [{"x": 1}], "WITH wins over a table"
+        assert lake.sql("WITH c AS (SELECT x + 1 AS x FROM c) SELECT x FROM c").rows() == [{"x": 8}], "inside it is the table"
+
+
+@pytest.mark.parametrize("name", ["a.b.nosuch", "nosuch", "x.nosuch", "a.b.`__raw__nosuch`"])
+def test_a_table_that_is_not_there_is_named(lake: Lake, name: str) -> None:
+    with pytest.raises(NotFound, match="nosuch"):
+        lake.sql(f"SELECT * FROM {name}")
+
+
+@pytest.mark.parametrize("name", ["`a`.`b`.`../c`", "`a`.`b`.`_delta_log`", "`..`.`b`.`c`", "`a`.`b`.`c d`"])
+def test_names_that_try_to_leave_the_warehouse_are_refused(lake: Lake, name: str) -> None:
+    with pytest.raises(CallerError):
+        lake.sql(f"SELECT * FROM {name}")
+
+
+# -- what reaches Spark ----------------------------------------------------------------------------------------
+
+
+def spark_text(text: str) -> str:
+    statement = parse(text, LONGEST)
+    return statement.for_spark({ref.start: f"v{place}" for place, ref in enumerate(statement.tables)})
+
+
+def test_spark_gets_the_checked_tokens_without_comments() -> None:
+    assert spark_text("SELECT /* a */ x -- b\n FROM a.b.c") == "SELECT x FROM v0 AS `c`"
+    assert spark_text("SELECT c.x, a.b.c.x FROM a.b.c WHERE x = 'a.b.c -- /*'") == (
+        "SELECT c.x, c.x FROM v0 AS `c` WHERE x = 'a.b.c -- /*'"
+    )
+    assert spark_text("SELECT t.x FROM a.b.c VERSION AS OF 3 AS t, `a`.`b`.`c` u") == "SELECT t.x FROM v0 AS t, v1 u"
+    assert spark_text("SELECT 1L, 'it''s', `q``r` FROM a.b.c FOR TIMESTAMP AS OF '2026-01-01';") == (
+        "SELECT 1L, 'it''s', `q``r` FROM v0 AS `c`"
+    )
+
+
+def test_every_function_of_spark_is_either_known_or_denied(spark: SparkRuntime) -> None:
+    listed = {row[0].lower() for row in spark.session().sql("SHOW SYSTEM FUNCTIONS").collect()}
+    words = {name for name in listed if name.replace("_", "").isalnum()}
+    assert words - KNOWN - DENIED == set(), "new functions: decide whether they reach outside"
+    assert KNOWN - words == set()
+    assert not KNOWN & DENIED
+    assert TABLE_FUNCTIONS <= KNOWN
+
+
+def test_nothing_outside_is_read_even_if_a_check_were_missing(lake: Lake, tmp_path: Path) -> None:
+    """The in-process engine itself is closed to files outside the warehouse, and its settings are locked."""
+    (tmp_path / "secret.csv").write_text("a\n1\n")
+    lake.sql("SELECT x FROM a.b.c")
+    for text in (
+        f"SELECT * FROM read_csv('{tmp_path}/secret.csv')",
+        "SELECT * FROM read_text('/etc/hostname')",
+        f"COPY (SELECT 1) TO '{tmp_path}/out.csv'",
+        f"ATTACH '{tmp_path}/x.db'",
+        "SET enable_external_access = true",
+        "INSTALL httpfs",
+    ):
+        with lake.warehouse.local.cursor() as cursor, pytest.raises(Exception, match=r"(?i)permission|disabled|locked|allowed"):
+            cursor.execute(text).fetchall()
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_errors_of_spark_come_without_paths_or_stacks(lake: Lake, spark: SparkRuntime) -> None:
+    for text in ("SELECT nosuch FROM a.b.c", "SELECT explode(x) FROM a.b.c", "SELECT assert_true(x > 1) FROM a.b.c"):
+        with pytest.raises(CrannogError) as wrong:
+            lake.sql(text)
+        assert str(lake.warehouse.location) not in str(wrong.value)
+        assert "\tat " not in str(wrong.value)

@@ -57,3 +57,12 @@ def connect(location: str, token: str | None = None, maintain: bool = False, **s
     if token is not None:
         raise CallerError("a token is for a server's address; a warehouse folder takes none")
     return Lake(location, maintain=maintain, settings=load_settings(**settings) if settings else None)
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when it is first used: a program that keeps tables alone need not load it.
+    if name == "builds":
+        from importlib import import_module
+
+        return import_module("crannog.builds")
+    raise AttributeError(f"module 'crannog' has no attribute {name!r}")

@@ -8,6 +8,7 @@ from typing import Any
 from crannog.datasets.cache import Cache
 from crannog.datasets.table import Table
 from crannog.engine.control import ControlTable
+from crannog.engine.maintenance.erase import Copies
 from crannog.engine.query.explain import Explanation
 from crannog.engine.query.queries import Queries
 from crannog.engine.query.result import Result, Stream
@@ -96,6 +97,11 @@ class Lake:
     def explain(self, text: str, engine: str = "auto", *, analyze: bool = False) -> Explanation:
         """Tell which engine would answer and why, what is pruned by what, and the plan; `analyze` runs it too."""
         return self._queries.explain(text, engine=engine, analyze=analyze)
+
+    @property
+    def copies(self) -> Copies:
+        """The copies of tables in memory, for an erase to look into."""
+        return self._queries.cache
 
     def cancel(self, query_id: str) -> None:
         """End a query that runs or waits; NotFound if there is none by this id."""

@@ -91,7 +91,15 @@ class Table:
     ) -> ErasureReceipt:
         """Remove these keys from every file of the table and prove it; VerificationFailed if one is still readable."""
         return self._on(
-            lambda table: erase(table, keys, actor=actor, reason=reason, progress=progress, cancellation=cancellation)
+            lambda table: erase(
+                table,
+                keys,
+                actor=actor,
+                reason=reason,
+                copies=self._lake.copies,
+                progress=progress,
+                cancellation=cancellation,
+            )
         )
 
     def fold(self, *, progress: Progress | None = None, cancellation: Cancellation | None = None) -> FoldReport:

@@ -50,7 +50,8 @@ class LocalEngine:
     @contextmanager
     def cursor(self, tables: Mapping[str, pa.Table] | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
         """Lend a cursor that sees `tables` under their names."""
-        cursor = self._connection.cursor()
+        with self._lock:  # the connection itself takes one call at a time
+            cursor = self._connection.cursor()
         try:
             for name, table in (tables or {}).items():
                 cursor.register(name, table)
@@ -63,13 +64,12 @@ class LocalEngine:
     def type_name(self, kind: pa.DataType) -> str:
         """Return DuckDB's name for an Arrow type."""
         text = str(kind)
-        with self._lock:
-            if text not in self._types:
-                empty = pa.schema([pa.field("c", kind)]).empty_table()
-                with self.cursor({"probe": empty}) as cursor:
-                    [row] = cursor.execute("SELECT column_type FROM (DESCRIBE probe)").fetchall()
-                self._types[text] = row[0]
-            return self._types[text]
+        if text not in self._types:
+            empty = pa.schema([pa.field("c", kind)]).empty_table()
+            with self.cursor({"probe": empty}) as cursor:
+                [row] = cursor.execute("SELECT column_type FROM (DESCRIBE probe)").fetchall()
+            self._types[text] = row[0]
+        return self._types[text]
 
     def scan(self, paths: list[str], schema: pa.Schema, *, positions: bool = False) -> str:
         """Return the SQL of a scan over files in the columns of `schema`, keyed by name: a column a file lacks is null."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -71,16 +71,30 @@ class ErasureReceipt:
         return asdict(self)
 
 
+class Copies(Protocol):
+    """Copies of tables in memory."""
+
+    def holds(self, table: OpenTable, keys: pa.Table) -> bool:
+        """Tell whether the copy of a table, if there is one, has a row with one of the keys."""
+
+    def renew(self, table: OpenTable) -> None:
+        """Make a copy anew: deleted rows of one stay in its memory until then."""
+
+
 def erase(
     table: OpenTable,
     keys: Any,
     *,
     actor: str = "",
     reason: str = "",
+    copies: Copies | None = None,
     progress: Progress | None = None,
     cancellation: Cancellation | None = None,
 ) -> ErasureReceipt:
-    """Erase keys for real. Raises VerificationFailed, naming the place, if one is still readable afterwards."""
+    """Erase keys for real, from `copies` in memory too.
+
+    Raises VerificationFailed, naming the place, if one is still readable afterwards.
+    """
     started = time.perf_counter()
     report = progress or (lambda _step, _share: None)
     base = table.log.refresh()[0]
@@ -91,7 +105,7 @@ def erase(
     if not wanted.num_rows:
         raise CallerError(f"cannot erase from {table.name}: no keys were given")
     report("look at every place", 0.0)
-    before = _Search(table, wanted).everywhere()
+    before = _Search(table, wanted, copies).everywhere()
     deleted = table.delete(wanted, actor=actor, reason=reason, batch_id=None)
     clean = _fold_past_every_pack(table, wanted, part_of(progress, 0.05, 0.6), cancellation)
     report("delete old files", 0.6)
@@ -113,8 +127,10 @@ def erase(
     report("clean the log", 0.8)
     _redact_log(table, search)
     phases.reached("erase.log_redacted")
+    if copies is not None:
+        copies.renew(table)
     report("prove", 0.9)
-    after = _Search(table, wanted).everywhere()
+    after = _Search(table, wanted, copies).everywhere()
     places = tuple(
         Place(name, looked, len(before.get(name, (0, []))[1]), len(found)) for name, (looked, found) in after.items()
     )
@@ -181,10 +197,11 @@ def _wait_for_readers(table: OpenTable) -> int:
 
 
 class _Search:
-    """Looks for keys in every file of a table's folder, behind the engine's back."""
+    """Looks for keys in every file of a table's folder, behind the engine's back, and in the copies in memory."""
 
-    def __init__(self, table: OpenTable, wanted: pa.Table) -> None:
+    def __init__(self, table: OpenTable, wanted: pa.Table, copies: Copies | None = None) -> None:
         self._table = table
+        self._copies = copies
         self._storage = table.warehouse.storage
         self._base = table.log.head()
         self._wanted = wanted
@@ -207,7 +224,7 @@ class _Search:
             "stage": (len(self._table.log.staged_names()), self.staged_files()),
             "log statistics": (len(entries), [entry.path for entry in entries if describes(entry.actions, telling)]),
             "checkpoints": (len(saved), [path for path in saved if describes(self.adds_of(path), telling)]),
-            "hot cache": (1, self._in_memory()),
+            "hot cache": (2 if self._copies is not None else 1, self._in_memory()),
         }
 
     def old_files(self, *, but_jobs: Set[str] = frozenset()) -> list[str]:
@@ -248,11 +265,14 @@ class _Search:
         return [path for path, place in zip(paths, local, strict=True) if place in holding]
 
     def _in_memory(self) -> list[str]:
+        found = []
         rows = self._table.log.refresh()[1].rows
-        if not rows.num_rows:
-            return []
-        joined = rows.select(list(self._key)).join(self._wanted, keys=list(self._key), join_type="left semi")
-        return ["the staged tail"] if joined.num_rows else []
+        if rows.num_rows:
+            joined = rows.select(list(self._key)).join(self._wanted, keys=list(self._key), join_type="left semi")
+            found += ["the staged tail"] if joined.num_rows else []
+        if self._copies is not None and self._copies.holds(self._table, self._wanted):
+            found.append("the copy in memory")
+        return found
 
     def adds_of(self, checkpoint: str) -> list[dict[str, Any]]:
         """Return the add actions of a checkpoint, their paths and statistics."""

@@ -11,7 +11,8 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,9 @@ class HotTable:
     loaded_at: float = field(default_factory=time.time)
     last_access: float = field(default_factory=time.time)
     replaced: int = 0
+    # Queries that read it now: a copy that was let go of stays until the last of them is done.
+    users: int = 0
+    gone: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
 
@@ -72,11 +76,11 @@ class HotCache:
 
     def pin(self, table: OpenTable) -> dict[str, Any]:
         """Hold a table in memory until it is evicted; Overloaded, with the numbers, if it does not fit."""
-        with self._lock:
-            held = self._tables.get(table.name)
+        with self._borrowed(table.name) as held:
+            current = held is not None and self._current(held, table, table.snapshot())
             if held is not None:
                 held.pinned = True
-        if held is None or not self._current(held, table, table.snapshot()):
+        if not current:
             self._load(table, pinned=True)
         return next(entry for entry in self.stats()["tables"] if entry["name"] == str(table.name))
 
@@ -86,7 +90,7 @@ class HotCache:
             held = self._tables.pop(name, None)
         if held is None:
             return False
-        self._drop(held.relation)
+        self._retire(held)
         return True
 
     def stats(self) -> dict[str, Any]:
@@ -117,28 +121,64 @@ class HotCache:
 
     # -- what queries ask for ----------------------------------------------------------------------------------
 
-    def relation(self, table: OpenTable, snapshot: Snapshot) -> str | None:
-        """Return the name of a copy that stands at the snapshot or later; None if there is none now."""
-        with self._lock:
-            held = self._tables.get(table.name)
-        if held is None:
-            self._missed(table)
-            return None
-        if not self._current(held, table, snapshot):
-            self._missed(table)
-            self._reload_behind(table, held)
-            return None
-        with self._lock:
-            held.hits += 1
-            held.last_access = time.time()
-        return held.relation
+    @contextmanager
+    def borrowed(self, table: OpenTable, snapshot: Snapshot) -> Iterator[str | None]:
+        """Lend the name of a copy that stands at the snapshot or later; None if there is none now."""
+        with self._borrowed(table.name) as held:
+            if held is None:
+                self._missed(table)
+                yield None
+            elif not self._current(held, table, snapshot):
+                self._missed(table)
+                self._reload_behind(table, held)
+                yield None
+            else:
+                with self._lock:
+                    held.hits += 1
+                    held.last_access = time.time()
+                yield held.relation
 
-    def forget_erased(self, table: OpenTable) -> None:
-        """Load a copy anew after an erase: deleted rows of a copy stay in its memory until then."""
+    @contextmanager
+    def _borrowed(self, name: TableName) -> Iterator[HotTable | None]:
+        with self._lock:
+            held = self._tables.get(name)
+            if held is not None:
+                held.users += 1
+        try:
+            yield held
+        finally:
+            if held is not None:
+                with self._lock:
+                    held.users -= 1
+                    unused = held.gone and not held.users
+                if unused:
+                    self._drop(held.relation)
+
+    def _retire(self, held: HotTable) -> None:
+        """Drop a copy that is no longer listed, now or when its last reader is done."""
+        with self._lock:
+            held.gone = True
+            unused = not held.users
+        if unused:
+            self._drop(held.relation)
+
+    def renew(self, table: OpenTable) -> None:
+        """Make a copy anew: deleted rows of one stay in its memory until then."""
         with self._lock:
             held = self._tables.get(table.name)
         if held is not None:
             self._load(table, pinned=held.pinned)
+
+    def holds(self, table: OpenTable, keys: pa.Table) -> bool:
+        """Tell whether the copy of a table, if there is one, has a row with one of the keys."""
+        match = " AND ".join(f"k.{quoted(name)} = h.{quoted(name)}" for name in keys.column_names)
+        with self._borrowed(table.name) as held:
+            if held is None:
+                return False
+            with held.lock, self._engine().cursor({"wanted_keys": keys}) as cursor:
+                query = f"SELECT count(*) FROM {held.relation} h SEMI JOIN wanted_keys k ON {match}"
+                [[found]] = cursor.execute(query).fetchall()
+            return bool(found)
 
     # -- keeping current ---------------------------------------------------------------------------------------
 
@@ -248,7 +288,7 @@ class HotCache:
                 held.hits, held.pinned = old.hits, old.pinned or pinned
             self._tables[table.name] = held
         if old is not None:
-            self._drop(old.relation)
+            self._retire(old)
         return held
 
     def _check_room(self, name: TableName, size: int, *, pinned: bool) -> None:

@@ -81,8 +81,12 @@ class Queries:
             statement = parse(text, self._settings.sql_text_bytes)
 
             def answer() -> Result:
+                with ExitStack() as held:
+                    return answer_with(held)
+
+            def answer_with(held: ExitStack) -> Result:
                 plan = self._plan(statement)
-                route, relations = self._route(plan, engine)
+                route, relations = self._route(plan, engine, held)
                 if route.engine != "spark":
                     try:
                         table, more = self._fast(plan, relations, running, most)
@@ -111,7 +115,7 @@ class Queries:
             running = held.enter_context(self.running.running(query_id, timeout_s))
             statement = parse(text, self._settings.sql_text_bytes)
             plan = self._plan(statement)
-            route, relations = self._route(plan, engine)
+            route, relations = self._route(plan, engine, held)
             first: list[pa.RecordBatch] = []
             if route.engine != "spark":
                 try:
@@ -136,10 +140,10 @@ class Queries:
         """Tell which engine would answer and why, what is pruned, and the plan; `analyze` runs it too."""
         self._warehouse.check_open()
         checked_engine(engine)
-        with self.running.running(None, None) as running:
+        with self.running.running(None, None) as running, ExitStack() as held:
             statement = parse(text, self._settings.sql_text_bytes)
             plan = self._plan(statement)
-            route, relations = self._route(plan, engine)
+            route, relations = self._route(plan, engine, held)
             if route.engine == "spark":
                 with on_spark.frame(
                     self._warehouse, statement, plan.sources, _files(plan), running, before="EXPLAIN FORMATTED "
@@ -193,13 +197,15 @@ class Queries:
                     self._compiled.popitem(last=False)
         return outcome
 
-    def _route(self, plan: _Plan, engine: str) -> tuple[Route, dict[int, str]]:
-        """Choose the engine; of a fast one also return the sources that are read from memory."""
+    def _route(self, plan: _Plan, engine: str, held: ExitStack) -> tuple[Route, dict[int, str]]:
+        """Choose the engine; of a fast one also return the sources that are read from memory, borrowed until `held` ends."""
         relations: dict[int, str] = {}
         not_hot = ""
         if plan.compiled is not None and engine in ("auto", "hot"):
             for start, source in plan.sources.items():
-                relation = self.cache.relation(source.table, source.snapshot) if source.is_current else None
+                relation = (
+                    held.enter_context(self.cache.borrowed(source.table, source.snapshot)) if source.is_current else None
+                )
                 if relation is None:
                     not_hot = not_hot or str(source.name)
                 else:

@@ -164,7 +164,9 @@ class Expressions:
         inner = self.term(node.this)
         word = "IS NOT NULL" if negated else "IS NULL"
         conditions = (Condition(*inner.column, word.lower(), ()),) if inner.column else ()
-        return Typed(f"({inner.sql} {word})", pa.bool_(), named("(", inner.name, f" {word})"), conditions=conditions)
+        # `NOT a IS NULL` is the same tree as `a IS NOT NULL`, but Spark shows it as written.
+        name = None if negated else named("(", inner.name, f" {word})")
+        return Typed(f"({inner.sql} {word})", pa.bool_(), name, conditions=conditions)
 
     def on_between(self, node: exp.Between) -> Typed:
         value, low, high = (self.term(part) for part in (node.this, node.args["low"], node.args["high"]))

@@ -94,7 +94,8 @@ def _inside(term: Typed, path: Sequence[str]) -> Typed:
         fields = [inner for inner in term.type if inner.name.lower() == part.lower()]
         if len(fields) != 1:
             raise Unproved(f"{part} inside {term.name}")
-        term = Typed(f"struct_extract({term.sql}, '{fields[0].name.replace(chr(39), chr(39) * 2)}')", fields[0].type, part)
+        # By itself such a column is called after the field; inside an expression Spark shows the path, in ways of its own.
+        term = Typed(f"struct_extract({term.sql}, '{fields[0].name.replace(chr(39), chr(39) * 2)}')", fields[0].type)
     return term
 
 

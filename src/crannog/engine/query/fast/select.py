@@ -266,7 +266,10 @@ class _Compiler:
                 term = expressions.term(item)
                 # Spark calls a cast column after the column.
                 inner = _cast_column(item)
-                outputs.append(Typed(term.sql, term.type, expressions.term(inner).name if inner else term.name, term.literal))
+                shown = expressions.term(inner).name if inner else term.name
+                if shown is None and isinstance(item, (exp.Column, exp.Dot)):
+                    shown = item.parts[-1].name
+                outputs.append(Typed(term.sql, term.type, shown, term.literal))
         return outputs
 
     @staticmethod

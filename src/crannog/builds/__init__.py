@@ -1,0 +1,92 @@
+"""The build event log: what happened in which build, kept once, in commit order, in a store of one's choice."""
+
+from __future__ import annotations
+
+from crannog.builds.check import CheckReport, check
+from crannog.builds.compare import BuildComparison, compare
+from crannog.builds.documents import DataDep, JobConfig, JobGraph, PartitionManifest, Task
+from crannog.builds.events import (
+    BuildCancelEvent,
+    BuildEvent,
+    BuildRequestEvent,
+    DelegationEvent,
+    JobEvent,
+    JobGraphEvent,
+    Kind,
+    PartitionEvent,
+    PartitionInvalidationEvent,
+    TaskCancelEvent,
+)
+from crannog.builds.filters import EventFilter
+from crannog.builds.follow import Watch
+from crannog.builds.graph import mermaid, stored_graph
+from crannog.builds.log import EventLog
+from crannog.builds.open_log import open_log, register_scheme
+from crannog.builds.results import (
+    ActivitySummary,
+    BuildPage,
+    BuildSummary,
+    Edge,
+    EventPage,
+    JobRun,
+    JobSummary,
+    Lineage,
+    LogStats,
+    PartitionSummary,
+    plain,
+)
+from crannog.builds.retention import PruneReport, prune, wipe_build
+from crannog.builds.statuses import BuildRequestStatus, DepType, JobStatus, PartitionStatus
+from crannog.builds.transfer import CopyReport, ImportReport, copy, export_lines, import_lines
+
+__all__ = [
+    "ActivitySummary",
+    "BuildCancelEvent",
+    "BuildComparison",
+    "BuildEvent",
+    "BuildPage",
+    "BuildRequestEvent",
+    "BuildRequestStatus",
+    "BuildSummary",
+    "CheckReport",
+    "CopyReport",
+    "DataDep",
+    "DelegationEvent",
+    "DepType",
+    "Edge",
+    "EventFilter",
+    "EventLog",
+    "EventPage",
+    "ImportReport",
+    "JobConfig",
+    "JobEvent",
+    "JobGraph",
+    "JobGraphEvent",
+    "JobRun",
+    "JobStatus",
+    "JobSummary",
+    "Kind",
+    "Lineage",
+    "LogStats",
+    "PartitionEvent",
+    "PartitionInvalidationEvent",
+    "PartitionManifest",
+    "PartitionStatus",
+    "PartitionSummary",
+    "PruneReport",
+    "Task",
+    "TaskCancelEvent",
+    "Watch",
+    "check",
+    "compare",
+    "copy",
+    "export_lines",
+    "import_lines",
+    "mermaid",
+    "open_log",
+    "plain",
+    "prune",
+    "register_scheme",
+    "stored_graph",
+    "wipe_build",
+]

@@ -1,0 +1,249 @@
+"""The log as a Delta table: a Crannog table is the record, and a read model that follows it answers.
+
+An append is one staged file, durable in milliseconds, without Spark. Its rows carry their indexes, so it must stand
+exactly after everything they were worked out from: it is committed as the very next sequence or not at all, and made
+again if another process was first. So indexes are commit order, without holes, the same for everybody.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from crannog.builds.delta_follower import Follower
+from crannog.builds.delta_model import Applied, Position
+from crannog.builds.delta_rows import KEY, SCHEMA, SCHEMA_VERSION, VERSION_PROPERTY, events_of, rows_of
+from crannog.builds.events import BuildEvent
+from crannog.builds.grouping import Call, Group
+from crannog.builds.intake import checked, plan, same
+from crannog.builds.model.connection import Connection
+from crannog.builds.model.tables import Migration
+from crannog.builds.model_log import ModelLog, checked_indexes
+from crannog.builds.transitions import check_changes
+from crannog.builds.turns import Turns
+from crannog.engine.open_table import OpenTable, new_batch_id
+from crannog.engine.tables import Tables
+from crannog.engine.warehouse import Warehouse
+from crannog.errors import CallerError, Conflict, CrannogError, NotFound, Refused, Unavailable
+from crannog.names import TableName
+from crannog.settings import load_settings
+
+DEFAULT_TABLE = "crannog.builds.build_events"
+_TRIES = 1_000
+
+Events = list[BuildEvent]
+Append = Call[Events, list[int]]
+
+
+def open_delta_log(uri: str, location: str, query: str, options: dict[str, Any]) -> DeltaLog:
+    """Open the log in a warehouse, or the one whose own folder `location` is."""
+    asked = dict(parse_qsl(query))
+    if unknown := sorted(asked.keys() - {"table"}):
+        raise CallerError(f"{uri!r}: there is no parameter {unknown[0]}; ?table=catalog.schema.table names another table")
+    name = asked.get("table")
+    if name is None and "://" not in location and (Path(location) / "_delta_log").is_dir():
+        *above, catalog, schema, table = Path(location).parts
+        name, location = f"{catalog}.{schema}.{table}", str(Path(*above))
+    return DeltaLog(uri, location, TableName.parse(name or DEFAULT_TABLE), **options)
+
+
+class DeltaLog(ModelLog):
+    """Events in a Crannog table. `model` is `None` (beside the table), `"memory"`, or the path of a file."""
+
+    def __init__(
+        self, uri: str, location: str, name: TableName, *, check_states: bool = False, model: str | Path | None = None, **settings: Any
+    ) -> None:
+        self.uri = uri
+        self.name = name
+        self._check_states = check_states
+        self._closed = False
+        self._appends: Group[Events, list[int]] = Group(self._append_together)
+        self.warehouse = Warehouse(location, load_settings(**settings))
+        try:
+            self.table, self.migration = _open_table(self.warehouse, name, uri)
+            self._follower = Follower(self.table, _model_path(self.table, model), uri)
+            beside = self._follower.model.path
+            self._turns = Turns(None if beside is None else beside.with_suffix(".turn"))
+        except BaseException:
+            self.warehouse.close()
+            raise
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def append_events(self, events: Iterable[BuildEvent]) -> list[int]:
+        batch = checked(events)
+        self._check_open()
+        return self._appends.submit(batch) if batch else []
+
+    def _append_together(self, calls: list[Append]) -> None:
+        for _ in range(_TRIES):
+            with self._turns.taken():
+                if self._try_to_append(calls):
+                    self._follower.flush_when_due()
+                    return
+        raise self._always_late("append to")
+
+    def _try_to_append(self, calls: list[Append]) -> bool:
+        seen = self._follower.newest()
+        fresh = self._planned(calls, seen)
+        if fresh:
+            try:
+                receipt = self.table.write("append", rows_of(fresh), new_batch_id(), after=seen.sequence)
+            except Conflict:
+                return False  # another process was first: its events may be among ours, and ours come after them
+            self._follower.committed(Applied(receipt.sequence, tuple(fresh)))
+        return True
+
+    def _planned(self, calls: list[Append], seen: Position) -> Events:
+        """Give each call its indexes, or its error; return the events to keep."""
+        known = self._follower.known([event.event_id for call in calls for event in call.value])
+        fresh: Events = []
+        for call in calls:
+            call.error = call.result = None
+            try:
+                planned = plan(call.value, known, seen.last_index + len(fresh))
+                if self._check_states:
+                    with self.reading() as model:
+                        check_changes(model, [*fresh, *planned.fresh])
+            except (CallerError, Conflict) as error:
+                call.error = error
+                continue
+            call.result = planned.indexes
+            fresh.extend(planned.fresh)
+            known.update((event.event_id, event) for event in planned.fresh)
+        return fresh
+
+    def remove_events(self, indexes: Iterable[int]) -> int:
+        listed = checked_indexes(indexes)
+        for _ in range(_TRIES):
+            seen = self._follower.newest()
+            with self.reading() as model:
+                known = [index for index in listed if model.query("SELECT 1 FROM events WHERE idx = ?", (index,))]
+            if not known:
+                return 0
+            self._follower.mark_given(seen.last_index)
+            try:
+                receipt = self.table.delete(
+                    known, actor="", reason="removed from the build log", batch_id=new_batch_id(), after=seen.sequence
+                )
+            except Conflict:
+                self._follower.pull()
+                continue
+            self._follower.committed(Applied(receipt.sequence, removed=tuple(known)))
+            return len(known)
+        raise self._always_late("remove events from")
+
+    def _always_late(self, act: str) -> Unavailable:
+        return Unavailable(f"cannot {act} {self.uri}: other writers won {_TRIES} times; try again", retry_after_s=1.0)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def reading(self, *, whole: bool = False) -> AbstractContextManager[Connection]:
+        self._check_open()
+        self._follower.look()
+        return self._follower.model.database.reading(whole=whole)
+
+    def rebuild(self) -> None:
+        """Make the read model again from the table."""
+        self._check_open()
+        self._follower.rebuild()
+
+    def size(self) -> tuple[int | None, dict[str, Any]]:
+        base, backlog, model = self.table.log.latest_base(), self.table.log.backlog(), self._follower.model
+        return base.bytes + backlog.bytes, {
+            "backend": "delta",
+            "table": str(self.name),
+            "version": base.version,
+            "folded_rows": base.rows,
+            "files": len(base.files),
+            "staged_rows": backlog.rows,
+            "staged_files": backlog.files,
+            "model": "memory" if model.path is None else str(model.path),
+            "model_bytes": model.database.bytes(),
+        }
+
+    def check_store(self) -> Iterator[str]:
+        """Compare the table, read as such, with the read model."""
+        rows = self.table.to_arrow().sort_by(KEY)
+        with self.reading() as model:
+            [(last,)] = model.query("SELECT COALESCE(max(idx), 0) FROM events")
+        in_model = self.all_events()
+        for event in events_of(rows):
+            if event.index is not None and event.index > last:
+                break
+            other = next(in_model, None)
+            if other is None or other.index != event.index or not same(event, other):
+                yield f"row {event.index} of {self.name} is not what the read model has; rebuild() makes that again"
+                return
+        if (extra := next(in_model, None)) is not None and extra.index is not None and extra.index <= last:
+            yield f"the read model has event {extra.event_id} (index {extra.index}), which {self.name} has not; rebuild() makes it again"
+
+    # -- upkeep ------------------------------------------------------------------------------------------------------
+
+    def fold(self) -> dict[str, Any]:
+        """Bring the staged events into the Delta table, with Spark; returns the report."""
+        from crannog.engine.maintenance.fold import fold
+
+        return fold(self.table).as_dict()
+
+    def give_back_space(self) -> None:
+        """Fold, compact and clean up, with Spark, while writers go on; and shrink the read model."""
+        from crannog.engine.maintenance.compact import compact
+        from crannog.engine.maintenance.vacuum import vacuum
+
+        compact(self.table)
+        vacuum(self.table)
+        self._follower.flush()
+        self._follower.model.database.give_back_space()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CallerError(f"the build log at {self.uri} is closed; open it again")
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._follower.flush()
+        self.warehouse.close()
+        self._turns.close()
+        self._follower.model.database.close()
+
+
+def _open_table(warehouse: Warehouse, name: TableName, uri: str) -> tuple[OpenTable, Migration]:
+    tables = Tables(warehouse)
+    made = False
+    try:
+        table = tables.open(name)
+    except NotFound:
+        properties = {VERSION_PROPERTY: str(SCHEMA_VERSION)}
+        made = tables.create(name, SCHEMA, key=[KEY], if_exists="ok", properties=properties)
+        table = tables.open(name)
+    stored = table.log.head().properties.get(VERSION_PROPERTY)
+    if stored is None:
+        raise Refused(f"{name} at {uri} is a table, but no build log: it has no property {VERSION_PROPERTY}")
+    if int(stored) > SCHEMA_VERSION:
+        raise Refused(f"the build log at {uri} has schema version {stored}, this Crannog knows {SCHEMA_VERSION}; upgrade Crannog")
+    return table, Migration(None if made else int(stored), SCHEMA_VERSION)
+
+
+def _model_path(table: OpenTable, asked: str | Path | None) -> Path | None:
+    if asked == "memory":
+        return None
+    if asked is not None:
+        return Path(asked).absolute()
+    storage = table.warehouse.storage
+    if storage.is_local:
+        folder = f"{table.log.own_folder}/builds"
+        try:
+            storage.make_folder(folder)
+        except CrannogError:
+            return None  # a warehouse that may only be read
+        return Path(storage.uri(folder)) / "model.sqlite"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "crannog" / "builds"
+    cache.mkdir(parents=True, exist_ok=True)
+    return cache / f"{table.log.table_id}.sqlite"

@@ -1,0 +1,79 @@
+"""Which events a reader wants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from crannog.builds.events import Kind
+from crannog.errors import CallerError
+
+# One name where one thing is meant.
+_ONE_OF_MANY = {
+    "partition_ref": "partition_refs",
+    "partition_glob": "partition_globs",
+    "job_label": "job_labels",
+    "job_run_id": "job_run_ids",
+    "build_request_id": "build_request_ids",
+    "kind": "kinds",
+    "event_type": "kinds",
+    "event_types": "kinds",
+}
+_MOST_VALUES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """What an event must be: every part given must hold, and of a part's values one must.
+
+    A partition is matched by partition events, jobs that target it, delegations, invalidations and requests that
+    name it; `partition_refs` and `partition_globs` together are one part. A glob knows *, ? and […]. A job run is
+    matched by job events and task cancels. Times are nanoseconds, both ends included.
+    """
+
+    partition_refs: tuple[str, ...] = ()
+    partition_globs: tuple[str, ...] = ()
+    job_labels: tuple[str, ...] = ()
+    job_run_ids: tuple[str, ...] = ()
+    build_request_ids: tuple[str, ...] = ()
+    kinds: tuple[Kind, ...] = ()
+    start_ns: int | None = None
+    end_ns: int | None = None
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> EventFilter:
+        """Read a filter from keywords, `build_request_id="b"` or `build_request_ids=["b", "c"]`; CallerError names a wrong one."""
+        values: dict[str, Any] = {}
+        known = {field.name for field in fields(cls)}
+        for name, value in given.items():
+            target = _ONE_OF_MANY.get(name, name)
+            if target not in known:
+                raise CallerError(f"events cannot be filtered by {name}; they can by {', '.join(sorted(known))}")
+            if value is None:
+                continue
+            if target in ("start_ns", "end_ns"):
+                if isinstance(value, bool) or not isinstance(value, int):
+                    raise CallerError(f"{name} is a whole number of nanoseconds, got {value!r}")
+                values[target] = value
+            else:
+                values[target] = (*values.get(target, ()), *_listed(name, value))
+        if "kinds" in values:
+            values["kinds"] = tuple(Kind.read(kind) for kind in values["kinds"])
+        return cls(**values)
+
+
+def _listed(name: str, value: Any) -> tuple[Any, ...]:
+    if isinstance(value, (str, Kind)):
+        return (value,)
+    if not isinstance(value, Iterable):
+        raise CallerError(f"{name} is text or a list of texts, got {value!r}")
+    listed = tuple(value)
+    if not listed:
+        # An empty list matches nothing; taken for "no filter" it would match everything.
+        raise CallerError(f"{name} is an empty list; leave it out to match everything")
+    if len(listed) > _MOST_VALUES:
+        raise CallerError(f"{name} has {len(listed):,} values; {_MOST_VALUES:,} is the most")
+    if not all(isinstance(one, (str, Kind)) for one in listed):
+        raise CallerError(f"{name} is a list of texts, got {value!r}")
+    return listed

@@ -1,0 +1,113 @@
+"""Following a log: events as they are committed, callbacks that get them, and waiting for a build to finish.
+
+The cursor is an index, and indexes are commit order: an event that became visible has none before it that will
+become visible later. So nothing is lost or seen twice, whatever the clocks of the writers say.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from crannog.builds.events import BuildEvent
+from crannog.builds.results import BuildSummary
+from crannog.builds.statuses import FINISHED_BUILDS
+from crannog.errors import Unavailable
+
+if TYPE_CHECKING:
+    from crannog.builds.log import EventLog
+
+_PAGE = 1_000
+_logger = logging.getLogger("crannog.builds")
+
+
+def follow(
+    log: EventLog, since: int, *, poll_s: float, idle_s: float | None, stop: threading.Event | None, filter: dict[str, Any]
+) -> Iterator[BuildEvent]:
+    """Yield the events after `since` and wait for more, until `stop` is set or nothing came for `idle_s`."""
+    waiter = stop or threading.Event()
+    position, quiet_since = since, time.monotonic()
+    while not waiter.is_set():
+        # Before the page: an event committed after the page was read must not be stepped over.
+        head = log.head()
+        if head > position:
+            page = log.list_events(position, _PAGE, **filter)
+            for event in page.events:
+                if waiter.is_set():
+                    return
+                yield event
+            if page.events:
+                quiet_since = time.monotonic()
+            position = page.next_index if page.has_more or page.next_index > head else head
+            continue
+        if idle_s is not None and time.monotonic() - quiet_since >= idle_s:
+            return
+        waiter.wait(poll_s)
+
+
+class Watch:
+    """Calls back for each event after a cursor, from a thread of its own, until closed.
+
+    A callback that raises is logged and counted in `errors`; the watch goes on with the next event. `close` may be
+    called from inside the callback.
+    """
+
+    def __init__(self, log: EventLog, callback: Callable[[BuildEvent], None], since: int | None = None, *, poll_s: float = 0.05, **filter: Any) -> None:
+        self.position = log.head() if since is None else since
+        self.errors = 0
+        self._log, self._callback, self._filter, self._poll_s = log, callback, filter, poll_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="crannog-watch", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                for event in follow(
+                    self._log, self.position, poll_s=self._poll_s, idle_s=None, stop=self._stop, filter=self._filter
+                ):
+                    self._call(event)
+                    assert event.index is not None
+                    self.position = event.index
+            except Exception:
+                # The store may be away for a moment; the cursor stands where it stood.
+                if not self._stop.is_set():
+                    _logger.warning("the watch on %s could not read; it tries again", self._log.uri, exc_info=True)
+                self._stop.wait(max(self._poll_s, 0.5))
+
+    def _call(self, event: BuildEvent) -> None:
+        try:
+            self._callback(event)
+        except Exception:
+            self.errors += 1
+            _logger.warning("a watch's callback failed on event %s", event.event_id, exc_info=True)
+
+    def close(self) -> None:
+        """Stop; returns once no callback runs any more, at once if called from one."""
+        self._stop.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def wait_for_build(
+    log: EventLog, build_request_id: str, timeout_s: float | None, *, poll_s: float, clock: Callable[[], float]
+) -> BuildSummary:
+    """Look at a build until it is finished."""
+    ends = None if timeout_s is None else clock() + timeout_s
+    while True:
+        found = log.get_build(build_request_id)
+        if found is not None and found.status in FINISHED_BUILDS:
+            return found
+        if ends is not None and clock() >= ends:
+            state = "is not in the log" if found is None else f"is {found.status.label}"
+            raise Unavailable(f"build {build_request_id} {state} after {timeout_s:g} s; wait longer, or look whether it still runs")
+        time.sleep(poll_s)

@@ -1,0 +1,82 @@
+"""A log that asks another one."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+from crannog.builds.events import BuildEvent
+from crannog.builds.log import EventLog
+from crannog.builds.results import (
+    ActivitySummary,
+    BuildPage,
+    BuildSummary,
+    Edge,
+    EventPage,
+    JobRun,
+    JobSummary,
+    LogStats,
+    PartitionSummary,
+)
+from crannog.builds.statuses import BuildRequestStatus, PartitionStatus
+
+
+class ForwardingLog(EventLog):
+    """Reads come from `target()`; what is written, the kinds of this decide."""
+
+    @abstractmethod
+    def target(self) -> EventLog:
+        """Return the log that answers."""
+
+    def list_events(self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any) -> EventPage:
+        return self.target().list_events(since, limit, descending, **filter)
+
+    def get_event(self, event_id: str) -> BuildEvent | None:
+        return self.target().get_event(event_id)
+
+    def head(self) -> int:
+        return self.target().head()
+
+    def get_latest_partition_status(self, partition_ref: str) -> PartitionSummary | None:
+        return self.target().get_latest_partition_status(partition_ref)
+
+    def get_active_builds_for_partition(self, partition_ref: str) -> list[str]:
+        return self.target().get_active_builds_for_partition(partition_ref)
+
+    def list_build_requests(
+        self, status: BuildRequestStatus | str | None = None, limit: int = 50, offset: int = 0
+    ) -> BuildPage:
+        return self.target().list_build_requests(status, limit, offset)
+
+    def get_build(self, build_request_id: str) -> BuildSummary | None:
+        return self.target().get_build(build_request_id)
+
+    def get_build_partitions(self, build_request_id: str) -> dict[str, PartitionStatus]:
+        return self.target().get_build_partitions(build_request_id)
+
+    def list_recent_partitions(self, limit: int = 50) -> list[PartitionSummary]:
+        return self.target().list_recent_partitions(limit)
+
+    def list_job_runs(
+        self, build_request_id: str | None = None, job_label: str | None = None, limit: int = 1_000
+    ) -> list[JobRun]:
+        return self.target().list_job_runs(build_request_id, job_label, limit)
+
+    def list_jobs(self, limit: int = 1_000) -> list[JobSummary]:
+        return self.target().list_jobs(limit)
+
+    def get_activity_summary(self, recent: int = 10) -> ActivitySummary:
+        return self.target().get_activity_summary(recent)
+
+    def stats(self) -> LogStats:
+        return self.target().stats()
+
+    def list_edges(self, partition_refs: Iterable[str], *, upstream: bool) -> list[Edge]:
+        return self.target().list_edges(partition_refs, upstream=upstream)
+
+    def list_prunable(self, before_ns: int | None, keep_events: int | None, limit: int) -> list[int]:
+        return self.target().list_prunable(before_ns, keep_events, limit)
+
+    def remove_events(self, indexes: Iterable[int]) -> int:
+        return self.target().remove_events(indexes)

@@ -1,0 +1,234 @@
+"""The build event log as its users see it: what every store promises, and what follows from that.
+
+A store gives the few abstract methods; everything else is worked out here from them, so it is the same everywhere.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from crannog.builds.events import BuildEvent
+from crannog.builds.filters import EventFilter
+from crannog.builds.results import (
+    ActivitySummary,
+    BuildPage,
+    BuildSummary,
+    Edge,
+    EventPage,
+    JobRun,
+    JobSummary,
+    Lineage,
+    LogStats,
+    PartitionSummary,
+)
+from crannog.builds.statuses import BuildRequestStatus, PartitionStatus
+from crannog.errors import CallerError
+
+LARGEST_PAGE = 100_000
+_CHUNK = 5_000
+
+
+class EventLog(ABC):
+    """Build events in commit order. Safe for threads; a context manager.
+
+    An event's index is its place in commit order: the first is 1, each batch's follow one another, none is given
+    twice. Unknown ids give an empty answer, never an error.
+    """
+
+    uri: str
+
+    # -- what a store gives ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def append_events(self, events: Iterable[BuildEvent]) -> list[int]:
+        """Keep all of the events or none; return their indexes once they are durable and visible to every reader.
+
+        An event that is kept already returns the index it has. Raises Conflict if its id is kept with other
+        content, BadRows or CallerError if something is no event, Overloaded or Unavailable if it may be tried again.
+        """
+
+    @abstractmethod
+    def list_events(self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any) -> EventPage:
+        """Return a page strictly after index `since` (0 or None: from the first; descending None: from the last)."""
+
+    @abstractmethod
+    def get_event(self, event_id: str) -> BuildEvent | None:
+        """Return one event; None if there is none."""
+
+    @abstractmethod
+    def head(self) -> int:
+        """Return the largest index given; 0 for an empty log."""
+
+    @abstractmethod
+    def get_latest_partition_status(self, partition_ref: str) -> PartitionSummary | None:
+        """Return the last status of a partition by commit order; None if it has none."""
+
+    @abstractmethod
+    def get_active_builds_for_partition(self, partition_ref: str) -> list[str]:
+        """Return the ids of the unfinished builds that are about a partition; delegation is followed."""
+
+    @abstractmethod
+    def list_build_requests(self, status: BuildRequestStatus | str | None = None, limit: int = 50, offset: int = 0) -> BuildPage:
+        """Return builds, the one that began last first, and how many there are."""
+
+    @abstractmethod
+    def get_build(self, build_request_id: str) -> BuildSummary | None:
+        """Return a build as it stands; None if the log has no request of it."""
+
+    @abstractmethod
+    def get_build_partitions(self, build_request_id: str) -> dict[str, PartitionStatus]:
+        """Return what became of each partition in one build."""
+
+    @abstractmethod
+    def list_recent_partitions(self, limit: int = 50) -> list[PartitionSummary]:
+        """Return the partitions whose status changed last, newest first."""
+
+    @abstractmethod
+    def list_job_runs(self, build_request_id: str | None = None, job_label: str | None = None, limit: int = 1_000) -> list[JobRun]:
+        """Return runs of jobs, newest first."""
+
+    @abstractmethod
+    def list_jobs(self, limit: int = 1_000) -> list[JobSummary]:
+        """Return each job with its success rate, durations, retries and last run, the one that ran last first."""
+
+    @abstractmethod
+    def get_activity_summary(self, recent: int = 10) -> ActivitySummary:
+        """Return the log at a glance."""
+
+    @abstractmethod
+    def stats(self) -> LogStats:
+        """Return how large the log is and how it is kept."""
+
+    @abstractmethod
+    def list_edges(self, partition_refs: Iterable[str], *, upstream: bool) -> list[Edge]:
+        """Return what these partitions were made from (upstream) or went into, as configs and manifests tell."""
+
+    @abstractmethod
+    def list_prunable(self, before_ns: int | None, keep_events: int | None, limit: int) -> list[int]:
+        """Return indexes that a retention may remove: older than a time, or not among the newest so many, oldest first.
+
+        Never a partition's latest status, nor an event of an unfinished build that still has events to keep.
+        """
+
+    @abstractmethod
+    def remove_events(self, indexes: Iterable[int]) -> int:
+        """Take events out for good, in one step; return how many there were. Their indexes are not given again."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of files and connections; what was acknowledged is durable already."""
+
+    # -- what follows ----------------------------------------------------------------------------------------------
+
+    def append_event(self, event: BuildEvent) -> int:
+        """Keep one event; return its index once it is durable. As `append_events`."""
+        return self.append_events([event])[0]
+
+    def all_events(self, since: int | None = None, until: int | None = None, **filter: Any) -> Iterator[BuildEvent]:
+        """Yield events in commit order, strictly after `since`, up to `until`, reading in chunks."""
+        position = since or 0
+        while True:
+            page = self.list_events(position, _CHUNK, **filter)
+            for event in page.events:
+                assert event.index is not None
+                if until is not None and event.index > until:
+                    return
+                yield event
+            if not page.has_more:
+                return
+            position = page.next_index
+
+    def get_build_request_events(self, build_request_id: str, since: int | None = None) -> list[BuildEvent]:
+        """Return a build's events in commit order, after index `since`."""
+        return list(self.all_events(since, build_request_ids=[build_request_id]))
+
+    def get_partition_events(self, partition_ref: str, since: int | None = None) -> list[BuildEvent]:
+        """Return a partition's events: its own, jobs that target it, delegations, invalidations, requests that name it."""
+        return list(self.all_events(since, partition_refs=[partition_ref]))
+
+    def get_job_run_events(self, job_run_id: str, since: int | None = None) -> list[BuildEvent]:
+        """Return the job events and task cancels of one run."""
+        return list(self.all_events(since, job_run_ids=[job_run_id]))
+
+    def get_events_in_range(self, start_ns: int, end_ns: int) -> list[BuildEvent]:
+        """Return the events whose own time lies between two nanoseconds, both included, in commit order."""
+        return list(self.all_events(start_ns=start_ns, end_ns=end_ns))
+
+    def get_manifests(self, build_request_id: str | None = None, partition_ref: str | None = None) -> list[Any]:
+        """Return the manifests that jobs left, oldest first, of a build or for a partition."""
+        from crannog.builds.events import JobEvent, Kind
+
+        found: list[Any] = []
+        for event in self.all_events(build_request_id=build_request_id, partition_ref=partition_ref, kinds=[Kind.JOB]):
+            assert isinstance(event.payload, JobEvent)
+            listed = event.payload.manifests
+            if listed is not None:
+                found.extend(listed if isinstance(listed, list) else [listed])
+        return found
+
+    def follow(
+        self,
+        since: int | None = None,
+        *,
+        poll_s: float = 0.05,
+        idle_s: float | None = None,
+        stop: Any = None,
+        **filter: Any,
+    ) -> Iterator[BuildEvent]:
+        """Yield each event once, in commit order, as it is committed; `since=None` starts at the head as it is now.
+
+        To resume, give the index of the last event that was worked on. Ends when `stop` (an Event) is set, or
+        after `idle_s` without an event; otherwise it waits for more.
+        """
+        from crannog.builds.follow import follow
+
+        start = self.head() if since is None else since
+        return follow(self, start, poll_s=poll_s, idle_s=idle_s, stop=stop, filter=filter)
+
+    def wait_for_build(self, build_request_id: str, timeout_s: float | None = None, *, poll_s: float = 0.05) -> BuildSummary:
+        """Return the build once it is finished; Unavailable if it is not within `timeout_s`."""
+        from crannog.builds.follow import wait_for_build
+
+        return wait_for_build(self, build_request_id, timeout_s, poll_s=poll_s, clock=time.monotonic)
+
+    def get_lineage(self, partition_ref: str, direction: str = "upstream", *, depth: int = 100, limit: int = 10_000) -> Lineage:
+        """Return what a partition was made from, or went into, over any number of steps, nearest first."""
+        from crannog.builds.lineage import lineage
+
+        return lineage(self, partition_ref, direction, depth=depth, limit=limit)
+
+    def as_of(self, index: int) -> EventLog:
+        """Return the log as it stood when it held the events up to `index`, to be read; pruned events are missing."""
+        from crannog.builds.past import past_log
+
+        return past_log(self, index)
+
+    def __enter__(self) -> EventLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.uri!r})"
+
+
+def page_arguments(since: int | None, limit: int, descending: bool, filter: dict[str, Any]) -> tuple[int | None, EventFilter]:
+    """Check what `list_events` was asked; return where the page starts (None: at the end it comes from) and the filter."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LARGEST_PAGE:
+        raise CallerError(f"limit is a whole number from 1 to {LARGEST_PAGE:,}, got {limit!r}")
+    if since is not None and (isinstance(since, bool) or not isinstance(since, int) or since < 0):
+        raise CallerError(f"since is the index of an event, 0 or more, got {since!r}")
+    # Downwards there is nothing below 0: who gives no cursor, or 0, starts at the last event.
+    start = since or None
+    return start, EventFilter.of(filter)
+
+
+def whole_number(value: Any, name: str, *, least: int, most: int) -> int:
+    """Check a number that a caller gave."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise CallerError(f"{name} is a whole number from {least} to {most:,}, got {value!r}")
+    return value

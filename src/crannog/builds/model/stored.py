@@ -1,0 +1,49 @@
+"""A row of `events` back as an event, without checking again what was checked when it was kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from crannog.builds.events import PAYLOADS, BuildEvent, Kind
+from crannog.builds.statuses import Status
+
+COLUMNS = "idx, event_id, timestamp, build_request_id, kind, body"
+
+_TUPLES = frozenset({"requested_partitions", "target_partitions"})
+_SHAPES: dict[int, tuple[type[Any], type[Status] | None, tuple[str, ...]]] = {
+    int(kind): (payload, payload.STATUS, tuple(payload.__dataclass_fields__)) for kind, payload in PAYLOADS.items()
+}
+_set = object.__setattr__
+
+
+def event_of(row: Sequence[Any]) -> BuildEvent:
+    """Return the event of a row of `COLUMNS`."""
+    index, event_id, timestamp, build, kind, body = row
+    event = object.__new__(BuildEvent)
+    _set(event, "event_id", event_id)
+    _set(event, "timestamp", timestamp)
+    _set(event, "build_request_id", build)
+    _set(event, "payload", payload_of(kind, json.loads(body)))
+    _set(event, "index", index)
+    return event
+
+
+def payload_of(kind: int, values: dict[str, Any]) -> Any:
+    """Return the payload that `as_dict` gave these values."""
+    shape, status, names = _SHAPES[kind]
+    payload = object.__new__(shape)
+    for name in names:
+        if name == "status":
+            assert status is not None
+            _set(payload, name, status(values["status_code"]))
+        elif name in _TUPLES:
+            _set(payload, name, tuple(values[name]))
+        else:
+            _set(payload, name, values[name])
+    return payload
+
+
+def kind_of(event_type: str) -> int:
+    return int(Kind.read(event_type))

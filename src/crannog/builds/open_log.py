@@ -1,0 +1,153 @@
+"""From the address of a log to the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from crannog.builds.log import EventLog
+from crannog.errors import CallerError, Refused
+
+FORMS = (
+    "sqlite:///relative/file or sqlite:////absolute/file, sqlite::memory:, delta:///absolute/folder,"
+    " delta+s3://bucket/folder (also delta+gs, delta+az), postgresql://user@host/database, stdout:, tee:URI,URI…,"
+    " http(s)://server"
+)
+
+Opener = Callable[[str, dict[str, Any]], EventLog]
+_OPENERS: dict[str, Opener] = {}
+
+
+def register_scheme(scheme: str, opener: Opener) -> None:
+    """Let `open_log` open addresses of another scheme: `opener` gets the address and the options."""
+    _OPENERS[scheme] = opener
+
+
+def open_log(uri: str, *, check_states: bool = False, best_effort: bool = False, **options: Any) -> EventLog:
+    """Open the build log at an address, making it if there is none.
+
+    `check_states` refuses events whose status cannot follow the last one. `best_effort` returns a log whose appends
+    never raise and never wait for the store. CallerError tells what is wrong with an address.
+    """
+    if not isinstance(uri, str):
+        raise CallerError(f"a build log is named by text like {FORMS}; got {type(uri).__name__}")
+    if best_effort:
+        from crannog.builds.best_effort import BestEffortLog
+
+        _checked_scheme(uri)
+        return BestEffortLog(uri, lambda: open_log(uri, check_states=check_states, **options))
+    return _OPENERS[_checked_scheme(uri)](uri, {"check_states": check_states, **options})
+
+
+def _checked_scheme(uri: str) -> str:
+    scheme, colon, _ = uri.partition(":")
+    if not colon or not scheme:
+        raise CallerError(f"{uri!r} names no kind of build log: give {FORMS}")
+    if scheme in _OPENERS:
+        return scheme
+    if scheme in ("http", "https"):
+        raise Refused(f"{uri}: this version of Crannog opens build logs itself; servers come with a later one")
+    hint = " (did you mean delta+s3://?)" if scheme in ("s3", "gs", "az") else ""
+    raise CallerError(f"{scheme}: is no kind of build log{hint}: give {FORMS}")
+
+
+def _sqlite(uri: str, options: dict[str, Any]) -> EventLog:
+    from crannog.builds.sqlite_log import SqliteLog
+
+    check_states = _only(options, uri)
+    rest = uri.removeprefix("sqlite:")
+    if rest in (":memory:", "//:memory:", "///:memory:"):
+        return SqliteLog("sqlite::memory:", None, check_states=check_states)
+    if not rest.startswith("///") or len(rest) < 4:
+        raise CallerError(f"{uri!r}: write sqlite:///relative/file, sqlite:////absolute/file or sqlite::memory:")
+    path = Path(unquote(rest[3:])).absolute()
+    if path.is_dir():
+        raise CallerError(f"{uri!r}: {path} is a folder; a SQLite log is a file")
+    if not path.parent.is_dir():
+        raise CallerError(f"{uri!r}: there is no folder {path.parent}; make it first")
+    return SqliteLog(uri, path, check_states=check_states)
+
+
+def _delta(uri: str, options: dict[str, Any]) -> EventLog:
+    parts = urlsplit(uri)
+    if parts.scheme == "delta":
+        if parts.netloc or not parts.path.startswith("/"):
+            raise CallerError(f"{uri!r} is not absolute: write delta:///absolute/folder")
+        location = unquote(parts.path)
+        if location.strip("/") == "":
+            raise CallerError(f"{uri!r} names no folder: write delta:///absolute/folder")
+    else:
+        if not parts.netloc:
+            raise CallerError(f"{uri!r} names no bucket: write {parts.scheme}://bucket/folder")
+        store = {"gcs": "gs", "azure": "az"}.get(parts.scheme.removeprefix("delta+"), parts.scheme.removeprefix("delta+"))
+        location = f"{store}://{parts.netloc}{parts.path}"
+    try:
+        from crannog.builds.delta_log import open_delta_log
+    except ImportError as error:
+        raise CallerError(f"{uri!r} needs the engine ({error.name} is missing): pip install 'crannog[engine]'") from error
+    return open_delta_log(uri, location, parts.query, options)
+
+
+def _postgresql(uri: str, options: dict[str, Any]) -> EventLog:
+    try:
+        from crannog.builds.postgres_log import PostgresLog
+    except ImportError as error:
+        raise CallerError(f"{shown(uri)!r} needs the driver psycopg: pip install 'crannog[builds]'") from error
+    return PostgresLog(uri, check_states=_only(options, uri))
+
+
+def _stdout(uri: str, options: dict[str, Any]) -> EventLog:
+    from crannog.builds.stdout_log import StdoutLog
+
+    _only(options, uri)
+    if uri != "stdout:":
+        raise CallerError(f"{uri!r}: write stdout: alone")
+    return StdoutLog()
+
+
+def _tee(uri: str, options: dict[str, Any]) -> EventLog:
+    from crannog.builds.tee import TeeLog
+
+    parts = [unquote(part) for part in uri.removeprefix("tee:").split(",") if part]
+    if len(parts) < 2:
+        raise CallerError(f"{uri!r}: write tee:URI,URI with two addresses or more (a comma inside one as %2C)")
+    logs: list[EventLog] = []
+    try:
+        for part in parts:
+            logs.append(open_log(part, **options))
+    except BaseException:
+        for log in logs:
+            log.close()
+        raise
+    return TeeLog(logs)
+
+
+def _only(options: dict[str, Any], uri: str) -> bool:
+    """Return `check_states`; CallerError if there is an option that this kind of log does not have."""
+    others = sorted(options.keys() - {"check_states"})
+    if others:
+        raise CallerError(f"{shown(uri)!r}: there is no option {others[0]} for this kind of log")
+    return bool(options["check_states"])
+
+
+def shown(uri: str) -> str:
+    """Return an address without the password in it."""
+    head, at, tail = uri.rpartition("@")
+    if not at:
+        return uri
+    start, slashes, user = head.partition("://")
+    return f"{start}{slashes}{user.partition(':')[0]}@{tail}"
+
+
+for _scheme, _opener in (
+    ("sqlite", _sqlite),
+    ("delta", _delta),
+    *[(f"delta+{_store}", _delta) for _store in ("s3", "gs", "gcs", "az", "azure")],
+    ("postgresql", _postgresql),
+    ("postgres", _postgresql),
+    ("stdout", _stdout),
+    ("tee", _tee),
+):
+    register_scheme(_scheme, _opener)

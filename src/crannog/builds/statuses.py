@@ -1,0 +1,112 @@
+"""The statuses of builds, partitions and jobs: a code, a short name, and the name that is stored.
+
+The stored name carries the prefix of its kind (`JOB_RUNNING`), so that a bare name can never be taken for
+another kind's. Code and name are kept side by side and must agree.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from crannog.errors import BadRows
+
+S = TypeVar("S", bound="Status")
+
+
+class Status(IntEnum):
+    """What every status has; the value is its code."""
+
+    @classmethod
+    def prefix(cls) -> str:
+        """Return what the stored names of this kind start with."""
+        return _PREFIXES[cls.__name__]
+
+    @property
+    def code(self) -> int:
+        return int(self.value)
+
+    @property
+    def label(self) -> str:
+        """The name as it is stored, with the prefix of its kind."""
+        return f"{self.prefix()}{self.name}"
+
+    @classmethod
+    def read(cls: type[S], given: Any) -> S:
+        """Return the status for an enum member, a code or a name with or without its prefix; BadRows for anything else."""
+        if isinstance(given, cls):
+            return given
+        if isinstance(given, IntEnum):
+            raise BadRows(f"{type(given).__name__}.{given.name} is no {cls.__name__}; {cls._known()}")
+        if isinstance(given, int) and not isinstance(given, bool):
+            try:
+                return cls(given)
+            except ValueError:
+                raise BadRows(f"{given} is no code of {cls.__name__}; {cls._known()}") from None
+        if isinstance(given, str):
+            found = cls.__members__.get(given.removeprefix(cls.prefix()))
+            if found is not None:
+                return found
+        raise BadRows(f"{given!r} is no {cls.__name__}; {cls._known()}")
+
+    @classmethod
+    def agreed(cls: type[S], code: Any, name: Any) -> S:
+        """Return the status that a stored code and name both mean; BadRows if they disagree or one is unknown."""
+        status, by_name = cls.read(code), cls.read(name)
+        if status is not by_name:
+            raise BadRows(f"status code {code} is {status.label}, but the name beside it is {name!r}: they must agree")
+        return status
+
+    @classmethod
+    def _known(cls) -> str:
+        return "known are " + ", ".join(f"{member.name} {member.value}" for member in cls)
+
+
+class BuildRequestStatus(Status):
+    """How far a build is."""
+
+    UNKNOWN = 0
+    RECEIVED = 1
+    PLANNING = 2
+    EXECUTING = 3
+    COMPLETED = 4
+    FAILED = 5
+    CANCELLED = 6
+    ANALYSIS_COMPLETED = 7
+
+
+class PartitionStatus(Status):
+    """What is known of a partition."""
+
+    UNKNOWN = 0
+    REQUESTED = 1
+    SCHEDULED = 2
+    BUILDING = 3
+    AVAILABLE = 4
+    FAILED = 5
+    DELEGATED = 6
+
+
+class JobStatus(Status):
+    """How far a run of a job is."""
+
+    UNKNOWN = 0
+    SCHEDULED = 1
+    RUNNING = 2
+    COMPLETED = 3
+    FAILED = 4
+    CANCELLED = 5
+
+
+class DepType(Status):
+    """How a job uses an input: only asks for it, or has it made."""
+
+    QUERY = 0
+    MATERIALIZE = 1
+
+
+_PREFIXES = {"BuildRequestStatus": "BUILD_REQUEST_", "PartitionStatus": "PARTITION_", "JobStatus": "JOB_", "DepType": ""}
+
+FINISHED_BUILDS = (BuildRequestStatus.COMPLETED, BuildRequestStatus.FAILED, BuildRequestStatus.CANCELLED)
+FINISHED_PARTITIONS = (PartitionStatus.AVAILABLE, PartitionStatus.FAILED)
+FINISHED_JOBS = (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED)

@@ -1,0 +1,296 @@
+"""The group of commands on a build log, and those that tell of builds and events: list, show, tail, stats, wait."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crannog.cli.context import JsonOption, answer, place_of
+from crannog.cli.plain import ago, moment, of_bytes
+from crannog.errors import CallerError, NotFound
+
+if TYPE_CHECKING:
+    from crannog.builds import BuildEvent, EventLog
+
+BuildArgument = Annotated[str, typer.Argument(metavar="BUILD", help="The id of a build request.")]
+LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Only so many, the newest.")]
+FilterPartition = Annotated[list[str] | None, typer.Option("--partition", help="Only events of this partition; * ? […] match many.")]
+FilterBuild = Annotated[list[str] | None, typer.Option("--build", help="Only events of this build.")]
+FilterJob = Annotated[list[str] | None, typer.Option("--job", help="Only events of the job with this label.")]
+FilterKind = Annotated[list[str] | None, typer.Option("--kind", help="Only events of this kind, like job or partition.")]
+
+_LOG = "builds log"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the group."""
+    from crannog.cli import builds_upkeep, builds_views
+
+    group = typer.Typer(name="builds", help="The build event log: what happened in which build.", no_args_is_help=True)
+    group.callback()(_log_option)
+    for name, command in (("list", list_builds), ("show", show), ("tail", tail), ("stats", stats), ("wait", wait)):
+        group.command(name)(command)
+    builds_views.add_to(group)
+    builds_upkeep.add_to(group)
+    app.add_typer(group)
+
+
+def _log_option(
+    context: typer.Context,
+    log: Annotated[str, typer.Option("--log", metavar="URI", help="The log; else CRANNOG_BUILD_LOG, else a Delta log in the warehouse.")] = "",
+) -> None:
+    """The build event log: what happened in which build."""
+    context.meta[_LOG] = log
+
+
+@contextmanager
+def log_of(context: typer.Context, *, make: bool = False) -> Iterator[EventLog]:
+    """Open the log for one command; one in files that are not there is NotFound, and made only if `make`."""
+    from crannog.builds import open_log
+
+    uri = context.meta[_LOG] or default_uri(context)
+    if not make:
+        _check_there(uri)
+    with open_log(uri) as log:
+        yield log
+
+
+def default_uri(context: typer.Context) -> str:
+    """Return the address that the settings say, or that of the log in the warehouse."""
+    from pathlib import Path
+
+    place = place_of(context)
+    if place.server:
+        return place.server
+    settings = place.settings()
+    if settings.build_log:
+        return settings.build_log
+    where = settings.warehouse.removeprefix("file://")
+    return f"delta+{where}" if "://" in where else f"delta://{Path(where).expanduser().absolute()}"
+
+
+def _check_there(uri: str) -> None:
+    """Refuse to make a log by looking at it; buckets and servers answer for themselves."""
+    from pathlib import Path
+    from urllib.parse import parse_qs, unquote, urlsplit
+
+    if uri.startswith("sqlite:///") and ":memory:" not in uri:
+        places = [Path(unquote(uri.removeprefix("sqlite:///")))]
+    elif uri.startswith("delta:///"):
+        parts = urlsplit(uri)
+        table = parse_qs(parts.query).get("table", ["crannog.builds.build_events"])[0]
+        folder = Path(unquote(parts.path))
+        places = [folder / "_delta_log", folder.joinpath(*table.split("."), "_delta_log")]
+    else:
+        return
+    if not any(place.exists() for place in places):
+        raise NotFound(f"there is no build log at {uri}: --log URI or CRANNOG_BUILD_LOG names another, `crannog builds import` makes one")
+
+
+def time_of(nanoseconds: int | None) -> str:
+    """Return a time of the log for people."""
+    if nanoseconds is None:
+        return "–"
+    try:
+        return moment(dt.datetime.fromtimestamp(nanoseconds // 10**9, dt.UTC))
+    except (ValueError, OverflowError, OSError):
+        return f"{nanoseconds} ns"
+
+
+def duration(nanoseconds: int | None) -> str:
+    """Return a length of time for people."""
+    if nanoseconds is None:
+        return "–"
+    seconds = abs(nanoseconds) / 10**9
+    sign = "-" if nanoseconds < 0 else ""
+    return f"{sign}{seconds:.3g} s" if seconds < 60 else sign + ago(dt.timedelta(seconds=seconds))
+
+
+def short(status: Any) -> str:
+    return "–" if status is None else status.name.lower().replace("_", " ")
+
+
+def list_builds(
+    context: typer.Context,
+    status: Annotated[str | None, typer.Option(help="Only builds of this status, like failed or executing.")] = None,
+    limit: LimitOption = 20,
+    offset: Annotated[int, typer.Option(min=0, help="Leave out so many first.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """List builds, the one that began last first."""
+    from crannog.builds import plain
+
+    with log_of(context) as log:
+        page = log.list_build_requests(status.upper() if status else None, limit, offset)
+
+    def otherwise() -> None:
+        from crannog.cli.show import listing, say
+
+        rows = [
+            (build.build_request_id, short(build.status), time_of(build.created_at), duration(build.duration_ns), ", ".join(build.requested_partitions) or "–")
+            for build in page
+        ]
+        listing(("build", "status", "began (UTC)", "took", "partitions"), rows, empty="There are no builds.", right=("took",))
+        if page.total > offset + len(page):
+            say(f"… {page.total - offset - len(page):,} more of {page.total:,}")
+
+    answer(plain(page), as_json=as_json, otherwise=otherwise)
+
+
+def show(context: typer.Context, build: BuildArgument, as_json: JsonOption = False) -> None:
+    """Show one build: how it stands, its partitions, its jobs, its events."""
+    from crannog.builds import plain
+
+    with log_of(context) as log:
+        events = log.get_build_request_events(build)
+        summary, parts, runs = log.get_build(build), log.get_build_partitions(build), log.list_job_runs(build_request_id=build)
+    if not events:
+        raise NotFound(f"there is no build {build} in the log; `crannog builds list` lists those there are")
+
+    def otherwise() -> None:
+        from crannog.cli.show import facts, listing
+
+        if summary is not None:
+            facts(
+                f"{build} is {short(summary.status)}" + (", and is to be cancelled" if summary.cancel_requested else ""),
+                [
+                    ("began", time_of(summary.created_at)),
+                    ("took", duration(summary.duration_ns)),
+                    ("asked for", ", ".join(summary.requested_partitions) or "–"),
+                    ("message", summary.message or "–"),
+                ],
+            )
+        listing(("partition", "status"), [(ref, short(state)) for ref, state in parts.items()], empty="It is about no partition.")
+        listing(
+            ("job", "run", "status", "took"),
+            [(run.job_label, run.job_run_id, short(run.status), duration(run.duration_ns)) for run in runs],
+            empty="It ran no job.",
+            right=("took",),
+        )
+        listing(("index", "time (UTC)", "event"), [_line(event) for event in events], empty="", right=("index",))
+
+    found = {"build": plain(summary), "partitions": plain(parts), "job_runs": plain(runs), "events": plain(events)}
+    answer(found, as_json=as_json, otherwise=otherwise)
+
+
+def _line(event: BuildEvent) -> tuple[str, str, str]:
+    return str(event.index), time_of(event.timestamp), described(event)
+
+
+def described(event: BuildEvent) -> str:
+    """Return what an event says, in a few words."""
+    payload: Any = event.payload
+    what = [event.event_type.replace("_", " ")]
+    what += [str(getattr(payload, name)) for name in ("partition_ref", "job_label", "job_run_id") if getattr(payload, name, None)]
+    if hasattr(payload, "status"):
+        what.append(short(payload.status))
+    if hasattr(payload, "delegated_to_build_request_id"):
+        what.append(f"to {payload.delegated_to_build_request_id}")
+    note = getattr(payload, "message", "") or getattr(payload, "reason", "")
+    return " ".join(what) + (f": {note}" if note else "")
+
+
+def event_filter(partition: list[str] | None, build: list[str] | None, job: list[str] | None, kind: list[str] | None) -> dict[str, Any]:
+    """Return the filter that options ask for."""
+    given = {"partition_globs": partition, "build_request_ids": build, "job_labels": job, "kinds": kind}
+    return {name: value for name, value in given.items() if value}
+
+
+def tail(
+    context: typer.Context,
+    since: Annotated[int | None, typer.Option(min=0, help="Start after this index; else the newest few are shown first.")] = None,
+    limit: LimitOption = 10,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with events as they come, until interrupted.")] = False,
+    partition: FilterPartition = None,
+    build: FilterBuild = None,
+    job: FilterJob = None,
+    kind: FilterKind = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the newest events, or those after an index; --json gives one line each."""
+    wanted = event_filter(partition, build, job, kind)
+    with log_of(context) as log:
+        head = log.head()
+        if since is None:
+            events = log.list_events(limit=limit, descending=True, **wanted).events[::-1]
+        else:
+            page = log.list_events(since, limit, **wanted)
+            events, head = page.events, page.next_index if page.has_more else head
+        try:
+            for event in events:
+                _print(event, as_json)
+            if follow:
+                start = max([head, *(event.index for event in events[-1:] if event.index)]) if since is None else head
+                for event in log.follow(start, **wanted):
+                    _print(event, as_json)
+        except KeyboardInterrupt:
+            return
+
+
+def _print(event: BuildEvent, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(event.as_json() + "\n")
+    else:
+        sys.stdout.write(f"{event.index:>8}  {time_of(event.timestamp)}  {event.build_request_id}  {' '.join(described(event).splitlines())}\n")
+    sys.stdout.flush()
+
+
+def stats(context: typer.Context, as_json: JsonOption = False) -> None:
+    """Tell how large the log is, how it is kept, and what goes on."""
+    from crannog.builds import plain
+
+    with log_of(context) as log:
+        found, activity = log.stats(), log.get_activity_summary()
+
+    def otherwise() -> None:
+        from crannog.cli.show import facts
+
+        kinds = ", ".join(f"{kind.replace('_', ' ')} {count:,}" for kind, count in found.events_by_kind.items() if count)
+        states = ", ".join(f"{name.removeprefix('BUILD_REQUEST_').lower()} {count:,}" for name, count in activity.builds_by_status.items())
+        facts(
+            found.uri,
+            [
+                ("events", f"{found.events:,}, last index {found.last_index:,}" + (f" ({kinds})" if kinds else "")),
+                ("time", f"{time_of(found.first_timestamp)} to {time_of(found.last_timestamp)}"),
+                ("builds", f"{activity.total_builds_count:,}, {activity.active_builds_count:,} active" + (f" ({states})" if states else "")),
+                ("partitions", f"{activity.total_partitions_count:,}"),
+                ("job runs", f"{found.job_runs:,}"),
+                ("size", "–" if found.bytes is None else of_bytes(found.bytes)),
+                ("schema", f"version {found.schema_version}"),
+                *[(name.replace("_", " "), str(value)) for name, value in found.store.items() if value is not None],
+            ],
+        )
+
+    answer({**plain(found), "activity": plain(activity)}, as_json=as_json, otherwise=otherwise)
+
+
+def wait(
+    context: typer.Context,
+    build: BuildArgument,
+    timeout_s: Annotated[float | None, typer.Option("--timeout", min=0, help="Give up after so many seconds (exit code 5).")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Wait until a build is finished; exit code 1 if it did not complete."""
+    from crannog.builds import BuildRequestStatus, plain
+
+    with log_of(context) as log:
+        found = log.wait_for_build(build, timeout_s)
+    answer(plain(found), as_json=as_json, otherwise=lambda: typer.echo(f"{build} is {short(found.status)}."))
+    if found.status is not BuildRequestStatus.COMPLETED:
+        raise typer.Exit(1)
+
+
+def nanoseconds_ago(text: str, now: dt.datetime) -> int:
+    """Read an age like 30d or 12h, or a day, as the moment in nanoseconds that it means."""
+    units = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
+    if text[-1:] in units and text[:-1].isdigit():
+        return int((now.timestamp() - int(text[:-1]) * units[text[-1]]) * 10**9)
+    try:
+        return int(dt.datetime.combine(dt.date.fromisoformat(text), dt.time(), dt.UTC).timestamp()) * 10**9
+    except ValueError:
+        raise CallerError(f"an age is given like 30d, 12h or 90m, or as a day like 2026-01-31; got {text!r}") from None

@@ -1,0 +1,154 @@
+"""`crannog builds`: the same answers as the Python interface, in words and in JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from build_samples import partition, request, whole_build
+from crannog.builds import BuildRequestStatus, PartitionStatus, open_log, plain
+from crannog.cli.main import app
+from crannog.errors import CallerError, NotFound, Refused
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    uri = f"sqlite:///{tmp_path}/log.db"
+    with open_log(uri) as log:
+        log.append_events(whole_build("b1", ["p1", "p2"], at=1_700_000_000, sources=["raw"]))
+        log.append_events(whole_build("b2", ["p1"], at=1_700_000_100, failed=True))
+    return uri
+
+
+@pytest.fixture
+def run(uri: str) -> Run:
+    def call(*arguments: str, stdin: str = "") -> Result:
+        found = CliRunner().invoke(app, ["builds", "--log", uri, *arguments], input=stdin, env={"COLUMNS": "200"})
+        if found.exception is not None and not isinstance(found.exception, SystemExit):
+            raise found.exception
+        return found
+
+    return call
+
+
+def as_json(result: Result) -> Any:
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_reading_commands_say_what_python_says(run: Run, uri: str) -> None:
+    with open_log(uri) as log:
+        assert as_json(run("list", "--json")) == plain(log.list_build_requests())
+        assert as_json(run("list", "--status", "failed", "--json"))["total"] == 1
+        assert as_json(run("jobs", "--json")) == plain(log.list_jobs())
+        assert as_json(run("partitions", "--json")) == plain(log.list_recent_partitions())
+        assert as_json(run("lineage", "p1", "--json")) == plain(log.get_lineage("p1"))
+        assert as_json(run("lineage", "raw", "--down", "--json"))["partitions"] == ["p1", "p2"]
+        assert as_json(run("show", "b1", "--json"))["events"] == plain(log.get_build_request_events("b1"))
+        stats = as_json(run("stats", "--json"))
+        assert (stats["events"], stats["activity"]["total_builds_count"]) == (22, 2)
+        assert as_json(run("compare", "b1", "b2", "--json"))["same_partitions"] == 0
+        assert as_json(run("graph", "b1", "--json"))["mermaid"].startswith("flowchart")
+
+
+def test_words_for_people(run: Run) -> None:
+    assert [line.split()[:2] for line in run("list").stdout.splitlines()[1:]] == [["b2", "failed"], ["b1", "completed"]]
+    assert "1 more of 2" in run("list", "-n", "1").stdout
+    shown = run("show", "b1").stdout
+    for words in ("b1 is completed", "p1, p2", "available", "//job", "job //job b1-run running"):
+        assert words in shown
+    assert "22, last index 22" in run("stats").stdout
+    assert "50%" in run("jobs").stdout
+    assert run("graph", "b2").stdout.startswith("flowchart LR\n")
+    assert "p2" in run("partitions").stdout
+    assert "made" in run("lineage", "p1").stdout
+    assert "Nothing is known" in run("lineage", "nothing").stdout
+    assert "completed, failed" in run("compare", "b1", "b2").stdout
+
+
+def test_tail_and_filters(run: Run) -> None:
+    lines = run("tail", "-n", "3").stdout.splitlines()
+    assert [int(line.split()[0]) for line in lines] == [20, 21, 22]
+    lines = run("tail", "--since", "0", "-n", "2", "--json").stdout.splitlines()
+    assert [json.loads(line)["index"] for line in lines] == [1, 2]
+    lines = run("tail", "--build", "b2", "--kind", "partition", "--json").stdout.splitlines()
+    assert [json.loads(line)["event_id"] for line in lines] == ["b2:p1:BUILDING", "b2:p1:FAILED"]
+    assert len(run("tail", "--partition", "p[2]", "-n", "50").stdout.splitlines()) == 9
+
+
+def test_wait_tells_how_it_ended(run: Run) -> None:
+    assert run("wait", "b1").exit_code == 0
+    assert run("wait", "b2").exit_code == 1
+
+
+def test_export_import_migrate(run: Run, uri: str, tmp_path: Path) -> None:
+    exported = run("export").stdout
+    assert len(exported.splitlines()) == 22
+    assert run("export", str(tmp_path / "events.jsonl"), "--kind", "job").exit_code == 0
+    assert len((tmp_path / "events.jsonl").read_text().splitlines()) == 6
+    other = f"sqlite:///{tmp_path}/other.db"
+    result = CliRunner().invoke(app, ["builds", "--log", other, "import", "-", "--json"], input=exported)
+    assert json.loads(result.stdout) == {"lines": 22, "kept": 22, "known_before": 0}
+    report = as_json(run("migrate", f"delta://{tmp_path}/warehouse", "--json"))
+    assert (report["events"], report["same_indexes"], report["verified"]) == (22, True, True)
+    with open_log(f"delta://{tmp_path}/warehouse") as copied, open_log(uri) as log:
+        assert list(copied.all_events()) == list(log.all_events())
+    with pytest.raises(CallerError, match="is the log itself"):
+        run("migrate", uri)
+
+
+def test_prune_and_wipe_ask_first(run: Run, uri: str) -> None:
+    assert as_json(run("prune", "--keep", "3", "--dry-run", "--json"))["removed"] == 18
+    with pytest.raises(Refused, match="give --yes"):
+        run("prune", "--keep", "3")
+    with open_log(uri) as log:
+        assert log.stats().events == 22
+    assert "18 events removed; 4 of 22 stay" in run("prune", "--keep", "3", "--yes").stdout
+    assert "b2 is gone, with 3 events" in run("wipe", "b2", "--yes").stdout
+    with pytest.raises(NotFound, match="no build b2"):
+        run("wipe", "b2", "--yes")
+    assert "all is well" in run("check").stdout
+    assert run("compact").exit_code == 0
+
+
+def test_ages(run: Run, uri: str) -> None:
+    assert as_json(run("prune", "--older-than", "2023-11-14", "--dry-run", "--json"))["removed"] == 0
+    assert as_json(run("prune", "--older-than", "30d", "--dry-run", "--json"))["removed"] == 20
+    with pytest.raises(CallerError, match="an age is given like 30d"):
+        run("prune", "--older-than", "soon")
+
+
+def test_a_check_that_finds_something_exits_with_1(run: Run, uri: str) -> None:
+    import sqlite3
+
+    with sqlite3.connect(uri.removeprefix("sqlite:///")) as raw:
+        raw.execute("DELETE FROM partitions")
+    raw.close()
+    result = run("check")
+    assert result.exit_code == 1
+    assert "table partitions lacks" in result.stdout
+
+
+def test_the_log_of_the_warehouse_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    warehouse = tmp_path / "warehouse"
+    warehouse.mkdir()
+
+    def call(*arguments: str) -> Result:
+        return CliRunner().invoke(app, ["--warehouse", str(warehouse), "builds", *arguments])
+
+    assert isinstance(call("list").exception, NotFound)
+    assert not list(warehouse.iterdir())
+    with open_log(f"delta://{warehouse}") as log:
+        log.append_events([request("b", BuildRequestStatus.RECEIVED), partition("b", "p", PartitionStatus.BUILDING)])
+    assert json.loads(call("list", "--json").stdout)["total"] == 1
+    other = f"sqlite:///{tmp_path}/other.db"
+    open_log(other).close()
+    monkeypatch.setenv("CRANNOG_BUILD_LOG", other)
+    assert json.loads(call("list", "--json").stdout)["total"] == 0

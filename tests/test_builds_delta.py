@@ -1,0 +1,264 @@
+"""The Delta log: what lies on disk, and a read model that is never believed over the table."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+import crannog
+from build_samples import one_of_each, partition, random_stream, request, whole_build
+from crannog.builds import BuildRequestStatus, PartitionStatus, check, open_log
+from crannog.builds.delta_log import DeltaLog
+from crannog.engine.maintenance.fold import fold
+from crannog.errors import CallerError, Conflict, Corrupted, Refused
+from crannog.lake.spark import SparkRuntime
+from s3 import s3_client, s3_location, s3_server  # noqa: F401
+
+B, P = BuildRequestStatus, PartitionStatus
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Path:
+    return tmp_path / "warehouse"
+
+
+@pytest.fixture
+def log(warehouse: Path) -> Iterator[DeltaLog]:
+    opened = opened_at(warehouse)
+    yield opened
+    opened.close()
+
+
+def opened_at(warehouse: Path, **options: Any) -> DeltaLog:
+    log = open_log(f"delta://{warehouse}", **options)
+    assert isinstance(log, DeltaLog)
+    return log
+
+
+def root(warehouse: Path) -> Path:
+    return warehouse / "crannog" / "builds" / "build_events"
+
+
+def staged_rows(warehouse: Path) -> list[dict[str, Any]]:
+    """What lies in the stage, read without our code."""
+    files = sorted(root(warehouse).glob("_crannog/*/stage/*.parquet"))
+    return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+
+
+def model_file(warehouse: Path) -> Path:
+    [found] = root(warehouse).glob("_crannog/*/builds/model.sqlite")
+    return found
+
+
+def test_the_table_has_exactly_the_columns_of_the_plan(log: DeltaLog, warehouse: Path) -> None:
+    table = DeltaTable(str(root(warehouse)))
+    schema = pa.schema(table.schema())
+    status = [("status_code", pa.int32()), ("status_name", pa.string())]
+    text, names = pa.string(), pa.list_(pa.string())
+    wanted = {
+        "event_id": text,
+        "timestamp": pa.int64(),
+        "build_request_id": text,
+        "event_type": text,
+        "build_request_event": [*status, ("requested_partitions", names), ("message", text)],
+        "partition_event": [("partition_ref", text), *status, ("message", text), ("job_run_id", text)],
+        "job_event": [
+            ("job_run_id", text), ("job_label", text), ("target_partitions", names), *status, ("message", text),
+            ("config", text), ("manifests", text),
+        ],
+        "delegation_event": [("partition_ref", text), ("delegated_to_build_request_id", text), ("message", text)],
+        "job_graph_event": [("job_graph", text), ("message", text)],
+        "partition_invalidation_event": [("partition_ref", text), ("reason", text)],
+        "task_cancel_event": [("job_run_id", text), ("reason", text)],
+        "build_cancel_event": [("reason", text)],
+        "index": pa.int64(),
+        "partition_date": pa.date32(),
+    }  # fmt: skip
+    assert [name for name in schema.names if not name.startswith("_")] == list(wanted)
+    for name, kind in wanted.items():
+        found = schema.field(name).type
+        if isinstance(kind, list):
+            assert [(child.name, _plain(child.type)) for child in found] == kind, name
+        else:
+            assert found == kind, name
+        assert schema.field(name).nullable == isinstance(kind, list), name
+    assert table.metadata().configuration["crannog.builds.schemaVersion"] == "1"
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return pa.list_(kind.value_type) if pa.types.is_list(kind) else kind
+
+
+def test_an_append_is_one_staged_file_with_the_events_as_rows(log: DeltaLog, warehouse: Path) -> None:
+    events = one_of_each()
+    log.append_events(events)
+    rows = staged_rows(warehouse)
+    assert [row["index"] for row in rows] == list(range(1, 9))
+    assert [row["event_id"] for row in rows] == [event.event_id for event in events]
+    assert {row["_seq"] for row in rows} == {1}
+    for row, event in zip(rows, events, strict=True):
+        assert (row["timestamp"], row["event_type"]) == (event.timestamp, event.event_type)
+        assert row["partition_date"] == dt.date(2023, 11, 14)
+        filled = [name for name in row if name.endswith("_event") and row[name] is not None]
+        assert filled == [event.kind.column]
+    assert json.loads(rows[2]["job_event"]["config"]) == events[2].payload.config  # type: ignore[union-attr]
+    assert rows[1]["partition_event"]["status_name"] == "PARTITION_BUILDING"
+
+
+def test_the_read_model_is_made_again_when_it_is_gone_damaged_or_wrong(warehouse: Path) -> None:
+    events = list(random_stream(11, 60))
+    with opened_at(warehouse) as log:
+        log.append_events(events)
+        assert log.head() == 60
+    file = model_file(warehouse)
+
+    def reopened() -> None:
+        with opened_at(warehouse) as log:
+            assert list(log.all_events()) == events
+            assert log.append_event(events[7]) == 8
+            assert check(log).problems == ()
+
+    file.unlink()
+    reopened()
+    file.write_bytes(b"this is no database" * 1000)
+    reopened()
+    with sqlite3.connect(file) as raw:
+        raw.execute("DELETE FROM events WHERE idx IN (3, 60)")
+    raw.close()
+    reopened()
+    with sqlite3.connect(file) as raw:
+        raw.execute("UPDATE meta SET value = '999' WHERE name = 'sequence'")
+    raw.close()
+    reopened()
+    with sqlite3.connect(file) as raw:
+        raw.execute("UPDATE meta SET value = 'another' WHERE name = 'table_id'")
+    raw.close()
+    reopened()
+
+
+def test_a_wrong_row_in_the_model_is_found_by_the_check(log: DeltaLog, warehouse: Path) -> None:
+    log.append_events(whole_build("b1", ["p"]))
+    log.head()
+    with sqlite3.connect(model_file(warehouse)) as raw:
+        raw.execute("UPDATE events SET timestamp = 5 WHERE idx = 3")
+        raw.execute("UPDATE partitions SET status = 5")
+    raw.close()
+    problems = check(log).problems
+    assert any("row 3 of crannog.builds.build_events is not what the read model has" in problem for problem in problems)
+    assert any("table partitions" in problem for problem in problems)
+    log.rebuild()
+    assert check(log).problems == ()
+
+
+def test_two_openings_share_one_model_or_have_their_own(warehouse: Path, tmp_path: Path) -> None:
+    with opened_at(warehouse) as one, opened_at(warehouse) as two, opened_at(warehouse, model="memory") as three:
+        for number, event in enumerate(random_stream(12, 45)):
+            (one, two, three)[number % 3].append_event(event)
+        whole = list(random_stream(12, 45))
+        assert list(one.all_events()) == list(two.all_events()) == list(three.all_events()) == whole
+        one.remove_events([45, 44, 3])
+        assert [log.head() for log in (one, two, three)] == [45, 45, 45]
+        assert two.get_event(whole[2].event_id) is None
+        assert three.append_event(request("new", B.RECEIVED)) == 46
+        assert two.append_event(request("new", B.RECEIVED)) == 46
+
+
+def test_folded_events_answer_like_staged_ones(warehouse: Path, spark: SparkRuntime) -> None:
+    """The one test that starts Spark: events before and after a fold, read back by openings that saw none of it."""
+    events = list(random_stream(13, 90))
+    with opened_at(warehouse) as log, opened_at(warehouse, model="memory") as late:
+        log.append_events(events[:40])
+        assert late.head() == 40
+        log.append_events(events[40:70])
+        log.remove_events([5, 69, 70])
+        fold(log.table)
+        assert log.append_events(events[70:80]) == list(range(71, 81))
+        log.remove_events([80, 6])
+        fold(log.table)
+        # The last event is gone from the base: its index must not be given again.
+        left = [event for number, event in enumerate(events[:80], 1) if number not in (5, 6, 69, 70, 80)]
+        assert list(late.all_events()) == left
+        with opened_at(warehouse, model="memory") as fresh:
+            assert list(fresh.all_events()) == left
+            assert fresh.append_event(events[80]) == 81
+            assert fresh.append_event(events[0]) == 1
+            assert check(fresh).problems == ()
+        assert late.append_events(events[81:]) == list(range(82, 91))
+        assert check(log).problems == ()
+        in_table = DeltaTable(str(root(warehouse))).to_pyarrow_table(columns=["index", "event_id", "partition_date"]).sort_by("index")
+        assert in_table["event_id"].to_pylist() == [event.event_id for event in left]
+        assert log.stats().store["staged_rows"] == 10
+
+
+def test_a_lake_reads_the_log_as_a_table(log: DeltaLog, warehouse: Path) -> None:
+    log.append_events(whole_build("b1", ["p", "q"]))
+    with crannog.connect(str(warehouse)) as lake:
+        assert lake.tables() == ["crannog.builds.build_events"]
+        rows = lake.table("crannog.builds.build_events").to_arrow()
+        assert rows.num_rows == log.head()
+    with open_log(f"delta://{root(warehouse)}") as by_table:
+        assert by_table.head() == log.head()
+    with open_log(f"delta://{warehouse}?table=other.place.events") as other:
+        assert other.head() == 0
+
+
+def test_rows_that_no_log_wrote_are_said(log: DeltaLog, warehouse: Path) -> None:
+    log.append_event(partition("b", "p", P.BUILDING))
+    with crannog.connect(str(warehouse)) as lake:
+        row = staged_rows(warehouse)[0]
+        mine = {name: value for name, value in row.items() if not name.startswith("_")}
+        lake.table("crannog.builds.build_events").append([{**mine, "index": 17}])
+    with pytest.raises(Corrupted, match="does not go on after index 1"):
+        log.head()
+
+
+def test_a_change_made_for_a_sequence_is_kept_there_or_not_at_all(log: DeltaLog) -> None:
+    log.append_event(partition("b", "p", P.BUILDING))
+    rows = [{"event_id": "x", "timestamp": 0, "build_request_id": "b", "event_type": "build_cancel",
+             "build_cancel_event": {"reason": ""}, "index": 2, "partition_date": dt.date(1970, 1, 1)}]  # fmt: skip
+    with pytest.raises(Conflict, match="stands at sequence 1, the change was made for 0"):
+        log.table.write("append", rows, None, after=0)
+    assert log.table.log.is_last(1)
+    assert not log.table.log.is_last(0)
+    assert log.table.write("append", rows, None, after=1).sequence == 2
+    assert log.head() == 2
+
+
+def test_versions_and_tables_that_are_no_log_are_refused(warehouse: Path) -> None:
+    with crannog.connect(str(warehouse)) as lake:
+        lake.create_table("some.other.table", pa.schema([("a", pa.int64())]))
+    with pytest.raises(Refused, match="is a table, but no build log"):
+        open_log(f"delta://{warehouse}?table=some.other.table")
+    opened_at(warehouse).close()
+    entry = root(warehouse) / "_delta_log" / f"{0:020}.json"
+    entry.write_text(entry.read_text().replace('"crannog.builds.schemaVersion":"1"', '"crannog.builds.schemaVersion":"2"'))
+    with pytest.raises(Refused, match="has schema version 2, this Crannog knows 1; upgrade"):
+        opened_at(warehouse)
+    with pytest.raises(CallerError, match="no parameter colour"):
+        open_log(f"delta://{warehouse}?colour=red")
+
+
+def test_a_log_in_a_bucket(s3_location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3_client: Any) -> None:  # noqa: F811
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    events = list(random_stream(31, 30))
+    with open_log(f"delta+{s3_location}") as log, open_log(f"delta+{s3_location}", model="memory") as other:
+        log.append_events(events[:20])
+        assert other.append_events(events[15:]) == [16, 17, 18, 19, 20, *range(21, 31)]
+        assert log.append_event(events[29]) == 30
+        assert list(log.all_events()) == list(other.all_events()) == events
+        log.remove_events([30])
+        assert log.append_event(request("b", B.RECEIVED)) == 31
+    bucket, _, prefix = s3_location.removeprefix("s3://").partition("/")
+    names = [item["Key"] for item in s3_client.list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]]
+    assert sum("/stage/" in name for name in names) == 4
+    assert not any(name.endswith("model.sqlite") for name in names)
+    assert list((tmp_path / "cache" / "crannog" / "builds").glob("*.sqlite"))

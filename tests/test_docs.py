@@ -11,7 +11,7 @@ from crannog.lake.spark import SparkRuntime
 from crannog.settings import Settings, reference
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "docs" / "tables.md"]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "tables.md", ROOT / "docs" / "sql.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -16,7 +16,7 @@ from crannog.cli.context import Place
 from crannog.cli.quick import leave_pandas_out
 from crannog.errors import CallerError, CrannogError
 
-GROUPS = ("tables", "changes", "upkeep", "builds", "serve", "demo", "doctor")
+GROUPS = ("tables", "sql", "changes", "upkeep", "builds", "serve", "demo", "doctor")
 
 app = typer.Typer(
     name="crannog",

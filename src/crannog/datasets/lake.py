@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from crannog.datasets.cache import Cache
 from crannog.datasets.table import Table
 from crannog.engine.control import ControlTable
 from crannog.engine.maintenance.erase import Copies
-from crannog.engine.query.explain import Explanation
-from crannog.engine.query.queries import Queries
-from crannog.engine.query.result import Result, Stream
 from crannog.engine.scheduler import Scheduler
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.names import TableName, without_raw_prefix
 from crannog.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from crannog.datasets.cache import Cache
+    from crannog.engine.query.explain import Explanation
+    from crannog.engine.query.queries import Queries
+    from crannog.engine.query.result import Result, Stream
 
 
 class Lake:
@@ -26,13 +29,25 @@ class Lake:
         self.settings = settings or load_settings()
         self.warehouse = Warehouse(location, self.settings)
         self.engine = Tables(self.warehouse)
-        self._queries = Queries(self.warehouse, self.engine)
-        self.cache = Cache(self._queries.cache, self.engine)
         self.control = ControlTable(self.warehouse.storage, lease_s=self.settings.claim_lease_s)
         self.scheduler: Scheduler | None = None
         if maintain:
             self.scheduler = Scheduler(self.warehouse, self.engine, self.control)
             self.scheduler.start()
+
+    # Made on first use: a command that asks nothing in SQL need not load a parser.
+    @cached_property
+    def _queries(self) -> Queries:
+        from crannog.engine.query.queries import Queries
+
+        return Queries(self.warehouse, self.engine)
+
+    @cached_property
+    def cache(self) -> Cache:
+        """The tables held in memory: `pin`, `evict`, `stats`."""
+        from crannog.datasets.cache import Cache
+
+        return Cache(self._queries.cache, self.engine)
 
     def create_table(
         self,
@@ -99,9 +114,9 @@ class Lake:
         return self._queries.explain(text, engine=engine, analyze=analyze)
 
     @property
-    def copies(self) -> Copies:
-        """The copies of tables in memory, for an erase to look into."""
-        return self._queries.cache
+    def copies(self) -> Copies | None:
+        """The copies of tables in memory, for an erase to look into; None before the first query."""
+        return self._queries.cache if "_queries" in self.__dict__ else None
 
     def cancel(self, query_id: str) -> None:
         """End a query that runs or waits; NotFound if there is none by this id."""

@@ -167,6 +167,8 @@ def _parse(text: str, longest: int) -> Statement:
     if len(trees) > 1:
         raise Refused(f"one statement at a time; the text holds {len(trees)}")
     tree = trees[0]
+    if isinstance(tree, exp.Select) and not tree.expressions:
+        raise CallerError("cannot read the statement: SELECT without anything to select")
     _check_tree(tree)
     _check_depth(tree)
     try:

@@ -36,8 +36,8 @@ _KINDS = {
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "div"}
 _OPERANDS = ("this", "expression", "low", "high")
 _COMPARISON = {exp.EQ: "=", exp.LT: "<", exp.GT: ">", exp.LTE: "<=", exp.GTE: ">=", exp.NullSafeEQ: "<=>"}
-_PREDICATES = (*_COMPARISON, exp.NEQ, exp.Is, exp.In, exp.Between, exp.Like, exp.Escape)
-_LOOSE = (*_PREDICATES[:-2], exp.Not, exp.And, exp.Or)
+_PREDICATES = (*_COMPARISON, exp.NEQ, exp.Is, exp.In, exp.Between, exp.Like)
+_LOOSE = (*_PREDICATES, exp.Escape, exp.Not, exp.And, exp.Or)
 
 
 class Expressions:
@@ -66,9 +66,8 @@ class Expressions:
 
     def _term(self, node: exp.Expression) -> Typed:
         kind = type(node)
-        if kind in _PREDICATES and any(isinstance(node.args.get(part), _LOOSE) for part in _OPERANDS):
-            # Spark reads `a = b IS NULL` as `(a = b) IS NULL`, or not at all; parentheses make it plain.
-            raise Unproved("a condition inside another without parentheses")
+        if kind in _PREDICATES:
+            _check_operands(node)
         if kind in _ARITHMETIC:
             return self._arithmetic(_ARITHMETIC[kind], node)
         if kind in _COMPARISON:
@@ -220,7 +219,12 @@ class Expressions:
         return Typed(done.sql, done.type, named("(IF(", condition.name, ", ", yes.name, ", ", no.name, "))"))
 
     def on_dpipe(self, node: exp.DPipe) -> Typed:
-        return operators.concatenated([self.term(part) for part in node.flatten()])
+        terms = [self.term(part) for part in node.flatten()]
+        name = terms[0].name
+        for term in terms[1:]:
+            name = named("concat(", name, ", ", term.name, ")")
+        done = operators.concatenated(terms)
+        return Typed(done.sql, done.type, name)
 
     def on_cast(self, node: exp.Cast) -> Typed:
         to = type_of(node.args["to"])
@@ -286,7 +290,8 @@ class Expressions:
         inner = self.term(node.expression)
         word = functions.EXTRACTED[part]
         done = functions.RULES[word](word, [inner])
-        return Typed(done.sql, done.type, named(f"extract({node.name} FROM ", inner.name, ")"))
+        # Spark shows the part as it was written; the parser has made it upper case.
+        return Typed(done.sql, done.type)
 
     def on_any(self, node: exp.Any) -> Typed:
         return AGGREGATES["any"]("any", [self.term(node.this)], False, "")
@@ -379,6 +384,16 @@ def atomic(term: Typed) -> Typed:
     if not is_atomic(term.type):
         raise Unproved(f"{spark_name(term.type)} as a key or an order")
     return term
+
+
+def _check_operands(node: exp.Expression) -> None:
+    """Refuse a condition directly inside another: Spark reads `a = b < c` as `(a = b) < c`, or not at all."""
+    operands = [node.args.get(part) for part in _OPERANDS]
+    loose = any(isinstance(operand, _LOOSE) for operand in operands)
+    # The parser puts parentheses around IS that nobody wrote.
+    unsure = not isinstance(node, exp.Is) and any(isinstance(operand, exp.Paren) and isinstance(operand.unnest(), exp.Is) for operand in operands)
+    if loose or unsure:
+        raise Unproved("a condition inside another; give it a name in an inner SELECT")
 
 
 def _shown_double(value: float) -> str | None:

@@ -254,8 +254,10 @@ def cast(term: Typed, to: pa.DataType, *, safe: bool = False) -> Typed:
         return Typed(widened(term, to).sql, to, name)
     if to == pa.string() and (is_integral(kind) or kind in (pa.bool_(), pa.date32())):
         return Typed(f"CAST({term.sql} AS VARCHAR)", to, name)
-    if to == pa.string() and is_decimal(kind):
-        return Typed(f"CAST(CAST({term.sql} AS {duck_type(kind)}) AS VARCHAR)", to, name)
+    if to == pa.string() and is_decimal(kind) and not kind.precision == kind.scale == 38:
+        # DuckDB writes .25 for a decimal that has no digits before the point.
+        wide = pa.decimal128(max(kind.precision, kind.scale + 1), kind.scale)
+        return Typed(f"CAST(CAST({term.sql} AS {duck_type(wide)}) AS VARCHAR)", to, name)
     if to == pa.string() and kind == INSTANT:
         return Typed(f"CAST(CAST({term.sql} AS TIMESTAMP) AS VARCHAR)", to, name)
     if kind == pa.string() and is_integral(to):

@@ -1,0 +1,140 @@
+"""Commands that ask: SQL, what a query would do, and which tables are held in memory."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crannog.cli.context import JsonOption, NameArgument, answer, lake_at
+from crannog.cli.plain import counted, moment, of_bytes
+from crannog.errors import CallerError
+
+if TYPE_CHECKING:
+    from crannog.engine.query.explain import Explanation
+    from crannog.engine.query.result import Result
+
+EngineOption = Annotated[str, typer.Option(metavar="auto|hot|local|spark", help="Who answers; auto chooses.")]
+
+cache = typer.Typer(help="Tables held in memory.", no_args_is_help=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(sql)
+    app.add_typer(cache, name="cache")
+    for command in (pin, evict, stats):
+        cache.command()(command)
+
+
+def sql(
+    context: typer.Context,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="One SELECT in Spark SQL; - reads standard input.")],
+    engine: EngineOption = "auto",
+    max_rows: Annotated[int, typer.Option(min=0, help="Most rows to show.")] = 0,
+    timeout_s: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="End it after this long.")] = 0,
+    explain: Annotated[bool, typer.Option("--explain", help="Tell what it would do instead.")] = False,
+    analyze: Annotated[bool, typer.Option("--analyze", help="Tell what it does, and run it.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Answer as CSV.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run one read-only statement of Spark SQL."""
+    if csv and as_json:
+        raise CallerError("give --json or --csv, not both")
+    statement = sys.stdin.read() if text == "-" else text
+    with lake_at(context) as lake:
+        if explain or analyze:
+            told = lake.explain(statement, engine, analyze=analyze)
+            answer(told.as_dict(), as_json=as_json, otherwise=lambda: _show_plan(told))
+            return
+        result = lake.sql(statement, max_rows=max_rows or None, engine=engine, timeout_s=timeout_s or None)
+    if csv:
+        _write_csv(result)
+        return
+    answer(_as_data(result), as_json=as_json, otherwise=lambda: _show(result))
+
+
+def _as_data(result: Result) -> dict[str, Any]:
+    return {
+        "columns": result.columns,
+        "rows": [list(values) for values in zip(*(column.to_pylist() for column in result.table.columns), strict=True)],
+        "row_count": result.row_count,
+        "truncated": result.truncated,
+        "engine": result.engine,
+        "elapsed_ms": round(result.elapsed_ms, 3),
+        "query_id": result.query_id,
+    }
+
+
+def _show(result: Result) -> None:
+    from crannog.cli.show import rows, say
+
+    values = _as_data(result)["rows"]
+    rows([column["name"] for column in result.columns], values, empty="No rows.")
+    more = "; there are more, give --max-rows for them" if result.truncated else ""
+    say(f"{counted(result.row_count, 'row')} in {result.elapsed_ms:,.1f} ms by {result.engine} ({result.why}){more}")
+
+
+def _write_csv(result: Result) -> None:
+    import pyarrow.csv
+
+    try:
+        pyarrow.csv.write_csv(result.table, sys.stdout.buffer)
+    except pyarrow.ArrowException as error:
+        raise CallerError(f"the answer cannot be CSV: {str(error).splitlines()[0]}; use --json") from None
+
+
+def _show_plan(told: Explanation) -> None:
+    from crannog.cli.show import say
+
+    say(str(told).split("\n\n", 1)[0])
+    typer.echo()
+    typer.echo(told.plan)
+
+
+def pin(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
+    """Hold a table in memory. Without a server it is let go of when the command ends: this shows what it takes."""
+    with lake_at(context) as lake:
+        held = lake.cache.pin(name)
+    answer(held, as_json=as_json, otherwise=lambda: _show_tables([held], "Held for this command; `crannog serve` holds tables for long."))
+
+
+def evict(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
+    """Let go of a table that is held in memory."""
+    from crannog.cli.show import say
+
+    with lake_at(context) as lake:
+        was_held = lake.cache.evict(name)
+    said = f"{name} was let go of." if was_held else f"{name} was not held."
+    answer({"name": name, "evicted": was_held}, as_json=as_json, otherwise=lambda: say(said))
+
+
+def stats(context: typer.Context, as_json: JsonOption = False) -> None:
+    """Show the tables held in memory."""
+    with lake_at(context) as lake:
+        found = lake.cache.stats()
+    limit = f"The limit is {of_bytes(found['limit_bytes'])}."
+    answer(found, as_json=as_json, otherwise=lambda: _show_tables(found["tables"], limit))
+
+
+def _show_tables(tables: list[dict[str, Any]], ending: str) -> None:
+    import datetime as dt
+
+    from crannog.cli.show import listing, say
+
+    rows = [
+        (
+            held["name"],
+            held["state"],
+            f"{held['rows']:,}",
+            of_bytes(held["bytes"]),
+            f"{held['hits']:,}",
+            f"{held['misses']:,}",
+            moment(dt.datetime.fromtimestamp(held["last_access"], dt.UTC)),
+        )
+        for held in tables
+    ]
+    columns = ("table", "state", "rows", "size", "hits", "misses", "last access")
+    listing(columns, rows, empty="No table is held in memory.", right=("rows", "size", "hits", "misses"))
+    say(ending)

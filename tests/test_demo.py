@@ -41,7 +41,7 @@ def test_the_tour_holds_what_it_says(tmp_path: Path) -> None:
     assert figures["files_with_the_id_before"] > 0
     assert figures["receipt"]["rows_erased"] == 1
     with crannog.connect(str(tmp_path / "kept")) as lake:
-        assert lake.tables() == ["ops.plant.readings", "shop.eu.orders"]
+        assert lake.tables() == ["crannog.builds.build_events", "ops.plant.readings", "shop.eu.orders"]
         assert lake.table("shop.eu.orders").count() == 19_997
 
 

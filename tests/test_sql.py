@@ -178,6 +178,13 @@ def test_a_scan_beyond_the_limit_goes_to_spark(folded: Lake) -> None:
         assert (pruned.engine, pruned.rows()) == ("local", [{"n": 100}]), "two of three files are pruned"
 
 
+def test_a_column_that_is_not_there_is_named_without_asking_spark(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lake.warehouse, "spark", lambda: pytest.fail("Spark was asked"))
+    for text in (f"SELECT nosuch FROM {NAME}", f"SELECT id FROM {NAME} WHERE nosuch = 1", f"SELECT count(*) AS n FROM {NAME} GROUP BY nosuch"):
+        with pytest.raises(CallerError, match=r"no column nosuch; there are id, customer, amount, day, at"):
+            lake.sql(text)
+
+
 @pytest.mark.parametrize("engine", ["duckdb", "", None, 3])
 def test_an_unknown_engine_is_refused(lake: Lake, engine: Any) -> None:
     with pytest.raises(CallerError, match="engine is one of"):

@@ -60,8 +60,9 @@ def demo(
 
 
 def _run(folder: Path, audience: Audience) -> tuple[list[Notes], CrannogError | None]:
+    from crannog.cli.demo_data import Tour
     from crannog.cli.demo_notes import Notes
-    from crannog.cli.demo_steps import STEPS, Tour
+    from crannog.cli.demo_steps import STEPS
 
     notes: list[Notes] = []
     with _lake(folder) as lake:

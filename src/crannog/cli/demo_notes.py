@@ -164,4 +164,4 @@ class Printed:
         if kept:
             self._console.print(f"The warehouse stays: crannog --warehouse {kept} tables", markup=False)
         self._console.print("Next: README.md for the first steps, ARCHITECTURE.md for how it works and why,", markup=False)
-        self._console.print("`crannog --help` for every command. OTLP, SQL and builds: in later versions.", markup=False)
+        self._console.print("`crannog --help` for every command. OTLP traces and the server: in later versions.", markup=False)

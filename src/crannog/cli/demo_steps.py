@@ -9,82 +9,37 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from crannog.cli.demo_asks import builds, sql
+from crannog.cli.demo_data import (
+    CALLS,
+    ORDER,
+    ORDERS,
+    READING,
+    READINGS,
+    ROWS,
+    THREADS,
+    TIMES,
+    Tour,
+    order,
+    reading,
+    took,
+)
 from crannog.cli.plain import counted, of_bytes
 
 if TYPE_CHECKING:
     from crannog.cli.demo_notes import Notes
-    from crannog.datasets.lake import Lake
-    from crannog.datasets.table import Table
-
-ORDERS, READINGS = "shop.eu.orders", "ops.plant.readings"
-TIMES = 50
-ROWS = 1_000
-THREADS, CALLS = 16, 100
-_ORDER = [
-    pa.field("order_id", pa.string(), nullable=False),
-    pa.field("customer", pa.string()),
-    pa.field("quantity", pa.int32()),
-    pa.field("amount", pa.decimal128(12, 2)),
-    pa.field("ordered_at", pa.timestamp("us", "UTC")),
-]
-_READING = pa.schema([("sensor_id", pa.string()), ("value", pa.float64()), ("at", pa.timestamp("us", "UTC"))])
-_START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-
-
-class Tour:
-    """What the steps share."""
-
-    def __init__(self, lake: Lake, folder: Path) -> None:
-        self.lake, self.folder = lake, folder
-
-    @property
-    def orders(self) -> Table:
-        return self.lake.table(ORDERS)
-
-    @property
-    def readings(self) -> Table:
-        return self.lake.table(READINGS)
-
-    @property
-    def orders_folder(self) -> Path:
-        return self.folder / ORDERS.replace(".", "/")
-
-
-def order(number: int, **changes: Any) -> dict[str, Any]:
-    """Make an order up."""
-    made = {
-        "order_id": f"order-{number:06}",
-        "customer": f"customer {number % 997}",
-        "quantity": number % 9 + 1,
-        "amount": f"{number % 500}.{number % 100:02}",
-        "ordered_at": _START + dt.timedelta(seconds=number),
-    }
-    return made | changes
-
-
-def reading(number: int) -> dict[str, Any]:
-    """Make a reading up."""
-    return {"sensor_id": f"sensor-{number % 40:02}", "value": number % 1000 / 8, "at": _START + dt.timedelta(milliseconds=number)}
-
-
-def took(work: Callable[[], Any]) -> float:
-    """Return how many milliseconds something takes."""
-    began = time.perf_counter()
-    work()
-    return (time.perf_counter() - began) * 1000
-
 
 def tables(tour: Tour, note: Notes) -> None:
     from crannog.lake.spark import spark_runtime
 
-    ms = took(lambda: tour.lake.create_table(ORDERS, pa.schema(_ORDER), key="order_id"))
-    tour.lake.create_table(READINGS, _READING, partition_by="_date")
+    ms = took(lambda: tour.lake.create_table(ORDERS, pa.schema(ORDER), key="order_id"))
+    tour.lake.create_table(READINGS, READING, partition_by="_date")
     note.fact(ORDERS, "key order_id: a later row of a key replaces it")
     note.fact(READINGS, "append-only, partitioned by the day of writing")
     note.figure("create_ms", round(ms, 1), "made in", f"{ms:.0f} ms each")
@@ -244,7 +199,7 @@ def time_travel(tour: Tour, note: Notes) -> None:
 
 
 def evolve(tour: Tour, note: Notes) -> None:
-    fields = [field.with_type(pa.int64()) if field.name == "quantity" else field for field in _ORDER]
+    fields = [field.with_type(pa.int64()) if field.name == "quantity" else field for field in ORDER]
     report = tour.orders.evolve(pa.schema([*fields, pa.field("note", pa.string())]))
     note.figure("evolve_s", report.seconds, "evolved in", f"{report.seconds:.1f} s, {counted(report.files_rewritten, 'file')} rewritten and verified")
     for line in (*report.added, *report.widened):
@@ -321,5 +276,7 @@ STEPS: tuple[tuple[str, Callable[[Tour, Notes], None]], ...] = (
     ("Time travel", time_travel),
     ("A new column and a wider one", evolve),
     ("Erasure, with a receipt", erase),
+    ("One SQL, three engines", sql),
+    ("Builds, in the same lake", builds),
     ("What is on record", records),
 )

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pyarrow as pa
+from sqlglot import exp
 
 from crannog.engine.query import on_duckdb, on_spark
 from crannog.engine.query.explain import Explanation, hidden_paths, table_reports
 from crannog.engine.query.fast import Compiled, Unproved, compile_statement
+from crannog.engine.query.fast.scope import UnknownName
 from crannog.engine.query.hot import HotCache
 from crannog.engine.query.on_duckdb import NotHere
 from crannog.engine.query.pruning import Pruned, pruned
@@ -22,6 +24,7 @@ from crannog.engine.query.result import Result, Stream
 from crannog.engine.query.route import Route, checked_engine, choose
 from crannog.engine.query.running import Running, RunningQueries
 from crannog.engine.query.sources import Source, Sources, schema_key
+from crannog.engine.query.spark_functions import KNOWN
 from crannog.engine.query.spill import spilled
 from crannog.engine.query.statement import Statement, parse
 from crannog.engine.tables import Tables
@@ -186,6 +189,9 @@ class Queries:
         try:
             shapes = {start: source.shape for start, source in sources.items()}
             outcome = compile_statement(statement, shapes, dt.datetime.now(dt.UTC))
+        except UnknownName as unknown:
+            _check_may_be_known(statement, unknown)
+            outcome = str(unknown)
         except Unproved as reason:
             outcome = str(reason)
         except RecursionError:
@@ -294,6 +300,15 @@ class Queries:
             raise CallerError(
                 f"the answer has more than {self._settings.sql_result_bytes:,} bytes; ask for fewer columns or rows, or stream it"
             )
+
+
+def _check_may_be_known(statement: Statement, unknown: UnknownName) -> None:
+    """Refuse a column that cannot be there, without starting Spark just to hear it from there."""
+    name = unknown.parts[0].lower()
+    named_elsewhere = {alias.alias.lower() for alias in statement.tree.find_all(exp.Alias, exp.TableAlias)}
+    if len(unknown.parts) == 1 and name not in named_elsewhere | KNOWN and not statement.tree.find(exp.Lambda, exp.Lateral):
+        shown = ", ".join(unknown.columns[:30]) + (", …" if len(unknown.columns) > 30 else "")
+        raise CallerError(f"there is no column {unknown.parts[0]}; there are {shown or 'no columns here'}")
 
 
 def _files(plan: _Plan) -> dict[int, tuple[str, ...]]:

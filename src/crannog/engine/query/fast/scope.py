@@ -42,6 +42,15 @@ class Relation:
         return Typed(f"{self.alias}.{column.sql}", column.type, written or column.name, column=place)
 
 
+class UnknownName(Unproved):
+    """A name that no relation in sight has; Spark may still know it, as an alias or a function without parentheses."""
+
+    def __init__(self, parts: Sequence[str], columns: Sequence[str]) -> None:
+        super().__init__(f"the name {'.'.join(parts)} is not among the columns")
+        self.parts = tuple(parts)
+        self.columns = tuple(columns)
+
+
 class Scope:
     """The relations of one SELECT; `outer` is that of the statement around it."""
 
@@ -57,7 +66,7 @@ class Scope:
             if found is not None:
                 return found if scope is self else Typed(found.sql, found.type, found.name)
             scope = scope.outer
-        raise Unproved(f"the name {'.'.join(parts)} is not among the columns")
+        raise UnknownName(parts, [column.name for relation in self.relations for column in relation.columns])
 
     def _resolve(self, parts: Sequence[str]) -> Typed | None:
         lowered = [part.lower() for part in parts]

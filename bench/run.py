@@ -21,6 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import peers
+import queries
 from data import ORDERS, SPANS, order_rows, orders, spans
 from stopwatch import Line, Results, median_ms, timed
 
@@ -206,6 +207,11 @@ SECTIONS: dict[str, Section] = {
     "visibility": visibility,
     "pipeline": pipeline,
     "growth": growth,
+    "queries": queries.engines,
+    "staged": queries.staged,
+    "memory": queries.memory,
+    "readers": queries.readers,
+    "tpch": queries.tpc_h,
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -20,6 +20,17 @@ def median_ms(work: Callable[[], object], repeats: int, *, warm_up: int = 1) -> 
     for _ in range(warm_up):
         work()
     return statistics.median(timed(work) for _ in range(repeats)) * 1000
+
+
+def medians_ms(works: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Return the median of each, in milliseconds, taken in turns: what else the machine does then hits all alike."""
+    spent: dict[str, list[float]] = {name: [] for name in works}
+    for work in works.values():
+        work()
+    for _ in range(repeats):
+        for name, work in works.items():
+            spent[name].append(timed(work))
+    return {name: statistics.median(times) * 1000 for name, times in spent.items()}
 
 
 @dataclass
@@ -38,6 +49,11 @@ class Line:
         other = self.peers[peer]
         return self.ours / other if self.more_is_better else other / self.ours
 
+    def times(self, peer: str) -> str:
+        """Return the ratio as it is shown: near 1 its second digit matters."""
+        ratio = self.ratio(peer)
+        return f"{ratio:,.2f}x" if ratio < 3 else f"{ratio:,.1f}x"
+
 
 @dataclass
 class Results:
@@ -47,7 +63,7 @@ class Results:
 
     def add(self, section: str, line: Line) -> None:
         self.sections.setdefault(section, []).append(line)
-        peers = "  ".join(f"{name} {value:,.2f} ({line.ratio(name):,.1f}x)" for name, value in line.peers.items())
+        peers = "  ".join(f"{name} {value:,.2f} ({line.times(name)})" for name, value in line.peers.items())
         print(f"  {line.what:<52} {line.ours:>12,.2f} {line.unit:<8} {peers}  {line.aim}", flush=True)
 
     def markdown(self) -> str:
@@ -56,7 +72,7 @@ class Results:
             text.append(f"\n## {section}\n\n| | Crannog | peers (times slower than Crannog) | aim |\n|---|---|---|---|")
             for line in lines:
                 peers = "; ".join(
-                    f"{name} {value:,.2f} {line.unit} (**{line.ratio(name):,.1f}x**)" for name, value in line.peers.items()
+                    f"{name} {value:,.2f} {line.unit} (**{line.times(name)}**)" for name, value in line.peers.items()
                 )
                 text.append(f"| {line.what} | {line.ours:,.2f} {line.unit} | {peers} | {line.aim} |")
         return "\n".join(text) + "\n"

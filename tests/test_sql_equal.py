@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
-from sql_corpus import FAILING, LOCAL_ONLY, SERVED, STOPPED, UNPROVED
-from sql_equal import FAST, ask, compiled, difference, every_rule, rules_of
-from sql_tables import fill
 
 from crannog.datasets.lake import Lake
 from crannog.engine.query.statement import parse
 from crannog.errors import CrannogError
 from crannog.lake.spark import SparkRuntime
 from crannog.settings import Settings
+from sql_corpus import FAILING, LOCAL_ONLY, MORE, SERVED, STOPPED, UNPROVED
+from sql_equal import FAST, ask, compiled, difference, every_rule, rules_of
+from sql_tables import fill
 
 APPROXIMATE = "floating sums"
-ALL_SERVED = [(subject, text) for subject, texts in SERVED.items() for text in texts]
+ALL_SERVED = [text for texts in SERVED.values() for text in texts]
 
 
 class Proofs:
@@ -72,6 +73,13 @@ def test_the_same_answer(lake: Lake, proofs: Proofs, subject: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("subject", MORE)
+def test_the_same_answer_to_more(lake: Lake, subject: str) -> None:
+    wrong = [line for text in MORE[subject] for line in compare(lake, text, FAST)]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_past_versions_and_raw_rows(lake: Lake, proofs: Proofs) -> None:
     wrong = [line for text in LOCAL_ONLY for line in compare(lake, text, ("local",))]
     assert not wrong, "\n".join(wrong)
@@ -97,7 +105,7 @@ def test_what_fails_fails_everywhere(lake: Lake) -> None:
 
 def test_the_list_has_not_changed(lake: Lake) -> None:
     """A rule that stops to compile, or one that begins to, shows here, without Spark."""
-    served = [text for _, text in ALL_SERVED] + LOCAL_ONLY + STOPPED
+    served = ALL_SERVED + [text for texts in MORE.values() for text in texts] + LOCAL_ONLY + STOPPED
     lost = {text: reason for text in served if isinstance(reason := compiled(lake, text), str)}
     assert not lost
     gained = [text for text in UNPROVED if not isinstance(compiled(lake, text), str)]
@@ -106,16 +114,16 @@ def test_the_list_has_not_changed(lake: Lake) -> None:
 
 def test_every_statement_of_the_corpus_is_routed_to_memory(lake: Lake) -> None:
     """By itself the router takes the fast engine for each of them, not only when it is told to."""
-    engines = [lake.explain(text).engine for _, text in ALL_SERVED]
-    tableless = [text for _, text in ALL_SERVED if not parse(text, 1_000_000).tables]
+    engines = [lake.explain(text).engine for text in ALL_SERVED]
+    tableless = [text for text in ALL_SERVED if not parse(text, 1_000_000).tables]
     assert engines.count("hot") == len(ALL_SERVED) - len(tableless)
     assert engines.count("local") == len(tableless)
-    assert len(ALL_SERVED) >= 120, "the corpus only grows"
+    assert len(ALL_SERVED) >= 80, "the corpus only grows"
 
 
 def test_every_rule_is_proved(lake: Lake, proofs: Proofs) -> None:
     """No rule is on the list that was not compared: each name, and each branch that ends in a `return`."""
-    if proofs.statements != {text for _, text in ALL_SERVED}:
+    if proofs.statements != set(ALL_SERVED):
         pytest.skip("needs the whole corpus, and all of it equal")
     unproved = sorted(every_rule() - proofs.rules)
     assert not unproved, "\n".join(unproved)
@@ -143,3 +151,21 @@ def test_a_name_that_is_nowhere(lake: Lake) -> None:
     for engine in (*FAST, "spark", "auto"):
         with pytest.raises(CrannogError):
             lake.sql("select * from eq.s.nosuch", engine=engine)
+
+
+@pytest.mark.xfail(raises=OSError, strict=True, reason="on_duckdb._read: what fails after the first chunk comes as pyarrow's OSError")
+@pytest.mark.parametrize("engine", ["auto", *FAST])
+def test_a_stop_after_the_first_rows(lake: Lake, engine: str) -> None:
+    """A value beyond a rule may come late in a table; then too auto has Spark's answer, and the others a clear error."""
+    name = f"eq.late.{engine}"
+    table = lake.create_table(name, pa.schema([("x", pa.string())]))
+    table.append([{"x": "a"}] * 5_000)
+    table.append([{"x": "ü"}])
+    if engine == "hot":
+        lake.cache.pin(name)
+    answer = ask(lake, f"select upper(x) as u from {name}", engine)
+    if engine == "auto":
+        assert answer.result is not None
+        assert answer.result.engine == "spark"
+    else:
+        assert "stopped at" in answer.error

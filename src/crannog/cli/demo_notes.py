@@ -119,7 +119,7 @@ class Printed:
         where = str(folder) if kept else f"{folder}, which goes when the tour ends"
         self._console.print(Text.assemble(("Crannog ", "bold"), (VERSION, "bold"), "  a lakehouse for operational data on Delta Lake"))
         self._console.print(Text(f"All that follows runs now, in {where}.", style="dim"))
-        self._console.print(Text("OTLP, SQL and builds come with later versions; this one is the lake beneath them.", style="dim"))
+        self._console.print(Text("OTLP traces and the server come with later versions.", style="dim"))
 
     @contextmanager
     def step(self, number: int, title: str) -> Iterator[None]:

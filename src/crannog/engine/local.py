@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import duckdb
 
 
+_FILES_KNOWN = 100_000
 FILE_COLUMN = "_file"
 """Where a scan with positions tells the file; `file_row_number` is DuckDB's name for the place in it."""
 
@@ -45,6 +46,8 @@ class LocalEngine:
         self._connection.execute("SET lock_configuration = true")
         self._spill_folder = spill_folder
         self._types: dict[str, str] = {}
+        self._columns_of: dict[str, Mapping[str, str]] = {}
+        self._columns: dict[tuple[object, ...], Mapping[str, str]] = {}
         self._lock = threading.Lock()
 
     @contextmanager
@@ -73,14 +76,49 @@ class LocalEngine:
 
     def scan(self, paths: list[str], schema: pa.Schema, *, positions: bool = False) -> str:
         """Return the SQL of a scan over files in the columns of `schema`, keyed by name: a column a file lacks is null."""
+        where = ", ".join(map(literal, paths))
+        extra = f", filename = {literal(FILE_COLUMN)}, file_row_number = true" if positions else ""
+        if self._alike(paths, schema):
+            # With a schema given, DuckDB knows neither the rows nor the bounds of a file, and joins from the wrong side.
+            return f"read_parquet([{where}], hive_partitioning = false{extra})"
         columns = ", ".join(
             f"{literal(field.name)}: {{'name': {literal(field.name)}, 'type': {literal(self.type_name(field.type))},"
             " 'default_value': NULL}"
             for field in schema
         )
-        where = ", ".join(map(literal, paths))
-        extra = f", filename = {literal(FILE_COLUMN)}, file_row_number = true" if positions else ""
         return f"read_parquet([{where}], schema = MAP {{{columns}}}{extra})"
+
+    def _alike(self, paths: list[str], schema: pa.Schema) -> bool:
+        """Tell whether all files have the same columns, those of `schema` in its types among them."""
+        import duckdb
+
+        fresh = [path for path in paths if path not in self._columns_of]
+        try:
+            if fresh:
+                self._look_at(fresh)
+            found = [self._columns_of[path] for path in paths]
+        except (duckdb.Error, KeyError):
+            return False  # the read itself tells what is wrong with a file
+        columns = found[0]
+        return all(other is columns for other in found) and all(
+            columns.get(field.name) == self.type_name(field.type) for field in schema
+        )
+
+    def _look_at(self, paths: list[str]) -> None:
+        """Note the columns of files, one object for all that are alike; files never change, so each is looked at once."""
+        if len(self._columns_of) > _FILES_KNOWN:
+            self._columns_of = {}
+        shapes: dict[str, list[object]] = {}
+        with self.cursor() as cursor:
+            parts = "name, type, num_children, converted_type, scale, precision, logical_type, duckdb_type"
+            for path, *part in cursor.execute(f"SELECT file_name, {parts} FROM parquet_schema(?)", [paths]).fetchall():
+                shapes.setdefault(path, []).append(tuple(part))
+            for path, listed in shapes.items():
+                shape = tuple(listed)
+                if shape not in self._columns:
+                    query = f"DESCRIBE SELECT * FROM read_parquet([{literal(path)}], hive_partitioning = false)"
+                    self._columns[shape] = {row[0]: row[1] for row in cursor.execute(query).fetchall()}
+                self._columns_of[path] = self._columns[shape]
 
     def close(self) -> None:
         self._connection.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _BATCH = 100_000
+_LOST_FILE = re.compile(r"IO Error|No such file|Could not (open|read)")
 
 
 class NotHere(Exception):
@@ -57,14 +59,13 @@ def _read(
                 running.check()
                 if batch.num_rows:
                     yield from in_schema(pa.Table.from_batches([batch]), schema).to_batches()
-    except duckdb.InterruptException:
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        # After the first rows an error of DuckDB comes through Arrow, as an OSError with DuckDB's words.
         running.check()
-        raise
-    except duckdb.IOException as error:
-        raise SnapshotGone("the files of this snapshot are gone; read again to see the table as it is now") from error
-    except (duckdb.Error, pa.ArrowException) as error:
-        running.check()
-        raise NotHere(str(error).splitlines()[0][:300]) from error
+        said = str(error).splitlines()[0][:300]
+        if isinstance(error, duckdb.IOException) or (isinstance(error, OSError) and _LOST_FILE.search(said)):
+            raise SnapshotGone("the files of this snapshot are gone; read again to see the table as it is now") from error
+        raise NotHere(said) from error
 
 
 def explained(engine: LocalEngine, sql: str, tables: Mapping[str, pa.Table]) -> str:

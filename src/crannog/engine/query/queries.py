@@ -29,7 +29,7 @@ from crannog.engine.query.spill import spilled
 from crannog.engine.query.statement import Statement, parse
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
-from crannog.errors import CallerError, SnapshotGone, SparkLost
+from crannog.errors import CallerError, SnapshotGone, SparkLost, Unavailable
 
 _TRIES = 4
 _COMPILED = 512
@@ -318,4 +318,8 @@ def _files(plan: _Plan) -> dict[int, tuple[str, ...]]:
 def _held(first: list[pa.RecordBatch], batches: Iterator[pa.RecordBatch], held: ExitStack) -> Iterator[pa.RecordBatch]:
     with held:
         yield from first
-        yield from batches
+        try:
+            yield from batches
+        except NotHere as error:
+            # Batches are with the caller already: another engine cannot take over in the middle.
+            raise Unavailable(f"the stream stopped at: {error}; run it again with engine='spark'") from None

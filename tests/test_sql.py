@@ -362,6 +362,15 @@ def test_a_large_answer_is_streamed_in_order(folded: Lake, engine: str) -> None:
     assert not results.exists() or not any(results.iterdir())
 
 
+def test_answers_left_by_a_process_that_died_are_swept(folded: Lake) -> None:
+    left = Path(folded.warehouse.location) / "_crannog" / "results" / "left"
+    (left / "rows").mkdir(parents=True)
+    (left / "rows" / "part-0.parquet").write_bytes(b"rows")
+    with folded.stream("SELECT 1 AS a", engine="spark") as stream:
+        assert [batch.to_pylist() for batch in stream] == [[{"a": 1}]]
+    assert not left.exists()
+
+
 def test_a_stream_that_is_closed_early_ends_its_query(folded: Lake) -> None:
     stream = folded.stream(f"SELECT a.id FROM {NAME} a, {NAME} b", query_id="half")
     assert next(iter(stream)).num_rows > 0

@@ -13,23 +13,26 @@ import pyarrow.parquet as pq
 from crannog.engine.query.result import in_schema, plain_schema
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import CrannogError
-from crannog.lake.leases import Lease
+from crannog.lake.leases import Lease, live_leases
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _BATCH = 50_000
+_RESULTS, _LEASES = "_crannog/results", "_crannog/leases"
 
 
 @contextmanager
 def spilled(warehouse: Warehouse, rows: DataFrame, query_id: str) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
     """Lend an answer as batches, in its order."""
     storage = warehouse.storage
-    folder = f"_crannog/results/{uuid.uuid4().hex}"
+    name = uuid.uuid4().hex
+    folder = f"{_RESULTS}/{name}"
     # The types as they come over, from an answer without rows.
     schema = plain_schema(rows.limit(0).toArrow().schema)
-    storage.make_folder(folder)
-    with Lease(storage, f"{folder}/lease.json", {"kind": "result", "query": query_id}):
+    _sweep(warehouse)
+    storage.make_folder(_LEASES)
+    with Lease(storage, f"{_LEASES}/result-{name}.json", {"kind": "result", "result": name, "query": query_id}):
         try:
             rows.write.mode("overwrite").parquet(storage.spark_uri(f"{folder}/rows"))
             names = sorted(name for name in storage.names(f"{folder}/rows") if name.endswith(".parquet"))
@@ -37,6 +40,16 @@ def spilled(warehouse: Warehouse, rows: DataFrame, query_id: str) -> Iterator[tu
         finally:
             with suppress(CrannogError):
                 storage.delete_folder(folder)
+
+
+def _sweep(warehouse: Warehouse) -> None:
+    """Delete the answers of processes that died while somebody read them."""
+    storage = warehouse.storage
+    with suppress(CrannogError, FileNotFoundError):
+        # The folders first: an answer has its lease before its folder.
+        folders = set(storage.folders(_RESULTS))
+        for name in folders - {lease.get("result") for lease in live_leases(storage, _LEASES)}:
+            storage.delete_folder(f"{_RESULTS}/{name}")
 
 
 def _batches(warehouse: Warehouse, paths: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

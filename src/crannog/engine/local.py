@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 _FILES_KNOWN = 100_000
+_CLOSE_S = 10.0
 FILE_COLUMN = "_file"
 """Where a scan with positions tells the file; `file_row_number` is DuckDB's name for the place in it."""
 
@@ -48,6 +50,7 @@ class LocalEngine:
         self._types: dict[str, str] = {}
         self._columns_of: dict[str, Mapping[str, str]] = {}
         self._columns: dict[tuple[object, ...], Mapping[str, str]] = {}
+        self._lent: set[duckdb.DuckDBPyConnection] = set()
         self._lock = threading.Lock()
 
     @contextmanager
@@ -55,11 +58,14 @@ class LocalEngine:
         """Lend a cursor that sees `tables` under their names."""
         with self._lock:  # the connection itself takes one call at a time
             cursor = self._connection.cursor()
+            self._lent.add(cursor)
         try:
             for name, table in (tables or {}).items():
                 cursor.register(name, table)
             yield cursor
         finally:
+            with self._lock:
+                self._lent.discard(cursor)
             for name in tables or {}:
                 cursor.unregister(name)
             cursor.close()
@@ -121,7 +127,21 @@ class LocalEngine:
                 self._columns_of[path] = self._columns[shape]
 
     def close(self) -> None:
-        self._connection.close()
+        """End what still runs, such as a load behind the scenes, and close."""
+        import duckdb
+
+        gives_up_at = time.monotonic() + _CLOSE_S
+        while True:
+            with self._lock:
+                try:
+                    self._connection.close()
+                    break
+                except duckdb.OperationalError:  # busy: DuckDB refuses to close under a call
+                    if time.monotonic() > gives_up_at:
+                        raise
+                    for cursor in self._lent:
+                        cursor.interrupt()
+            time.sleep(0.01)
         shutil.rmtree(self._spill_folder, ignore_errors=True)
 
 

@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -40,17 +40,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Plan:
-    """A statement with its sources, what it compiled to, and what is left of each base after pruning."""
+    """A statement with its sources, what it compiled to, and what is left of a base after pruning."""
 
     statement: Statement
     sources: Mapping[int, Source]
     compiled: Compiled | None
     unproved: str | None
-    pruned: Mapping[int, Pruned]
+    _pruned: dict[int, Pruned] = field(default_factory=dict)
 
-    @property
-    def scan_bytes(self) -> int:
-        return sum(found.bytes for found in self.pruned.values())
+    def pruned(self, start: int) -> Pruned:
+        """Return what is left of a source; worked out when asked for, since one that is in memory need not be pruned."""
+        if start not in self._pruned:
+            conditions = self.compiled.conditions.get(start, ()) if self.compiled is not None else ()
+            self._pruned[start] = pruned(self.sources[start].snapshot.base, conditions)
+        return self._pruned[start]
+
+    def scan_bytes(self, hot: Mapping[int, str]) -> int:
+        """Return the bytes to read of all sources that are not in memory."""
+        return sum(self.pruned(start).bytes for start in self.sources if start not in hot)
 
 
 class Queries:
@@ -156,7 +163,7 @@ class Queries:
                 assert plan.compiled is not None
                 sql, tables = self._local_sql(plan, relations, None)
                 shown = on_duckdb.explained(self._warehouse.local, sql, tables)
-            reports = table_reports(plan.sources, plan.pruned, relations)
+            reports = table_reports(plan.sources, {start: plan.pruned(start) for start in plan.sources}, relations)
         result = self.sql(text, engine=route.engine) if analyze else None
         return Explanation(route.engine, route.why, reports, hidden_paths(shown, self._warehouse.location), result)
 
@@ -170,12 +177,8 @@ class Queries:
         sources = self._sources.of(statement)
         outcome = self._outcome(statement, sources)
         if isinstance(outcome, str):
-            whole = {start: pruned(source.snapshot.base, ()) for start, source in sources.items()}
-            return _Plan(statement, sources, None, outcome, whole)
-        found = {
-            start: pruned(source.snapshot.base, outcome.conditions.get(start, ())) for start, source in sources.items()
-        }
-        return _Plan(statement, sources, outcome, None, found)
+            return _Plan(statement, sources, None, outcome)
+        return _Plan(statement, sources, outcome, None)
 
     def _outcome(self, statement: Statement, sources: Mapping[int, Source]) -> Compiled | str:
         """Return what a statement compiles to, or what of it has no rule."""
@@ -218,13 +221,12 @@ class Queries:
                     relations[start] = relation
         # A statement without tables needs no memory and no files: the in-process engine has it at hand.
         hot = not not_hot and bool(plan.sources)
-        left = sum(found.bytes for start, found in plan.pruned.items() if start not in relations)
         route = choose(
             engine,
             unproved=plan.unproved,
             hot=hot or (engine == "hot" and not plan.sources and plan.unproved is None),
             not_hot=not_hot or "no table",
-            scan_bytes=left,
+            scan_bytes=plan.scan_bytes(relations),
             scan_limit=self._settings.local_scan_bytes,
         )
         return route, relations
@@ -240,7 +242,7 @@ class Queries:
                 relations[start] = hot[start]
                 continue
             query, needed = source.table.relation(
-                source.snapshot, f"t{number}", raw=source.raw, files=plan.pruned[start].files
+                source.snapshot, f"t{number}", raw=source.raw, files=plan.pruned(start).files
             )
             relations[start] = f"({query})"
             tables.update(needed)
@@ -253,7 +255,7 @@ class Queries:
         assert plan.compiled is not None
         sql, tables = self._local_sql(plan, hot, limit)
         with ExitStack() as leases:
-            if limit is None or plan.scan_bytes > _LONG_READ_BYTES:
+            if limit is None or plan.scan_bytes(hot) > _LONG_READ_BYTES:
                 for start, source in plan.sources.items():
                     if start not in hot:
                         leases.enter_context(source.table.reading(source.snapshot))
@@ -312,7 +314,7 @@ def _check_may_be_known(statement: Statement, unknown: UnknownName) -> None:
 
 
 def _files(plan: _Plan) -> dict[int, tuple[str, ...]]:
-    return {start: found.files for start, found in plan.pruned.items()} if plan.compiled is not None else {}
+    return {start: plan.pruned(start).files for start in plan.sources} if plan.compiled is not None else {}
 
 
 def _held(first: list[pa.RecordBatch], batches: Iterator[pa.RecordBatch], held: ExitStack) -> Iterator[pa.RecordBatch]:

@@ -63,7 +63,7 @@ class Peers:
 
 
 class Staffing:
-    """The seven tables in the lake, folded and compacted, pinned, and with the peers."""
+    """The seven tables in the lake, folded and pinned, and the peers on the same rows."""
 
     def __init__(self, bench: Bench) -> None:
         self.lake = bench.lake

@@ -103,13 +103,16 @@ class TailCache:
                 names = self._read_in_order(after, fresh)
             except FileNotFoundError:
                 continue  # folded or packed since it was listed: the next listing shows how
-            missing = cover(names, after).missing
+            unchanged = names == self._names
+            missing = None if unchanged else cover(names, after).missing
             if missing is not None:
                 # A listing may show n + 1 without n, although n was there before it: ask for n by name.
                 with suppress(FileNotFoundError):
                     self._read(file_name(missing), fresh)
                     names |= {file_name(missing).name}
             base = read_head()
+            if unchanged and base.folded == self._coverage.after:
+                return base  # the same listing after the same fold: what is installed covers it
             coverage = cover(names, base.folded)
             if coverage.missing is None and all(file.name in fresh for file in coverage.files):
                 self._install(coverage, names, fresh)

@@ -16,8 +16,10 @@ import pyarrow as pa
 import pytest
 
 from crannog.datasets.lake import Lake
+from crannog.engine.query import on_duckdb
+from crannog.engine.query.on_duckdb import NotHere
 from crannog.engine.query.route import choose
-from crannog.errors import CallerError, Cancelled, Conflict, CrannogError, NotFound, Overloaded, TimedOut
+from crannog.errors import CallerError, Cancelled, Conflict, CrannogError, NotFound, Overloaded, TimedOut, Unavailable
 from crannog.lake.spark import SparkRuntime
 from crannog.settings import Settings
 from lakes import opened
@@ -360,6 +362,21 @@ def test_a_large_answer_is_streamed_in_order(folded: Lake, engine: str) -> None:
     assert folded._queries.running.ids() == []
     results = Path(folded.warehouse.location) / "_crannog" / "results"
     assert not results.exists() or not any(results.iterdir())
+
+
+def test_a_stream_that_stops_midway_says_what_to_do(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the value beyond a rule comes late, batches are with the caller already. Forced: when it comes is DuckDB's choice."""
+
+    def stops(*_: Any) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"a": [1]})
+        raise NotHere("text beyond ASCII")
+
+    monkeypatch.setattr(on_duckdb, "_read", stops)
+    batches = iter(lake.stream("SELECT 1 AS a"))
+    assert next(batches).to_pylist() == [{"a": 1}]
+    with pytest.raises(Unavailable, match="text beyond ASCII; run it again with engine='spark'"):
+        next(batches)
+    assert lake._queries.running.ids() == []
 
 
 def test_answers_left_by_a_process_that_died_are_swept(folded: Lake) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from crannog.datasets.lake import Lake
 from crannog.engine.query.statement import parse
-from crannog.errors import CrannogError, Unavailable
+from crannog.errors import CrannogError
 from crannog.lake.spark import SparkRuntime
 from crannog.settings import Settings
 from sql_corpus import FAILING, LOCAL_ONLY, MORE, SERVED, STOPPED, UNPROVED
@@ -168,12 +168,3 @@ def test_a_stop_after_the_first_rows(lake: Lake, engine: str) -> None:
         assert answer.result.engine == "spark"
     else:
         assert "stopped at" in answer.error
-
-
-def test_a_stream_that_stops_midway_says_so(lake: Lake) -> None:
-    table = lake.create_table("eq.late.stream", pa.schema([("x", pa.string())]))
-    table.append([{"x": "a"}] * 300_000)
-    table.append([{"x": "ü"}])
-    with pytest.raises(Unavailable, match="engine='spark'"), lake.stream("select upper(x) as u from eq.late.stream") as stream:
-        for _ in stream:
-            pass

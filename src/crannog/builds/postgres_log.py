@@ -1,56 +1,27 @@
-"""The log in PostgreSQL: the read model is the record, as with SQLite."""
+"""The log in PostgreSQL."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from crannog.builds.events import BuildEvent
-from crannog.builds.intake import checked, find, plan
-from crannog.builds.model.apply import add_events, remove_events
+from crannog.builds.database_log import DatabaseLog
 from crannog.builds.model.connection import Connection
-from crannog.builds.model.tables import ALL_TABLES, last_index, prepare
-from crannog.builds.model_log import ModelLog, checked_indexes
+from crannog.builds.model.tables import ALL_TABLES
 from crannog.builds.open_log import shown
-from crannog.builds.postgres_database import PostgresDatabase
-from crannog.builds.transitions import check_changes
+from crannog.builds.postgres_database import PostgresConnection, PostgresDatabase
 
 
-class PostgresLog(ModelLog):
+class PostgresLog(DatabaseLog[PostgresDatabase]):
     """Events in one PostgreSQL database, in the schema that its address leads to."""
 
     def __init__(self, uri: str, *, check_states: bool = False) -> None:
-        self.uri = shown(uri)
-        self._check_states = check_states
-        self.database = PostgresDatabase(uri, self.uri)
-        try:
-            with self.database.writing() as model:
-                self.migration = prepare(model, self.uri)
-        except BaseException:
-            self.database.close()
-            raise
+        name = shown(uri)
+        super().__init__(name, PostgresDatabase(uri, name), check_states=check_states)
 
-    def append_events(self, events: Iterable[BuildEvent]) -> list[int]:
-        batch = checked(events)
-        if not batch:
-            return []
-        with self.database.writing() as model:
-            planned = plan(batch, find(model, [event.event_id for event in batch]), last_index(model))
-            if self._check_states:
-                check_changes(model, planned.fresh)
-            if planned.fresh:
-                with model.raw.pipeline():  # the statements of a batch in few round trips
-                    add_events(model, planned.fresh)
-        return planned.indexes
-
-    def remove_events(self, indexes: Iterable[int]) -> int:
-        listed = checked_indexes(indexes)
-        with self.database.writing() as model:
-            return remove_events(model, listed)
-
-    def reading(self, *, whole: bool = False) -> AbstractContextManager[Connection]:
-        return self.database.reading(whole=whole)
+    def _batched(self, model: Connection) -> AbstractContextManager[object]:
+        assert isinstance(model, PostgresConnection)
+        return model.raw.pipeline()  # few round trips
 
     def size(self) -> tuple[int | None, dict[str, Any]]:
         with self.database.reading() as model:
@@ -65,6 +36,3 @@ class PostgresLog(ModelLog):
         with self.database.reading() as model:
             for table in ALL_TABLES:
                 model.run(f"VACUUM {table}")
-
-    def close(self) -> None:
-        self.database.close()

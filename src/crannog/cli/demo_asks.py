@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from functools import partial
 from typing import TYPE_CHECKING
 
 from crannog.cli.demo_data import ORDERS, READINGS, Tour, took
@@ -20,7 +21,7 @@ def sql(tour: Tour, note: Notes) -> None:
     answers = {}
     for engine in ("spark", "local", "hot"):
         answers[engine] = tour.lake.sql(_QUESTION, engine=engine)
-        times = [took(lambda engine=engine: tour.lake.sql(_QUESTION, engine=engine)) for _ in range(5)]  # type: ignore[misc]
+        times = [took(partial(tour.lake.sql, _QUESTION, engine=engine)) for _ in range(5)]
         p50 = statistics.median(times)
         note.figure(f"sql_{engine}_p50_ms", round(p50, 1), engine, f"{p50:.1f} ms (median of 5)")
     same = answers["spark"].to_arrow().equals(answers["local"].to_arrow()) and answers["spark"].to_arrow().equals(answers["hot"].to_arrow())
@@ -62,7 +63,7 @@ def builds(tour: Tour, note: Notes) -> None:
                 PartitionEvent(ref, PartitionStatus.AVAILABLE if good else PartitionStatus.FAILED, "", run),
                 BuildRequestEvent(BuildRequestStatus.COMPLETED if good else BuildRequestStatus.FAILED, (ref,)),
             )
-            times += [took(lambda payload=payload, build=build: log.append_event(BuildEvent.new(build, payload))) for payload in payloads]  # type: ignore[misc]
+            times += [took(partial(log.append_event, BuildEvent.new(build, payload))) for payload in payloads]
         p50 = statistics.median(times)
         note.figure("build_event_p50_ms", round(p50, 2), "one event", f"{p50:.1f} ms to the acknowledgement")
         status = log.get_latest_partition_status("sales/2026-01-05")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import ClassVar
@@ -34,10 +34,6 @@ _STRING = re.compile(
 _USUAL_ESCAPES = re.compile(r"""(?:[^\\]|\\[nrt\\'"%_])*""", re.DOTALL)
 _QUOTED_NAME = re.compile(r"`(?:[^`]|``)+`")
 _PLAIN = re.compile(r"[^'\"`;\\]+")
-# Words that may stand before a parenthesis and are not functions.
-_SYNTAX = frozenset(
-    ["all", "and", "any", "as", "between", "by", "case", "cross", "cube", "distinct", "else", "end", "except", "exists", "filter", "for", "from", "full", "group", "grouping", "having", "in", "inner", "intersect", "into", "is", "join", "lateral", "left", "like", "ilike", "limit", "minus", "natural", "not", "offset", "on", "or", "order", "outer", "over", "partition", "pivot", "qualify", "recursive", "rlike", "regexp", "right", "rollup", "select", "semi", "sets", "some", "table", "tablesample", "then", "union", "unpivot", "using", "values", "view", "when", "where", "window", "with", "within", "anti", "array", "map", "struct", "decimal", "dec", "numeric", "varchar", "char", "interval", "exclude", "columns"]
-)
 
 
 class CrannogSpark(Spark):  # type: ignore[misc]
@@ -340,6 +336,3 @@ def _is_cte(table: exp.Table) -> bool:
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
-
-
-Resolver = Callable[[TableRef], object]

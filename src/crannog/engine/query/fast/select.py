@@ -144,13 +144,10 @@ class _Compiler:
                 raise Unproved("sides of different types")
             kinds.append(kind)
         every = not node.args.get("distinct")
-        if not every and not all(is_atomic(kind) for kind in kinds):
-            raise Unproved("distinct nested values")
-        if not every or word != "UNION":
-            kinds_ok = all(is_atomic(kind) for kind in kinds)
-            if not kinds_ok:
-                raise Unproved("a comparison of nested values")
-        sides = [self._side(side, kinds, normal=not every or word != "UNION") for side in (left, right)]
+        compares = not every or word != "UNION"
+        if compares and not all(is_atomic(kind) for kind in kinds):
+            raise Unproved("a comparison of nested values")
+        sides = [self._side(side, kinds, normal=compares) for side in (left, right)]
         columns = tuple(
             Column(column.name, kind, f"c{place}") for place, (column, kind) in enumerate(zip(left.columns, kinds, strict=True))
         )

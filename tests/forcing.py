@@ -27,11 +27,12 @@ from deltalake import DeltaTable
 from crannog.datasets.lake import Lake
 from crannog.datasets.table import Table
 from crannog.engine.maintenance import job as job_module
-from crannog.engine.maintenance.vacuum import VacuumReport, vacuum
+from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CrannogError, Unavailable
 from crannog.lake import spark_files
 from crannog.settings import Settings
+from crannog.verbs.reports import VacuumReport
 
 OPERATIONS = (
     "put_if_absent",

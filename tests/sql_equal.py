@@ -27,9 +27,9 @@ from crannog.engine.query.fast import (
     functions,
     operators,
 )
-from crannog.engine.query.result import Result
 from crannog.engine.query.statement import parse
 from crannog.errors import CallerError, CrannogError
+from crannog.verbs.result import Result
 
 FAST = ("local", "hot")
 # Sums of floating numbers depend on the order of their rows, on Spark too. This is the only place that is not exact,

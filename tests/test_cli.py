@@ -22,8 +22,10 @@ import pytest
 
 import crannog
 from crannog.cli import main as cli
-from crannog.cli.intake import read_keys, read_rows
-from crannog.cli.plain import ago, counted, moment, of_bytes, plain, shown
+from crannog.cli.intake import read_rows
+from crannog.cli.plain import ago, counted, moment, of_bytes, shown
+from crannog.formats.plain import plain
+from crannog.formats.rows import keys_of
 from crannog.lake.spark import SparkRuntime
 
 PROGRAM = str(Path(sys.executable).parent / "crannog")
@@ -476,11 +478,11 @@ KEYS = pa.schema([("s", pa.string()), ("i", pa.int64()), ("d", pa.date32()), ("m
     ],
 )
 def test_keys_are_read_as_their_column_says(column: str, text: str, value: Any) -> None:
-    assert read_keys([text], KEYS, [column]) == [value]
+    assert keys_of([text], KEYS, [column]) == [value]
 
 
 def test_decimal_keys_keep_their_digits() -> None:
-    [key] = read_keys(["1.10"], KEYS, ["m"])
+    [key] = keys_of(["1.10"], KEYS, ["m"])
     assert str(key) == "1.10"
 
 

@@ -20,11 +20,12 @@ from deltalake import DeltaTable
 
 from crannog.datasets.lake import Lake
 from crannog.datasets.table import Table
-from crannog.engine.maintenance.erase import ErasureReceipt, erase
+from crannog.engine.maintenance.erase import erase
 from crannog.errors import CallerError, Cancelled, SnapshotGone, VerificationFailed
 from crannog.lake import phases
 from crannog.lake.spark import SparkRuntime
 from crannog.settings import Settings
+from crannog.verbs.reports import ErasureReceipt
 from lakes import (
     INSTANT,
     actions,
@@ -543,7 +544,7 @@ def _only_leases(replace: Callable[[str, bytes], None]) -> Callable[[str, bytes]
 
 
 def test_cancelled_before_anything_is_removed(lake: Lake) -> None:
-    from crannog.engine.cancellation import Cancellation
+    from crannog.verbs.cancellation import Cancellation
 
     table = lake.create_table(NAME, PEOPLE, key="email")
     table.append([person("ann"), person("bob")])

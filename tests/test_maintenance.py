@@ -22,13 +22,11 @@ import pytest
 from crannog.datasets import table as table_module
 from crannog.datasets.lake import Lake
 from crannog.datasets.table import Table
-from crannog.engine.cancellation import Cancellation
 from crannog.engine.maintenance import compact as compact_module
 from crannog.engine.maintenance import expire as expire_module
 from crannog.engine.maintenance.compact import CompactionLimits, files_to_compact
 from crannog.engine.maintenance.evolve import evolve
 from crannog.engine.maintenance.expire import expire
-from crannog.engine.maintenance.fold import FoldReport
 from crannog.engine.maintenance.job import Job
 from crannog.engine.maintenance.removed import LogEntry
 from crannog.engine.maintenance.vacuum import folded_before
@@ -38,6 +36,8 @@ from crannog.lake.base import DataFile
 from crannog.lake.rewrite import RunAgain
 from crannog.lake.spark import SparkRuntime, spark_runtime
 from crannog.settings import Settings
+from crannog.verbs.cancellation import Cancellation
+from crannog.verbs.reports import FoldReport
 from lakes import (
     DAY,
     INSTANT,

@@ -21,7 +21,8 @@ class PostgresLog(DatabaseLog[PostgresDatabase]):
 
     def _batched(self, model: Connection) -> AbstractContextManager[object]:
         assert isinstance(model, PostgresConnection)
-        return model.raw.pipeline()  # few round trips
+        few_round_trips: AbstractContextManager[object] = model.raw.pipeline()
+        return few_round_trips
 
     def size(self) -> tuple[int | None, dict[str, Any]]:
         with self.database.reading() as model:

@@ -10,7 +10,7 @@ from crannog.cli.context import JsonOption, NameArgument, answer, lake_at
 from crannog.cli.plain import counted, moment, shown
 
 if TYPE_CHECKING:
-    from crannog.engine.open_table import WriteReceipt
+    from crannog.verbs.reports import WriteReceipt
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON array, NDJSON or CSV; - reads standard input.")]
 FormatOption = Annotated[str | None, typer.Option("--format", metavar="json|ndjson|csv", help="Format of FILE, if its ending does not tell.")]
@@ -61,12 +61,12 @@ def delete(
     as_json: JsonOption = False,
 ) -> None:
     """Hide the rows of some keys at once; the next fold takes them out of the base, `erase` out of everything."""
-    from crannog.cli.intake import read_keys
+    from crannog.formats.rows import keys_of
 
     with lake_at(context) as lake:
         table = lake.table(name)
         # Without a key there is nothing to read the arguments by: the engine says so.
-        wanted = read_keys(keys, table.schema, table.key) if table.key else keys
+        wanted = keys_of(keys, table.schema, table.key) if table.key else keys
         receipt = table.delete(wanted, actor=actor, reason=reason, batch_id=batch_id)
     _answer(name, receipt, as_json, f"{counted(receipt.rows, 'key')} deleted from {name}")
 

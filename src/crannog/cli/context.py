@@ -93,7 +93,7 @@ def _check_there(location: str) -> None:
 def answer(data: Any, *, as_json: bool, otherwise: Callable[[], None]) -> None:
     """Print `data` as JSON if asked, else let `otherwise` print it for people."""
     if as_json:
-        from crannog.cli.plain import plain
+        from crannog.formats.plain import plain
 
         typer.echo(json.dumps(plain(data), indent=2, ensure_ascii=False))
     else:

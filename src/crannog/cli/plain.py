@@ -1,35 +1,15 @@
-"""Values as JSON has them, and as a person reads them in a cell of a table."""
+"""Values as a person reads them in a cell of a table."""
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
 import json
-import math
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any
 
+from crannog.formats.plain import plain
+
 _LONGEST_CELL = 200
-
-
-def plain(value: Any) -> Any:
-    """Return a value as JSON has it: times in ISO 8601, bytes in base64, decimals and what is no number as text."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, (dt.date, dt.datetime)):
-        return value.isoformat()
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return base64.b64encode(value).decode()
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, Mapping):
-        return {name if isinstance(name, str) else str(plain(name)): plain(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(inner) for inner in value]
-    return str(value)
 
 
 def shown(value: Any) -> str:

@@ -12,8 +12,8 @@ from crannog.cli.plain import counted, moment, of_bytes
 from crannog.errors import CallerError
 
 if TYPE_CHECKING:
-    from crannog.engine.query.explain import Explanation
-    from crannog.engine.query.result import Result
+    from crannog.verbs.explanation import Explanation
+    from crannog.verbs.result import Result
 
 EngineOption = Annotated[str, typer.Option(metavar="auto|hot|local|spark", help="Who answers; auto chooses.")]
 

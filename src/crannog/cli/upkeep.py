@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,12 +17,11 @@ from crannog.cli.context import JsonOption, NameArgument, answer, lake_at
 from crannog.cli.plain import ago, counted, of_bytes
 from crannog.cli.tables import SchemaOption, YesOption, confirm, day
 from crannog.errors import Cancelled, CrannogError
+from crannog.verbs.reports import Progress
 
 if TYPE_CHECKING:
     from crannog.datasets.lake import Lake
-    from crannog.engine.cancellation import Cancellation
-
-Progress = Callable[[str, float], None]
+    from crannog.verbs.cancellation import Cancellation
 
 _HASHES = 4
 _CANCEL_S = 2.0
@@ -176,12 +175,12 @@ def erase(
     as_json: JsonOption = False,
 ) -> None:
     """Remove keys from every file of a table, old versions included, and prove it with a receipt."""
-    from crannog.cli.intake import read_keys
     from crannog.cli.show import bar
+    from crannog.formats.rows import keys_of
 
     with lake_at(context) as lake:
         table = lake.table(name)
-        wanted: list[Any] = read_keys(keys, table.schema, table.key) if table.key else list(keys)
+        wanted: list[Any] = keys_of(keys, table.schema, table.key) if table.key else list(keys)
         if table.key:
             confirm(f"Erase {counted(len(wanted), 'key')} from {name}, old versions included?", f"erase from {name}", yes)
         try:
@@ -261,7 +260,7 @@ def summary(result: Any) -> str:
 def _running(lake: Lake, title: str) -> Iterator[tuple[Progress, Cancellation]]:
     """Show a job's progress; Ctrl-C takes the job back."""
     from crannog.cli.show import bar
-    from crannog.engine.cancellation import Cancellation
+    from crannog.verbs.cancellation import Cancellation
 
     cancellation, ended = Cancellation(), threading.Event()
 

@@ -17,9 +17,9 @@ from crannog.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from crannog.datasets.cache import Cache
-    from crannog.engine.query.explain import Explanation
     from crannog.engine.query.queries import Queries
-    from crannog.engine.query.result import Result, Stream
+    from crannog.verbs.explanation import Explanation
+    from crannog.verbs.result import Result, Stream
 
 
 class Lake:

@@ -8,21 +8,30 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from crannog.engine.cancellation import Cancellation
 from crannog.engine.maintenance import audit
-from crannog.engine.maintenance.compact import CompactReport, compact
-from crannog.engine.maintenance.erase import ErasureReceipt, erase
-from crannog.engine.maintenance.evolve import EvolveReport, evolve
-from crannog.engine.maintenance.expire import ExpireReport, expire
-from crannog.engine.maintenance.fold import FoldReport, fold
-from crannog.engine.maintenance.job import Progress
-from crannog.engine.maintenance.vacuum import VacuumReport, vacuum
-from crannog.engine.open_table import OpenTable, WriteReceipt
+from crannog.engine.maintenance.compact import compact
+from crannog.engine.maintenance.erase import erase
+from crannog.engine.maintenance.evolve import evolve
+from crannog.engine.maintenance.expire import expire
+from crannog.engine.maintenance.fold import fold
+from crannog.engine.maintenance.vacuum import vacuum
+from crannog.engine.open_table import OpenTable
 from crannog.engine.scheduler import AFTER_COMPACT, run_as_task
 from crannog.engine.snapshot import Snapshot
 from crannog.errors import NotFound
 from crannog.lake.schemas import fingerprint
 from crannog.names import TableName
+from crannog.verbs.cancellation import Cancellation
+from crannog.verbs.reports import (
+    CompactReport,
+    ErasureReceipt,
+    EvolveReport,
+    ExpireReport,
+    FoldReport,
+    Progress,
+    VacuumReport,
+    WriteReceipt,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -6,7 +6,6 @@ import datetime as dt
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -33,20 +32,11 @@ from crannog.lake.schemas import fingerprint
 from crannog.lake.stage import BYTES_PER_CHANGE, Change
 from crannog.lake.tail import Tail
 from crannog.names import TableName
+from crannog.verbs.reports import WriteReceipt
 
 _SYSTEM_BYTES_PER_ROW = 64
 _READS = 5
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class WriteReceipt:
-    """The answer to a write: durable and visible when it is returned."""
-
-    sequence: int
-    rows: int
-    batch_id: str
-    duplicate: bool
 
 
 def new_batch_id() -> str:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from crannog.engine.cancellation import Cancellation
 from crannog.engine.control import ControlTable
 from crannog.engine.maintenance.compact import compact
 from crannog.engine.maintenance.expire import expire
@@ -25,6 +24,7 @@ from crannog.engine.warehouse import Warehouse
 from crannog.errors import CrannogError, NotFound
 from crannog.lake.changelog import Backlog
 from crannog.names import TableName
+from crannog.verbs.cancellation import Cancellation
 
 _JITTER = 0.1
 _LONGEST_PAUSE_S = 300.0

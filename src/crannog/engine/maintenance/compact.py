@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from crannog.engine.cancellation import Cancellation
-from crannog.engine.maintenance.fold import FoldReport, after_commit, fold
-from crannog.engine.maintenance.job import Job, Progress, part_of
+from crannog.engine.maintenance.fold import after_commit, fold
+from crannog.engine.maintenance.job import Job, part_of
 from crannog.engine.open_table import OpenTable
 from crannog.errors import SnapshotGone, Unavailable
 from crannog.lake.base import DataFile
 from crannog.lake.rewrite import Rewrite, RunAgain, verified_files
+from crannog.verbs.cancellation import Cancellation
+from crannog.verbs.reports import CompactReport, FoldReport, Progress
 
 _TRIES = 10
 
@@ -39,29 +40,6 @@ class Group:
     @property
     def bytes(self) -> int:
         return sum(file.size for file in self.files)
-
-
-@dataclass(frozen=True, slots=True)
-class CompactReport:
-    """What a compaction did; rows are exact."""
-
-    base_rows: int
-    delta_rows: int
-    final_rows: int
-    deltas_merged: int
-    tombstones_applied: int
-    rows_dropped_by_tombstones: int
-    files_before: int
-    files_after: int
-    bytes_before: int
-    bytes_after: int
-    seconds: float
-    version: int | None = None
-    skipped: str = ""
-    plan: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def files_to_compact(files: Iterable[DataFile], limits: CompactionLimits) -> list[Group]:

@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 from urllib.parse import unquote
 
@@ -20,11 +19,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crannog.engine import rows as row_input
-from crannog.engine.cancellation import Cancellation
 from crannog.engine.local import FILE_COLUMN, LocalEngine, quoted
 from crannog.engine.maintenance.audit import applied, key_hash
 from crannog.engine.maintenance.fold import fold
-from crannog.engine.maintenance.job import Progress, part_of
+from crannog.engine.maintenance.job import part_of
 from crannog.engine.maintenance.removed import checkpoints, log_entries
 from crannog.engine.maintenance.vacuum import temporary_files
 from crannog.engine.open_table import OpenTable
@@ -34,41 +32,12 @@ from crannog.lake import phases
 from crannog.lake.base import Base, DeltaLog
 from crannog.lake.blocks import parse_name
 from crannog.lake.leases import live_leases
+from crannog.verbs.cancellation import Cancellation
+from crannog.verbs.reports import ErasureReceipt, Place, Progress
 
 _FOLDS = 5
 _LOOKS = 20
 _LEASE_POLL_S = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A kind of place that was looked at, and how many of its files showed a key, before and after."""
-
-    place: str
-    looked_at: int
-    before: int
-    after: int
-
-
-@dataclass(frozen=True, slots=True)
-class ErasureReceipt:
-    """What was found where, before and after, and what other history had to go with it."""
-
-    table: str
-    keys: int
-    key_hashes: tuple[str, ...]
-    actor: str
-    reason: str
-    erased_at: dt.datetime
-    rows_erased: int
-    places: tuple[Place, ...]
-    files_deleted: int
-    versions_lost: tuple[int, ...]
-    readers_cut_off: int
-    seconds: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Copies(Protocol):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from crannog.engine.cancellation import Cancellation
 from crannog.engine.maintenance.fold import after_commit
-from crannog.engine.maintenance.job import Job, Progress
+from crannog.engine.maintenance.job import Job
 from crannog.engine.open_table import OpenTable
 from crannog.engine.tables import table_properties
 from crannog.errors import Unavailable
@@ -25,22 +23,10 @@ from crannog.lake.schemas import (
     user_schema,
     with_system_columns,
 )
+from crannog.verbs.cancellation import Cancellation
+from crannog.verbs.reports import EvolveReport, Progress
 
 _TRIES = 10
-
-
-@dataclass(frozen=True, slots=True)
-class EvolveReport:
-    """How a table's schema changed."""
-
-    added: tuple[str, ...]
-    widened: tuple[str, ...]
-    files_rewritten: int
-    version: int | None
-    seconds: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def evolve(

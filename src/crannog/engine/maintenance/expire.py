@@ -3,43 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import pyarrow as pa
 
-from crannog.engine.cancellation import Cancellation
 from crannog.engine.local import FILE_COLUMN, quoted
 from crannog.engine.maintenance.fold import after_commit, fold
-from crannog.engine.maintenance.job import Job, Progress, part_of
+from crannog.engine.maintenance.job import Job, part_of
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
 from crannog.errors import CallerError, SnapshotGone, Unavailable
 from crannog.lake.base import DataFile
 from crannog.lake.rewrite import Rewrite, RunAgain, verified_files
+from crannog.verbs.cancellation import Cancellation
+from crannog.verbs.reports import ExpireReport, Progress
 
 _TRIES = 10
-
-
-@dataclass(frozen=True, slots=True)
-class ExpireReport:
-    """What an expiry dropped."""
-
-    column: str
-    before: dt.date
-    rows_dropped: int
-    rows_kept: int
-    files_dropped: int
-    files_rewritten: int
-    files_before: int
-    files_after: int
-    bytes_before: int
-    bytes_after: int
-    seconds: float
-    version: int | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def expire(

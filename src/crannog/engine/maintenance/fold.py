@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow.compute as pc
 
-from crannog.engine.cancellation import Cancellation
 from crannog.engine.local import FILE_COLUMN
 from crannog.engine.maintenance import audit
-from crannog.engine.maintenance.job import Job, Progress
+from crannog.engine.maintenance.job import Job
 from crannog.engine.open_table import OpenTable, tombstones_of
 from crannog.engine.snapshot import Snapshot
 from crannog.errors import SnapshotGone, Unavailable
@@ -19,34 +17,11 @@ from crannog.lake import phases
 from crannog.lake.base import DataFile
 from crannog.lake.rewrite import AlreadyFolded, Rewrite, RunAgain, verified_files
 from crannog.lake.stage import DELETE, UPSERT
+from crannog.verbs.cancellation import Cancellation
+from crannog.verbs.reports import FoldReport, Progress
 
 _TRIES = 10
 _BYTES_PER_WRITER = 16 * 1024**2
-
-
-@dataclass(frozen=True, slots=True)
-class FoldReport:
-    """What a fold did; all zero when there was nothing staged."""
-
-    folded_to: int = 0
-    version: int | None = None
-    changes: int = 0
-    staged_rows: int = 0
-    base_rows: int = 0
-    final_rows: int = 0
-    tombstones_applied: int = 0
-    rows_dropped_by_tombstones: int = 0
-    files_before: int = 0
-    files_after: int = 0
-    files_rewritten: int = 0
-    bytes_before: int = 0
-    bytes_after: int = 0
-    bytes_written: int = 0
-    write_amplification: float = 0.0
-    seconds: float = 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def fold(table: OpenTable, *, progress: Progress | None = None, cancellation: Cancellation | None = None) -> FoldReport:

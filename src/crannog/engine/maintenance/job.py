@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crannog.engine.cancellation import Cancellation
 from crannog.engine.open_table import OpenTable, new_batch_id
 from crannog.errors import CrannogError, NotFound
 from crannog.lake.base import Base
 from crannog.lake.leases import Lease
 from crannog.lake.rewrite import AlreadyFolded, Rewrite, RunAgain, commit
+from crannog.verbs.cancellation import Cancellation
+from crannog.verbs.reports import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-Progress = Callable[[str, float], None]
 
 _ROWS_PER_INPUT_FILE = 250_000
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from crannog.engine.maintenance.removed import LogEntry, log_entries, removals
@@ -12,23 +11,7 @@ from crannog.errors import CallerError
 from crannog.lake import phases
 from crannog.lake.blocks import parse_name
 from crannog.lake.leases import DEAD_AFTER_S, live_leases
-
-
-@dataclass(frozen=True, slots=True)
-class VacuumReport:
-    """What a vacuum took away, or would."""
-
-    files_deleted: int
-    bytes_deleted: int
-    staged_files_deleted: int
-    kept_for_readers: int
-    retention_s: float
-    raised_to_floor: bool
-    dry_run: bool
-    files: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+from crannog.verbs.reports import VacuumReport
 
 
 def vacuum(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from crannog.engine.local import LocalEngine
+from crannog.engine.query.conform import in_schema, plain_schema
 from crannog.engine.query.fast.select import Compiled, mark
-from crannog.engine.query.result import in_schema, plain_schema
 from crannog.engine.query.running import Running
 from crannog.errors import SnapshotGone
 

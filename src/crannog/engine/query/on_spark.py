@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from crannog.engine.query.result import in_schema, plain_schema
+from crannog.engine.query.conform import in_schema, plain_schema
 from crannog.engine.query.running import Running
 from crannog.engine.query.sources import Source
 from crannog.engine.query.statement import Statement

@@ -14,13 +14,12 @@ import pyarrow as pa
 from sqlglot import exp
 
 from crannog.engine.query import on_duckdb, on_spark
-from crannog.engine.query.explain import Explanation, hidden_paths, table_reports
+from crannog.engine.query.explain import hidden_paths, table_reports
 from crannog.engine.query.fast import Compiled, Unproved, compile_statement
 from crannog.engine.query.fast.scope import UnknownName
 from crannog.engine.query.hot import HotCache
 from crannog.engine.query.on_duckdb import NotHere
 from crannog.engine.query.pruning import Pruned, pruned
-from crannog.engine.query.result import Result, Stream
 from crannog.engine.query.route import Route, checked_engine, choose
 from crannog.engine.query.running import Running, RunningQueries
 from crannog.engine.query.sources import Source, Sources, schema_key
@@ -30,6 +29,8 @@ from crannog.engine.query.statement import Statement, parse
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError, SnapshotGone, SparkLost, Unavailable
+from crannog.verbs.explanation import Explanation
+from crannog.verbs.result import Result, Stream
 
 _TRIES = 4
 _COMPILED = 512

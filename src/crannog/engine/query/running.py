@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from crannog.engine.cancellation import Cancellation
 from crannog.errors import CallerError, Cancelled, Conflict, NotFound, Overloaded, TimedOut
 from crannog.settings import Settings
+from crannog.verbs.cancellation import Cancellation
 
 
 class Running(Cancellation):

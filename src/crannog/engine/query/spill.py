@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crannog.engine.query.result import in_schema, plain_schema
+from crannog.engine.query.conform import in_schema, plain_schema
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import CrannogError
 from crannog.lake.leases import Lease, live_leases

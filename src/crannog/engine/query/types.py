@@ -10,23 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-INSTANT = pa.timestamp("us", "UTC")
+from crannog.verbs.types import INSTANT, SPARK_NAMES
+
 INTEGRALS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
-_NAMES = {
-    pa.int8(): "tinyint",
-    pa.int16(): "smallint",
-    pa.int32(): "int",
-    pa.int64(): "bigint",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.bool_(): "boolean",
-    pa.date32(): "date",
-    pa.null(): "void",
-    INSTANT: "timestamp",
-}
 _WIDEST, _LEAST_SCALE = 38, 6
 
 
@@ -44,20 +31,7 @@ def is_numeric(kind: pa.DataType) -> bool:
 
 def is_atomic(kind: pa.DataType) -> bool:
     """Whether values compare, sort and group alike on every engine."""
-    return (kind in _NAMES and kind != pa.null()) or is_decimal(kind)
-
-
-def spark_name(kind: pa.DataType) -> str:
-    """Return Spark's name of a type."""
-    if is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return f"array<{spark_name(kind.value_type)}>"
-    if pa.types.is_map(kind):
-        return f"map<{spark_name(kind.key_type)},{spark_name(kind.item_type)}>"
-    if pa.types.is_struct(kind):
-        return f"struct<{','.join(f'{field.name}:{spark_name(field.type)}' for field in kind)}>"
-    return _NAMES.get(kind, str(kind))
+    return (kind in SPARK_NAMES and kind != pa.null()) or is_decimal(kind)
 
 
 def as_decimal(kind: pa.DataType, literal: Any = None) -> pa.Decimal128Type | None:

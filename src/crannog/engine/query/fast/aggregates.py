@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from crannog.engine.query.fast.operators import boolean, divided, named
 from crannog.engine.query.fast.terms import Typed, Unproved, checked, constant, converted, widened
-from crannog.engine.query.types import is_atomic, is_decimal, is_integral, spark_name
+from crannog.engine.query.types import is_atomic, is_decimal, is_integral
+from crannog.verbs.types import spark_name
 
 Rule = Callable[[str, list[Typed], bool, str], Typed]
 # Up to here every whole number is a double, so that sums of them do not depend on their order.

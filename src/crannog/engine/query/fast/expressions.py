@@ -14,7 +14,8 @@ from crannog.engine.query.fast.aggregates import AGGREGATES, WINDOWS, plain_zero
 from crannog.engine.query.fast.operators import boolean, named
 from crannog.engine.query.fast.scope import Scope
 from crannog.engine.query.fast.terms import Condition, Typed, Unproved, constant, converted
-from crannog.engine.query.types import INSTANT, is_atomic, is_numeric, of_number, spark_name
+from crannog.engine.query.types import is_atomic, is_numeric, of_number
+from crannog.verbs.types import INSTANT, spark_name
 
 if TYPE_CHECKING:
     from crannog.engine.query.fast.select import Query

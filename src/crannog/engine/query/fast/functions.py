@@ -10,7 +10,8 @@ import pyarrow as pa
 from crannog.engine.query.fast import operators
 from crannog.engine.query.fast.operators import common, named, value_of
 from crannog.engine.query.fast.terms import Typed, Unproved, checked, constant, widened
-from crannog.engine.query.types import INSTANT, is_atomic, is_decimal, is_integral, spark_name
+from crannog.engine.query.types import is_atomic, is_decimal, is_integral
+from crannog.verbs.types import INSTANT, spark_name
 
 Rule = Callable[[str, list[Typed]], Typed]
 TEXT, INT, LONG, BOOL, DATE = pa.string(), pa.int32(), pa.int64(), pa.bool_(), pa.date32()

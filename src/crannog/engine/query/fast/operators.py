@@ -9,17 +9,16 @@ import pyarrow as pa
 
 from crannog.engine.query.fast.terms import Condition, Typed, Unproved, checked, constant, converted, duck_type, widened
 from crannog.engine.query.types import (
-    INSTANT,
     as_decimal,
     decimal_result,
     is_atomic,
     is_decimal,
     is_integral,
     is_numeric,
-    spark_name,
     wider,
     widest,
 )
+from crannog.verbs.types import INSTANT, spark_name
 
 FLIPPED = {"=": "=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _UNITS = {"day": "to_days", "hour": "to_hours", "minute": "to_minutes", "second": "to_seconds", "month": "to_months", "year": "to_years"}

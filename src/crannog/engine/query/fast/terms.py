@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from crannog.engine.query.types import INSTANT, is_decimal, is_integral, is_numeric, spark_name
+from crannog.engine.query.types import is_decimal, is_integral, is_numeric
+from crannog.verbs.types import INSTANT, spark_name
 
 
 class Unproved(Exception):

@@ -1,0 +1,88 @@
+"""Values as they were written: what Arrow reads without loss, and what must be read value by value."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crannog.errors import CallerError
+
+
+class Misfit(Exception):
+    """Arrow's reading would not be exact."""
+
+
+class Number(float):
+    """A number that remembers how it was written, for columns of decimals."""
+
+    text: str
+
+    def __new__(cls, text: str) -> Number:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+
+def text_of(data: bytes, called: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise CallerError(f"{called} is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}") from None
+
+
+def parsed(text: str, called: str, line: int = 1, **how: Any) -> Any:
+    try:
+        return json.loads(text, **how)
+    except json.JSONDecodeError as error:
+        raise CallerError(f"{called} is not valid JSON: {error.msg} in line {line + error.lineno - 1}, column {error.colno}") from None
+    except RecursionError:
+        raise CallerError(f"{called} is not valid JSON for a table: it is nested too deeply") from None
+
+
+def exact(value: Any, kind: pa.DataType) -> Any:
+    """Return a value of a JSON document as the engine takes it; what does not fit stays, for the engine to refuse."""
+    types = pa.types
+    if isinstance(value, Number):
+        return Decimal(value.text) if types.is_decimal(kind) else float(value)
+    if types.is_binary(kind) and isinstance(value, str):
+        try:
+            return base64.b64decode(value, validate=True)
+        except binascii.Error:
+            return value
+    if types.is_struct(kind) and isinstance(value, dict):
+        inner = {field.name: field.type for field in kind}
+        return {name: exact(part, inner[name]) if name in inner else part for name, part in value.items()}
+    if types.is_map(kind) and isinstance(value, dict):
+        return {name: exact(part, kind.item_type) for name, part in value.items()}
+    if types.is_list(kind) and isinstance(value, list):
+        return [exact(part, kind.value_type) for part in value]
+    return value
+
+
+def has(kind: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
+    """Tell whether a type is, or has inside, one that is wanted."""
+    return wanted(kind) or any(has(kind.field(place).type, wanted) for place in range(kind.num_fields))
+
+
+def is_plain(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def is_calendar(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
+
+
+def check_numbers(column: pa.ChunkedArray) -> None:
+    """Raise Misfit if a number may have lost digits on its way into a float."""
+    if pa.types.is_floating(column.type):
+        exact_below = float(1 << (24 if column.type == pa.float32() else 53))
+        largest = pc.max(pc.abs(column)).as_py()
+        if largest is not None and not largest < exact_below:
+            raise Misfit

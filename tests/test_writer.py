@@ -233,16 +233,25 @@ def test_a_waiting_caller_that_is_interrupted_does_not_stop_the_others(
     table = lakes().create_table(NAME, SCHEMA)
     interrupt = threading.Event()
 
-    class Interruptible(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
+    class Interruptible:
+        """A held lock, as the writer makes it, whose wait ends with Ctrl-C in one thread."""
+
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+            self._lock.acquire()
+
+        def acquire(self) -> bool:
             if threading.current_thread().name != "the interrupted one":
-                return super().wait(timeout)
+                return self._lock.acquire(timeout=WAIT_S)
             assert interrupt.wait(WAIT_S)
             raise KeyboardInterrupt
 
+        def release(self) -> None:
+            self._lock.release()
+
     with Queue(table) as queue:
         call = writer_module._Call
-        monkeypatch.setattr(writer_module, "_Call", lambda change: call(change, woken=Interruptible()))
+        monkeypatch.setattr(writer_module, "_Call", lambda change: call(change, asleep=Interruptible()))
 
         def interrupted() -> None:
             threading.current_thread().name = "the interrupted one"

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import Lock
 
 from crannog.errors import CrannogError, Overloaded, Unavailable
 from crannog.lake.changelog import ChangeLog, Kept
@@ -26,6 +27,12 @@ class WriterLimits:
     staged_bytes: int
 
 
+def _held() -> Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 @dataclass(slots=True, eq=False)
 class _Call:
     change: Change
@@ -33,7 +40,9 @@ class _Call:
     kept: Kept | None = None
     error: BaseException | None = None
     done: bool = False
-    woken: threading.Event = field(default_factory=threading.Event)
+    leads: bool = False
+    # A bare lock, held until the caller is woken: an Event makes a Condition and two locks for each wait.
+    asleep: Lock = field(default_factory=_held)
 
 
 class Writer:
@@ -61,8 +70,8 @@ class Writer:
                     retry_after_s=0.5,
                 )
             self._waiting.append(call)
-            leads, self._led = not self._led, True
-        if not leads:
+            call.leads, self._led = not self._led, True
+        if not call.leads:
             self._wait(call)
         if not call.done:
             self._lead()
@@ -73,20 +82,21 @@ class Writer:
 
     def _wait(self, call: _Call) -> None:
         try:
-            call.woken.wait()
+            call.asleep.acquire()
         except BaseException:
             # The caller was interrupted: it must not stay behind as a leader whom nobody wakes.
             with self._mutex:
                 if call in self._waiting:
                     self._waiting.remove(call)
-                    if call.woken.is_set():
+                    if call.leads:
                         self._promote_next()
             raise
 
     def _promote_next(self) -> None:
         self._led = bool(self._waiting)
         if self._waiting:
-            self._waiting[0].woken.set()
+            self._waiting[0].leads = True
+            self._waiting[0].asleep.release()
 
     @property
     def _name(self) -> str:
@@ -115,7 +125,8 @@ class Writer:
         """Wake the group, and the first of those who came meanwhile as the next leader."""
         for call in group:
             call.done = True
-            call.woken.set()
+            if not call.leads:
+                call.asleep.release()
         with self._mutex:
             self._promote_next()
 

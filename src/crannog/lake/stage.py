@@ -155,12 +155,15 @@ def _spread(values: Sequence[object], counts: Sequence[int], kind: pa.DataType) 
     """Repeat each change's value for each of its rows."""
     if len(values) == 1:
         return pa.repeat(pa.scalar(values[0], kind), counts[0])
+    if len(values) == sum(counts):
+        return pa.array(values, kind)
     return pa.concat_arrays([pa.repeat(pa.scalar(v, kind), n) for v, n in zip(values, counts, strict=True)])
 
 
 def joined(segments: Sequence[Segment], first: int, last: int, schema: pa.Schema) -> Segment:
     """Join neighbouring segments, in the columns of the table as it is now, into the one of a pack, in commit order."""
-    rows = pa.concat_tables([conformed(segment.rows, schema) for segment in segments]).combine_chunks()
+    wanted = staged_schema(schema)
+    rows = pa.concat_tables([conformed(segment.rows, wanted) for segment in segments]).combine_chunks()
     notes = tuple(note for segment in segments for note in segment.notes)
     return Segment(first, last, rows, notes, sum(segment.bytes for segment in segments))
 
@@ -223,9 +226,8 @@ def decode(data: bytes, *, path: str, table_id: str) -> Segment:
         ) from error
 
 
-def conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Bring rows staged under an earlier schema to `schema`: columns added since are null, widened ones cast."""
-    wanted = staged_schema(schema)
+def conformed(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
+    """Bring rows staged under an earlier schema to `wanted`, a staged one: columns added since are null, widened ones cast."""
     if rows.schema.equals(wanted):
         return rows
     present = set(rows.column_names)

@@ -36,9 +36,10 @@ class Tail:
     @cached_property
     def rows(self) -> pa.Table:
         """All staged rows in commit order, with `_seq`, `_ord` and `_op`."""
+        wanted = staged_schema(self.schema)
         if not self.segments:
-            return staged_schema(self.schema).empty_table()
-        table = pa.concat_tables([conformed(segment.rows, self.schema) for segment in self.segments])
+            return wanted.empty_table()
+        table = pa.concat_tables([conformed(segment.rows, wanted) for segment in self.segments])
         if self.segments[0].first <= self.after:  # a pack may reach below the folded sequence
             table = table.filter(pc.greater(table["_seq"], self.after))
         return table

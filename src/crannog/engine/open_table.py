@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -32,19 +31,12 @@ from crannog.lake.schemas import fingerprint
 from crannog.lake.stage import BYTES_PER_CHANGE, Change
 from crannog.lake.tail import Tail
 from crannog.names import TableName
+from crannog.verbs.batch_ids import checked_batch_id, new_batch_id
 from crannog.verbs.reports import WriteReceipt
 
 _SYSTEM_BYTES_PER_ROW = 64
 _READS = 5
 T = TypeVar("T")
-
-
-def new_batch_id() -> str:
-    """Return a UUIDv7: unique, and later ones sort later."""
-    stamp = time.time_ns() // 1_000_000
-    value = stamp << 80 | 0x7 << 76 | int.from_bytes(os.urandom(10)) & 0x0FFF_3FFF_FFFF_FFFF_FFFF | 0x8 << 60
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 class OpenTable:
@@ -131,7 +123,7 @@ class OpenTable:
         reason: str = "",
         after: int | None = None,
     ) -> WriteReceipt:
-        batch = _checked_batch_id(batch_id)
+        batch = checked_batch_id(batch_id)
         now_us = time.time_ns() // 1000
         count = given.num_rows
         if not count:
@@ -309,11 +301,3 @@ def tombstones_of(table: OpenTable, snapshot: Snapshot) -> list[dict[str, Any]]:
             }
         )
     return listed
-
-
-def _checked_batch_id(batch_id: str | None) -> str:
-    if batch_id is None:
-        return new_batch_id()
-    if not isinstance(batch_id, str) or not batch_id or len(batch_id) > 256:
-        raise CallerError(f"a batch id is text of 1 to 256 characters, got {str(batch_id)[:80]!r}")
-    return batch_id

@@ -22,6 +22,7 @@ from crannog.lake.layout import bloom_columns, parquet_options, statistics_colum
 from crannog.lake.schemas import (
     check_key,
     check_partition_by,
+    column_names,
     difference,
     fingerprint,
     to_delta_json,
@@ -133,6 +134,11 @@ class Tables:
         with self._lock:
             return list(self._open)
 
+    def opened(self) -> list[OpenTable]:
+        """Return the open tables; looking at them does not keep them open."""
+        with self._lock:
+            return list(self._open.values())
+
     def forget(self, name: TableName) -> None:
         with self._lock:
             self._open.pop(name, None)
@@ -169,8 +175,8 @@ class Tables:
 def _definition(
     schema: Any, key: Sequence[str], partition_by: Sequence[str], cluster_by: Sequence[str], bloom: Sequence[str]
 ) -> tuple[pa.Schema, tuple[str, ...], dict[str, str]]:
-    key, partition_by = _names(key, "key"), _names(partition_by, "partition_by")
-    cluster_by, bloom = _names(cluster_by, "cluster_by"), _names(bloom, "bloom")
+    key, partition_by = column_names(key, "key"), column_names(partition_by, "partition_by")
+    cluster_by, bloom = column_names(cluster_by, "cluster_by"), column_names(bloom, "bloom")
     user = check_key(user_schema(schema), key)
     partitions = check_partition_by(user, partition_by)
     full = with_system_columns(user, partitions)
@@ -222,14 +228,3 @@ def _first_entry(
             created_ms=now_ms,
         ),
     ]
-
-
-def _names(given: Sequence[str] | str | None, role: str) -> tuple[str, ...]:
-    if given is None:
-        return ()
-    names = (given,) if isinstance(given, str) else tuple(given)
-    if not all(isinstance(name, str) for name in names):
-        raise CallerError(f"{role} is a list of column names, got {given!r}")
-    return names
-
-

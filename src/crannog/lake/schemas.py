@@ -35,6 +35,7 @@ __all__ = [
     "SchemaDifference",
     "check_key",
     "check_partition_by",
+    "column_names",
     "difference",
     "evolved",
     "fingerprint",
@@ -115,6 +116,16 @@ def with_system_columns(schema: pa.Schema, partition_by: Sequence[str] = ()) -> 
     """The schema of the table on disk: the user columns, then the system columns."""
     system = [f for name, f in SYSTEM_COLUMNS.items() if name != DATE_COLUMN or DATE_COLUMN in partition_by]
     return pa.schema([*schema, *system])
+
+
+def column_names(given: Sequence[str] | str | None, role: str) -> tuple[str, ...]:
+    """The names of columns, given as a list, as one name or not at all; `role` is what the caller calls them."""
+    if given is None:
+        return ()
+    names = (given,) if isinstance(given, str) else tuple(given)
+    if not all(isinstance(name, str) for name in names):
+        raise CallerError(f"{role} is a list of column names, got {given!r}")
+    return names
 
 
 def check_key(schema: pa.Schema, key: Sequence[str]) -> pa.Schema:

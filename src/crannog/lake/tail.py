@@ -73,6 +73,7 @@ class TailCache:
         self.oldest_us: int | None = None
         self._view: Tail | None = None
         self._opened = False
+        self._stamp: int | None = None
 
     @property
     def end(self) -> int:
@@ -99,6 +100,12 @@ class TailCache:
         for attempt in range(_TRIES):
             if attempt > 2:
                 time.sleep(_PAUSE_S)
+            # Before the listing: what is put after it changes it.
+            stamp = self._storage.quiet_stamp(self.folder)
+            if stamp is not None and stamp == self._stamp:
+                base = read_head()
+                if base.folded == self._coverage.after:
+                    return base
             after, fresh = self._coverage.after, dict(self._segments)
             try:
                 names = self._read_in_order(after, fresh)
@@ -113,10 +120,12 @@ class TailCache:
                     names |= {file_name(missing).name}
             base = read_head()
             if unchanged and base.folded == self._coverage.after:
+                self._stamp = stamp
                 return base  # the same listing after the same fold: what is installed covers it
             coverage = cover(names, base.folded)
             if coverage.missing is None and all(file.name in fresh for file in coverage.files):
                 self._install(coverage, names, fresh)
+                self._stamp = stamp
                 return base
         raise Corrupted(
             f"staged file {self.folder}/{file_name(missing or 0).name} is missing although later ones exist;"

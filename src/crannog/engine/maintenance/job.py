@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crannog.engine.open_table import OpenTable, new_batch_id
+from crannog.engine.open_table import OpenTable
 from crannog.errors import CrannogError, NotFound
 from crannog.lake.base import Base
 from crannog.lake.leases import Lease
 from crannog.lake.rewrite import AlreadyFolded, Rewrite, RunAgain, commit
+from crannog.verbs.batch_ids import new_batch_id
 from crannog.verbs.cancellation import Cancellation
 from crannog.verbs.reports import Progress
 

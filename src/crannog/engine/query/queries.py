@@ -29,6 +29,7 @@ from crannog.engine.query.statement import Statement, parse
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError, SnapshotGone, SparkLost, Unavailable
+from crannog.names import TableName
 from crannog.verbs.explanation import Explanation
 from crannog.verbs.result import Result, Stream
 
@@ -167,6 +168,11 @@ class Queries:
             reports = table_reports(plan.sources, {start: plan.pruned(start) for start in plan.sources}, relations)
         result = self.sql(text, engine=route.engine) if analyze else None
         return Explanation(route.engine, route.why, reports, hidden_paths(shown, self._warehouse.location), result)
+
+    def tables_in(self, text: str) -> list[TableName]:
+        """Return the tables that a statement names, without opening any; raises as `sql` does for what cannot be read."""
+        statement = parse(text, self._settings.sql_text_bytes)
+        return list(dict.fromkeys(self._sources.name_of(ref)[0] for ref in statement.tables))
 
     def cancel(self, query_id: str) -> None:
         """End a query that runs or waits; NotFound if there is none by this id."""

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from crannog.engine.query.deadlines import Deadlines
 from crannog.errors import CallerError, Cancelled, Conflict, NotFound, Overloaded, TimedOut
 from crannog.settings import Settings
 from crannog.verbs.cancellation import Cancellation
@@ -21,11 +22,11 @@ class Running(Cancellation):
         self.query_id = query_id
         self.timeout_s = timeout_s
         self.started = time.perf_counter()
+        self.deadline = 0
         self._late = False
-        self._timer = threading.Timer(timeout_s, self._time_is_over)
-        self._timer.daemon = True
 
-    def _time_is_over(self) -> None:
+    def time_is_over(self) -> None:
+        """End it as one that took too long."""
         self._late = True
         self.cancel()
 
@@ -43,12 +44,6 @@ class Running(Cancellation):
     def elapsed_ms(self) -> float:
         return (time.perf_counter() - self.started) * 1000
 
-    def start(self) -> None:
-        self._timer.start()
-
-    def end(self) -> None:
-        self._timer.cancel()
-
 
 class RunningQueries:
     """All queries of a connection that run or wait for their turn."""
@@ -59,6 +54,7 @@ class RunningQueries:
         self._changed = threading.Condition()
         self._active = 0
         self._waiting = 0
+        self._deadlines = Deadlines()
 
     @contextmanager
     def running(self, query_id: str | None, timeout_s: float | None) -> Iterator[Running]:
@@ -79,7 +75,7 @@ class RunningQueries:
                     f"{self._active} queries run and {self._waiting} wait, which is the most; try again later", retry_after_s=1
                 )
             self._queries[running.query_id] = running
-            running.start()
+            running.deadline = self._deadlines.add(running.timeout_s, running.time_is_over)
             self._waiting += 1
             try:
                 while self._active >= self._settings.sql_running:
@@ -101,7 +97,7 @@ class RunningQueries:
                 self._changed.notify_all()
 
     def _forget(self, running: Running) -> bool:
-        running.end()
+        self._deadlines.remove(running.deadline)
         return self._queries.pop(running.query_id, None) is not None
 
     def cancel(self, query_id: str) -> None:

@@ -1,0 +1,47 @@
+"""The stamp that tells, in one look, that a folder is as it was."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from crannog.lake import local_storage
+from crannog.lake.local_storage import LocalStorage
+
+
+def aged(folder: Path) -> None:
+    """Make the last change of a folder look an hour old."""
+    past = time.time_ns() - 3600 * 10**9
+    os.utime(folder, ns=(past, past))
+
+
+def test_a_folder_that_changed_just_now_has_no_stamp(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.make_folder("stage")
+    assert storage.quiet_stamp("stage") is None
+    aged(tmp_path / "stage")
+    assert storage.quiet_stamp("stage") is not None
+    assert storage.quiet_stamp("missing") is None
+
+
+@pytest.mark.parametrize("change", ["put", "delete", "rename"])
+def test_any_change_of_the_names_changes_the_stamp(tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.make_folder("stage")
+    storage.put_if_absent("stage/1", b"one")
+    aged(tmp_path / "stage")
+    before = storage.quiet_stamp("stage")
+    assert before == storage.quiet_stamp("stage")
+    match change:
+        case "put":
+            assert storage.put_if_absent("stage/2", b"two")
+        case "delete":
+            storage.delete(["stage/1"])
+        case "rename":
+            (tmp_path / "stage/1").rename(tmp_path / "stage/3")
+    assert storage.quiet_stamp("stage") is None  # another change within the same tick could leave the same time
+    monkeypatch.setattr(local_storage, "_CLOCK_TICK_NS", 0)
+    assert storage.quiet_stamp("stage") != before

@@ -582,3 +582,60 @@ def test_erasing_many_keys_at_once(lake: Lake) -> None:
     assert len(table.audit()) == 1_000
     data = every_file(root(lake, NAME))
     assert not [name for name, content in data.items() if b"p0000@example.org" in content or b"p1998@example.org" in content]
+
+
+# -- tables without a key ----------------------------------------------------------------------------------------------
+
+VISITS = pa.schema([("visitor", pa.string()), ("page", pa.string()), ("n", pa.int64())])
+
+
+def visits(start: int, count: int, visitor: str = "") -> list[dict[str, Any]]:
+    return [{"visitor": visitor or f"v{n % 50}@x.org", "page": f"/{n}", "n": n} for n in range(start, start + count)]
+
+
+def test_rows_of_a_table_without_a_key_are_erased_by_their_values(lake: Lake) -> None:
+    table = lake.create_table(NAME, VISITS)
+    table.append(visits(0, 200))
+    table.fold()
+    table.append([*visits(200, 50), *visits(900, 3, "doomed@x.org")])
+    table.fold()
+    table.append(visits(1000, 2, "doomed@x.org"))
+    receipt = erase(engine(table), ["doomed@x.org", "never@x.org"], by=["visitor"], actor="dpo", reason="asked")
+    assert (receipt.keys, receipt.rows_erased, receipt.actor, receipt.reason) == (2, 5, "dpo", "asked")
+    found = {place.place: (place.before > 0, place.after) for place in receipt.places}
+    assert found[LIVE] == (True, 0)
+    assert found[STAGE] == (True, 0)
+    assert all(after == 0 for _, after in found.values())
+    assert sorted(row["n"] for row in table.to_arrow().to_pylist()) == list(range(250))
+    assert sorted(row["n"] for row in read_delta_rs(root(lake, NAME)).to_pylist()) == list(range(250))
+    assert [path for path, data in every_file(root(lake, NAME)).items() if b"doomed@x.org" in data] == []
+    assert {(entry["actor"], entry["reason"]) for entry in table.audit()} == {("dpo", "asked")}
+    assert {entry["key_hash"] for entry in table.audit()} == set(receipt.key_hashes)
+
+
+def test_what_is_written_meanwhile_to_a_table_without_a_key_stays(
+    lake: Lake, watched: Callable[[str, Callable[[], object]], None]
+) -> None:
+    table = lake.create_table(NAME, VISITS)
+    table.append(visits(0, 10, "doomed@x.org"))
+    table.append(visits(10, 10))
+    watched("erase.files_deleted", lambda: table.append(visits(500, 1)))
+    receipt = erase(engine(table), ["doomed@x.org"], by=["visitor"])
+    assert receipt.rows_erased == 10
+    assert sorted(row["n"] for row in table.to_arrow().to_pylist()) == [*range(10, 20), 500]
+
+
+@pytest.mark.parametrize(
+    ("key", "by", "words"),
+    [
+        (None, [], "has no key"),
+        (None, ["nothing"], "by nothing: it is no column"),
+        ("page", ["visitor"], "erased by its key, page"),
+    ],
+)
+def test_columns_to_erase_by_that_cannot_be(lake: Lake, key: str | None, by: list[str], words: str) -> None:
+    table = lake.create_table(NAME, VISITS, key=key)
+    table.append(visits(0, 3))
+    with pytest.raises(CallerError, match=words):
+        erase(engine(table), ["v1@x.org"], by=by)
+    assert table.count() == 3

@@ -23,7 +23,7 @@ from crannog.datasets import table as table_module
 from crannog.datasets.lake import Lake
 from crannog.datasets.table import Table
 from crannog.engine.maintenance import compact as compact_module
-from crannog.engine.maintenance import expire as expire_module
+from crannog.engine.maintenance import drop_rows as drop_module
 from crannog.engine.maintenance.compact import CompactionLimits, files_to_compact
 from crannog.engine.maintenance.evolve import evolve
 from crannog.engine.maintenance.expire import expire
@@ -35,6 +35,7 @@ from crannog.lake import phases, spark_files
 from crannog.lake.base import DataFile
 from crannog.lake.rewrite import RunAgain
 from crannog.lake.spark import SparkRuntime, spark_runtime
+from crannog.names import TableName
 from crannog.settings import Settings
 from crannog.verbs.cancellation import Cancellation
 from crannog.verbs.reports import FoldReport
@@ -374,7 +375,7 @@ def test_expire_by_partition_drops_whole_files_without_spark(lake: Lake, monkeyp
     table.append([*rows(0, 40), {"order_id": "null", "n": 1, "day": None}])
     table.fold()
     before, bytes_before = len(live_files(root(lake, NAME))), sizes(lake)
-    monkeypatch.setattr(expire_module, "_write", None)
+    monkeypatch.setattr(drop_module, "_write", None)
     report = table.expire(FIRST + 3 * DAY)
     assert (report.column, report.before) == ("day", FIRST + 3 * DAY)
     assert (report.rows_dropped, report.rows_kept) == (12, 29)
@@ -409,6 +410,41 @@ def test_expire_by_column_rewrites_what_is_mixed(lake: Lake) -> None:
     assert kept["at"].null_count == 10
     assert canonical(read_delta_rs(root(lake, NAME))) == canonical(kept)
     assert canonical(read_delta_rs(root(lake, NAME), report.version - 1)) == old
+
+
+def test_expire_of_some_values_only_and_of_all_besides_some(lake: Lake) -> None:
+    shops = pa.schema([("shop", pa.string()), ("n", pa.int64()), ("day", pa.date32())])
+    table = lake.create_table(NAME, shops, partition_by=["day"])
+    made = [{"shop": shop, "n": n, "day": FIRST + n % 4 * DAY} for n in range(40) for shop in ("a", "b", None)]
+    table.append(made)
+    before = FIRST + 2 * DAY
+    report = expire(engine(table), before, only={"shop": ["a"]})
+    assert (report.rows_dropped, report.rows_kept, report.files_rewritten) == (20, 100, 2)
+    report = expire(engine(table), before, besides={"shop": ["b"]})
+    assert (report.rows_dropped, report.rows_kept) == (20, 80)
+    kept = [row for row in made if row["day"] >= before or row["shop"] == "b"]
+    assert canonical(table.to_arrow().select(shops.names)) == canonical(pa.Table.from_pylist(kept, shops))
+    with pytest.raises(CallerError, match="by values of day"):
+        expire(engine(table), before, only={"day": [FIRST]})
+
+
+def test_compaction_keeps_the_newest_of_each_where_a_table_asks_for_it(lake: Lake) -> None:
+    properties = {"crannog.distinctBy": '["order_id"]', "crannog.newestBy": '["_created_at", "n"]'}
+    lake.engine.create(TableName.parse(NAME), ORDERS, properties=properties)
+    table = lake.table(NAME)
+    table.append([*rows(0, 50), *rows(0, 1, n=-1)])
+    table.fold()
+    table.append([*rows(40, 20, n=7), *rows(45, 1, n=9), *rows(46, 1, n=9)])
+    table.fold()
+    lake.cache.pin(NAME)
+    assert lake.sql(f"SELECT count(*) FROM {NAME}", engine="hot").rows()[0][0] == 73
+    report = table.compact()
+    assert (report.duplicates_dropped, report.final_rows, report.files_after) == (13, 60, 1)
+    found = {row["order_id"]: row["n"] for row in read_delta_rs(root(lake, NAME)).to_pylist()}
+    assert found == {f"o{n:05}": n if n < 40 else 9 if n in (45, 46) else 7 for n in range(60)}
+    # The copy in memory is of no use any more: it is made anew, and nobody is answered from it meanwhile.
+    assert lake.sql(f"SELECT count(*) FROM {NAME}").rows()[0][0] == 60
+    assert table.history()[0]["operation"] == "DEDUPLICATE"
 
 
 def test_expire_by_the_time_of_writing_and_what_it_refuses(lake: Lake) -> None:

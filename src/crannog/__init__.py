@@ -11,18 +11,24 @@ from crannog.errors import (
     Conflict,
     Corrupted,
     CrannogError,
+    Forbidden,
     NotFound,
     Overloaded,
     Refused,
     SchemaMismatch,
     SnapshotGone,
+    TimedOut,
+    TooLarge,
+    Unauthorized,
     Unavailable,
     VerificationFailed,
 )
 from crannog.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from crannog.client.lake import RemoteLake
     from crannog.datasets.lake import Lake
+    from crannog.verbs.producer import Producer
 
 
 __all__ = [
@@ -32,11 +38,16 @@ __all__ = [
     "Conflict",
     "Corrupted",
     "CrannogError",
+    "Forbidden",
     "NotFound",
     "Overloaded",
+    "Producer",
     "Refused",
     "SchemaMismatch",
     "SnapshotGone",
+    "TimedOut",
+    "TooLarge",
+    "Unauthorized",
     "Unavailable",
     "VerificationFailed",
     "__version__",
@@ -44,18 +55,23 @@ __all__ = [
 ]
 
 
-def connect(location: str, token: str | None = None, maintain: bool = False, **settings: Any) -> Lake:
-    """Open a warehouse: a folder, file://, s3://, gs:// or az://.
+def connect(location: str, token: str | None = None, maintain: bool = False, **settings: Any) -> Lake | RemoteLake:
+    """Open a warehouse (a folder, file://, s3://, gs:// or az://), or connect to a server (http:// or https://).
 
-    Embedded, no scheduler runs unless `maintain=True`. Keyword arguments override settings by name.
+    Both have the same verbs, results and errors. A server may want a `token`, and keeps its warehouse in shape by
+    itself; embedded, no scheduler runs unless `maintain=True`. Keyword arguments override settings by name.
     """
+    if location.startswith(("http://", "https://")):
+        if maintain or settings:
+            raise CallerError("a server has settings of its own and runs its own maintenance; give an address and a token only")
+        from crannog.client.lake import RemoteLake
+
+        return RemoteLake(location, token)
+    if token is not None:
+        raise CallerError("a token is for a server's address; a warehouse folder takes none")
     from crannog.datasets.lake import Lake
     from crannog.settings import load_settings
 
-    if location.startswith(("http://", "https://")):
-        raise Refused("this version of Crannog connects to warehouses only; servers come with a later one")
-    if token is not None:
-        raise CallerError("a token is for a server's address; a warehouse folder takes none")
     return Lake(location, maintain=maintain, settings=load_settings(**settings) if settings else None)
 
 
@@ -65,4 +81,8 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         return import_module("crannog.builds")
+    if name == "Producer":
+        from crannog.verbs.producer import Producer
+
+        return Producer
     raise AttributeError(f"module 'crannog' has no attribute {name!r}")

@@ -57,6 +57,41 @@ class Refused(CallerError):
     http_status = 400
 
 
+class Unauthorized(CallerError):
+    """The server does not know who asks; send a token that it knows."""
+
+    code = "unauthorized"
+    http_status = 401
+
+
+class Forbidden(CallerError):
+    """The server knows who asks, and that they may not."""
+
+    code = "forbidden"
+    http_status = 403
+
+
+class MethodNotAllowed(CallerError):
+    """The address is right and the method is not."""
+
+    code = "method_not_allowed"
+    http_status = 405
+
+
+class TooLarge(CallerError):
+    """The request is larger than the server takes; send it in parts."""
+
+    code = "too_large"
+    http_status = 413
+
+
+class UnsupportedMedia(CallerError):
+    """The request is in a form or an encoding that the server does not read."""
+
+    code = "unsupported_media"
+    http_status = 415
+
+
 class Conflict(CrannogError):
     """Another writer won, or the thing exists in another form; start again from the head."""
 
@@ -122,3 +157,13 @@ class Cancelled(CrannogError):
     code = "cancelled"
     http_status = 499
     exit_code = 1
+
+
+def error_of(code: str, message: str, retry_after_s: float | None = None) -> CrannogError:
+    """Return the error that another process told by its code; Unavailable if this version does not know it."""
+    kinds: list[type[CrannogError]] = [CrannogError]
+    for kind in kinds:
+        kinds.extend(kind.__subclasses__())
+    # The first of the tree: branches that have no code of their own share their parent's.
+    found = next((kind for kind in kinds if kind.code == code), Unavailable)
+    return found(message, retry_after_s=retry_after_s)

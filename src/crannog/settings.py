@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 from pydantic_settings import (
@@ -31,11 +31,31 @@ class Settings(BaseSettings):
     )
 
     warehouse: str = Field("warehouse", description="Folder, file:// or s3:// address that holds everything.")
+    server: str = Field("", description="Address of a server (http:// or https://) that the command line works through; empty works on the warehouse.")
+    token: str = Field("", repr=False, description="Token that the command line shows to a server.")
     build_log: str = Field("", description="Address of the build log; empty keeps one, as a Delta table, in the warehouse.")
     host: str = Field("127.0.0.1", description="Address the server listens on.")
     port: int = Field(7117, ge=0, le=65535, description="Port of the HTTP API and the pages.")
     otlp_http_port: int = Field(4318, ge=0, le=65535, description="Port of OTLP over HTTP.")
     otlp_grpc_port: int = Field(4317, ge=0, le=65535, description="Port of OTLP over gRPC.")
+    otlp_request_bytes: int = Field(64 * MIB, ge=1 * KIB, le=1 * GIB, description="Largest OTLP or Zipkin request, after unpacking.")
+    trace_spans_limit: int = Field(100_000, ge=1, le=10_000_000, description="Most spans of one trace that are read at once.")
+    tls_certificate: str = Field("", description="File with the server's certificate chain (PEM); with `tls_key` the server speaks HTTPS.")
+    tls_key: str = Field("", description="File with the certificate's private key (PEM).")
+    http_body_bytes: int = Field(512 * MIB, ge=1 * KIB, le=64 * GIB, description="Largest body of a request, as it comes and unpacked.")
+    http_bodies_bytes: int = Field(2 * GIB, ge=1 * KIB, description="Most bytes of request bodies held at once; beyond, callers are told to wait.")
+    http_stall_s: float = Field(30, gt=0, le=3600, description="Silence after which a client in the middle of a request or an answer is cut off.")
+    http_request_s: float = Field(300, gt=0, le=86_400, description="Longest time for a request; SQL and jobs have limits of their own.")
+    http_keep_alive_s: int = Field(75, ge=1, le=3600, description="How long an idle connection stays open.")
+    http_requests: int = Field(5_000, ge=1, le=1_000_000, description="Requests served at once; beyond, callers are told to wait.")
+    http_threads: int = Field(256, ge=4, le=10_000, description="Threads in which writes wait for their commit; as many again for reads.")
+    rate_per_s: float = Field(1_000, ge=0, description="Requests per second of one token or address; 0 sets no limit. Loopback has none.")
+    rate_burst: int = Field(2_000, ge=1, description="Requests that one token or address may send at once before the rate counts.")
+    audit: bool = Field(True, description="Whether the server keeps an audit of requests, the table crannog.system.audit.")
+    audit_days: int = Field(90, ge=1, le=36_500, description="How long the audit is kept.")
+    log_format: Literal["text", "json"] = Field("text", description="Form of the server's log lines, text or json.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("warning", description="Least serious log lines that are shown; info shows each request.")
+    spans_endpoint: str = Field("", description="OTLP over HTTP address that the server sends spans of its own work to; empty sends none.")
 
     spark_master: str = Field("local[*]", description="Spark master; local[*] runs Spark inside the process.")
     spark_remote: str = Field("", description="Spark Connect address (sc://…); used instead of a master when set.")
@@ -43,6 +63,7 @@ class Settings(BaseSettings):
         0, ge=0, le=1_048_576, description="Memory of the embedded JVM in MiB; 0 takes a quarter of the machine's, 1 to 8 GiB."
     )
     spark_start_timeout_s: float = Field(120, gt=0, le=3600, description="How long a job waits for Spark to start.")
+    spark_at_start: bool = Field(True, description="Whether `serve` starts Spark at once, behind, or when it is first needed.")
     java_home: str = Field("", description="Java 17 or later to use; empty looks at JAVA_HOME, PATH and the usual folders.")
     jars_dir: str = Field("", description="Folder of the Delta jars; empty keeps them in the user's cache folder.")
 
@@ -55,6 +76,7 @@ class Settings(BaseSettings):
     max_rows_per_call: int = Field(2_000_000, ge=1, le=100_000_000, description="Most rows one append or upsert takes.")
     staged_rows_limit: int = Field(5_000_000, ge=1, description="Staged rows of one table at which writers are told to wait.")
     staged_bytes_limit: int = Field(2 * GIB, ge=1 * KIB, description="Staged bytes in memory of one table at which writers are told to wait.")
+    load_spark_bytes: int = Field(1 * GIB, ge=1, description="Size of a file from which a load into a table without a key goes through Spark.")
     dedup_window_s: float = Field(24 * 3600, ge=0, description="How long a batch id is remembered after its rows were folded.")
     dedup_window_batches: int = Field(1_000_000, ge=0, description="Most batch ids remembered after their rows were folded.")
     pack_bytes: int = Field(16 * MIB, ge=0, le=1 * GIB, description="Largest block of staged files worth packing into one.")

@@ -8,8 +8,9 @@ from typing import Generic, Protocol, TypeVar
 
 from crannog.builds.events import BuildEvent
 from crannog.builds.intake import checked, find, plan
-from crannog.builds.model.apply import add_events, remove_events
+from crannog.builds.model.apply import add_events
 from crannog.builds.model.connection import Connection
+from crannog.builds.model.removal import remove_events
 from crannog.builds.model.tables import last_index, prepare
 from crannog.builds.model_log import ModelLog, checked_indexes
 from crannog.builds.transitions import check_changes

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from crannog.builds.delta_rows import KEY, SCHEMA, events_of
-from crannog.builds.model.apply import add_events, remove_events
+from crannog.builds.model.apply import add_events
 from crannog.builds.model.connection import Connection
+from crannog.builds.model.removal import remove_events
 from crannog.builds.model.tables import last_index, stamp
 from crannog.engine.local import quoted
 from crannog.engine.open_table import OpenTable

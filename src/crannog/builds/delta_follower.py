@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,11 @@ class Follower:
 
     # -- seeing ------------------------------------------------------------------------------------------------------
 
+    @property
+    def seen(self) -> Position:
+        """How far this process has followed the table."""
+        return self._seen
+
     def newest(self) -> Position:
         """Return how far the table is, after noting everything up to there."""
         with self._state:
@@ -93,7 +99,7 @@ class Follower:
             self._pull()
 
     def _pull(self) -> None:
-        base, tail = self.table.log.refresh()
+        base, tail = self.table.log.caught_up()
         if base.folded > self._seen.sequence:
             # What was folded before we saw it stands in the base alone. No flush here: who flushes may want the state.
             self._start_from_model()
@@ -104,11 +110,16 @@ class Follower:
 
     def _note_rows(self, rows: Any) -> None:
         rows = rows.filter(pc.greater(rows["_seq"], self._seen.sequence))
-        for sequence in rows["_seq"].unique().to_pylist():
-            part = rows.filter(pc.equal(rows["_seq"], sequence))
-            deletes = part.filter(pc.equal(part["_op"], DELETE))
-            added = part.filter(pc.not_equal(part["_op"], DELETE))
-            self._note(Applied(sequence, tuple(events_of(added)), tuple(deletes[KEY].to_pylist())))
+        kept = rows.filter(pc.not_equal(rows["_op"], DELETE))
+        added = iter(events_of(kept) if kept.num_rows else ())
+        removed = iter(rows.filter(pc.equal(rows["_op"], DELETE))[KEY].to_pylist())
+        # A staged file is either: events that were added, or indexes that were removed.
+        counts = rows.group_by(["_seq", "_op"], use_threads=False).aggregate([([], "count_all")])
+        for sequence, operation, count in zip(*(column.to_pylist() for column in counts.columns), strict=True):
+            if operation == DELETE:
+                self._note(Applied(sequence, removed=tuple(islice(removed, count))))
+            else:
+                self._note(Applied(sequence, tuple(islice(added, count))))
 
     def _note(self, change: Applied) -> None:
         following = self._seen.last_index + 1

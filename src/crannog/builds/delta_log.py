@@ -14,29 +14,27 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
+from crannog.builds.delta_appends import DeltaAppends
 from crannog.builds.delta_follower import Follower
-from crannog.builds.delta_model import Applied, Position
-from crannog.builds.delta_rows import KEY, SCHEMA, SCHEMA_VERSION, VERSION_PROPERTY, events_of, rows_of
+from crannog.builds.delta_model import Applied
+from crannog.builds.delta_rows import KEY, SCHEMA, SCHEMA_VERSION, VERSION_PROPERTY, events_of
+from crannog.builds.desk import Desk
 from crannog.builds.events import BuildEvent
-from crannog.builds.grouping import Call, Group
-from crannog.builds.intake import checked, plan, same
+from crannog.builds.intake import checked, same
 from crannog.builds.model.connection import Connection
+from crannog.builds.model.removal import in_parts
 from crannog.builds.model.tables import Migration
 from crannog.builds.model_log import ModelLog, checked_indexes
-from crannog.builds.transitions import check_changes
-from crannog.builds.turns import Turns
-from crannog.engine.open_table import OpenTable, new_batch_id
+from crannog.engine.open_table import OpenTable
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError, Conflict, CrannogError, NotFound, Refused, Unavailable
 from crannog.names import TableName
 from crannog.settings import load_settings
+from crannog.verbs.batch_ids import new_batch_id
 
 DEFAULT_TABLE = "crannog.builds.build_events"
 _TRIES = 1_000
-
-Events = list[BuildEvent]
-Append = Call[Events, list[int]]
 
 
 def open_delta_log(uri: str, location: str, query: str, options: dict[str, Any]) -> DeltaLog:
@@ -61,13 +59,12 @@ class DeltaLog(ModelLog):
         self.name = name
         self._check_states = check_states
         self._closed = False
-        self._appends: Group[Events, list[int]] = Group(self._append_together)
         self.warehouse = Warehouse(location, load_settings(**settings))
         try:
             self.table, self.migration = _open_table(self.warehouse, name, uri)
             self._follower = Follower(self.table, _model_path(self.table, model), uri)
             beside = self._follower.model.path
-            self._turns = Turns(None if beside is None else beside.with_suffix(".turn"))
+            self._appends = DeltaAppends(self.table, self._follower, None if beside is None else Desk(beside.with_suffix(".desk")), uri)
         except BaseException:
             self.warehouse.close()
             raise
@@ -77,52 +74,18 @@ class DeltaLog(ModelLog):
     def append_events(self, events: Iterable[BuildEvent]) -> list[int]:
         batch = checked(events)
         self._check_open()
-        return self._appends.submit(batch) if batch else []
-
-    def _append_together(self, calls: list[Append]) -> None:
-        for _ in range(_TRIES):
-            with self._turns.taken():
-                if self._try_to_append(calls):
-                    self._follower.flush_when_due()
-                    return
-        raise self._always_late("append to")
-
-    def _try_to_append(self, calls: list[Append]) -> bool:
-        seen = self._follower.newest()
-        fresh = self._planned(calls, seen)
-        if fresh:
-            try:
-                receipt = self.table.write("append", rows_of(fresh), new_batch_id(), after=seen.sequence)
-            except Conflict:
-                return False  # another process was first: its events may be among ours, and ours come after them
-            self._follower.committed(Applied(receipt.sequence, tuple(fresh)))
-        return True
-
-    def _planned(self, calls: list[Append], seen: Position) -> Events:
-        """Give each call its indexes, or its error; return the events to keep."""
-        known = self._follower.known([event.event_id for call in calls for event in call.value])
-        fresh: Events = []
-        for call in calls:
-            call.error = call.result = None
-            try:
-                planned = plan(call.value, known, seen.last_index + len(fresh))
-                if self._check_states:
-                    with self.reading() as model:
-                        check_changes(model, [*fresh, *planned.fresh])
-            except (CallerError, Conflict) as error:
-                call.error = error
-                continue
-            call.result = planned.indexes
-            fresh.extend(planned.fresh)
-            known.update((event.event_id, event) for event in planned.fresh)
-        return fresh
+        return self._appends.append(batch, check_states=self._check_states) if batch else []
 
     def remove_events(self, indexes: Iterable[int]) -> int:
         listed = checked_indexes(indexes)
         for _ in range(_TRIES):
             seen = self._follower.newest()
             with self.reading() as model:
-                known = [index for index in listed if model.query("SELECT 1 FROM events WHERE idx = ?", (index,))]
+                known = [
+                    index
+                    for some in in_parts(listed)
+                    for (index,) in model.query(f"SELECT idx FROM events WHERE idx IN ({', '.join('?' * len(some))}) ORDER BY idx", some)
+                ]
             if not known:
                 return 0
             self._follower.mark_given(seen.last_index)
@@ -135,10 +98,7 @@ class DeltaLog(ModelLog):
                 continue
             self._follower.committed(Applied(receipt.sequence, removed=tuple(known)))
             return len(known)
-        raise self._always_late("remove events from")
-
-    def _always_late(self, act: str) -> Unavailable:
-        return Unavailable(f"cannot {act} {self.uri}: other writers won {_TRIES} times; try again", retry_after_s=1.0)
+        raise Unavailable(f"cannot remove events from {self.uri}: other writers won {_TRIES} times; try again", retry_after_s=1.0)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -210,7 +170,7 @@ class DeltaLog(ModelLog):
         self._closed = True
         self._follower.flush()
         self.warehouse.close()
-        self._turns.close()
+        self._appends.close()
         self._follower.model.database.close()
 
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crannog.builds.events import BuildEvent
-from crannog.builds.model.apply import add_events, remove_events
+from crannog.builds.model.apply import add_events
 from crannog.builds.model.connection import Connection
+from crannog.builds.model.removal import remove_events
 from crannog.builds.model.tables import (
     ALL_TABLES,
     SCHEMA_VERSION,

@@ -6,14 +6,13 @@ the key: the place in commit order, so that what is new lies at the end of the t
 
 from __future__ import annotations
 
-import datetime as dt
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from crannog.builds.events import BuildEvent, Kind
+from crannog.builds.events import BuildEvent, Kind, stored_event
 from crannog.builds.model.stored import payload_of
 from crannog.builds.values import to_json
 from crannog.errors import Corrupted
@@ -56,42 +55,61 @@ SCHEMA = pa.schema(
 )
 
 _DOCUMENTS = frozenset({"config", "manifests", "job_graph"})
+_DOCUMENTS_OF = {kind: tuple(name for name, _ in fields if name in _DOCUMENTS) for kind, fields in _STRUCTS.items()}
+_TYPES = {kind: kind.event_type for kind in Kind}
+_KINDS = {name: kind for kind, name in _TYPES.items()}
 _DAY_NS = 86_400 * 10**9
-_EPOCH = dt.date(1970, 1, 1)
 
 
-def rows_of(events: Sequence[BuildEvent]) -> list[dict[str, Any]]:
-    """Return events, their indexes given, as rows of the table."""
-    return [_row(event) for event in events]
+def rows_of(events: Sequence[BuildEvent]) -> pa.Table:
+    """Return events, their indexes given, as rows of the table, in the columns of the kinds that occur."""
+    kinds = [event.payload.KIND for event in events]
+    columns: dict[str, pa.Array] = {
+        "event_id": pa.array([event.event_id for event in events], pa.string()),
+        "timestamp": pa.array([event.timestamp for event in events], pa.int64()),
+        "build_request_id": pa.array([event.build_request_id for event in events], pa.string()),
+        "event_type": pa.array([_TYPES[kind] for kind in kinds], pa.string()),
+    }
+    for kind in sorted(set(kinds)):
+        values = [_values(event) if event.payload.KIND is kind else None for event in events]
+        columns[kind.column] = pa.array(values, pa.struct(_STRUCTS[kind]))
+    columns[KEY] = pa.array([event.index for event in events], pa.int64())
+    columns["partition_date"] = pa.array([event.timestamp // _DAY_NS for event in events], pa.int32()).cast(pa.date32())
+    return pa.Table.from_arrays(list(columns.values()), names=list(columns))
 
 
-def _row(event: BuildEvent) -> dict[str, Any]:
+def _values(event: BuildEvent) -> dict[str, Any]:
     values = event.payload.as_dict()
-    for name in _DOCUMENTS & values.keys():
+    for name in _DOCUMENTS_OF[event.payload.KIND]:
         if values[name] is not None:
             values[name] = to_json(values[name])
-    kind = event.kind
-    row: dict[str, Any] = dict.fromkeys(_COLUMNS)
-    row["event_id"], row["timestamp"], row["build_request_id"] = event.event_id, event.timestamp, event.build_request_id
-    row["event_type"], row[kind.column], row[KEY] = kind.event_type, values, event.index
-    row["partition_date"] = _EPOCH + dt.timedelta(days=event.timestamp // _DAY_NS)
-    return row
+    return values
 
 
-_COLUMNS = tuple(SCHEMA.names)
+def events_of(rows: pa.Table) -> list[BuildEvent]:
+    """Return the events of rows of the table, whoever wrote them; Corrupted names one that is no event.
+
+    A column of a kind that does not occur may be missing.
+    """
+    types = rows["event_type"].to_pylist()
+    indexes = rows[KEY].to_pylist()
+    payloads: list[Any] = [None] * len(types)
+    for name in set(types):
+        kind = _KINDS.get(name)
+        places = [place for place, found in enumerate(types) if found == name]
+        if kind is None or kind.column not in rows.column_names:
+            raise _no_event(indexes[places[0]], f"its type is {name!r}")
+        for place, values in zip(places, rows[kind.column].take(places).to_pylist(), strict=True):
+            try:
+                for document in _DOCUMENTS_OF[kind]:
+                    if values[document] is not None:
+                        values[document] = json.loads(values[document])
+                payloads[place] = payload_of(kind, values)
+            except (KeyError, ValueError, TypeError, AttributeError) as error:
+                raise _no_event(indexes[place], f"{type(error).__name__}: {error}") from error
+    envelope = (rows[name].to_pylist() for name in ("event_id", "timestamp", "build_request_id"))
+    return list(map(stored_event, *envelope, payloads, indexes))
 
 
-def events_of(rows: pa.Table) -> Iterator[BuildEvent]:
-    """Yield the events of rows of the table, whoever wrote them; Corrupted names one that is no event."""
-    kinds = {kind.event_type: kind for kind in Kind}
-    for row in rows.select(_COLUMNS).to_pylist():
-        try:
-            kind = kinds[row["event_type"]]
-            values = row[kind.column]
-            for name in _DOCUMENTS & values.keys():
-                if values[name] is not None:
-                    values[name] = json.loads(values[name])
-            payload = payload_of(kind, values)
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
-            raise Corrupted(f"row {row[KEY]} of the build log is no event ({type(error).__name__}: {error}); it was not written by a log") from error
-        yield BuildEvent(row["event_id"], row["timestamp"], row["build_request_id"], payload, row[KEY])
+def _no_event(index: Any, why: str) -> Corrupted:
+    return Corrupted(f"row {index} of the build log is no event ({why}); it was not written by a log")

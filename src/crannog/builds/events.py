@@ -1,4 +1,4 @@
-"""The eight kinds of build events, checked when they are made, and the envelope around them.
+"""A build event: the envelope around one of the eight payloads.
 
 An event is a value: frozen, compared by content, the same whichever store it came from. As JSON it has the shape
 of the table: the envelope, and the payload under the name of its kind (`job_event`, …).
@@ -9,261 +9,42 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from enum import IntEnum
-from typing import Any, ClassVar, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
-from crannog.builds.statuses import BuildRequestStatus, JobStatus, PartitionStatus, Status
-from crannog.builds.values import (
-    identifier,
-    identifiers,
-    json_value,
-    optional_identifier,
-    text,
-    timestamp,
-    to_json,
+from crannog.builds.kinds import Kind
+from crannog.builds.payloads import (
+    PAYLOADS,
+    AnyPayload,
+    BuildCancelEvent,
+    BuildRequestEvent,
+    DelegationEvent,
+    JobEvent,
+    JobGraphEvent,
+    PartitionEvent,
+    PartitionInvalidationEvent,
+    Payload,
+    TaskCancelEvent,
 )
+from crannog.builds.values import identifier, timestamp, to_json
 from crannog.errors import BadRows
 
-P = TypeVar("P", bound="Payload")
-
-
-class Kind(IntEnum):
-    """The kinds of events, in the order of the table's columns."""
-
-    BUILD_REQUEST = 1
-    PARTITION = 2
-    JOB = 3
-    DELEGATION = 4
-    JOB_GRAPH = 5
-    PARTITION_INVALIDATION = 6
-    TASK_CANCEL = 7
-    BUILD_CANCEL = 8
-
-    @property
-    def event_type(self) -> str:
-        """The name in the `event_type` column."""
-        return self.name.lower()
-
-    @property
-    def column(self) -> str:
-        """The column that holds the payload of this kind."""
-        return f"{self.name.lower()}_event"
-
-    @classmethod
-    def read(cls, given: Any) -> Kind:
-        """Return the kind of an `event_type`; BadRows for anything else."""
-        if isinstance(given, Kind):
-            return given
-        found = cls.__members__.get(given.upper().removesuffix("_EVENT")) if isinstance(given, str) else None
-        if found is None:
-            raise BadRows(f"{given!r} is no kind of event; known are {', '.join(kind.event_type for kind in cls)}")
-        return found
-
-
-class Payload:
-    """What the kinds share: one way to and from a plain dict, driven by the fields of each."""
-
-    __slots__ = ()
-    KIND: ClassVar[Kind]
-    STATUS: ClassVar[type[Status] | None] = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the payload as the table's struct has it, JSON values nested."""
-        found: dict[str, Any] = {}
-        for name in _names(type(self)):
-            value = getattr(self, name)
-            if isinstance(value, Status):
-                found["status_code"], found["status_name"] = value.code, value.label
-            else:
-                found[name] = list(value) if isinstance(value, tuple) else value
-        return found
-
-    @classmethod
-    def from_dict(cls: type[P], given: Any) -> P:
-        """Read a payload; BadRows names what is missing, unknown, or disagrees."""
-        where = cls.KIND.column
-        if not isinstance(given, Mapping):
-            raise BadRows(f"{where} is an object, got {type(given).__name__}")
-        values = {name: value for name, value in given.items() if value is not None}
-        if cls.STATUS is not None and "status" not in values:
-            if "status_code" not in values or "status_name" not in values:
-                raise BadRows(f"{where} needs status_code and status_name")
-            values["status"] = cls.STATUS.agreed(values.pop("status_code"), values.pop("status_name"))
-        unknown = values.keys() - set(_names(cls))
-        if unknown:
-            raise BadRows(f"{where} has no field {sorted(unknown)[0]}; it has {', '.join(_names(cls))}")
-        missing = [name for name in _required(cls) if name not in values]
-        if missing:
-            raise BadRows(f"{where} needs {missing[0]}")
-        return cls(**values)
-
-    def _set(self, **values: Any) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-
-
-def _names(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(kind.__dataclass_fields__)
-
-
-def _required(kind: type[Any]) -> list[str]:
-    from dataclasses import MISSING
-
-    return [one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING]
-
-
-@dataclass(frozen=True, slots=True)
-class BuildRequestEvent(Payload):
-    """A build was asked for, or went on to its next status."""
-
-    KIND = Kind.BUILD_REQUEST
-    STATUS = BuildRequestStatus
-    status: BuildRequestStatus
-    requested_partitions: tuple[str, ...] = ()
-    message: str = ""
-
-    def __post_init__(self) -> None:
-        self._set(
-            status=BuildRequestStatus.read(self.status),
-            requested_partitions=identifiers(self.requested_partitions, "requested_partitions"),
-            message=text(self.message, "message"),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionEvent(Payload):
-    """A partition went on to its next status."""
-
-    KIND = Kind.PARTITION
-    STATUS = PartitionStatus
-    partition_ref: str
-    status: PartitionStatus
-    message: str = ""
-    job_run_id: str | None = None
-
-    def __post_init__(self) -> None:
-        self._set(
-            partition_ref=identifier(self.partition_ref, "partition_ref"),
-            status=PartitionStatus.read(self.status),
-            message=text(self.message, "message"),
-            job_run_id=optional_identifier(self.job_run_id, "job_run_id"),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class JobEvent(Payload):
-    """A run of a job went on; `config` and `manifests` are any JSON, typed models, or None."""
-
-    KIND = Kind.JOB
-    STATUS = JobStatus
-    job_run_id: str
-    job_label: str
-    target_partitions: tuple[str, ...]
-    status: JobStatus
-    message: str = ""
-    config: Any = None
-    manifests: Any = None
-
-    def __post_init__(self) -> None:
-        self._set(
-            job_run_id=identifier(self.job_run_id, "job_run_id"),
-            job_label=identifier(self.job_label, "job_label"),
-            target_partitions=identifiers(self.target_partitions, "target_partitions"),
-            status=JobStatus.read(self.status),
-            message=text(self.message, "message"),
-            config=json_value(self.config, "config"),
-            manifests=json_value(self.manifests, "manifests"),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class DelegationEvent(Payload):
-    """A build leaves a partition to another build that makes it already."""
-
-    KIND = Kind.DELEGATION
-    partition_ref: str
-    delegated_to_build_request_id: str
-    message: str = ""
-
-    def __post_init__(self) -> None:
-        self._set(
-            partition_ref=identifier(self.partition_ref, "partition_ref"),
-            delegated_to_build_request_id=identifier(self.delegated_to_build_request_id, "delegated_to_build_request_id"),
-            message=text(self.message, "message"),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class JobGraphEvent(Payload):
-    """The plan of a build; `job_graph` is any JSON, a `JobGraph`, or None."""
-
-    KIND = Kind.JOB_GRAPH
-    job_graph: Any = None
-    message: str = ""
-
-    def __post_init__(self) -> None:
-        self._set(job_graph=json_value(self.job_graph, "job_graph"), message=text(self.message, "message"))
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionInvalidationEvent(Payload):
-    """A partition must be made again."""
-
-    KIND = Kind.PARTITION_INVALIDATION
-    partition_ref: str
-    reason: str = ""
-
-    def __post_init__(self) -> None:
-        self._set(partition_ref=identifier(self.partition_ref, "partition_ref"), reason=text(self.reason, "reason"))
-
-
-@dataclass(frozen=True, slots=True)
-class TaskCancelEvent(Payload):
-    """A run of a job is to stop."""
-
-    KIND = Kind.TASK_CANCEL
-    job_run_id: str
-    reason: str = ""
-
-    def __post_init__(self) -> None:
-        self._set(job_run_id=identifier(self.job_run_id, "job_run_id"), reason=text(self.reason, "reason"))
-
-
-@dataclass(frozen=True, slots=True)
-class BuildCancelEvent(Payload):
-    """A build is to stop."""
-
-    KIND = Kind.BUILD_CANCEL
-    reason: str = ""
-
-    def __post_init__(self) -> None:
-        self._set(reason=text(self.reason, "reason"))
-
-
-AnyPayload = (
-    BuildRequestEvent
-    | PartitionEvent
-    | JobEvent
-    | DelegationEvent
-    | JobGraphEvent
-    | PartitionInvalidationEvent
-    | TaskCancelEvent
-    | BuildCancelEvent
-)
-PAYLOADS: dict[Kind, type[AnyPayload]] = {
-    payload.KIND: payload
-    for payload in (
-        BuildRequestEvent,
-        PartitionEvent,
-        JobEvent,
-        DelegationEvent,
-        JobGraphEvent,
-        PartitionInvalidationEvent,
-        TaskCancelEvent,
-        BuildCancelEvent,
-    )
-}
+__all__ = [
+    "PAYLOADS",
+    "AnyPayload",
+    "BuildCancelEvent",
+    "BuildEvent",
+    "BuildRequestEvent",
+    "DelegationEvent",
+    "JobEvent",
+    "JobGraphEvent",
+    "Kind",
+    "PartitionEvent",
+    "PartitionInvalidationEvent",
+    "Payload",
+    "TaskCancelEvent",
+    "stored_event",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +71,10 @@ class BuildEvent:
     def new(cls, build_request_id: str, payload: AnyPayload) -> BuildEvent:
         """Return an event of now, under a fresh id."""
         return cls(str(uuid.uuid4()), time.time_ns(), build_request_id, payload)
+
+    def at(self, index: int | None) -> BuildEvent:
+        """Return the event at a place in commit order; it was checked when it was made and is not again."""
+        return stored_event(self.event_id, self.timestamp, self.build_request_id, self.payload, index)
 
     @property
     def kind(self) -> Kind:
@@ -334,6 +119,20 @@ class BuildEvent:
             raise BadRows(f"event {given['event_id']!r} is of type {kind.event_type} and has no {kind.column}")
         payload = PAYLOADS[kind].from_dict(given[kind.column])
         return cls(given["event_id"], given["timestamp"], given["build_request_id"], payload, given.get("index"))
+
+
+_set = object.__setattr__
+
+
+def stored_event(event_id: str, timestamp: int, build_request_id: str, payload: AnyPayload, index: int | None) -> BuildEvent:
+    """Return an event without checking what was checked when it was kept."""
+    event = object.__new__(BuildEvent)
+    _set(event, "event_id", event_id)
+    _set(event, "timestamp", timestamp)
+    _set(event, "build_request_id", build_request_id)
+    _set(event, "payload", payload)
+    _set(event, "index", index)
+    return event
 
 
 _KNOWN_PAYLOADS = frozenset(PAYLOADS.values())

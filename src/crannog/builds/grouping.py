@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Generic, TypeVar
 
 from crannog.errors import CrannogError, Overloaded, Unavailable
@@ -13,6 +14,12 @@ from crannog.errors import CrannogError, Overloaded, Unavailable
 V = TypeVar("V")
 R = TypeVar("R")
 _MOST_WAITING = 10_000
+
+
+def _held() -> Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
 
 
 @dataclass(slots=True, eq=False)
@@ -23,7 +30,9 @@ class Call(Generic[V, R]):
     result: R | None = None
     error: BaseException | None = None
     done: bool = False
-    woken: threading.Event = field(default_factory=threading.Event)
+    leads: bool = False
+    # A bare lock, held until the caller is woken: an Event makes a Condition and two locks for each wait.
+    asleep: Lock = field(default_factory=_held)
 
 
 class Group(Generic[V, R]):
@@ -42,9 +51,9 @@ class Group(Generic[V, R]):
             if len(self._waiting) >= _MOST_WAITING:
                 raise Overloaded(f"{_MOST_WAITING:,} calls wait for the log already; try again shortly", retry_after_s=0.5)
             self._waiting.append(call)
-            leads, self._led = not self._led, True
-        if not leads:
-            call.woken.wait()
+            call.leads, self._led = not self._led, True
+        if not call.leads:
+            self._wait(call)
         if not call.done:
             self._lead()
         if call.error is not None:
@@ -68,8 +77,25 @@ class Group(Generic[V, R]):
         finally:
             for call in group:
                 call.done = True
-                call.woken.set()
+                if not call.leads:
+                    call.asleep.release()
             with self._mutex:
-                self._led = bool(self._waiting)
-                if self._waiting:
-                    self._waiting[0].woken.set()
+                self._promote_next()
+
+    def _wait(self, call: Call[V, R]) -> None:
+        try:
+            call.asleep.acquire()
+        except BaseException:
+            # The caller was interrupted: it must not stay behind as a leader whom nobody wakes.
+            with self._mutex:
+                if call in self._waiting:
+                    self._waiting.remove(call)
+                    if call.leads:
+                        self._promote_next()
+            raise
+
+    def _promote_next(self) -> None:
+        self._led = bool(self._waiting)
+        if self._waiting:
+            self._waiting[0].leads = True
+            self._waiting[0].asleep.release()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from crannog.builds.events import BuildEvent, JobEvent, JobGraphEvent
+from crannog.builds.events import PAYLOADS, BuildEvent
 from crannog.builds.model.connection import Connection
 from crannog.builds.model.stored import COLUMNS, event_of
 from crannog.builds.values import LARGEST_EVENT_BYTES, to_json
@@ -15,6 +15,11 @@ from crannog.errors import BadRows, CallerError, Conflict
 
 LARGEST_BATCH = 100_000
 _AT_ONCE = 500
+# What may be long: everything but ids and statuses.
+_LONG_FIELDS = {
+    kind: tuple(name for name in payload.FIELDS if name not in ("status", "partition_ref", "job_run_id"))
+    for kind, payload in PAYLOADS.items()
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +44,11 @@ def checked(events: Iterable[BuildEvent]) -> list[BuildEvent]:
 
 def _check_size(event: BuildEvent) -> None:
     """Refuse an event that is larger than any reader should have to hold."""
-    payload = event.payload
-    if isinstance(payload, (JobEvent, JobGraphEvent)):
-        size = len(to_json(payload.as_dict()))
-    else:
-        size = sum(len(part) for part in (getattr(payload, name) for name in ("message", "reason") if hasattr(payload, name)))
+    size = 0
+    for name in _LONG_FIELDS[event.payload.KIND]:
+        value = getattr(event.payload, name)
+        if value is not None:
+            size += len(value) if isinstance(value, str) else len(to_json(value))
     if size > LARGEST_EVENT_BYTES:
         raise BadRows(f"event {event.event_id} has {size:,} characters; {LARGEST_EVENT_BYTES:,} is the most")
 
@@ -71,7 +76,7 @@ def plan(events: Sequence[BuildEvent], known: Mapping[str, BuildEvent], last_ind
 
 def numbered(event: BuildEvent, index: int) -> BuildEvent:
     """Return the event at its place."""
-    return event if event.index == index else replace(event, index=index)
+    return event if event.index == index else event.at(index)
 
 
 def same(one: BuildEvent, other: BuildEvent) -> bool:

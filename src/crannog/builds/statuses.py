@@ -12,24 +12,24 @@ from typing import Any, TypeVar
 from crannog.errors import BadRows
 
 S = TypeVar("S", bound="Status")
+_PREFIXES = {"BuildRequestStatus": "BUILD_REQUEST_", "PartitionStatus": "PARTITION_", "JobStatus": "JOB_", "DepType": ""}
 
 
 class Status(IntEnum):
-    """What every status has; the value is its code."""
+    """What every status has; the value is its code, `label` the name as it is stored, with the prefix of its kind."""
+
+    code: int
+    label: str
+
+    def __init__(self, code: int) -> None:
+        # Worked out once: a log of a million events asks for them a million times.
+        self.code = code
+        self.label = f"{self.prefix()}{self._name_}"
 
     @classmethod
     def prefix(cls) -> str:
         """Return what the stored names of this kind start with."""
         return _PREFIXES[cls.__name__]
-
-    @property
-    def code(self) -> int:
-        return int(self.value)
-
-    @property
-    def label(self) -> str:
-        """The name as it is stored, with the prefix of its kind."""
-        return f"{self.prefix()}{self.name}"
 
     @classmethod
     def read(cls: type[S], given: Any) -> S:
@@ -104,8 +104,6 @@ class DepType(Status):
     QUERY = 0
     MATERIALIZE = 1
 
-
-_PREFIXES = {"BuildRequestStatus": "BUILD_REQUEST_", "PartitionStatus": "PARTITION_", "JobStatus": "JOB_", "DepType": ""}
 
 FINISHED_BUILDS = (BuildRequestStatus.COMPLETED, BuildRequestStatus.FAILED, BuildRequestStatus.CANCELLED)
 FINISHED_PARTITIONS = (PartitionStatus.AVAILABLE, PartitionStatus.FAILED)

@@ -119,7 +119,7 @@ def _parsed(lines: Iterable[str]) -> Iterator[BuildEvent]:
 
 def _bare(event: BuildEvent) -> BuildEvent:
     """Return the event without the index another log gave it."""
-    return event if event.index is None else BuildEvent(event.event_id, event.timestamp, event.build_request_id, event.payload)
+    return event if event.index is None else event.at(None)
 
 
 def _batches(events: Iterable[BuildEvent], size: int) -> Iterator[list[BuildEvent]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crannog.errors import CallerError, CrannogError, NotFound
+from crannog.errors import CallerError, CrannogError, NotFound, Unauthorized, Unavailable
 
 if TYPE_CHECKING:
+    from crannog.client.lake import RemoteLake
     from crannog.datasets.lake import Lake
     from crannog.settings import Settings
+    from crannog.verbs.lake import LakeVerbs
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The table, as catalog.schema.table.")]
@@ -24,6 +27,8 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The table, as
 _WORDS = (
     ("tables() lists", "`crannog tables` lists"),
     ("history() lists", "`crannog history` lists"),
+    ("history() tells", "`crannog history` tells"),
+    ("history() and describe() tell", "`crannog history` and `crannog describe` tell"),
     ('pass if_exists="ok" to use it', "give --if-exists ok to use it"),
     ("create it with key=[…]", "create one with --key"),
     ("fold the table (fold())", "fold the table (`crannog fold`)"),
@@ -37,6 +42,7 @@ class Place:
 
     warehouse: str = ""
     server: str = ""
+    token: str = ""
 
     def settings(self) -> Settings:
         """Read the settings, the warehouse replaced if one was given."""
@@ -59,32 +65,102 @@ def place_of(context: typer.Context) -> Place:
 
 
 @contextmanager
-def lake_at(context: typer.Context, *, make: bool = False) -> Iterator[Lake]:
-    """Open the warehouse for one command; one that is not there is NotFound, and made only if `make`."""
+def lake_at(context: typer.Context, *, make: bool = False) -> Iterator[LakeVerbs]:
+    """Open the lake for one command: a server that was named, one that serves the warehouse, or the warehouse itself.
+
+    A warehouse that is not there is NotFound, and made only if `make`.
+    """
+    place = place_of(context)
+    with _in_words_of_the_shell(), _opened(place, make) as lake:
+        yield lake
+
+
+@contextmanager
+def warehouse_at(context: typer.Context) -> Iterator[Lake]:
+    """Open the warehouse itself, made if it is not there, for a command that serves it."""
     place = place_of(context)
     if place.server:
-        raise CallerError("this version of Crannog works on warehouses only, servers come with a later one: give --warehouse DIR")
-    settings = place.settings()
-    if not make:
-        _check_there(settings.warehouse)
-    from crannog.datasets.lake import Lake
+        raise CallerError("this works on the warehouse itself: give --warehouse DIR instead of --server")
+    with _in_words_of_the_shell(), _embedded(place.settings(), make=True) as lake:
+        yield lake
 
+
+@contextmanager
+def _in_words_of_the_shell() -> Iterator[None]:
     try:
-        with Lake(settings.warehouse, settings=settings) as lake:
-            yield lake
+        yield
     except CrannogError as error:
         for python, shell in _WORDS:
             error.message = error.message.replace(python, shell)
         raise
 
 
-def _check_there(location: str) -> None:
+def _opened(place: Place, make: bool) -> Lake | RemoteLake:
+    if place.server:
+        return _remote(place.server, place.token or _told("token"))
+    settings = place.settings()
+    token = place.token or settings.token
+    if settings.server and not place.warehouse:
+        return _remote(settings.server, token)
+    return _served(settings, token) or _embedded(settings, make=make)
+
+
+def _told(name: str) -> str:
+    """Return a setting that is empty by default. Loading them all takes longer than a request, and most need none."""
+    given = os.environ.get(f"CRANNOG_{name.upper()}")
+    if given is not None or not Path("crannog.toml").is_file():
+        return given or ""
+    from crannog.settings import load_settings
+
+    return str(getattr(load_settings(), name))
+
+
+def _remote(address: str, token: str) -> RemoteLake:
+    from crannog.client.lake import RemoteLake
+
+    return RemoteLake(address, token or None)
+
+
+def _served(settings: Settings, token: str) -> RemoteLake | None:
+    """Return a connection to the server that runs on a warehouse folder, if one does and lets us in."""
+    folder = _folder_of(settings.warehouse)
+    if folder is None:
+        return None
+    from crannog.server.lock import server_of
+
+    address = server_of(folder)
+    if address is None:
+        return None
+    lake = _remote(address, token)
+    try:
+        lake.cache.stats()
+    except (Unauthorized, Unavailable):
+        # Any number of processes may work on a folder: where the server cannot be used, it is not needed.
+        lake.close()
+        return None
+    return lake
+
+
+def _embedded(settings: Settings, *, make: bool) -> Lake:
+    if not make:
+        _check_there(settings.warehouse)
+    from crannog.datasets.lake import Lake
+
+    return Lake(settings.warehouse, settings=settings)
+
+
+def _folder_of(location: str) -> Path | None:
+    """Return the folder of a warehouse; None for a bucket."""
     from crannog.lake.open_storage import open_storage
 
     if "://" in location and not location.startswith("file:"):
-        return  # a bucket is never made by looking at it
-    folder = Path(open_storage(location).uri(""))
-    if not folder.is_dir():
+        return None
+    return Path(open_storage(location).uri(""))
+
+
+def _check_there(location: str) -> None:
+    folder = _folder_of(location)  # a bucket is never made by looking at it
+    if folder is not None and not folder.is_dir():
         raise NotFound(
             f"there is no warehouse at {folder}: `crannog create` makes one there, --warehouse DIR or CRANNOG_WAREHOUSE names another"
         )

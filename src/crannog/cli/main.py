@@ -13,16 +13,15 @@ from typing import Annotated
 import typer
 
 from crannog.cli.context import Place
-from crannog.cli.quick import leave_pandas_out
+from crannog.cli.quick import leave_out_what_is_slow
 from crannog.errors import CallerError, CrannogError
 
-GROUPS = ("tables", "sql", "changes", "upkeep", "builds", "serve", "demo", "doctor")
+GROUPS = ("tables", "sql", "changes", "load", "upkeep", "builds", "serve", "token", "demo", "doctor")
 
 app = typer.Typer(
     name="crannog",
     help="A lakehouse for operational data on open Delta Lake tables.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -40,12 +39,13 @@ def main(
     context: typer.Context,
     warehouse: Annotated[str, typer.Option(metavar="DIR", help="Warehouse: a folder, file:// or s3:// address.")] = "",
     server: Annotated[str, typer.Option(metavar="URL", help="Work through the server at this address.")] = "",
+    token: Annotated[str, typer.Option(metavar="TOKEN", help="Token for the server; CRANNOG_TOKEN keeps it out of the list of processes.")] = "",
     version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     """A lakehouse for operational data on open Delta Lake tables."""
     if warehouse and server:
         raise CallerError("give --warehouse or --server, not both")
-    context.obj = Place(warehouse=warehouse, server=server)
+    context.obj = Place(warehouse=warehouse, server=server, token=token)
 
 
 for _group in GROUPS:
@@ -54,7 +54,7 @@ for _group in GROUPS:
 
 def run() -> None:
     """Run a command; an error of ours is one line on stderr and its exit code."""
-    leave_pandas_out()
+    leave_out_what_is_slow()
     try:
         app()
     except CrannogError as error:

@@ -1,4 +1,4 @@
-"""`crannog serve`: keeps a warehouse in shape until it is told to stop."""
+"""`crannog serve`: serves a warehouse over HTTP and keeps it in shape until it is told to stop."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ import os
 import random
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crannog.cli.context import lake_at
+from crannog.cli.context import warehouse_at
 from crannog.cli.upkeep import result_of, summary
 
 if TYPE_CHECKING:
     from crannog.datasets.lake import Lake
     from crannog.engine.scheduler import Scheduler
+    from crannog.server.http import HttpServer
 
-_PATIENCE_S = 10.0
+_PATIENCE_S = 7.0
+_CUT_OFF_S = 3.0
+_TASK_PATIENCE_S = 10.0
 _LAST_PATIENCE_S = 5.0
 _LONGEST_STOP_S = 19.0
 _JITTER = 0.1
@@ -29,21 +35,36 @@ def add_to(app: typer.Typer) -> None:
     app.command()(serve)
 
 
-def serve(context: typer.Context) -> None:
-    """Run the maintenance of the warehouse until Ctrl-C: fold what is staged, compact, vacuum and expire.
+def serve(
+    context: typer.Context,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on; other than loopback only where tokens were made.")] = "",
+    port: Annotated[int, typer.Option(metavar="PORT", min=-1, max=65535, help="Port of the HTTP API; 0 takes a free one.", show_default="7117")] = -1,
+) -> None:
+    """Serve the warehouse over HTTP and keep it in shape until Ctrl-C: fold what is staged, compact, vacuum and expire.
 
-    This version runs the scheduler only, and prints a line for each task it ran. The HTTP API, the pages and
-    OTLP come with later versions.
+    Prints its address, and a line for each task it ran. All settings are environment variables CRANNOG_… or lines of
+    crannog.toml; docs/settings.md lists them. Traces and pages come with later versions.
     """
     from crannog.engine.scheduler import Scheduler
+    from crannog.server import logs
+    from crannog.server.http import HttpServer
     from crannog.version import VERSION
 
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    with lake_at(context, make=True) as lake:
+        signal.signal(number, lambda *_: _leave() if stop.is_set() else stop.set())
+    with ExitStack() as held:
+        lake = held.enter_context(warehouse_at(context))
+        settings = lake.settings
+        logs.set_up(settings)
+        lock = _locked(lake, held)
+        server = HttpServer(lake, host or settings.host, settings.port if port < 0 else port)
+        server.start()
+        if lock is not None:
+            lock.say(server.url)
         scheduler = Scheduler(lake.warehouse, lake.engine, lake.control)
-        typer.echo(f"crannog {VERSION} keeps {lake.warehouse.location}; Ctrl-C ends it")
+        typer.echo(f"crannog {VERSION} keeps {lake.warehouse.location} at {server.url}; Ctrl-C ends it")
+        threading.Thread(target=_warm_up, args=(lake,), name="crannog-warm-up", daemon=True).start()
         work = threading.Thread(target=_work, args=(lake, scheduler, stop), name="crannog-serve", daemon=True)
         work.start()
         stop.wait()
@@ -51,15 +72,51 @@ def serve(context: typer.Context) -> None:
         last_resort = threading.Timer(_LONGEST_STOP_S, _leave)
         last_resort.daemon = True
         last_resort.start()
+        server.refuse_new()
         scheduler.stop()
-        work.join(_PATIENCE_S)
-        if work.is_alive():
-            _end_spark(lake)
-            work.join(_LAST_PATIENCE_S)
-        if work.is_alive():
-            _leave()
+        _drain(lake, server, work)
+        server.service.audit.stop()
     typer.echo("stopped")
     last_resort.cancel()
+
+
+def _locked(lake: Lake, held: ExitStack) -> Any:
+    """Take the lock of a local warehouse; a bucket has none, there several servers may work."""
+    from crannog.server.lock import ServerLock
+
+    if not lake.warehouse.storage.is_local:
+        return None
+    lock = ServerLock(Path(lake.warehouse.storage.uri("")))
+    held.callback(lock.release)
+    return lock
+
+
+def _warm_up(lake: Lake) -> None:
+    """Load the parser of SQL and start Spark, so that the first who needs them need not wait.
+
+    What keeps Spark from running is told to whoever needs it.
+    """
+    with suppress(Exception):
+        lake.cache.stats()
+        if lake.settings.spark_at_start:
+            lake.warehouse.spark()
+
+
+def _drain(lake: Lake, server: HttpServer, work: threading.Thread) -> None:
+    """Let requests and the task that runs finish; then take them back; then end Spark under them."""
+    began = time.monotonic()
+    drained = server.join(_PATIENCE_S)
+    if not drained:
+        server.cut_off()
+        drained = server.join(_CUT_OFF_S)
+    work.join(max(0.1, _TASK_PATIENCE_S - (time.monotonic() - began)))
+    if work.is_alive() or not drained:
+        _end_spark(lake)
+        work.join(_LAST_PATIENCE_S)
+        drained = server.join(0.5)
+    if work.is_alive() or not drained:
+        server.service.audit.stop(1.0)
+        _leave()
 
 
 def _leave() -> None:

@@ -97,7 +97,9 @@ def pin(context: typer.Context, name: NameArgument, as_json: JsonOption = False)
     """Hold a table in memory. Without a server it is let go of when the command ends: this shows what it takes."""
     with lake_at(context) as lake:
         held = lake.cache.pin(name)
-    answer(held, as_json=as_json, otherwise=lambda: _show_tables([held], "Held for this command; `crannog serve` holds tables for long."))
+        server = getattr(lake, "address", "")
+    ending = f"Held by the server at {server} until it is evicted." if server else "Held for this command; `crannog serve` holds tables for long."
+    answer(held, as_json=as_json, otherwise=lambda: _show_tables([held], ending))
 
 
 def evict(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:

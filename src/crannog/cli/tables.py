@@ -14,7 +14,7 @@ from crannog.cli.plain import counted, moment, of_bytes
 from crannog.errors import CallerError, Cancelled, CrannogError, NotFound, Refused
 
 if TYPE_CHECKING:
-    from crannog.datasets.lake import Lake
+    from crannog.verbs.lake import LakeVerbs
 
 SchemaOption = Annotated[str, typer.Option("--schema", metavar="FILE", help="JSON Schema of the columns; - reads standard input.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -37,7 +37,7 @@ def tables(
     answer(found, as_json=as_json, otherwise=lambda: _show_tables(found, names))
 
 
-def _summary(lake: Lake, name: str) -> dict[str, Any]:
+def _summary(lake: LakeVerbs, name: str) -> dict[str, Any]:
     try:
         described = lake.table(name).describe()
     except CrannogError as error:
@@ -195,7 +195,7 @@ def drop(context: typer.Context, name: NameArgument, yes: YesOption = False, as_
     answer({"table": name, "dropped": True, "rows": rows}, as_json=as_json, otherwise=lambda: typer.echo(f"{name} is gone, {what}."))
 
 
-def _rows_of(lake: Lake, name: str) -> int | None:
+def _rows_of(lake: LakeVerbs, name: str) -> int | None:
     try:
         return lake.table(name).count()
     except NotFound:

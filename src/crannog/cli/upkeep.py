@@ -20,8 +20,8 @@ from crannog.errors import Cancelled, CrannogError
 from crannog.verbs.reports import Progress
 
 if TYPE_CHECKING:
-    from crannog.datasets.lake import Lake
     from crannog.verbs.cancellation import Cancellation
+    from crannog.verbs.lake import LakeVerbs
 
 _HASHES = 4
 _CANCEL_S = 2.0
@@ -256,8 +256,18 @@ def summary(result: Any) -> str:
     return "done"
 
 
+def _end_spark(lake: LakeVerbs) -> None:
+    """End this process's Spark; a server keeps its own, and takes the job back by itself."""
+    from crannog.datasets.lake import Lake
+
+    if isinstance(lake, Lake):
+        from crannog.lake.spark import spark_runtime
+
+        spark_runtime(lake.settings).stop()
+
+
 @contextmanager
-def _running(lake: Lake, title: str) -> Iterator[tuple[Progress, Cancellation]]:
+def _running(lake: LakeVerbs, title: str) -> Iterator[tuple[Progress, Cancellation]]:
     """Show a job's progress; Ctrl-C takes the job back."""
     from crannog.cli.show import bar
     from crannog.verbs.cancellation import Cancellation
@@ -268,9 +278,7 @@ def _running(lake: Lake, title: str) -> Iterator[tuple[Progress, Cancellation]]:
         cancellation.cancel()
         # Spark may be starting, or deaf; nobody else in this process needs it.
         if not ended.wait(_CANCEL_S):
-            from crannog.lake.spark import spark_runtime
-
-            spark_runtime(lake.settings).stop()
+            _end_spark(lake)
 
     def on_signal(*_: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a second Ctrl-C does not wait

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from crannog.datasets.table import Table
 from crannog.engine.control import ControlTable
-from crannog.engine.maintenance.erase import Copies
+from crannog.engine.maintenance.key_search import Copies
 from crannog.engine.scheduler import Scheduler
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
@@ -16,9 +16,13 @@ from crannog.names import TableName, without_raw_prefix
 from crannog.settings import Settings, load_settings
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from crannog.datasets.cache import Cache
     from crannog.engine.query.queries import Queries
     from crannog.verbs.explanation import Explanation
+    from crannog.verbs.load import LoadReport
+    from crannog.verbs.producer import Producer, Producers
     from crannog.verbs.result import Result, Stream
 
 
@@ -30,6 +34,7 @@ class Lake:
         self.warehouse = Warehouse(location, self.settings)
         self.engine = Tables(self.warehouse)
         self.control = ControlTable(self.warehouse.storage, lease_s=self.settings.claim_lease_s)
+        self._producers: Producers | None = None
         self.scheduler: Scheduler | None = None
         if maintain:
             self.scheduler = Scheduler(self.warehouse, self.engine, self.control)
@@ -113,6 +118,10 @@ class Lake:
         """Tell which engine would answer and why, what is pruned by what, and the plan; `analyze` runs it too."""
         return self._queries.explain(text, engine=engine, analyze=analyze)
 
+    def tables_in(self, text: str) -> list[TableName]:
+        """Return the tables that a statement names, whether there are such tables or not; raises as `sql` does."""
+        return self._queries.tables_in(text)
+
     @property
     def copies(self) -> Copies | None:
         """The copies of tables in memory, for an erase to look into; None before the first query."""
@@ -128,8 +137,26 @@ class Lake:
             {name: getattr(task, name) for name in task.__slots__} for task in self.control.tasks()
         ]
 
+    def producer(self, name: str, model: type[BaseModel] | None = None, **options: Any) -> Producer:
+        """Return a producer of a table, which sends rows in batches behind the scenes; see `crannog.Producer`."""
+        from crannog.verbs.producer import Producers
+
+        self._producers = self._producers or Producers()
+        return self._producers.make(self.table(name), model, **options)
+
+    def load(self, files: Sequence[str] | str, name: str, **options: Any) -> LoadReport:
+        """Load files (names, patterns, `-`) into a table, each once; see `LakeVerbs.load` for the options.
+
+        A file of `load_spark_bytes` or more goes into a table without a key through Spark, by one commit.
+        """
+        from crannog.datasets.load import load_files
+
+        return load_files(self, files, name, **options)
+
     def close(self) -> None:
         """End the connection: acknowledged changes are durable already; work behind the scenes is waited for."""
+        if self._producers is not None:
+            self._producers.close()
         if self.scheduler is not None and not self.scheduler.stop():
             return  # a job that cannot be interrupted is still at work: what it uses must not be closed under it
         self.warehouse.close()

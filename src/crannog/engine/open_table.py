@@ -31,6 +31,7 @@ from crannog.lake.schemas import fingerprint
 from crannog.lake.stage import BYTES_PER_CHANGE, Change
 from crannog.lake.tail import Tail
 from crannog.names import TableName
+from crannog.verbs.asked import checked_limit
 from crannog.verbs.batch_ids import checked_batch_id, new_batch_id
 from crannog.verbs.reports import WriteReceipt
 
@@ -81,6 +82,11 @@ class OpenTable:
         if table.num_rows > limit:
             raise Overloaded(f"{table.num_rows:,} rows in one call to {self.name}; {limit:,} is the most: send them in parts")
         return self._stage("upsert" if base.key else "append", base, table, batch_id, after=after)
+
+    def stage(self, rows: pa.Table, *, after: int | None = None) -> WriteReceipt:
+        """Keep rows that are known to fit, as those of Crannog's own tables are; columns that are not given are null."""
+        base = self.log.latest_base()
+        return self._stage("upsert" if base.key else "append", base, rows, None, after=after)
 
     def _check_partitions(self, base: Base, rows: pa.Table, verb: str) -> None:
         """Refuse empty text as a partition: Delta's log cannot tell it from null."""
@@ -204,8 +210,7 @@ class OpenTable:
 
     def to_arrow(self, *, raw: bool = False, limit: int | None = None, snapshot: Snapshot | None = None) -> pa.Table:
         """Read the table, or a snapshot of it, through the in-process engine."""
-        if limit is not None and (not isinstance(limit, int) or limit < 0):
-            raise CallerError(f"a number of rows is a whole number, 0 or more, got {limit!r}")
+        checked_limit(limit)
 
         def rows(of: Snapshot) -> pa.Table:
             query, tables = self.relation(of, "t", raw=raw)

@@ -9,9 +9,9 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from crannog.engine.control import ControlTable
 from crannog.engine.maintenance.compact import compact
@@ -30,6 +30,18 @@ _JITTER = 0.1
 _LONGEST_PAUSE_S = 300.0
 AFTER_COMPACT = "vacuum-after-compact"
 _KINDS = ("fold", "compact", "vacuum", "expire", AFTER_COMPACT)
+
+Work = tuple[str, Callable[[], Any], float]
+"""A kind of task, what it does (returning what the control table should say), and the seconds until it is due again."""
+
+
+class Upkeep(Protocol):
+    """Work that a domain adds for its tables."""
+
+    kinds: Sequence[str]
+
+    def due(self, table: OpenTable, cancellation: Cancellation) -> Sequence[Work]:
+        """Return the work there is for a table now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +77,11 @@ def process_name() -> str:
 class Scheduler:
     """Runs due maintenance of every table in one thread; several processes share the work through the control table."""
 
-    def __init__(self, warehouse: Warehouse, tables: Tables, control: ControlTable) -> None:
+    def __init__(
+        self, warehouse: Warehouse, tables: Tables, control: ControlTable, upkeep: Sequence[Upkeep] = ()
+    ) -> None:
+        self._upkeep = upkeep
+        self._kinds = (*_KINDS, *(kind for more in upkeep for kind in more.kinds))
         self._warehouse = warehouse
         self._tables = tables
         self._control = control
@@ -102,7 +118,7 @@ class Scheduler:
         due = {task.task_name: task.next_run_at for task in self._control.tasks()}
         now = dt.datetime.now(dt.UTC)
         names = self._tables.names()
-        self._control.forget(due.keys() - {f"{kind}:{name}" for kind in _KINDS for name in names})
+        self._control.forget(due.keys() - {f"{kind}:{name}" for kind in self._kinds for name in names})
         for name in names:
             if self._stop.is_set():
                 break
@@ -119,7 +135,7 @@ class Scheduler:
                 self.last_error = f"{name}: {error.message}"
         return ran
 
-    def _work_of(self, table: OpenTable) -> list[tuple[str, Callable[[], Any], float]]:
+    def _work_of(self, table: OpenTable) -> list[Work]:
         settings = self._warehouse.settings
         snapshot = table.snapshot()
         limits = FoldLimits(settings.fold_rows, settings.fold_bytes, settings.fold_age_s, settings.fold_share)
@@ -127,7 +143,7 @@ class Scheduler:
         reason = why_fold(
             table.log.backlog(), limits, base_rows=snapshot.base.rows, keyed=bool(snapshot.key), now_us=now_us
         )
-        work: list[tuple[str, Callable[[], Any], float]] = []
+        work: list[Work] = []
         if reason:
             work.append(("fold", lambda: {"why": reason, **fold(table, cancellation=self._running).as_dict()}, 0.0))
         work.append(("compact", lambda: self._compact_if_it_pays(table), settings.compact_interval_s))
@@ -136,6 +152,8 @@ class Scheduler:
         if keep:
             before = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=int(keep))
             work.append(("expire", lambda: expire(table, before, cancellation=self._running).as_dict(), settings.expire_interval_s))
+        for more in self._upkeep:
+            work += more.due(table, self._running)
         return work
 
     def _compact_if_it_pays(self, table: OpenTable) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from crannog.lake.schemas import (
     with_system_columns,
 )
 from crannog.names import TableName
+from crannog.verbs.asked import checked_if_exists
 from crannog.version import VERSION
 
 OWN_FOLDERS = ("stage", "batches", "leases", "audit", "jobs")
@@ -62,8 +63,7 @@ class Tables:
         the same one and `if_exists` is "error". `properties` are further Delta properties, kept as they are.
         """
         self._warehouse.check_open()
-        if if_exists not in ("error", "ok"):
-            raise CallerError(f'if_exists is "error" or "ok", got {if_exists!r}')
+        checked_if_exists(if_exists)
         wanted = _definition(schema, key, partition_by, cluster_by, bloom)
         storage = self._warehouse.storage
         log_folder = f"{name.path}/_delta_log"

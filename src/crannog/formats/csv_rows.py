@@ -36,7 +36,7 @@ def rows_of_csv(data: bytes, schema: pa.Schema, called: str) -> pa.Table | list[
         raise CallerError(f"{called} is not valid CSV: {' '.join(str(error).split())[:200]}") from None
     if len(set(table.column_names)) < len(table.column_names) or not set(types).issuperset(table.column_names):
         return table  # the engine names the column that is wrong
-    columns = [[_value(text, types[name]) for text in table.column(name).to_pylist()] for name in table.column_names]
+    columns = [[cell_value(text, types[name]) for text in table.column(name).to_pylist()] for name in table.column_names]
     return [dict(zip(table.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
@@ -61,7 +61,7 @@ def _header(data: bytes) -> list[str]:
     return list(csv.open_csv(io.BytesIO(data), parse_options=csv.ParseOptions(newlines_in_values=True)).schema.names)
 
 
-def _value(text: str | None, kind: pa.DataType) -> Any:
+def cell_value(text: str | None, kind: pa.DataType) -> Any:
     """Return what a cell says; text that says nothing of its kind stays, for the engine to refuse."""
     if text is None or pa.types.is_string(kind):
         return text

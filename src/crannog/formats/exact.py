@@ -44,6 +44,31 @@ def parsed(text: str, called: str, line: int = 1, **how: Any) -> Any:
         raise CallerError(f"{called} is not valid JSON: {error.msg} in line {line + error.lineno - 1}, column {error.colno}") from None
     except RecursionError:
         raise CallerError(f"{called} is not valid JSON for a table: it is nested too deeply") from None
+    except NotJson as error:
+        raise CallerError(f"{called} is not valid JSON: {error}") from None
+    except ValueError as error:
+        # A whole number of thousands of digits.
+        raise CallerError(f"{called} is not valid JSON for a table: {error}") from None
+
+
+class NotJson(ValueError):
+    """Something that Python's reader takes and JSON does not have."""
+
+
+def _constant(text: str) -> Any:
+    raise NotJson(f"it has {text}, which JSON does not; leave the value out, or give null")
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise NotJson(f"an object has the name {next(name for name in names if names.count(name) > 1)!r} twice")
+    return found
+
+
+STRICT: dict[str, Any] = {"parse_constant": _constant, "object_pairs_hook": _without_repetition}
+"""How `parsed` refuses what two readers might take differently."""
 
 
 def exact(value: Any, kind: pa.DataType) -> Any:

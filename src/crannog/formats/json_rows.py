@@ -9,34 +9,35 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crannog.formats.exact import Misfit, Number, check_numbers, exact, has, is_calendar, is_plain, parsed, text_of
+from crannog.formats.exact import STRICT, Misfit, Number, check_numbers, exact, has, is_calendar, is_plain, parsed, text_of
 
 
-def rows_of_json(data: bytes, schema: pa.Schema, called: str) -> pa.Table | list[Any]:
+def rows_of_json(data: bytes, schema: pa.Schema, called: str, *, strict: bool = False) -> pa.Table | list[Any]:
     text = text_of(data, called)
     if not text.strip():
         return []
     if text.lstrip().startswith("["):
-        return _exact_rows(parsed(text, called, **_how(schema)), schema)
+        return _exact_rows(parsed(text, called, **_how(schema, strict)), schema)
     try:
-        return _exact_rows([json.loads(text, **_how(schema))], schema)
+        return _exact_rows([json.loads(text, **_how(schema, strict))], schema)
     except (ValueError, RecursionError):
-        return rows_of_lines(data, schema, called)
+        return rows_of_lines(data, schema, called, strict=strict)
 
 
-def rows_of_lines(data: bytes, schema: pa.Schema, called: str) -> pa.Table | list[Any]:
+def rows_of_lines(data: bytes, schema: pa.Schema, called: str, *, strict: bool = False) -> pa.Table | list[Any]:
     try:
         return _lines_by_arrow(data, schema)
     except (Misfit, pa.ArrowException):
         pass
-    how = _how(schema)
+    how = _how(schema, strict)
     # Only \n ends a line of NDJSON; splitlines would also cut at characters that may stand inside a text.
     lines = text_of(data, called).split("\n")
     return _exact_rows([parsed(line, called, number, **how) for number, line in enumerate(lines, 1) if line.strip()], schema)
 
 
-def _how(schema: pa.Schema) -> dict[str, Any]:
-    return {"parse_float": Number} if any(has(field.type, pa.types.is_decimal) for field in schema) else {}
+def _how(schema: pa.Schema, strict: bool) -> dict[str, Any]:
+    exactly = {"parse_float": Number} if any(has(field.type, pa.types.is_decimal) for field in schema) else {}
+    return {**exactly, **STRICT} if strict else exactly
 
 
 def _exact_rows(rows: Any, schema: pa.Schema) -> list[Any]:

@@ -14,28 +14,35 @@ import pyarrow as pa
 
 from crannog.errors import CallerError
 from crannog.formats.csv_rows import rows_of_csv
-from crannog.formats.exact import Number, exact, parsed, text_of
+from crannog.formats.exact import STRICT, Number, exact, parsed, text_of
 from crannog.formats.json_rows import rows_of_json, rows_of_lines
 
 FORMATS = ("json", "ndjson", "csv")
 
 
-def rows_of(data: bytes, form: str, schema: pa.Schema, called: str) -> pa.Table | list[Any]:
-    """Read rows for a table with these columns; CallerError says what is wrong with what is `called` so."""
+def rows_of(data: bytes, form: str, schema: pa.Schema, called: str, *, strict: bool = False) -> pa.Table | list[Any]:
+    """Read rows for a table with these columns; CallerError says what is wrong with what is `called` so.
+
+    `strict` refuses what JSON does not have, though some write it: a name twice in an object, NaN and Infinity.
+    """
     data = data.removeprefix(b"\xef\xbb\xbf")
     match form:
         case "csv":
-            return rows_of_csv(data, schema, called)
+            try:
+                return rows_of_csv(data, schema, called)
+            except UnicodeDecodeError:
+                text_of(data, called)  # says where
+                raise
         case "ndjson":
-            return rows_of_lines(data, schema, called)
+            return rows_of_lines(data, schema, called, strict=strict)
         case "json":
-            return rows_of_json(data, schema, called)
+            return rows_of_json(data, schema, called, strict=strict)
     raise CallerError(f"the format is one of {', '.join(FORMATS)}, got {form!r}")
 
 
-def document_of(data: bytes, called: str) -> Any:
+def document_of(data: bytes, called: str, *, strict: bool = False) -> Any:
     """Read one JSON document."""
-    return parsed(text_of(data.removeprefix(b"\xef\xbb\xbf"), called), called)
+    return parsed(text_of(data.removeprefix(b"\xef\xbb\xbf"), called), called, **(STRICT if strict else {}))
 
 
 def keys_of(texts: Sequence[str], schema: pa.Schema, key: Sequence[str]) -> list[Any]:

@@ -80,6 +80,16 @@ class Base:
         return tuple(json.loads(self.properties.get("crannog.clusterBy", "[]")))
 
     @property
+    def distinct_by(self) -> tuple[str, ...]:
+        """Columns of which compaction keeps one row for each value: the first by `newest_by`."""
+        return tuple(json.loads(self.properties.get("crannog.distinctBy", "[]")))
+
+    @property
+    def newest_by(self) -> tuple[str, ...]:
+        """Columns that tell, highest first, which of several rows to keep."""
+        return tuple(json.loads(self.properties.get("crannog.newestBy", '["_created_at", "_batch_id"]')))
+
+    @property
     def statistics_columns(self) -> tuple[str, ...]:
         listed = self.properties.get("delta.dataSkippingStatsColumns", "").split(",")
         return tuple(name.strip("`") for name in listed if name)

@@ -86,6 +86,12 @@ class ChangeLog:
             base = self._refresh()
             return base, self._tail.view(base)
 
+    def caught_up(self) -> tuple[Base, Tail]:
+        """Return as `refresh` does; where little was staged since the last look, without listing anything."""
+        with self._state:
+            base = self._catch_up()
+            return base, self._tail.view(base)
+
     def latest(self) -> tuple[Base, Tail]:
         """Return the snapshot as this process last saw it, its own commits included, without touching storage."""
         with self._state:
@@ -144,7 +150,7 @@ class ChangeLog:
         while time.monotonic() < gives_up:
             with self._state:
                 if self._stale:
-                    self._refresh()
+                    self._catch_up()
                 kept = self._look_up(changes, own)
                 fresh = self._first_of_each(changes, kept)
                 sequence = self._tail.end + 1
@@ -224,6 +230,13 @@ class ChangeLog:
     def staged_names(self) -> list[str]:
         """Return what lies in the stage folder, for the cleaner."""
         return [name for name in self._storage.names(self.stage_folder) if parse_name(name)]
+
+    def _catch_up(self) -> Base:
+        # In a bucket a listing costs no more than a few probes, and a refusal of a probe as much as its answer.
+        if self._storage.is_local and self._tail.is_open and self._tail.advance(self.head, self._known_base):
+            self._stale = False
+            return self._known_base
+        return self._refresh()
 
     def _refresh(self) -> Base:
         # Rule 1: files, packs, then the head, then the ledger.

@@ -56,6 +56,17 @@ def without_keys(rows: DataFrame, keys: DataFrame, key: Sequence[str]) -> DataFr
     )
 
 
+def newest_of_each(rows: DataFrame, distinct_by: Sequence[str], newest_by: Sequence[str]) -> DataFrame:
+    """Keep one row for each value of `distinct_by`: the highest by `newest_by`, column after column."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    newest_first = [f.col(_quoted(name)).desc() for name in newest_by]
+    place = f.row_number().over(Window.partitionBy(*map(_quoted, distinct_by)).orderBy(*newest_first))
+    kept = rows.withColumn("_place", place).where(f.col("_place") == 1)
+    return kept.select(*[_quoted(name) for name in rows.columns])
+
+
 @dataclass(frozen=True, slots=True)
 class Portion:
     """The rows of one partition among those to write, and how many files they should become."""

@@ -188,7 +188,8 @@ def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
             "writer": [note.writer for note in segment.notes],
         },
     }
-    rows = segment.rows
+    # A column that is null throughout is left out: reading brings it back, and a file of few columns costs a third.
+    rows = segment.rows.select([name for name, column in _columns_of(segment.rows) if column.null_count < max(len(column), 1)])
     sink = pa.BufferOutputStream()
     small = segment.bytes < _WORTH_COMPRESSING_BYTES
     with pq.ParquetWriter(
@@ -205,10 +206,16 @@ def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
+def _columns_of(rows: pa.Table) -> Iterable[tuple[str, pa.ChunkedArray]]:
+    return zip(rows.column_names, rows.columns, strict=True)
+
+
 def decode(data: bytes, *, path: str, table_id: str) -> Segment:
     """Read a staged file back, in the columns it was written with; Corrupted names the file."""
     try:
-        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        # Handing the columns of a small file to threads costs more than reading them.
+        small = len(data) < _WORTH_COMPRESSING_BYTES
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, pre_buffer=not small)
         footer = json.loads((file.metadata.metadata or {})[_FOOTER])
         if footer["format"] != _FORMAT or footer["table"] != table_id:
             raise Corrupted(
@@ -216,7 +223,7 @@ def decode(data: bytes, *, path: str, table_id: str) -> Segment:
                 f" not format {_FORMAT} of table {table_id}; it was put there by another version or by hand"
             )
         notes = tuple(map(Note, *(footer["notes"][name] for name in Note.__slots__)))
-        rows = file.read().replace_schema_metadata(None)
+        rows = file.read(use_threads=not small).replace_schema_metadata(None)
         size = int(rows.nbytes) + BYTES_PER_CHANGE * len(notes)
         return Segment(footer["first"], footer["last"], rows, notes, size)
     except (KeyError, ValueError, TypeError, OSError, pa.ArrowException) as error:

@@ -16,11 +16,21 @@ import pyarrow.compute as pc
 
 from crannog.errors import Corrupted
 from crannog.lake.base import Base
-from crannog.lake.blocks import BLOCK_SIZES, Coverage, StagedName, cover, file_name, larger_packs_over, parse_name
+from crannog.lake.blocks import (
+    BLOCK_SIZES,
+    Coverage,
+    StagedName,
+    cover,
+    file_name,
+    larger_packs_over,
+    packs_over,
+    parse_name,
+)
 from crannog.lake.stage import Note, Place, Segment, conformed, decode, staged_schema
 from crannog.lake.storage import Storage
 
 _TRIES = 50
+_MOST_STEPS = 256
 _PAUSE_S = 0.01
 
 
@@ -72,7 +82,7 @@ class TailCache:
         self.bytes = 0
         self.oldest_us: int | None = None
         self._view: Tail | None = None
-        self._opened = False
+        self.is_open = False
         self._stamp: int | None = None
 
     @property
@@ -94,8 +104,8 @@ class TailCache:
         number that was folded and cleaned may come back with what a paused writer put there. Starts over until the
         sequences after the head's have no hole.
         """
-        if not self._opened:
-            self._coverage, self._opened = Coverage(read_head().folded, (), None), True
+        if not self.is_open:
+            self._coverage, self.is_open = Coverage(read_head().folded, (), None), True
         missing = None
         for attempt in range(_TRIES):
             if attempt > 2:
@@ -131,6 +141,29 @@ class TailCache:
             f"staged file {self.folder}/{file_name(missing or 0).name} is missing although later ones exist;"
             " restore it from a backup, the changes in it were acknowledged"
         )
+
+    def advance(self, read_head: Callable[[], Base], base: Base) -> bool:
+        """Take in what was staged since, file by file, by its name; False if that cannot tell and it takes a refresh.
+
+        The order is the one of `refresh`: contents, then packs over them, then the head, which must still be `base`.
+        """
+        fresh: dict[str, Segment] = {}
+        following = self.end + 1
+        try:
+            while following <= self.end + _MOST_STEPS:
+                self._read(file_name(following), fresh)
+                following += 1
+            return False
+        except FileNotFoundError:
+            pass
+        asked = {name for sequence in range(self.end + 1, following + 1) for name in packs_over(sequence)}
+        if any(self._storage.exists(f"{self.folder}/{name}") for name in sorted(asked, key=_block_size)):
+            return False
+        if read_head() is not base:
+            return False
+        for segment in fresh.values():
+            self.add(segment)
+        return True
 
     def _read_in_order(self, after: int, fresh: dict[str, Segment]) -> frozenset[str]:
         found: set[str] = set()
@@ -216,3 +249,7 @@ class TailCache:
                 if self.oldest_us is None:
                     self.oldest_us = note.at_us
         self.bytes += segment.bytes
+
+
+def _block_size(pack: str) -> int:
+    return int(pack.split("-")[1])

@@ -20,8 +20,11 @@ from crannog.verbs.reports import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pydantic import BaseModel
 
     from crannog.verbs.explanation import Explanation
+    from crannog.verbs.load import LoadReport
+    from crannog.verbs.producer import Producer
     from crannog.verbs.result import Result, Stream
 
 
@@ -186,6 +189,18 @@ class LakeVerbs(Protocol):
 
     def tasks(self) -> list[dict[str, Any]]:
         """Return the control table: state, owner, last result and next run of each maintenance task."""
+
+    def producer(self, name: str, model: type[BaseModel] | None = None, **options: Any) -> Producer:
+        """Return a producer of a table, which sends rows in batches behind the scenes; see `crannog.Producer`."""
+
+    def load(self, files: Sequence[str] | str, name: str, **options: Any) -> LoadReport:
+        """Load CSV, JSON, NDJSON and Parquet files (names, patterns, `-` for standard input) into a table, each once.
+
+        Options: `create`, `key`, `partition_by`, `types` (a mapping or "column=type,…"), `mode` ("append" or "upsert"),
+        `format`, `delimiter`, `flatten`, `evolve`, `ignore_extra`, `reject` (a file for bad rows), `max_bad`, `again`,
+        `dry_run`, `progress`, `cancellation`. Raises NotFound for a table that is not there unless `create`,
+        SchemaMismatch for columns that do not fit, BadRows for rows that do not; then nothing was kept.
+        """
 
     def close(self) -> None:
         """End the connection: acknowledged changes are durable already; work behind the scenes is waited for."""

@@ -64,6 +64,7 @@ class CompactReport:
     version: int | None = None
     skipped: str = ""
     plan: tuple[str, ...] = ()
+    duplicates_dropped: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -1,4 +1,4 @@
-"""How events get into the read model, and out of it again.
+"""How events get into the read model.
 
 Each change of the state tables holds for any event that is applied again, in order: what is newer by index stays.
 So a part of the state is made again by deleting it and applying the events that tell of it.
@@ -7,7 +7,7 @@ So a part of the state is made again by deleting it and applying the events that
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from crannog.builds.documents import made_from
 from crannog.builds.events import (
@@ -21,12 +21,9 @@ from crannog.builds.events import (
     TaskCancelEvent,
 )
 from crannog.builds.model.connection import Connection
-from crannog.builds.model.stored import COLUMNS, event_of
 from crannog.builds.model.tables import stamp
 from crannog.builds.statuses import FINISHED_BUILDS, FINISHED_JOBS, JobStatus
 from crannog.builds.values import to_json
-
-_FEW = 500
 
 _EVENT = (
     "INSERT INTO events (idx, event_id, timestamp, build_request_id, kind, job_run_id, job_label, body)"
@@ -86,7 +83,7 @@ def add_events(connection: Connection, events: Sequence[BuildEvent]) -> None:
     connection.run_many(
         _EVENT_PARTITION, [(ref, event.index) for event in events for ref in dict.fromkeys(partitions_of(event))]
     )
-    _apply_state(connection, events)
+    apply_state(connection, events)
     if events:
         stamp(connection, "last_index", str(events[-1].index))
 
@@ -112,50 +109,93 @@ def partitions_of(event: BuildEvent) -> tuple[str, ...]:
     return ()
 
 
-def _apply_state(connection: Connection, events: Iterable[BuildEvent]) -> None:
-    run = connection.run
+def apply_state(connection: Connection, events: Iterable[BuildEvent]) -> None:
+    """Bring the tables of what stands now to what events, in order, tell.
+
+    One statement at a time for all events, and where only the last word counts, only that: a log that is loaded whole
+    would otherwise spend its time between statements.
+    """
+    state = _State()
     for event in events:
-        index, build, payload = event.index, event.build_request_id, event.payload
-        run(_BUILD, (build, index, event.timestamp, index, event.timestamp))
+        state.take(event)
+    for sql, rows in state.statements():
+        if rows:
+            connection.run_many(sql, rows)
+
+
+Row = tuple[object, ...]
+
+
+class _State:
+    """What some events change, as the rows of each statement."""
+
+    def __init__(self) -> None:
+        self.first: dict[str, Row] = {}
+        self.last: dict[str, Row] = {}
+        self.build_statuses: list[Row] = []
+        self.cancels: dict[str, Row] = {}
+        self.partitions: dict[str, Row] = {}
+        self.invalidated: dict[str, Row] = {}
+        self.involved: dict[Row, None] = {}
+        self.involved_statuses: dict[Row, Row] = {}
+        self.delegated: dict[Row, Row] = {}
+        self.runs: list[Row] = []
+        self.edges: list[Row] = []
+
+    def take(self, event: BuildEvent) -> None:
+        index, at, build, payload = event.index, event.timestamp, event.build_request_id, event.payload
+        seen = (build, index, at, index, at)
+        self.first.setdefault(build, seen)
+        self.last[build] = seen
         if isinstance(payload, PartitionEvent):
-            run(
-                _PARTITION,
-                (payload.partition_ref, int(payload.status), index, event.timestamp, build, payload.job_run_id, _kept(payload.message)),
-            )
-            run(_INVOLVED_STATUS, (payload.partition_ref, build, int(payload.status), index))
+            ref, status = payload.partition_ref, int(payload.status)
+            self.partitions[ref] = (ref, status, index, at, build, payload.job_run_id, _kept(payload.message))
+            self.involved_statuses[ref, build] = (ref, build, status, index)
         elif isinstance(payload, JobEvent):
-            _apply_job(connection, event, payload)
+            self._take_job(event, payload)
         elif isinstance(payload, BuildRequestEvent):
-            ended = event.timestamp if payload.status in FINISHED_BUILDS else None
+            ended = at if payload.status in FINISHED_BUILDS else None
             requested = to_json(list(payload.requested_partitions)) if payload.requested_partitions else None
-            run(_BUILD_STATUS, (int(payload.status), index, _kept(payload.message), ended, requested, index, build, index))
-            for ref in payload.requested_partitions:
-                run(_INVOLVED, (ref, build))
+            self.build_statuses.append((int(payload.status), index, _kept(payload.message), ended, requested, index, build, index))
+            self.involved.update(((ref, build), None) for ref in payload.requested_partitions)
         elif isinstance(payload, DelegationEvent):
-            run(_DELEGATED, (payload.partition_ref, build, payload.delegated_to_build_request_id, index))
+            ref = payload.partition_ref
+            self.delegated[ref, build] = (ref, build, payload.delegated_to_build_request_id, index)
         elif isinstance(payload, PartitionInvalidationEvent):
-            run(_INVALIDATED, (payload.partition_ref, index))
+            self.invalidated[payload.partition_ref] = (payload.partition_ref, index)
         elif isinstance(payload, BuildCancelEvent):
-            run(_BUILD_CANCEL, (index, build, index))
+            self.cancels[build] = (index, build, index)
 
+    def _take_job(self, event: BuildEvent, payload: JobEvent) -> None:
+        run, build = payload.job_run_id, event.build_request_id
+        started = event.timestamp if payload.status is JobStatus.RUNNING else None
+        ended = event.timestamp if payload.status in FINISHED_JOBS else None
+        targets = payload.target_partitions
+        self.runs.append(
+            (run, payload.job_label, build, int(payload.status), event.index, event.index, event.timestamp, started, ended, to_json(list(targets)))
+        )
+        self.involved.update(((ref, build), None) for ref in targets)
+        for document, made in ((payload.config, 0), (payload.manifests, 1)):
+            if document is not None:
+                self.edges.extend(
+                    (output, source, event.index, run, build, made)
+                    for output, source in made_from(document)
+                    if _is_name(output) and _is_name(source)
+                )
 
-def _apply_job(connection: Connection, event: BuildEvent, payload: JobEvent) -> None:
-    started = event.timestamp if payload.status is JobStatus.RUNNING else None
-    ended = event.timestamp if payload.status in FINISHED_JOBS else None
-    connection.run(
-        _JOB_RUN,
-        (
-            payload.job_run_id, payload.job_label, event.build_request_id, int(payload.status), event.index, event.index,
-            event.timestamp, started, ended, to_json(list(payload.target_partitions)),
-        ),
-    )  # fmt: skip
-    for ref in payload.target_partitions:
-        connection.run(_INVOLVED, (ref, event.build_request_id))
-    for document, made in ((payload.config, 0), (payload.manifests, 1)):
-        if document is not None:
-            for output, source in made_from(document):
-                if _is_name(output) and _is_name(source):
-                    connection.run(_EDGE, (output, source, event.index, payload.job_run_id, event.build_request_id, made))
+    def statements(self) -> Iterator[tuple[str, Sequence[Row]]]:
+        """Yield the statements in an order in which they may run."""
+        yield _BUILD, [row for build, row in self.first.items() if row is not self.last[build]]
+        yield _BUILD, list(self.last.values())
+        yield _BUILD_STATUS, self.build_statuses
+        yield _BUILD_CANCEL, list(self.cancels.values())
+        yield _PARTITION, list(self.partitions.values())
+        yield _INVALIDATED, list(self.invalidated.values())
+        yield _INVOLVED, list(self.involved)
+        yield _INVOLVED_STATUS, list(self.involved_statuses.values())
+        yield _DELEGATED, list(self.delegated.values())
+        yield _JOB_RUN, self.runs
+        yield _EDGE, self.edges
 
 
 def _is_name(ref: str) -> bool:
@@ -165,44 +205,3 @@ def _is_name(ref: str) -> bool:
 def _kept(message: str) -> str:
     """Return a message for a column: as JSON text, since PostgreSQL's text cannot hold the letter 0."""
     return json.dumps(message)
-
-
-def remove_events(connection: Connection, indexes: Sequence[int]) -> int:
-    """Take events out, and make again the state of every build, partition and run they told of; return how many went."""
-    removed = 0
-    for start in range(0, len(indexes), _FEW):
-        removed += _remove_few(connection, indexes[start : start + _FEW])
-    return removed
-
-
-def _remove_few(connection: Connection, indexes: Sequence[int]) -> int:
-    marks = ", ".join("?" * len(indexes))
-    going = [event_of(row) for row in connection.query(f"SELECT {COLUMNS} FROM events WHERE idx IN ({marks})", indexes)]
-    builds = {event.build_request_id for event in going}
-    refs = {ref for event in going for ref in partitions_of(event)}
-    runs = {event.payload.job_run_id for event in going if isinstance(event.payload, (JobEvent, TaskCancelEvent))}
-    for table in ("events", "event_partitions", "edges"):
-        connection.run(f"DELETE FROM {table} WHERE idx IN ({marks})", indexes)
-    for table, column, values in (
-        ("builds", "build_request_id", builds),
-        ("build_partitions", "build_request_id", builds),
-        ("partitions", "partition_ref", refs),
-        ("job_runs", "job_run_id", runs),
-    ):
-        connection.run_many(f"DELETE FROM {table} WHERE {column} = ?", [(value,) for value in sorted(values)])
-    _apply_state(connection, _telling_of(connection, builds, refs, runs))
-    return len(going)
-
-
-def _telling_of(connection: Connection, builds: set[str], refs: set[str], runs: set[str]) -> list[BuildEvent]:
-    """Return the events that are left of these builds, partitions and runs, in order."""
-    found: dict[int, BuildEvent] = {}
-    for condition, values in (
-        ("build_request_id = ?", builds),
-        ("idx IN (SELECT idx FROM event_partitions WHERE partition_ref = ?)", refs),
-        ("job_run_id = ?", runs),
-    ):
-        for value in values:
-            for row in connection.query(f"SELECT {COLUMNS} FROM events WHERE {condition}", (value,)):
-                found[row[0]] = event_of(row)
-    return [found[index] for index in sorted(found)]

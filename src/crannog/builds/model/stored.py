@@ -6,14 +6,14 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from crannog.builds.events import PAYLOADS, BuildEvent, Kind
+from crannog.builds.events import PAYLOADS, BuildEvent, Kind, stored_event
 from crannog.builds.statuses import Status
 
 COLUMNS = "idx, event_id, timestamp, build_request_id, kind, body"
 
 _TUPLES = frozenset({"requested_partitions", "target_partitions"})
 _SHAPES: dict[int, tuple[type[Any], type[Status] | None, tuple[str, ...]]] = {
-    int(kind): (payload, payload.STATUS, tuple(payload.__dataclass_fields__)) for kind, payload in PAYLOADS.items()
+    int(kind): (payload, payload.STATUS, payload.FIELDS) for kind, payload in PAYLOADS.items()
 }
 _set = object.__setattr__
 
@@ -21,13 +21,7 @@ _set = object.__setattr__
 def event_of(row: Sequence[Any]) -> BuildEvent:
     """Return the event of a row of `COLUMNS`."""
     index, event_id, timestamp, build, kind, body = row
-    event = object.__new__(BuildEvent)
-    _set(event, "event_id", event_id)
-    _set(event, "timestamp", timestamp)
-    _set(event, "build_request_id", build)
-    _set(event, "payload", payload_of(kind, json.loads(body)))
-    _set(event, "index", index)
-    return event
+    return stored_event(event_id, timestamp, build, payload_of(kind, json.loads(body)), index)
 
 
 def payload_of(kind: int, values: dict[str, Any]) -> Any:

@@ -7,9 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
+from crannog.engine.local import quoted
 from crannog.engine.maintenance.fold import after_commit, fold
 from crannog.engine.maintenance.job import Job, part_of
 from crannog.engine.open_table import OpenTable
+from crannog.engine.snapshot import Snapshot, read
 from crannog.errors import SnapshotGone, Unavailable
 from crannog.lake.base import DataFile
 from crannog.lake.rewrite import Rewrite, RunAgain, verified_files
@@ -90,21 +94,27 @@ def compact(
             return replace(report, skipped="no files are worth merging")
         with Job(table, "COMPACT", base, progress=part_of(progress, 0.5, 1), cancellation=cancellation) as job:
             try:
-                return _compact_once(table, base, groups, job, report)
+                return _compact_once(table, snapshot, groups, job, report)
             except (RunAgain, SnapshotGone):
                 continue
     raise Unavailable(f"cannot compact {table.name}: other jobs changed the table {_TRIES} times meanwhile; try again")
 
 
-def _compact_once(table: OpenTable, base: Any, groups: list[Group], job: Job, report: CompactReport) -> CompactReport:
-    from crannog.lake.spark_files import portions_of_files, read_base, write_files
+def _compact_once(
+    table: OpenTable, snapshot: Snapshot, groups: list[Group], job: Job, report: CompactReport
+) -> CompactReport:
+    from crannog.lake.spark_files import newest_of_each, portions_of_files, read_base, write_files
 
+    base = snapshot.base
     files = [file for group in groups for file in group.files]
+    rows_before = sum(file.rows for file in files)
+    expected = _distinct_rows(table, snapshot, files) if base.distinct_by else rows_before
+    duplicates = rows_before - expected
     job.step("write files with Spark", 0.2)
     with job.spark() as session:
         rows = read_base(session, job.storage, table.folder, base, [file.path for file in files])
         write_files(
-            rows,
+            newest_of_each(rows, base.distinct_by, base.newest_by) if duplicates else rows,
             job.storage,
             f"{table.folder}/{job.folder}",
             base,
@@ -113,29 +123,42 @@ def _compact_once(table: OpenTable, base: Any, groups: list[Group], job: Job, re
             by_range=True,
         )
     job.step("verify", 0.85)
-    added = verified_files(job.storage, table.folder, job.folder, base, rows=sum(file.rows for file in files))
+    added = verified_files(job.storage, table.folder, job.folder, base, rows=expected)
     job.step("commit", 0.95)
     rewrite = Rewrite(
         job.id,
-        "COMPACT",
+        # Readers that keep a copy go by the name: a plain compaction leaves every row as it is.
+        "DEDUPLICATE" if duplicates else "COMPACT",
         base,
         removes=files,
         adds=added,
-        data_change=False,
+        data_change=bool(duplicates),
         parameters={"clusterBy": list(base.cluster_by)},
-        metrics={"numAddedFiles": len(added), "numRemovedFiles": len(files)},
+        metrics={"numAddedFiles": len(added), "numRemovedFiles": len(files), "numDeletedRows": duplicates},
     )
     version = job.commit(rewrite)
     after_commit(table, version)
     before, after = sum(file.size for file in files), sum(file.size for file in added)
     return replace(
         report,
+        final_rows=report.final_rows - duplicates,
         files_after=report.files_after - len(files) + len(added),
         bytes_after=report.bytes_after - before + after,
         seconds=round(report.seconds + job.seconds, 3),
         version=version,
         plan=tuple(group.reason for group in groups),
+        duplicates_dropped=duplicates,
     )
+
+
+def _distinct_rows(table: OpenTable, snapshot: Snapshot, files: Sequence[DataFile]) -> int:
+    """Count what is left when each value of the columns is kept once: what Spark writes is checked against it."""
+    engine = table.warehouse.local
+    schema = pa.schema([snapshot.base.schema.field(name) for name in snapshot.base.distinct_by])
+    columns = ", ".join(map(quoted, schema.names))
+    scan = engine.scan(snapshot.local_paths([file.path for file in files]), schema)
+    with engine.cursor() as cursor:
+        return int(read(cursor, f"SELECT count(*) FROM (SELECT DISTINCT {columns} FROM {scan})").column(0)[0].as_py())
 
 
 def _report(folded: FoldReport, *, files: int, size: int) -> CompactReport:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -80,11 +80,14 @@ class Job:
         if isinstance(error, FileNotFoundError):
             raise self._dropped() from error
 
-    def commit(self, rewrite: Rewrite) -> int:
-        """Commit the rewrite and return its version; from here on its files stay unless it is certain that nothing names them."""
+    def commit(self, rewrite: Rewrite, *, head: Callable[[], Base] | None = None) -> int:
+        """Commit the rewrite and return its version; from here on its files stay unless it is certain that nothing names them.
+
+        `head` reads the head it goes behind, and may raise RunAgain at what it finds there.
+        """
         self._keep_files = True
         try:
-            return commit(self.storage, self.table.folder, rewrite, self.table.log.head)
+            return commit(self.storage, self.table.folder, rewrite, head or self.table.log.head)
         except (RunAgain, AlreadyFolded):
             self._keep_files = False
             raise

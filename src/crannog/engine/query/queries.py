@@ -20,7 +20,7 @@ from crannog.engine.query.fast.scope import UnknownName
 from crannog.engine.query.hot import HotCache
 from crannog.engine.query.on_duckdb import NotHere
 from crannog.engine.query.pruning import Pruned, pruned
-from crannog.engine.query.route import Route, checked_engine, choose
+from crannog.engine.query.route import Route, choose
 from crannog.engine.query.running import Running, RunningQueries
 from crannog.engine.query.sources import Source, Sources, schema_key
 from crannog.engine.query.spark_functions import KNOWN
@@ -30,6 +30,7 @@ from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError, SnapshotGone, SparkLost, Unavailable
 from crannog.names import TableName
+from crannog.verbs.asked import checked_engine, checked_max_rows
 from crannog.verbs.explanation import Explanation
 from crannog.verbs.result import Result, Stream
 
@@ -294,10 +295,9 @@ class Queries:
     # -- limits ------------------------------------------------------------------------------------------------
 
     def _checked_rows(self, max_rows: int | None) -> int:
+        max_rows = checked_max_rows(max_rows)
         if max_rows is None:
             return min(self._settings.sql_max_rows, self._settings.sql_rows_ceiling)
-        if isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 0:
-            raise CallerError(f"max_rows is a whole number, 0 or more, got {max_rows!r}")
         if max_rows > self._settings.sql_rows_ceiling:
             raise CallerError(
                 f"max_rows is at most {self._settings.sql_rows_ceiling:,}, got {max_rows:,}; stream a larger answer"

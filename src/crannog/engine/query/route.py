@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from crannog.errors import CallerError
 
-ENGINES = ("auto", "hot", "local", "spark")
-
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -40,9 +38,3 @@ def choose(
     if scan_bytes > scan_limit:
         return Route("spark", f"{scan_bytes:,} bytes are left to read after pruning, more than the {scan_limit:,} of local_scan_bytes")
     return Route("local", f"{scan_bytes:,} bytes are left to read after pruning")
-
-
-def checked_engine(engine: str) -> str:
-    if engine not in ENGINES:
-        raise CallerError(f"engine is one of {', '.join(ENGINES)}, got {engine!r}")
-    return engine

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from crannog.engine.query.deadlines import Deadlines
-from crannog.errors import CallerError, Cancelled, Conflict, NotFound, Overloaded, TimedOut
+from crannog.errors import Cancelled, Conflict, NotFound, Overloaded, TimedOut
 from crannog.settings import Settings
+from crannog.verbs.asked import checked_query_id, checked_timeout
 from crannog.verbs.cancellation import Cancellation
 
 
@@ -66,7 +66,7 @@ class RunningQueries:
             self.leave(running)
 
     def enter(self, query_id: str | None, timeout_s: float | None) -> Running:
-        running = Running(_checked_id(query_id), _checked_timeout(timeout_s, self._settings.sql_timeout_s))
+        running = Running(checked_query_id(query_id), checked_timeout(timeout_s) or self._settings.sql_timeout_s)
         with self._changed:
             if running.query_id in self._queries:
                 raise Conflict(f"a query with the id {running.query_id!r} runs already; give another, or none")
@@ -111,19 +111,3 @@ class RunningQueries:
     def ids(self) -> list[str]:
         with self._changed:
             return list(self._queries)
-
-
-def _checked_id(query_id: str | None) -> str:
-    if query_id is None:
-        return uuid.uuid4().hex
-    if not isinstance(query_id, str) or not 0 < len(query_id) <= 128 or not query_id.isprintable():
-        raise CallerError(f"a query id is printable text of 1 to 128 characters, got {str(query_id)[:80]!r}")
-    return query_id
-
-
-def _checked_timeout(timeout_s: float | None, default: float) -> float:
-    if timeout_s is None:
-        return default
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not 0 < timeout_s <= 86_400:
-        raise CallerError(f"timeout_s is a number of seconds above 0 and up to 86,400, got {timeout_s!r}")
-    return float(timeout_s)

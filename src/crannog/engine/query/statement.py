@@ -18,6 +18,7 @@ from sqlglot import exp, tokens
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
+from crannog.engine.query.own_functions import PIECES
 from crannog.engine.query.spark_functions import DENIED, KNOWN, TABLE_FUNCTIONS
 from crannog.errors import CallerError, Refused
 
@@ -92,6 +93,7 @@ class Statement:
             swaps[ref.start] = (ref.end, names[ref.start] + ("" if ref.alias else f" AS {_quoted(ref.parts[-1])}"))
         for start, end in self._qualifiers:
             swaps[start] = (end, "")
+        swaps |= self._own_calls
         out: list[str] = []
         done = -1
         for token in self._tokens:
@@ -130,6 +132,36 @@ class Statement:
                 if first is not None and last is not None:
                     found.append((first, last - 1))
         return found
+
+    @cached_property
+    def _own_calls(self) -> dict[int, tuple[int, str]]:
+        """What to write for the tokens around the arguments of our own functions, which Spark does not know."""
+        swaps: dict[int, tuple[int, str]] = {}
+        opened: list[tuple[str | None, int]] = []  # of each bracket: our function's name, and the arguments so far
+        called: str | None = None
+        for place, token in enumerate(self._tokens):
+            following = self._tokens[place + 1] if place + 1 < len(self._tokens) else None
+            name = token.text.lower()
+            if name in PIECES and token.token_type is _TYPES.VAR and following and following.token_type is _TYPES.L_PAREN:
+                called = name
+                swaps[token.start] = (token.end, "")
+            elif token.token_type in _OPEN:
+                opened.append((called, 1))
+                if called is not None:
+                    swaps[token.start] = (token.end, PIECES[called][0])
+                called = None
+            elif token.token_type in _CLOSE and opened:
+                name_of, count = opened.pop()
+                if name_of is not None:
+                    if count != len(PIECES[name_of]) - 1:
+                        raise CallerError(f"{name_of} takes {len(PIECES[name_of]) - 1} arguments, got {count}")
+                    swaps[token.start] = (token.end, PIECES[name_of][-1])
+            elif token.token_type is _TYPES.COMMA and opened and opened[-1][0] is not None:
+                name_of, count = opened.pop()
+                opened.append((name_of, count + 1))
+                assert name_of is not None
+                swaps[token.start] = (token.end, PIECES[name_of][min(count, len(PIECES[name_of]) - 1)])
+        return swaps
 
     def _names_a_table(self, column: exp.Column) -> bool:
         written = tuple(part.name.lower() for part in column.parts[:-1])
@@ -239,7 +271,7 @@ def _check_tree(tree: exp.Expression) -> None:
             raise CallerError("give a table with TABLESAMPLE a name after it: … TABLESAMPLE (10 PERCENT) AS t")
         if isinstance(node, exp.Anonymous):
             name = node.name.lower()
-            if name in DENIED or (name not in KNOWN and name not in aliases):
+            if name in DENIED or (name not in KNOWN and name not in PIECES and name not in aliases):
                 raise Refused(f"there is no function {node.name!r}; Spark's built-in ones are known, but for those that reach outside")
         if isinstance(node, exp.Table) and not isinstance(node.this, exp.Identifier):
             name = (node.this.name if isinstance(node.this, exp.Anonymous) else node.this.key if node.this else "").lower()

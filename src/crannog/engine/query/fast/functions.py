@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from crannog.engine.query import own_functions
 from crannog.engine.query.fast import operators
 from crannog.engine.query.fast.operators import common, named, value_of
 from crannog.engine.query.fast.terms import Typed, Unproved, checked, constant, widened
@@ -293,6 +294,11 @@ def _size(name: str, terms: list[Typed]) -> Typed:
     return Typed(f"CAST(len({terms[0].sql}) AS INTEGER)", INT, _called(name, terms))
 
 
+def _own(name: str, terms: list[Typed]) -> Typed:
+    _arguments(name, terms, *[TEXT] * (len(own_functions.PIECES[name]) - 1))
+    return Typed(own_functions.written(name, [term.sql for term in terms]), BOOL, None)
+
+
 RULES: dict[str, Rule] = {
     "abs": _abs,
     "ascii": _text("ascii({x})", INT, ascii_only=True),
@@ -336,6 +342,7 @@ RULES: dict[str, Rule] = {
     "lower": _text("lower({x})", ascii_only=True),
     "lpad": _pad,
     "ltrim": _text("ltrim({x}, ' ')"),
+    "match_attr": _own,
     "md5": _text("md5({x})"),
     "minute": _part("minute({x})", of_instant=True),
     "mod": _mod,

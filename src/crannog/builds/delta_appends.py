@@ -1,0 +1,135 @@
+"""How events get into a Delta log: threads share a commit, and so do the processes of one machine.
+
+A commit is one staged file. Its rows carry their indexes, so it must stand exactly after everything they were worked
+out from: it is committed as the very next sequence or not at all, and made again if another process was first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from crannog.builds.delta_follower import Follower
+from crannog.builds.delta_model import Applied, Position
+from crannog.builds.delta_rows import rows_of
+from crannog.builds.desk import Desk
+from crannog.builds.events import BuildEvent
+from crannog.builds.grouping import Group
+from crannog.builds.intake import plan
+from crannog.builds.slips import Append, Wish, answer_of, calls_of, slip_of, take_answer
+from crannog.builds.transitions import check_changes
+from crannog.engine.open_table import OpenTable
+from crannog.errors import CallerError, Conflict, Unavailable
+
+_TRIES = 1_000
+_PAUSE_S = 0.0003
+# Writing more than that down for another process costs more than to wait and commit it oneself.
+_MOST_ON_A_SLIP = 200
+
+
+class DeltaAppends:
+    """The appends of one process to one log. Safe for threads."""
+
+    def __init__(self, table: OpenTable, follower: Follower, desk: Desk | None, uri: str) -> None:
+        self._table = table
+        self._follower = follower
+        self._desk = desk
+        self._uri = uri
+        self._calls: Group[Wish, list[int]] = Group(self._together)
+        self._alone = False
+
+    def append(self, events: list[BuildEvent], *, check_states: bool) -> list[int]:
+        """Keep a batch; return its indexes once it is durable."""
+        return self._calls.submit(Wish(events, check_states))
+
+    def close(self) -> None:
+        if self._desk is not None:
+            self._desk.close()
+
+    def _together(self, calls: list[Append]) -> None:
+        size = sum(len(call.value.events) for call in calls)
+        if self._desk is None:
+            self._commit(calls)
+        elif self._desk.take_turn(size):
+            self._in_turn(self._desk, calls)
+        elif size > _MOST_ON_A_SLIP:
+            with self._desk.turn(size):
+                self._commit(calls)
+        else:
+            self._by_slip(self._desk, calls, size)
+        self._follower.flush_when_due()
+
+    def _by_slip(self, desk: Desk, calls: list[Append], size: int) -> None:
+        """Leave the calls to whoever has the turn, or take it when that one is done; alone when it stands still."""
+        began = time.monotonic()
+        slip = desk.leave(slip_of(calls))
+        try:
+            while not desk.is_stuck(began):
+                mine = desk.take_turn(size)
+                # Asked for after the try: who had the turn answers before it ends.
+                answer = desk.answer_to(slip)
+                if answer is not None:
+                    if mine:
+                        desk.end_turn()
+                    take_answer(calls, answer)
+                    return
+                if mine:
+                    desk.clear(slip)
+                    self._in_turn(desk, calls)
+                    return
+                time.sleep(_PAUSE_S)
+        finally:
+            desk.clear(slip)
+        self._commit(calls)
+
+    def _in_turn(self, desk: Desk, calls: list[Append]) -> None:
+        try:
+            others = [(slip, calls_of(slip.content)) for slip in desk.slips()]
+            self._commit([*calls, *(call for _, left in others for call in left)])
+            for slip, left in others:
+                if left:
+                    desk.answer(slip, answer_of(left))
+        finally:
+            desk.end_turn()
+
+    def _commit(self, calls: Sequence[Append]) -> None:
+        for _ in range(_TRIES):
+            if self._try(calls):
+                return
+        raise Unavailable(f"cannot append to {self._uri}: other writers won {_TRIES} times; try again", retry_after_s=1.0)
+
+    def _try(self, calls: Sequence[Append]) -> bool:
+        seen = self._follower.seen
+        if not self._alone:
+            newest = self._follower.newest()
+            # Who finds nothing new will look at the next commit only: it fails if somebody else wrote meanwhile.
+            self._alone, seen = newest == seen, newest
+        fresh = self._planned(calls, seen)
+        if fresh:
+            try:
+                receipt = self._table.stage(rows_of(fresh), after=seen.sequence)
+            except Conflict:
+                self._alone = False
+                return False  # another process was first: its events may be among ours, and ours come after them
+            self._follower.committed(Applied(receipt.sequence, tuple(fresh)))
+        return True
+
+    def _planned(self, calls: Sequence[Append], seen: Position) -> list[BuildEvent]:
+        """Give each call its indexes, or its error; return the events to keep."""
+        known = self._follower.known([event.event_id for call in calls for event in call.value.events])
+        fresh: list[BuildEvent] = []
+        for call in calls:
+            call.error = call.result = None
+            try:
+                planned = plan(call.value.events, known, seen.last_index + len(fresh))
+                if call.value.check_states:
+                    self._follower.flush()
+                    with self._follower.model.database.reading() as model:
+                        check_changes(model, [*fresh, *planned.fresh])
+            except (CallerError, Conflict) as error:
+                call.error = error
+                continue
+            call.result = planned.indexes
+            fresh.extend(planned.fresh)
+            known.update((event.event_id, event) for event in planned.fresh)
+        return fresh

@@ -1,0 +1,130 @@
+"""The command that loads files into a table, and how its report reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crannog.cli.context import JsonOption, answer, lake_at
+from crannog.cli.plain import counted, of_bytes
+from crannog.errors import CallerError, Cancelled
+
+if TYPE_CHECKING:
+    from crannog.verbs.load import LoadReport
+
+_FEW_FILES = 20
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(load)
+
+
+def load(
+    context: typer.Context,
+    files: Annotated[list[str], typer.Argument(metavar="FILE... NAME", help="Files or patterns, - for standard input, and last the table, as catalog.schema.table.")],
+    create: Annotated[bool, typer.Option("--create", help="Make the table from what the files hold, if there is none.")] = False,
+    key: Annotated[str, typer.Option(metavar="A,B", help="With --create: columns that name a row.")] = "",
+    partition_by: Annotated[str, typer.Option(metavar="A,B", help="With --create: columns to partition by.")] = "",
+    types: Annotated[str, typer.Option(metavar="COL=TYPE,…", help="With --create: types of columns, instead of those the values suggest.")] = "",
+    mode: Annotated[str, typer.Option(metavar="append|upsert", help="Add rows, or replace those of the same key.")] = "append",
+    form: Annotated[str | None, typer.Option("--format", metavar="csv|json|ndjson|parquet", help="Format, if the ending does not tell.")] = None,
+    delimiter: Annotated[str | None, typer.Option(metavar="C", help="What stands between two values of CSV.")] = None,
+    flatten: Annotated[bool, typer.Option("--flatten", help="Make columns of what is nested: a_b for b in a.")] = False,
+    evolve: Annotated[bool, typer.Option("--evolve", help="Add new columns of the files to the table, and widen types.")] = False,
+    ignore_extra: Annotated[bool, typer.Option("--ignore-extra", help="Leave out columns that the table does not have.")] = False,
+    reject: Annotated[str | None, typer.Option(metavar="FILE", help="Put bad rows there, as NDJSON, and keep the others.")] = None,
+    max_bad: Annotated[int | None, typer.Option(metavar="N", min=0, help="Most bad rows to leave out; with more nothing is kept.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Load files that were loaded before once more.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Load files into a table: CSV, JSON, NDJSON, Parquet, also gzip or zstd. A file is kept once, however often it is loaded."""
+    from crannog.cli.show import bar
+
+    *wanted, name = files
+    if not wanted:
+        raise CallerError("give the files to load and, last, the table: crannog load FILE... NAME")
+    try:
+        with lake_at(context, make=create and not dry_run) as lake, bar(f"load into {name}") as progress:
+            report = lake.load(
+                wanted,
+                name,
+                create=create,
+                key=key,
+                partition_by=partition_by,
+                types=types,
+                mode=mode,
+                format=form,
+                delimiter=_unescaped(delimiter),
+                flatten=flatten,
+                evolve=evolve,
+                ignore_extra=ignore_extra,
+                reject=reject,
+                max_bad=max_bad,
+                again=again,
+                dry_run=dry_run,
+                progress=progress,
+            )
+    except KeyboardInterrupt as stop:
+        raise Cancelled(f"stopped: {stop or 'nothing was kept yet'}") from None
+    answer(report.as_dict(), as_json=as_json, otherwise=lambda: _show(report))
+
+
+def _unescaped(delimiter: str | None) -> str | None:
+    return "\t" if delimiter in ("\\t", "tab") else delimiter
+
+
+def _show(report: LoadReport) -> None:
+    from crannog.cli.show import facts, listing, rows, say
+
+    facts(_title(report), _facts(report))
+    if report.dry_run or report.created:
+        typer.echo()
+        listing(("column", "type", "null"), [(c["name"], c["type"], c["nullable"]) for c in report.columns], empty="")
+    if report.renamed:
+        typer.echo()
+        listing(("in the files", "in the table"), report.renamed.items(), empty="")
+    if report.drift:
+        typer.echo()
+        changes = [(d.column, d.change, d.in_table, d.in_files, d.done or "not allowed") for d in report.drift]
+        listing(("column", "change", "in the table", "in the files", "done"), changes, empty="")
+    if len(report.files) > 1:
+        typer.echo()
+        listed = [(f.file, f"{f.rows:,}", f"{f.duplicate_rows:,}", f"{f.bad_rows:,}", of_bytes(f.bytes)) for f in report.files[:_FEW_FILES]]
+        listing(("file", "rows", "kept before", "bad", "size"), listed, empty="", right=("rows", "kept before", "bad", "size"))
+        if len(report.files) > _FEW_FILES:
+            say(f"… and {counted(len(report.files) - _FEW_FILES, 'file')} more; --json lists all.")
+    if report.first_bad:
+        typer.echo()
+        bad = [(b.file, b.line, b.column, b.value, b.reason) for b in report.first_bad]
+        listing(("file", "line", "column", "value", "reason"), bad, empty="", right=("line",))
+    if report.first_rows:
+        typer.echo()
+        columns = [column["name"] for column in report.columns]
+        rows(columns, [[row.get(column) for column in columns] for row in report.first_rows], empty="")
+
+
+def _title(report: LoadReport) -> str:
+    if report.dry_run:
+        made = f"{report.table} would be made, and " if report.created else ""
+        return f"{made}{counted(report.rows, 'row')} would be loaded into {report.table}; nothing was written."
+    if report.duplicate:
+        which = "This file was" if len(report.files) == 1 else "All these files were"
+        return f"{which} loaded into {report.table} before; nothing was added. --again loads once more."
+    made = " which was made for them" if report.created else ""
+    return f"{counted(report.rows, 'row')} loaded into {report.table}{',' if made else ''}{made}."
+
+
+def _facts(report: LoadReport) -> list[tuple[str, str]]:
+    found: list[tuple[str, Any]] = [("files", f"{len(report.files):,}, {of_bytes(report.bytes)}")]
+    if report.duplicate_rows:
+        found.append(("kept before", counted(report.duplicate_rows, "row")))
+    if report.bad_rows:
+        where = f", put into {report.reject}" if report.reject and not report.dry_run else ""
+        found.append(("bad", f"{counted(report.bad_rows, 'row')}{where}"))
+    if not report.dry_run:
+        found.append(("batches", f"{report.batches:,}"))
+        found.append(("time", f"{report.seconds:,.1f} s, {report.rows_per_s:,.0f} rows/s"))
+    return found

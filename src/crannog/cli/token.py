@@ -1,0 +1,61 @@
+"""Commands about the tokens of a warehouse's server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crannog.cli.context import JsonOption, answer, place_of
+from crannog.errors import CallerError
+
+if TYPE_CHECKING:
+    from crannog.access.tokens import Tokens
+
+token = typer.Typer(help="Tokens that a server of this warehouse takes.", no_args_is_help=True)
+TokenName = Annotated[str, typer.Argument(metavar="NAME", help="What the token is called, in lists and in the audit.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(token, name="token")
+    token.command("create")(create)
+    token.command("list")(list_)
+    token.command("revoke")(revoke)
+
+
+def create(
+    context: typer.Context,
+    name: TokenName,
+    scope: Annotated[list[str], typer.Option(metavar="LEVEL[:CATALOG[.SCHEMA]]", help="read, write or admin, each with all before it; give it several times for more.")],
+    expires_days: Annotated[float | None, typer.Option(metavar="DAYS", help="Days after which it is no longer taken.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a token and show it, once. From then on every request to a server of this warehouse needs one."""
+    made = _tokens(context).create(name, scope, expires_days)
+    answer({"name": name, "token": made}, as_json=as_json, otherwise=lambda: typer.echo(made))
+
+
+def list_(context: typer.Context, as_json: JsonOption = False) -> None:
+    """List the tokens and their scopes; what they are is kept nowhere."""
+    from crannog.cli.show import listing
+
+    found = [made.as_dict() for made in _tokens(context).list()]
+    rows = [(made["name"], ", ".join(made["scopes"]), made["created_at"], made["expires_at"]) for made in found]
+    answer(found, as_json=as_json, otherwise=lambda: listing(("token", "scopes", "made", "expires"), rows, empty="There are no tokens: a server listens on loopback only."))
+
+
+def revoke(context: typer.Context, name: TokenName, as_json: JsonOption = False) -> None:
+    """Take a token back; servers know within two seconds."""
+    _tokens(context).revoke(name)
+    answer({"name": name, "revoked": True}, as_json=as_json, otherwise=lambda: typer.echo(f"{name} is revoked."))
+
+
+def _tokens(context: typer.Context) -> Tokens:
+    from crannog.access.tokens import Tokens
+    from crannog.lake.open_storage import open_storage
+
+    place = place_of(context)
+    if place.server:
+        raise CallerError("tokens are made at the warehouse, not through its server: give --warehouse DIR")
+    return Tokens(open_storage(place.settings().warehouse))

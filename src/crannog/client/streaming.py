@@ -1,0 +1,54 @@
+"""An answer that is read while the server still works it out."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from io import BufferedReader
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from crannog.client.arrow_bodies import ARROW, Incoming, batches_of
+from crannog.client.connection import Connection
+from crannog.errors import Unavailable
+from crannog.verbs.result import Stream
+
+_AT_ONCE = 1 << 16
+
+
+def opened_stream(connection: Connection, asked: dict[str, Any]) -> Stream:
+    """Run a query and return its batches as they come; closing the stream ends the query on the server."""
+    with ExitStack() as opening:
+        response = opening.enter_context(
+            connection.opened("POST", "/sql/stream", document=asked, headers={"Accept": ARROW}, read_s=None)
+        )
+        try:
+            reader = pa.ipc.open_stream(BufferedReader(Incoming(response.iter_bytes()), _AT_ONCE))
+        except pa.ArrowException as error:
+            raise Unavailable(f"the server at {connection.address} sent no Arrow stream: {' '.join(str(error).split())}") from None
+        told = response.headers
+        return Stream(
+            reader.schema, told["Crannog-Engine"], unquote(told["Crannog-Query-Id"]), _Batches(reader, opening.pop_all())
+        )
+
+
+class _Batches:
+    """The batches of an open answer. Closed at its end, at an error, or before its first batch was asked for."""
+
+    def __init__(self, reader: Any, held: ExitStack) -> None:
+        self._batches = batches_of(reader)
+        self._held = held
+
+    def __iter__(self) -> _Batches:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        with ExitStack() as ending:
+            ending.push(self._held)  # which also words what the network did to it
+            batch = next(self._batches)
+            ending.pop_all()
+            return batch
+
+    def close(self) -> None:
+        self._held.close()

@@ -1,0 +1,143 @@
+"""Looking for keys in every place a table has, behind the engine's back: what an erasure proves itself by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence, Set
+from contextlib import suppress
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from crannog.engine.local import FILE_COLUMN, LocalEngine, quoted
+from crannog.engine.maintenance.removed import checkpoints, log_entries
+from crannog.engine.open_table import OpenTable
+from crannog.engine.snapshot import read
+from crannog.errors import SnapshotGone
+from crannog.lake.base import Base
+
+_LOOKS = 20
+
+
+class Copies(Protocol):
+    """Copies of tables in memory."""
+
+    def holds(self, table: OpenTable, keys: pa.Table) -> bool:
+        """Tell whether the copy of a table, if there is one, has a row with one of the keys."""
+
+    def renew(self, table: OpenTable) -> None:
+        """Make a copy anew: deleted rows of one stay in its memory until then."""
+
+
+class KeySearch:
+    """Looks for keys in every file of a table's folder, behind the engine's back, and in the copies in memory."""
+
+    def __init__(self, table: OpenTable, wanted: pa.Table, copies: Copies | None = None) -> None:
+        self._table = table
+        self._copies = copies
+        self._storage = table.warehouse.storage
+        self._base = table.log.head()
+        self._wanted = wanted
+        self._key = wanted.column_names
+        self._engine: LocalEngine = table.warehouse.local
+
+    def everywhere(self) -> dict[str, tuple[int, list[str]]]:
+        """Return, by kind of place, how many files were looked at and which of them show a key."""
+        live = {f"{self._table.folder}/{path}" for path in self._base.files}
+        data = self._data_files()
+        entries = log_entries(self._table)
+        saved = checkpoints(self._table)
+        held = self._holding([path for path in data if path in live])
+        old = self.old_files()
+        # What the log tells of a file that is gone cannot be checked against it any more, so it must tell nothing.
+        telling = {path[len(self._table.folder) + 1 :] for path in (*held, *old)} | self.gone()
+        return {
+            "live files": (len(live), held),
+            "files of old versions": (len(data) - len(live), old),
+            "stage": (len(self._table.log.staged_names()), self.staged_files()),
+            "log statistics": (len(entries), [entry.path for entry in entries if describes(entry.actions, telling)]),
+            "checkpoints": (len(saved), [path for path in saved if describes(self.adds_of(path), telling)]),
+            "hot cache": (2 if self._copies is not None else 1, self._in_memory()),
+        }
+
+    def are_gone_from(self, base: Base) -> bool:
+        """Tell whether no file of a base shows a key."""
+        return not self._holding([f"{self._table.folder}/{path}" for path in base.files])
+
+    def old_files(self, *, but_jobs: Set[str] = frozenset()) -> list[str]:
+        live = {f"{self._table.folder}/{path}" for path in self._base.files}
+        old = [path for path in self._data_files() if path not in live]
+        return self._holding([path for path in old if but_jobs.isdisjoint(path.split("/"))])
+
+    def staged_files(self) -> list[str]:
+        folder = self._table.log.stage_folder
+        for _ in range(_LOOKS):
+            # Another process may pack what was listed: the next listing has the pack.
+            with suppress(SnapshotGone, FileNotFoundError):
+                return self._holding([f"{folder}/{name}" for name in self._table.log.staged_names()])
+        return self._holding([f"{folder}/{name}" for name in self._table.log.staged_names()])
+
+    def _data_files(self) -> list[str]:
+        return [
+            file.path
+            for folder in (f"{self._table.folder}/data", f"{self._table.log.own_folder}/jobs")
+            for file in self._storage.walk(folder)
+            if file.path.endswith(".parquet")
+        ]
+
+    def _holding(self, paths: Sequence[str]) -> list[str]:
+        """Return the files that have a row with one of the keys."""
+        if not paths:
+            return []
+        schema = pa.schema([self._base.schema.field(name) for name in self._key])
+        local = self._table.warehouse.local_paths(paths)
+        match = " AND ".join(f"k.{quoted(name)} = t.{quoted(name)}" for name in self._key)
+        with self._engine.cursor({"wanted_keys": self._wanted}) as cursor:
+            found = read(
+                cursor,
+                f"SELECT DISTINCT {FILE_COLUMN} AS file FROM {self._engine.scan(local, schema, positions=True)} t"
+                f" SEMI JOIN wanted_keys k ON {match}",
+            )
+        holding = set(found["file"].to_pylist())
+        return [path for path, place in zip(paths, local, strict=True) if place in holding]
+
+    def _in_memory(self) -> list[str]:
+        found = []
+        rows = self._table.log.refresh()[1].rows
+        if rows.num_rows:
+            joined = rows.select(list(self._key)).join(self._wanted, keys=list(self._key), join_type="left semi")
+            found += ["the staged tail"] if joined.num_rows else []
+        if self._copies is not None and self._copies.holds(self._table, self._wanted):
+            found.append("the copy in memory")
+        return found
+
+    def adds_of(self, checkpoint: str) -> list[dict[str, Any]]:
+        """Return the add actions of a checkpoint, their paths and statistics."""
+        data = pq.read_table(pa.BufferReader(self._storage.read(checkpoint)), columns=["add"])
+        adds = data.column("add").combine_chunks()
+        adds = adds.filter(adds.is_valid())
+        return [
+            {"add": {"path": path, "stats": stats}}
+            for path, stats in zip(
+                pc.struct_field(adds, "path").to_pylist(), pc.struct_field(adds, "stats").to_pylist(), strict=True
+            )
+        ]
+
+    def gone(self) -> set[str]:
+        """Return the base files that the log names and that are not there any more."""
+        present = {path[len(self._table.folder) + 1 :] for path in self._data_files()}
+        actions = [action for entry in log_entries(self._table) for action in entry.actions]
+        actions += [action for path in checkpoints(self._table) for action in self.adds_of(path)]
+        return {unquote(action["add"]["path"]) for action in actions if "add" in action} - present
+
+
+def describes(actions: Iterable[dict[str, Any]], files: set[str]) -> bool:
+    """Tell whether statistics show values of one of `files`."""
+    for action in actions:
+        add = action.get("add")
+        if add and unquote(add["path"]) in files and json.loads(add.get("stats") or "{}").keys() - {"numRecords"}:
+            return True
+    return False

@@ -1,0 +1,150 @@
+"""Answers out: Arrow tables as JSON, NDJSON, CSV and Arrow's own stream, a column at a time, in parts of bounded size."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crannog.formats.plain import plain
+
+_PART_ROWS = 8_192
+_PART_BYTES = 1 << 20
+
+
+def plain_column(column: pa.ChunkedArray) -> list[Any]:
+    """Return a column as JSON has it: integers exact, decimals as text, times in ISO 8601, bytes in base64."""
+    kind, types = column.type, pa.types
+    if types.is_string(kind) or types.is_integer(kind) or types.is_boolean(kind) or types.is_null(kind):
+        return list(column.to_pylist())
+    if types.is_floating(kind):
+        values = column.to_pylist()
+        finite = pc.all(pc.is_finite(column), skip_nulls=True, min_count=0).as_py()
+        return list(values) if finite else [plain(value) for value in values]
+    if types.is_timestamp(kind) or types.is_date(kind):
+        return list(_calendar(column).to_pylist())
+    if types.is_decimal(kind):
+        texts = pc.cast(column, pa.string())
+        # Arrow writes very small decimals with an exponent.
+        if not pc.any(pc.match_substring(texts, "E"), min_count=0).as_py():
+            return list(texts.to_pylist())
+    if types.is_binary(kind):
+        return [None if value is None else base64.b64encode(value).decode() for value in column.to_pylist()]
+    return [plain(value) for value in column.to_pylist()]
+
+
+def _calendar(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    texts = pc.cast(column, pa.string())
+    return pc.replace_substring(texts, " ", "T", max_replacements=1) if pa.types.is_timestamp(column.type) else texts
+
+
+def dumped(value: Any) -> bytes:
+    """Return JSON in as few bytes as it takes; text that is no Unicode shows as such instead of failing."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8", "backslashreplace")
+
+
+def parts(table: pa.Table) -> Iterator[pa.Table]:
+    """Yield a table in parts that are small enough to turn into text at once."""
+    for start in range(0, table.num_rows, _PART_ROWS):
+        yield table.slice(start, _PART_ROWS)
+
+
+def _values(table: pa.Table) -> Iterable[tuple[Any, ...]]:
+    return zip(*map(plain_column, table.columns), strict=True) if table.num_columns else [()] * table.num_rows
+
+
+def _joined(listed: list[Any], first: bool) -> bytes:
+    return (b"" if first else b",") + dumped(listed)[1:-1]
+
+
+def json_objects(table: pa.Table) -> Iterator[bytes]:
+    """Yield a JSON array of objects."""
+    yield b"["
+    for number, part in enumerate(parts(table)):
+        yield _joined([dict(zip(table.column_names, row, strict=True)) for row in _values(part)], number == 0)
+    yield b"]"
+
+
+def json_answer(table: pa.Table, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[bytes]:
+    """Yield one JSON object: what comes `before`, then `rows` as arrays, then what comes `after`."""
+    yield dumped(before)[:-1] + b',"rows":['
+    for number, part in enumerate(parts(table)):
+        yield _joined(list(_values(part)), number == 0)
+    yield b"]," + dumped(after)[1:]
+
+
+def ndjson(table: pa.Table) -> Iterator[bytes]:
+    """Yield a JSON object a line."""
+    for part in parts(table):
+        names = table.column_names
+        yield b"".join(dumped(dict(zip(names, row, strict=True))) + b"\n" for row in _values(part))
+
+
+def csv(table: pa.Table) -> Iterator[bytes]:
+    """Yield CSV with a line of names; nothing is null, and "" is empty text. What CSV has no form for is JSON text."""
+    from pyarrow import csv as arrow_csv
+
+    for number, part in enumerate(parts(table) if table.num_rows else [table]):
+        sink = pa.BufferOutputStream()
+        columns = [_csv_column(column) for column in part.columns]
+        arrow_csv.write_csv(pa.table(columns, names=part.column_names), sink, arrow_csv.WriteOptions(include_header=number == 0))
+        yield sink.getvalue().to_pybytes()
+
+
+def _csv_column(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    kind, types = column.type, pa.types
+    if types.is_string(kind) or types.is_integer(kind) or types.is_boolean(kind) or types.is_floating(kind) or types.is_null(kind):
+        return column
+    texts = plain_column(column)
+    if types.is_nested(kind):
+        texts = [None if value is None else dumped(value).decode() for value in texts]
+    return pa.array(texts, pa.string())
+
+
+class _Sink:
+    """A file that hands on what was written to it."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        self._parts.append(bytes(data))
+        return len(self._parts[-1])
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+    def taken(self) -> bytes:
+        data, self._parts = b"".join(self._parts), []
+        return data
+
+
+def arrow(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, failure: Callable[[Exception], bytes] | None = None
+) -> Iterator[bytes]:
+    """Yield an Arrow IPC stream, a batch at a time.
+
+    With `failure`, an error of the batches ends the stream well: an empty batch carries what `failure` makes of it
+    under the name `crannog-error`.
+    """
+    sink = _Sink()
+    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema) as writer:
+        yield sink.taken()
+        try:
+            for batch in batches:
+                writer.write_batch(batch)
+                yield sink.taken()
+        except Exception as error:
+            if failure is None:
+                raise
+            empty = pa.RecordBatch.from_pylist([], schema=schema)
+            writer.write_batch(empty, custom_metadata={"crannog-error": failure(error)})
+    yield sink.taken()

@@ -1,0 +1,1 @@
+"""The server: every verb of a lake over HTTP. Its doors translate; the lake decides."""

@@ -1,0 +1,147 @@
+"""Bodies of requests: read within limits of size, time and memory, and unpacked within the same size."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+from starlette.requests import ClientDisconnect, Request
+
+from crannog.errors import CallerError, Overloaded, TimedOut, TooLarge, UnsupportedMedia
+from crannog.server.threads import Threads
+from crannog.settings import Settings
+
+_STEP = 1 << 20
+# A block of 128 KiB takes four bytes in zstd: small bites keep what one of them may become small.
+_BITE = 1 << 10
+_LARGEST_WINDOW = 1 << 27
+_IN_A_THREAD = 1 << 16
+
+
+class Bodies:
+    """Reads bodies, and knows how many bytes of them are held."""
+
+    def __init__(self, settings: Settings, threads: Threads) -> None:
+        self._most = settings.http_body_bytes
+        self._most_held = settings.http_bodies_bytes
+        self._stall_s = settings.http_stall_s
+        self._time_s = settings.http_request_s
+        self._threads = threads
+        self.held = 0
+
+    @asynccontextmanager
+    async def of(self, request: Request) -> AsyncIterator[bytes]:
+        """Lend the whole body, unpacked; what is held for it is given back at the end.
+
+        Raises TooLarge, TimedOut if the client stalls, Overloaded if too much is held for others, UnsupportedMedia for
+        an encoding that is not known and CallerError for one that is broken. A client that goes away is ClientDisconnect.
+        """
+        encoding = request.headers.get("content-encoding", "").strip().lower()
+        if encoding not in ("", "identity", "gzip", "x-gzip", "deflate", "zstd"):
+            raise UnsupportedMedia(f"the body's encoding is {encoding[:60]!r}; gzip, deflate and zstd are known")
+        self._check_announced(request)
+        held = 0
+        try:
+            parts: list[bytes] = []
+            try:
+                async with asyncio.timeout(self._time_s):
+                    async for part in self._parts(request):
+                        held += self._hold(len(part))
+                        if held > self._most:
+                            raise self._too_large("")
+                        parts.append(part)
+            except TimeoutError:
+                raise TimedOut(f"the body did not arrive within {self._time_s:g} s; nothing of it was kept") from None
+            data = parts[0] if len(parts) == 1 else b"".join(parts)
+            if encoding not in ("", "identity") and data:
+                packed = data
+                held += self._hold(min(self._most, 8 * len(packed)))
+                if len(packed) > _IN_A_THREAD:
+                    data = await self._threads.run("read", lambda: self.unpacked(packed, encoding))
+                else:
+                    data = self.unpacked(packed, encoding)
+            yield data
+        finally:
+            self.held -= held
+
+    def _check_announced(self, request: Request) -> None:
+        announced = request.headers.get("content-length", "0")
+        if announced.isdigit() and int(announced) > self._most:
+            raise self._too_large("")
+
+    async def _parts(self, request: Request) -> AsyncIterator[bytes]:
+        while True:
+            try:
+                async with asyncio.timeout(self._stall_s):
+                    message = await request.receive()
+            except TimeoutError:
+                raise TimedOut(f"the client sent nothing for {self._stall_s:g} s in the middle of a body; nothing of it was kept") from None
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            if part := message.get("body", b""):
+                yield part
+            if not message.get("more_body", False):
+                return
+
+    def _hold(self, size: int) -> int:
+        if self.held + size > self._most_held and self.held:
+            raise Overloaded(
+                f"bodies of {self.held:,} bytes are being worked on and {self._most_held:,} is the most; try again shortly", retry_after_s=1
+            )
+        self.held += size
+        return size
+
+    def _too_large(self, unpacked: str) -> TooLarge:
+        return TooLarge(f"the body has more than {self._most:,} bytes{unpacked}, which is the most; send it in parts, or raise CRANNOG_HTTP_BODY_BYTES")
+
+    def unpacked(self, data: bytes, encoding: str) -> bytes:
+        """Return what was packed; TooLarge as soon as it is too much, CallerError if it is broken or ends early."""
+        steps = _from_zstd(data) if encoding == "zstd" else _from_zlib(data, encoding)
+        out: list[bytes] = []
+        size = 0
+        try:
+            for step in steps:
+                size += len(step)
+                if size > self._most:
+                    raise self._too_large(" when it is unpacked")
+                out.append(step)
+        except (zlib.error, EOFError, ValueError) as error:
+            raise CallerError(f"the body is not valid {encoding}: {str(error)[:100]}") from None
+        return b"".join(out)
+
+
+def _from_zlib(data: bytes, encoding: str) -> Iterator[bytes]:
+    if encoding == "deflate":
+        # The standard means zlib's form, some clients send it bare: the first byte tells.
+        window = zlib.MAX_WBITS if data[0] & 0x0F == 8 and len(data) > 1 and (data[0] << 8 | data[1]) % 31 == 0 else -zlib.MAX_WBITS
+    else:
+        window = 16 + zlib.MAX_WBITS
+    while data:
+        unpacker = zlib.decompressobj(window)
+        while not unpacker.eof:
+            step = unpacker.decompress(data, _STEP)
+            data = unpacker.unconsumed_tail
+            if not step and not data and not unpacker.eof:
+                raise EOFError("it ends in the middle")
+            yield step
+        data = unpacker.unused_data
+
+
+def _from_zstd(data: bytes) -> Iterator[bytes]:
+    import zstandard
+
+    view, place = memoryview(data), 0
+    try:
+        while place < len(view):
+            unpacker = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).decompressobj()
+            while not unpacker.eof:
+                if place >= len(view):
+                    raise EOFError("it ends in the middle")
+                bite = view[place : place + _BITE]
+                place += len(bite)
+                yield unpacker.decompress(bite)
+            place -= len(unpacker.unused_data)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from None

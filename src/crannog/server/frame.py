@@ -1,0 +1,141 @@
+"""The frame around every request: its id, who asks, limits, the one shape of errors, and what is told of it after.
+
+A plain ASGI layer: a middleware that wraps requests and responses in objects would cost as much as a small write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+from typing import Any
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from crannog.access.scopes import ANYBODY, Caller
+from crannog.errors import CrannogError, Forbidden, Overloaded, Unauthorized
+from crannog.server.answers import error_answer
+from crannog.server.call import Call
+from crannog.server.service import Service
+
+log = logging.getLogger("crannog.server")
+_SANE_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
+_OPEN = frozenset({"/healthz", "/readyz", "/api/docs", "/api/openapi.json"})
+_LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
+_NOBODY = Caller("nobody", ())
+_QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
+_CLIENT_LEFT = 499
+
+
+class Stalled(Exception):
+    """The client stopped reading its answer."""
+
+
+class Frame:
+    """The outermost layer."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        service = self._service
+        headers = _headers(scope)
+        given = headers.get(b"x-request-id", b"")
+        request_id = given if _SANE_ID.fullmatch(given) else os.urandom(16).hex().encode()
+        client = scope.get("client")
+        call = Call(service, request_id.decode(), _NOBODY, client[0] if client else "")
+        scope["crannog.call"] = call
+
+        async def reply(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                call.status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
+                await send(message)
+                return
+            try:
+                async with asyncio.timeout(service.settings.http_stall_s):
+                    await send(message)
+            except TimeoutError:
+                raise Stalled from None
+
+        service.requests += 1
+        try:
+            if service.requests > service.settings.http_requests:
+                raise Overloaded(f"{service.requests - 1:,} requests are being served, which is the most; try again shortly", retry_after_s=1)
+            call.caller = await self._admitted(scope, headers, call.address)
+            await self._app(scope, receive, reply)
+        except CrannogError as error:
+            call.error_code = error.code
+            await error_answer(error)(scope, receive, reply)
+        except ClientDisconnect:
+            call.status = _CLIENT_LEFT
+        except Stalled:
+            call.error_code = "stalled"
+            _abort(send)
+        except Exception:
+            # Whatever it was, the answer is given already, in its one shape: see `app`.
+            call.error_code = call.error_code or "error"
+        finally:
+            service.requests -= 1
+            self._tell(scope, call)
+
+    async def _admitted(self, scope: Scope, headers: dict[bytes, bytes], address: str) -> Caller:
+        """Return who asks; raises Unauthorized, Forbidden or Overloaded."""
+        service, tokens = self._service, self._service.tokens
+        if scope["path"] in _OPEN:
+            return _NOBODY
+        if tokens.is_stale:
+            await service.threads.run("read", tokens.refresh)
+        scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        if service.loopback and not tokens.any:
+            _check_same_site(headers)
+            caller = ANYBODY
+        elif scheme.lower() == "bearer":
+            caller = tokens.caller(token.strip())
+        else:
+            raise Unauthorized("this server takes requests with a token only: send Authorization: Bearer TOKEN")
+        if address not in _LOCAL_HOSTS:
+            service.rates.take(caller.name if caller is not ANYBODY else address)
+        return caller
+
+    def _tell(self, scope: Scope, call: Call) -> None:
+        """Count the request, note it for the audit and log it."""
+        route = scope.get("route")
+        path = getattr(route, "path", "unknown")
+        elapsed_ms = call.elapsed_ms
+        self._service.metrics.request(scope["method"], path, call.status, elapsed_ms / 1000)
+        if path.startswith(("/api/v1/", "/query/")) or call.status in (401, 403):
+            self._service.audit.note(call, str(getattr(route, "name", scope["method"])))
+        if log.isEnabledFor(logging.INFO) and path not in _QUIET:
+            told: dict[str, Any] = {"method": scope["method"], "path": scope["path"], "status": call.status, "elapsed_ms": round(elapsed_ms, 2)}
+            told |= {"who": call.caller.name, "rows": call.rows, "error": call.error_code or None}
+            log.info("request", extra={"request_id": call.request_id, "told": told})
+
+
+def _headers(scope: Scope) -> dict[bytes, bytes]:
+    wanted = (b"x-request-id", b"authorization", b"host", b"origin")
+    return {name: value for name, value in scope["headers"] if name in wanted}
+
+
+def _check_same_site(headers: dict[bytes, bytes]) -> None:
+    """Refuse what a web page in somebody's browser sends: without tokens, being on loopback is the only right there is."""
+    host = headers.get(b"host", b"localhost").decode("latin-1").lower()
+    name = re.sub(r":\d+$", "", host)
+    if name not in _LOCAL_HOSTS:
+        raise Forbidden(f"a server without tokens answers to localhost and 127.0.0.1, not to {host[:80]!r}")
+    origin = headers.get(b"origin")
+    if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != host:
+        raise Forbidden("a server without tokens takes no requests from other web sites")
+
+
+def _abort(send: Send) -> None:
+    # An orderly close would wait for the client to read what it does not read.
+    transport = getattr(getattr(send, "__self__", None), "transport", None)
+    if transport is not None:
+        transport.abort()

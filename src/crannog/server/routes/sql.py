@@ -1,0 +1,192 @@
+"""SQL: one statement in, an answer out, whole or as a stream; explained, or cancelled."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Literal
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from starlette.responses import Response
+
+from crannog.errors import Cancelled, CrannogError, NotFound
+from crannog.formats import columns
+from crannog.server.answers import ARROW, MEDIA, answer, error_body, table_parts, wanted_form
+from crannog.server.call import Call, call_of
+from crannog.server.described import OBJECT, gives, takes_json
+from crannog.server.incoming import document, form_of
+from crannog.server.outflow import Put, watched
+from crannog.server.rows_out import pour, poured
+from crannog.verbs.result import Result
+
+router = APIRouter(prefix="/api/v1/sql", tags=["sql"])
+Engine = Literal["auto", "hot", "local", "spark"]
+_ANSWER = {
+    "type": "object",
+    "required": ["columns", "rows", "row_count", "truncated", "engine", "elapsed_ms", "query_id"],
+    "properties": {
+        "columns": {"type": "array", "items": {"type": "object", "required": ["name", "type"]}},
+        "rows": {"type": "array", "items": {"type": "array"}},
+        "row_count": {"type": "integer"},
+        "truncated": {"type": "boolean"},
+        "engine": {"type": "string"},
+        "elapsed_ms": {"type": "number"},
+        "query_id": {"type": "string"},
+    },
+}
+
+
+class Query(BaseModel):
+    """One read-only statement of Spark SQL."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sql: str
+    max_rows: int | None = Field(None, ge=0)
+    engine: Engine = "auto"
+    timeout_s: float | None = Field(None, gt=0, le=86_400)
+    query_id: str | None = Field(None, min_length=1, max_length=128)
+
+
+class Question(BaseModel):
+    """A statement to explain; `analyze` runs it too."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sql: str
+    engine: Engine = "auto"
+    analyze: bool = False
+
+
+_QUERY: TypeAdapter[Query] = TypeAdapter(Query)
+_QUESTION: TypeAdapter[Question] = TypeAdapter(Question)
+
+
+@router.post("", responses=gives(_ANSWER, rows=True), openapi_extra=takes_json(Query))
+async def sql(request: Request) -> Response:
+    """Run a statement and answer up to `max_rows`."""
+    wanted: Query = await _body(request, _QUERY)
+    call, form = call_of(request), wanted_form(request)
+    lake, query_id = call.service.lake, wanted.query_id or uuid.uuid4().hex
+
+    def make(put: Put) -> None:
+        with _asked(call, wanted.sql, query_id):
+            _check_tables(call, wanted.sql)
+            result = lake.sql(wanted.sql, wanted.max_rows, wanted.engine, wanted.timeout_s, query_id)
+            call.rows, call.engine = result.row_count, result.engine
+        parts = _as_json(result) if form == "json" else table_parts(result.table, form)
+        pour(put, result.table.nbytes, parts, _headers(result))
+
+    return await poured(request, "query", make, MEDIA[form], lambda: _cancel(call, query_id))
+
+
+def _as_json(result: Result) -> Iterator[bytes]:
+    after = {
+        "row_count": result.row_count,
+        "truncated": result.truncated,
+        "engine": result.engine,
+        "elapsed_ms": round(result.elapsed_ms, 3),
+        "query_id": result.query_id,
+    }
+    return columns.json_answer(result.table, {"columns": result.columns}, after)
+
+
+def _headers(result: Result) -> dict[str, str]:
+    return {
+        "Crannog-Query-Id": quote(result.query_id),
+        "Crannog-Engine": result.engine,
+        "Crannog-Truncated": str(result.truncated).lower(),
+        "Crannog-Elapsed-Ms": f"{result.elapsed_ms:.3f}",
+        "Crannog-Why": quote(result.why),
+    }
+
+
+@router.post("/stream", responses=gives(OBJECT, rows=True), openapi_extra=takes_json(Query))
+async def stream(request: Request) -> Response:
+    """Run a statement and send its answer as Arrow, batch by batch, however large.
+
+    An error after the first byte is an empty batch with `crannog-error` in its metadata.
+    """
+    wanted: Query = await _body(request, _QUERY)
+    call, query_id = call_of(request), wanted.query_id or uuid.uuid4().hex
+
+    def failed(error: Exception) -> bytes:
+        known = error if isinstance(error, CrannogError) else CrannogError(f"the stream failed: {type(error).__name__}")
+        call.error_code = known.code
+        return columns.dumped(error_body(known))
+
+    def make(put: Put) -> None:
+        with _asked(call, wanted.sql, query_id):
+            _check_tables(call, wanted.sql)
+            with call.service.lake.stream(wanted.sql, wanted.engine, wanted.timeout_s, query_id) as found:
+                call.rows, call.engine = 0, found.engine
+                head = {"Crannog-Query-Id": quote(found.query_id), "Crannog-Engine": found.engine, "Crannog-Truncated": "false"}
+                put((head, None))
+                for part in columns.arrow(found.schema, found, failure=failed):
+                    put(part)
+
+    return await poured(request, "query", make, ARROW, lambda: _cancel(call, query_id))
+
+
+@router.post("/explain", responses=gives(OBJECT), openapi_extra=takes_json(Question))
+async def explain(request: Request) -> Response:
+    """Tell which engine would answer and why, what is pruned by what, and the plan."""
+    wanted: Question = await _body(request, _QUESTION)
+    call = call_of(request)
+    call.sql = wanted.sql
+
+    def told() -> dict[str, object]:
+        _check_tables(call, wanted.sql)
+        return call.service.lake.explain(wanted.sql, wanted.engine, analyze=wanted.analyze).as_dict()
+
+    return answer(await watched(request, call.service.threads.endless("query", told), lambda: None))
+
+
+@router.delete("/{query_id:path}", responses=gives(OBJECT))
+async def cancel(request: Request, query_id: str) -> Response:
+    """End a query that runs or waits. Everybody may end their own, an admin all."""
+    call = call_of(request)
+    service = call.service
+    if service.owner(query_id) != call.caller.name and not call.caller.may_everywhere("admin"):
+        raise NotFound(f"no query {query_id!r} of yours runs; it may have ended")
+    await service.threads.run("read", lambda: service.lake.cancel(query_id))
+    return answer({"query_id": query_id, "cancelled": True})
+
+
+async def _body(request: Request, shape: TypeAdapter[Any]) -> Any:
+    form_of(request, ("json",))
+    async with call_of(request).service.bodies.of(request) as data:
+        return document(data, shape)
+
+
+def _check_tables(call: Call, text: str) -> None:
+    """Check the right to read every table that a statement names, before any is opened."""
+    if call.left:
+        raise Cancelled("the client went away before its query began")
+    call.need("read", *call.service.lake.tables_in(text))
+
+
+@contextmanager
+def _asked(call: Call, text: str, query_id: str) -> Iterator[None]:
+    """Count a query, whatever comes of it, and keep in mind whose it is while it runs."""
+    call.sql, outcome, started = text, "error", time.perf_counter()
+    try:
+        with call.service.running(query_id, call.caller.name, lambda: call.service.lake.cancel(query_id)):
+            yield
+        outcome = call.error_code or "answered"
+    except CrannogError as error:
+        outcome = error.code
+        raise
+    finally:
+        call.service.metrics.query(call.engine, outcome, time.perf_counter() - started)
+
+
+def _cancel(call: Call, query_id: str) -> None:
+    """End a query nobody waits for any more; one that has not begun does not begin."""
+    call.left = True
+    with suppress(NotFound):
+        call.service.lake.cancel(query_id)

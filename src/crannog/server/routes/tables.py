@@ -1,0 +1,169 @@
+"""Tables: list, make, describe, drop, and what is known about them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from starlette.responses import Response
+
+from crannog.access.scopes import SYSTEM
+from crannog.datasets.lake import Lake
+from crannog.names import TableName
+from crannog.server.answers import ARROW, answer, schema_bytes, wanted_form
+from crannog.server.arrow_in import arrow_schema
+from crannog.server.call import Call, call_of
+from crannog.server.described import LIST, OBJECT, Name, Raw, gives, takes_json
+from crannog.server.incoming import document, form_of
+from crannog.server.rows_out import rows_answer, rows_response
+
+router = APIRouter(prefix="/api/v1/tables", tags=["tables"])
+Columns = Annotated[list[str], Query(description="Only with an Arrow schema: JSON has it in its body.")]
+
+
+class Definition(BaseModel):
+    """What a table is: its columns as a JSON Schema, and how it is laid out."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    table_schema: dict[str, Any] = Field(alias="schema", description="A JSON Schema: an object with a property for each column.")
+    key: list[str] | str | None = None
+    partition_by: list[str] | str = ()  # type: ignore[assignment]
+    cluster_by: list[str] | str = ()  # type: ignore[assignment]
+    bloom: list[str] | str = ()  # type: ignore[assignment]
+
+
+_DEFINITION: TypeAdapter[Definition] = TypeAdapter(Definition)
+
+
+@router.get("", responses=gives(LIST))
+async def tables(request: Request, system: Annotated[bool, Query(description="List the server's own tables too.")] = False) -> Response:
+    """List the tables that the caller may read."""
+    call = call_of(request)
+    names = await call.service.threads.run("read", call.service.lake.tables)
+    parsed = [TableName.parse(name) for name in names]
+    shown = [name for name in parsed if call.caller.may("read", name) and (system or (name.catalog, name.schema) != SYSTEM)]
+    return answer([{"name": str(name)} for name in shown])
+
+
+@router.put("/{name}", responses={**gives(OBJECT), **gives(OBJECT, status=201)}, openapi_extra=takes_json(Definition, arrow=True))
+async def create_table(
+    request: Request,
+    name: Name,
+    key: Columns = [],  # noqa: B006
+    partition_by: Columns = [],  # noqa: B006
+    cluster_by: Columns = [],  # noqa: B006
+    bloom: Columns = [],  # noqa: B006
+    if_exists: Annotated[Literal["error", "ok"], Query()] = "ok",
+) -> Response:
+    """Make a table: 201 if it was made, 200 if it stood there with this definition, 409 if with another."""
+    call = call_of(request)
+    call.written_table("admin", name)
+    form = form_of(request, ("json", "arrow"))
+    async with call.service.bodies.of(request) as data:
+        if form == "arrow":
+            schema: Any = arrow_schema(data)
+            layout: dict[str, Any] = {"key": key, "partition_by": partition_by, "cluster_by": cluster_by, "bloom": bloom}
+        else:
+            wanted = document(data, _DEFINITION)
+            schema = wanted.table_schema
+            layout = {part: getattr(wanted, part) for part in ("key", "partition_by", "cluster_by", "bloom")}
+    layout["key"] = layout["key"] or ()
+
+    def make() -> tuple[bool, dict[str, Any]]:
+        made = call.service.lake.engine.create(TableName.parse(name), schema, **layout, if_exists=if_exists)
+        return made, call.service.lake.table(name).describe()
+
+    made, described = await call.service.threads.run("write", make)
+    return answer(described, 201 if made else 200)
+
+
+@router.get("/{name}", responses=gives(OBJECT))
+async def describe(request: Request, name: Name) -> Response:
+    """Tell what a table is and how it stands."""
+    return answer(await _read(request, name, lambda lake: lake.table(name).describe()))
+
+
+@router.delete("/{name}", responses=gives(OBJECT))
+async def drop_table(request: Request, name: Name) -> Response:
+    """Remove a table and all its files."""
+    call = call_of(request)
+    call.table("admin", name)
+    await call.service.threads.run("write", lambda: call.service.lake.drop_table(name))
+    return answer({"name": name, "dropped": True})
+
+
+@router.get("/{name}/schema", responses=gives(OBJECT, rows=True))
+async def schema(request: Request, name: Name) -> Response:
+    """The columns, the system's included: an Arrow stream without rows. The key is in the header Crannog-Key, as JSON."""
+    found = await _read(request, name, lambda lake: (lake.table(name).schema, lake.table(name).key))
+    columns: pa.Schema = found[0]
+    headers = {"Crannog-Key": _ascii_json(found[1])}
+    if wanted_form(request, ("arrow", "json")) == "arrow":
+        return Response(schema_bytes(columns), headers=headers, media_type=ARROW)
+    fields = [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in columns]
+    return answer({"columns": fields, "key": list(found[1])}, headers=headers)
+
+
+def _ascii_json(values: tuple[str, ...]) -> str:
+    import json
+
+    return json.dumps(list(values))
+
+
+@router.get("/{name}/count", responses=gives({"type": "object", "properties": {"rows": {"type": "integer"}}}))
+async def count(request: Request, name: Name, raw: Raw = False) -> Response:
+    """Count the rows."""
+    return answer({"rows": await _read(request, name, lambda lake: lake.table(name).count(raw=raw))})
+
+
+@router.get("/{name}/history", responses=gives(LIST))
+async def history(request: Request, name: Name, limit: Annotated[int | None, Query(ge=1, le=1_000_000)] = None) -> Response:
+    """List the versions of the base, newest first."""
+    return answer(await _read(request, name, lambda lake: lake.table(name).history(limit)))
+
+
+@router.get("/{name}/tombstones", responses=gives(LIST, rows=True))
+async def tombstones(request: Request, name: Name) -> Response:
+    """List the deletes that are not folded yet; as Arrow where the keys have types that JSON has not."""
+    return await _listing(request, name, lambda lake: lake.table(name).tombstones())
+
+
+@router.get("/{name}/audit", responses=gives(LIST, rows=True))
+async def audit(request: Request, name: Name) -> Response:
+    """List the deletes that were carried out."""
+    return await _listing(request, name, lambda lake: lake.table(name).audit())
+
+
+@router.get("/{name}/preview", responses=gives(LIST, rows=True))
+async def preview(request: Request, name: Name, n: Annotated[int, Query(ge=0, le=1_000_000_000)] = 100, raw: Raw = False) -> Response:
+    """Show some rows."""
+    call = call_of(request)
+    call.table("read", name)
+    return await rows_answer(request, lambda: call.service.lake.table(name).preview(n, raw=raw))
+
+
+@router.get("/{name}/rows", responses=gives(LIST, rows=True))
+async def rows(request: Request, name: Name, raw: Raw = False) -> Response:
+    """All rows."""
+    call = call_of(request)
+    call.table("read", name)
+    return await rows_answer(request, lambda: call.service.lake.table(name).to_arrow(raw=raw))
+
+
+async def _read(request: Request, name: str, act: Any) -> Any:
+    call: Call = call_of(request)
+    call.table("read", name)
+    lake: Lake = call.service.lake
+    return await call.service.threads.run("read", lambda: act(lake))
+
+
+async def _listing(request: Request, name: str, act: Any) -> Response:
+    found = await _read(request, name, act)
+    if wanted_form(request, ("json", "arrow")) == "arrow":
+        return rows_response(pa.Table.from_pylist(found), "arrow")
+    return answer(found)
+
+

@@ -1,0 +1,56 @@
+"""Rows out: whole where they are few, part by part where they are many, in the form that the client accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import pyarrow as pa
+from starlette.requests import Request
+from starlette.responses import Response
+
+from crannog.server.answers import MEDIA, table_parts, wanted_form
+from crannog.server.call import call_of
+from crannog.server.outflow import FlowResponse, Outflow, Put, watched
+
+_WHOLE_BYTES = 4 << 20
+
+
+def rows_response(table: pa.Table, form: str) -> Response:
+    """Answer with rows that are few."""
+    return Response(b"".join(table_parts(table, form)), media_type=MEDIA[form])
+
+
+async def rows_answer(request: Request, read: Callable[[], pa.Table]) -> Response:
+    """Read rows in a thread and answer with them."""
+    form = wanted_form(request)
+    call = call_of(request)
+
+    def make(put: Put) -> None:
+        table = read()
+        call.rows = table.num_rows
+        pour(put, table.nbytes, table_parts(table, form))
+
+    return await poured(request, "read", make, MEDIA[form], lambda: None)
+
+
+def pour(put: Put, size: int, parts: Iterator[bytes], headers: Mapping[str, str] | None = None) -> None:
+    """Put the head of an answer and its parts; all in the head where they are few."""
+    if size <= _WHOLE_BYTES:
+        put((dict(headers or {}), b"".join(parts)))
+        return
+    put((dict(headers or {}), None))
+    for part in parts:
+        put(part)
+
+
+async def poured(request: Request, kind: str, make: Callable[[Put], None], media_type: str, cancel: Callable[[], None]) -> Response:
+    """Answer with what a thread pours; a client that goes away before the first byte ends it too."""
+    flow = Outflow(call_of(request).service.threads, kind, make, cancel=cancel)
+    try:
+        headers, whole = await watched(request, flow.take(), cancel)
+    except BaseException:
+        flow.close()
+        raise
+    if whole is not None:
+        return Response(whole, headers=headers, media_type=media_type)
+    return FlowResponse(flow, media_type, headers)

@@ -1,0 +1,223 @@
+"""What each derived table is: its columns, the SQL that makes its rows from spans, and the SQL that merges its rows.
+
+The SQL is one text for both engines, in what Spark and DuckDB read alike; `for_duckdb` knows the two words that
+differ. Everything is whole numbers, so that no order of adding changes a result. Rows are partial: several may stand
+for the same thing, and whoever reads merges them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from crannog.names import TableName
+
+ERROR = 2
+"""OTLP's status code of a span that failed."""
+
+IDENTITY = ("partition_date", "trace_id", "span_id")
+"""What makes two rows of the span table the same span: sent again on the same day of start."""
+NEWEST_BY = ("_created_at", "end_ns", "start_ns", "_batch_id", "service_name", "span_name", "kind", "status_code")
+"""Which of them counts: the highest, column after column."""
+
+INPUT_COLUMNS = (
+    *("partition_date", "trace_id", "trace_hi", "span_id", "parent_span_id", "service_name", "span_name", "span_kind"),
+    *("kind", "status_code", "start_ns", "end_ns", "duration_ns", "start_minute", "_created_at", "_batch_id"),
+    *("attributes", "resource_attributes", "scope_attributes", "events", "links"),
+)
+"""The columns of a span that any definition reads."""
+
+# Below 64 every duration is a bucket; from there each doubling has 32 of equal width.
+_BUCKET = (
+    "cast(CASE WHEN duration_ns < 64 THEN duration_ns ELSE"
+    " 32 * (length(bin(duration_ns)) - 6) + (duration_ns >> (length(bin(duration_ns)) - 6)) END AS INT)"
+)
+_NS_PER_S = 1_000_000_000
+EXAMPLE_CHARACTERS = 200
+
+
+def for_duckdb(sql: str) -> str:
+    """Return the definition's SQL as DuckDB has it."""
+    return sql.replace(" div ", " // ").replace("explode(", "unnest(")
+
+
+@dataclass(frozen=True)
+class Derived:
+    """One derived table.
+
+    `reach` is how many days away the spans lie that a row of one day may depend on. `spans` counts, in a sum over
+    the table's rows, the spans that went into them; None if its rows do not tell.
+    """
+
+    name: TableName
+    columns: pa.Schema
+    group_by: tuple[str, ...]
+    values: str
+    merged_values: str
+    cluster_by: tuple[str, ...]
+    bloom: tuple[str, ...] = ()
+    reach: int = 0
+    spans: str | None = None
+
+    def partials(self, rows: str, words: Callable[[str], str]) -> str:
+        """Return the SQL of the partial rows of some spans, each span once.
+
+        `rows` is a relation: of spans, of pairs for `EDGES`, of single attributes for `ATTRIBUTE_KEYS`; `words` puts the
+        definition into an engine's words.
+        """
+        places = ", ".join(str(place + 1) for place in range(len(self.group_by)))
+        return f"SELECT {words(self.values)} FROM {rows} GROUP BY {places}"
+
+    def merged(self, rows: str) -> str:
+        """Return the SQL that has one row for each value of `group_by`; `rows` is a relation of partial rows."""
+        keys = ", ".join(self.group_by)
+        return f"SELECT {keys}, {self.merged_values} FROM {rows} GROUP BY {keys}"
+
+
+def _table(name: str) -> TableName:
+    return TableName("crannog", "traces", name)
+
+
+def _schema(keys: Sequence[tuple[str, pa.DataType, bool]], values: Sequence[tuple[str, pa.DataType, bool]]) -> pa.Schema:
+    listed = [("partition_date", pa.date32(), False), *keys, *values, ("spans_version", pa.int64(), False)]
+    return pa.schema([pa.field(name, kind, nullable=nullable) for name, kind, nullable in listed])
+
+
+def _sum(condition: str) -> str:
+    return f"cast(sum({condition}) AS BIGINT)"
+
+
+def _errors() -> str:
+    return f"{_sum(f'CASE WHEN status_code = {ERROR} THEN 1 ELSE 0 END')} AS error_count"
+
+
+def _root_key(start: str, span: str, is_root: str) -> str:
+    # Text of equal length, so that both engines compare it alike: the earliest root, of two at once the lower id.
+    return f"CASE WHEN {is_root} THEN lpad(cast({start} AS STRING), 19, '0') || hex({span}) END"
+
+
+_ROOT = _root_key("start_ns", "span_id", "parent_span_id IS NULL")
+_MERGED_ROOT = _root_key("root_start_ns", "root_span_id", "root_span_id IS NOT NULL")
+
+SUMMARIES = Derived(
+    name=_table("summaries"),
+    columns=_schema(
+        [("trace_id", pa.binary(), False), ("trace_hi", pa.int64(), False), ("service_name", pa.string(), False)],
+        [
+            ("start_ns", pa.int64(), False),
+            ("end_ns", pa.int64(), False),
+            ("span_count", pa.int64(), False),
+            ("error_count", pa.int64(), False),
+            ("max_status", pa.int32(), False),
+            ("root_span_id", pa.binary(), True),
+            ("root_start_ns", pa.int64(), True),
+            ("root_operation", pa.string(), True),
+        ],
+    ),
+    group_by=("partition_date", "trace_id", "trace_hi", "service_name"),
+    values=(
+        "partition_date, trace_id, trace_hi, service_name, min(start_ns) AS start_ns, max(end_ns) AS end_ns,"
+        f" count(*) AS span_count, {_errors()}, max(status_code) AS max_status,"
+        f" min_by(span_id, {_ROOT}) AS root_span_id, min_by(start_ns, {_ROOT}) AS root_start_ns,"
+        f" min_by(span_name, {_ROOT}) AS root_operation"
+    ),
+    merged_values=(
+        f"min(start_ns) AS start_ns, max(end_ns) AS end_ns, {_sum('span_count')} AS span_count,"
+        f" {_sum('error_count')} AS error_count, max(max_status) AS max_status,"
+        f" min_by(root_span_id, {_MERGED_ROOT}) AS root_span_id, min_by(root_start_ns, {_MERGED_ROOT}) AS root_start_ns,"
+        f" min_by(root_operation, {_MERGED_ROOT}) AS root_operation"
+    ),
+    cluster_by=("start_ns", "trace_id"),
+    bloom=("trace_id",),
+    spans="span_count",
+)
+"""A row for each trace and service in it, per day."""
+
+RED = Derived(
+    name=_table("red"),
+    columns=_schema(
+        [
+            ("minute", pa.int32(), False),
+            ("service_name", pa.string(), False),
+            ("operation", pa.string(), False),
+            ("span_kind", pa.string(), True),
+            ("bucket", pa.int32(), False),
+        ],
+        [
+            ("span_count", pa.int64(), False),
+            ("error_count", pa.int64(), False),
+            ("duration_s", pa.int64(), False),
+            ("duration_rest_ns", pa.int64(), False),
+            ("min_ns", pa.int64(), False),
+            ("max_ns", pa.int64(), False),
+        ],
+    ),
+    group_by=("partition_date", "minute", "service_name", "operation", "span_kind", "bucket"),
+    values=(
+        f"partition_date, start_minute AS minute, service_name, span_name AS operation, span_kind, {_BUCKET} AS bucket,"
+        f" count(*) AS span_count, {_errors()},"
+        # In two numbers: a few spans of centuries would not fit into one.
+        f" {_sum(f'duration_ns div {_NS_PER_S}')} AS duration_s, {_sum(f'duration_ns % {_NS_PER_S}')} AS duration_rest_ns,"
+        " min(duration_ns) AS min_ns, max(duration_ns) AS max_ns"
+    ),
+    merged_values=(
+        f"{_sum('span_count')} AS span_count, {_sum('error_count')} AS error_count, {_sum('duration_s')} AS duration_s,"
+        f" {_sum('duration_rest_ns')} AS duration_rest_ns, min(min_ns) AS min_ns, max(max_ns) AS max_ns"
+    ),
+    cluster_by=("minute", "service_name"),
+    spans="span_count",
+)
+"""A row for each minute, service, operation, kind and bucket of durations: together they are a latency histogram."""
+
+EDGES = Derived(
+    name=_table("edges"),
+    columns=_schema(
+        [("minute", pa.int32(), False), ("parent_service", pa.string(), False), ("child_service", pa.string(), False)],
+        [("call_count", pa.int64(), False), ("error_count", pa.int64(), False)],
+    ),
+    group_by=("partition_date", "minute", "parent_service", "child_service"),
+    values=f"partition_date, start_minute AS minute, parent_service, child_service, count(*) AS call_count, {_errors()}",
+    merged_values=f"{_sum('call_count')} AS call_count, {_sum('error_count')} AS error_count",
+    cluster_by=("minute",),
+    # A trace may cross midnight.
+    reach=1,
+)
+"""A row for each minute and pair of services: spans of one whose parent is a span of the other."""
+
+ATTRIBUTE_KEYS = Derived(
+    name=_table("attribute_keys"),
+    columns=_schema(
+        [("level", pa.string(), False), ("key", pa.string(), False), ("type", pa.string(), False)],
+        [
+            ("use_count", pa.int64(), False),
+            ("example_1", pa.string(), True),
+            ("example_2", pa.string(), True),
+            ("example_3", pa.string(), True),
+        ],
+    ),
+    group_by=("partition_date", "level", "key", "type"),
+    values=(
+        "partition_date, level, key, CASE WHEN value IS NULL OR value = 'null' THEN 'null'"
+        " WHEN left(value, 1) = '\"' THEN 'string' WHEN value = 'true' OR value = 'false' THEN 'bool'"
+        " WHEN left(value, 1) = '[' THEN 'array' WHEN left(value, 9) = '{\"$bytes\"' THEN 'bytes'"
+        " WHEN left(value, 10) = '{\"$double\"' THEN 'double' WHEN left(value, 8) = '{\"$each\"' THEN 'each'"
+        " WHEN left(value, 1) = '{' THEN 'map'"
+        " WHEN contains(value, '.') OR contains(value, 'e') THEN 'double' ELSE 'int' END AS type,"
+        " count(*) AS use_count, "
+        # The lowest of each third by length: few, varied, and the same in whatever order they are merged.
+        + ", ".join(
+            f"min(CASE WHEN length(value) % 3 = {third} THEN left(value, {EXAMPLE_CHARACTERS}) END) AS example_{third + 1}"
+            for third in range(3)
+        )
+    ),
+    merged_values=(
+        f"{_sum('use_count')} AS use_count, min(example_1) AS example_1, min(example_2) AS example_2,"
+        " min(example_3) AS example_3"
+    ),
+    cluster_by=("level",),
+)
+"""A row for each attribute key, level (span, resource, scope, event, link) and type of value, per day."""
+
+ALL = (SUMMARIES, RED, EDGES, ATTRIBUTE_KEYS)

@@ -1,0 +1,224 @@
+"""The rows that a derived table lacks: the queries that work them out, the same for Spark and for DuckDB.
+
+What is asked is the way from one version of the spans to a later one, and the staged tail where a reader wants it:
+
+- on a day that only got spans, those of them that were not there before;
+- on a day to be worked out anew, all its spans;
+- for edges, pairs of a span and its parent of which at least one is new, or all pairs of a day worked out anew.
+
+A span that was sent again counts once. If what was sent again differs from what was counted, its day is worked out anew.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from crannog.traces.derived.changes import Changes, around
+from crannog.traces.derived.definitions import ATTRIBUTE_KEYS, EDGES, IDENTITY, INPUT_COLUMNS, NEWEST_BY, Derived
+
+_COLUMNS = ", ".join(INPUT_COLUMNS)
+_SAME = " AND ".join(f"r.{name} = d.{name}" for name in IDENTITY)
+_NEWEST_FIRST = ", ".join(f"{name} DESC" for name in NEWEST_BY)
+# Whatever a definition reads, as text; two engines may write it differently, and only one engine ever compares it.
+_CONTENT = " || '|' || ".join(
+    f"coalesce(cast({name} AS STRING), '')"
+    for name in ("span_name", "span_kind", "service_name", "status_code", "start_ns", "end_ns", "hex(parent_span_id)")
+    + ("attributes", "resource_attributes", "scope_attributes", "events", "links")
+)
+_LEVELS = {"span": "attributes", "resource": "resource_attributes", "scope": "scope_attributes"}
+_NESTED = {"event": "events", "link": "links"}
+DUPLICATES = pa.schema(
+    [
+        pa.field("partition_date", pa.date32()),
+        pa.field("trace_id", pa.binary()),
+        pa.field("span_id", pa.binary()),
+        pa.field("was_there", pa.bool_()),
+    ]
+)
+
+
+class Engine(Protocol):
+    """What runs the queries: reads files of the span table and tables in memory."""
+
+    def files(self, paths: Sequence[str]) -> str:
+        """Return the name of a relation with the rows of these files of the span table."""
+
+    def held(self, rows: pa.Table) -> str:
+        """Return the name of a relation with these rows."""
+
+    def ask(self, query: str) -> pa.Table:
+        """Return what a query gives; it is small."""
+
+    def words(self, sql: str) -> str:
+        """Put a definition into the engine's words."""
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What a derived table lacks, once the duplicates are known."""
+
+    changes: Changes
+    tail: pa.Table | None
+    tail_days: frozenset[dt.date]
+    duplicates: pa.Table
+
+    def stale_for(self, derived: Derived) -> frozenset[dt.date]:
+        """Return the days of a derived table that are worked out anew."""
+        return around(self.changes.stale, derived.reach)
+
+    @property
+    def appended(self) -> frozenset[dt.date]:
+        """The days that only got spans."""
+        return frozenset(self.changes.fresh).union(self.tail_days).difference(self.changes.stale)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.appended and not self.changes.stale
+
+
+def find_rest(engine: Engine, changes: Changes, tail: pa.Table | None = None) -> Rest:
+    """Look for spans that were sent again, and settle which days have to be worked out anew."""
+    days = frozenset(tail["partition_date"].unique().to_pylist()) if tail is not None else frozenset()
+    if tail is not None and not tail.num_rows:
+        tail = None
+    rest = Rest(changes, tail, days, DUPLICATES.empty_table())
+    if rest.is_empty:
+        return rest
+    old = _rows(engine, [path for day in rest.appended for path in changes.before(day)], None, "true")
+    names = ", ".join(IDENTITY)
+    ids = (
+        f"SELECT {names}, 1 AS was_there FROM ({old}) UNION ALL SELECT {names}, 0 AS was_there FROM ({_changed_rows(engine, rest)})"
+    )
+    found = engine.ask(
+        f"SELECT {names}, max(was_there) = 1 AS was_there FROM ({ids}) GROUP BY {names} HAVING count(*) > 1"
+    ).cast(DUPLICATES)
+    if found.num_rows:
+        rest = Rest(changes, tail, days, found)
+        differing = _days_that_differ(engine, rest, old)
+        rest = Rest(changes.with_stale(differing), tail, days, found)
+    return rest
+
+
+def _days_that_differ(engine: Engine, rest: Rest, old: str) -> list[dt.date]:
+    """Return the days on which a span that was counted came again with other content."""
+    duplicates = engine.held(rest.duplicates)
+    both = f"{old} UNION ALL {_changed_rows(engine, rest)}"
+    again = f"SELECT r.partition_date, r.trace_id, r.span_id, {_CONTENT} AS content FROM ({both}) r SEMI JOIN {duplicates} d ON {_SAME} AND d.was_there"
+    names = ", ".join(IDENTITY)
+    query = (
+        f"SELECT DISTINCT partition_date FROM (SELECT {names} FROM ({again}) GROUP BY {names} HAVING min(content) <> max(content))"
+    )
+    stale = rest.changes.stale
+    return [day for day in engine.ask(query).column(0).to_pylist() if day not in stale]
+
+
+def partial_rows(engine: Engine, derived: Derived, rest: Rest) -> str:
+    """Return the query that gives the rows a derived table lacks."""
+    if derived is EDGES:
+        return derived.partials(f"({_pairs(engine, rest)})", engine.words)
+    rows = _distinct(engine, rest)
+    if derived is ATTRIBUTE_KEYS:
+        rows = _attributes(rows, engine)
+    return derived.partials(f"({rows})", engine.words)
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------
+
+
+def _rows(engine: Engine, paths: Sequence[str], tail: str | None, tail_where: str) -> str:
+    """Return the SQL of the rows of some files and of some of the tail."""
+    parts = [f"SELECT {_COLUMNS} FROM {engine.files(sorted(paths))}"] if paths or tail is None else []
+    if tail is not None:
+        parts.append(f"SELECT {_COLUMNS} FROM {tail} WHERE {tail_where}")
+    return " UNION ALL ".join(parts)
+
+
+def _of(days: Iterable[dt.date]) -> str:
+    listed = ", ".join(f"DATE '{day.isoformat()}'" for day in sorted(days))
+    return f"partition_date IN ({listed})" if listed else "false"
+
+
+def _changed_rows(engine: Engine, rest: Rest) -> str:
+    """Rows that came on days which only got some, and all rows of days to be worked out anew."""
+    changes = rest.changes
+    paths = [path for files in changes.fresh.values() for path in files]
+    paths += [path for day in changes.stale for path in changes.live.get(day, ())]
+    return _rows(engine, paths, None if rest.tail is None else engine.held(rest.tail), "true")
+
+
+def _distinct(engine: Engine, rest: Rest) -> str:
+    """The same, each span once, and those left out that were there before."""
+    rows = _changed_rows(engine, rest)
+    if not rest.duplicates.num_rows:
+        return rows
+    duplicates = engine.held(rest.duplicates)
+    # On a day that is worked out anew nothing was there before.
+    counts = f"(SELECT * FROM {duplicates} WHERE NOT was_there OR {_of(rest.changes.stale)})"
+    columns = ", ".join(f"r.{name}" for name in INPUT_COLUMNS)
+    once = f"SELECT {columns} FROM ({rows}) r ANTI JOIN {duplicates} d ON {_SAME}"
+    again = f"SELECT {columns} FROM ({rows}) r SEMI JOIN {counts} d ON {_SAME}"
+    return f"{once} UNION ALL {_newest(again)}"
+
+
+def _newest(rows: str) -> str:
+    place = f"row_number() OVER (PARTITION BY {', '.join(IDENTITY)} ORDER BY {_NEWEST_FIRST}) AS place"
+    return f"SELECT {_COLUMNS} FROM (SELECT {_COLUMNS}, {place} FROM ({rows}) a) b WHERE place = 1"
+
+
+def _attributes(rows: str, engine: Engine) -> str:
+    """A row for each attribute of each span, at every level."""
+    parts = [
+        f"SELECT partition_date, '{level}' AS level, explode(map_entries({column})) AS entry FROM spans"
+        for level, column in _LEVELS.items()
+    ]
+    parts += [
+        f"SELECT partition_date, '{level}' AS level, explode(map_entries(part.attributes)) AS entry"
+        f" FROM (SELECT partition_date, explode({column}) AS part FROM spans)"
+        for level, column in _NESTED.items()
+    ]
+    entries = engine.words(" UNION ALL ".join(parts))
+    return f"WITH spans AS ({rows}) SELECT partition_date, level, entry.key AS key, entry.value AS value FROM ({entries})"
+
+
+# -- pairs ---------------------------------------------------------------------------------------------------------
+
+_CHILD = ("partition_date", "trace_id", "start_minute", "status_code", "service_name", "parent_span_id")
+
+
+def _pairs(engine: Engine, rest: Rest) -> str:
+    """Spans and their parents in other services, of which at least one is new; all of the days worked out anew."""
+    stale = rest.stale_for(EDGES)
+    parts = []
+    if rest.appended:
+        fresh = _distinct(engine, rest)
+        near = [day for day in around(rest.appended, EDGES.reach) if day not in rest.changes.stale]
+        before = _rows(engine, [path for day in near for path in rest.changes.before(day)], None, "true")
+        columns = ", ".join(f"r.{name}" for name in INPUT_COLUMNS)
+        related = f"SELECT {columns} FROM ({before}) r SEMI JOIN fresh f ON r.trace_hi = f.trace_hi AND r.trace_id = f.trace_id"
+        both = "SELECT *, 1 AS is_new FROM fresh UNION ALL SELECT *, 0 AS is_new FROM related"
+        parts.append(
+            f"WITH fresh AS (SELECT * FROM ({fresh}) n WHERE NOT {_of(rest.changes.stale)}), related AS ({_newest(related)}),"
+            f" both_sides AS ({both})"
+            f" {_joined('both_sides')} AND (c.is_new = 1 OR p.is_new = 1) AND NOT c.{_of(stale)}"
+        )
+    if stale:
+        days = around(stale, EDGES.reach)
+        paths = [path for day in days for path in rest.changes.live.get(day, ())]
+        tail = None if rest.tail is None else engine.held(rest.tail)
+        whole = _newest(_rows(engine, paths, tail, _of(days)))
+        parts.append(f"WITH every_side AS ({whole}) {_joined('every_side')} AND c.{_of(stale)}")
+    return " UNION ALL ".join(f"SELECT * FROM ({part}) pairs_{number}" for number, part in enumerate(parts))
+
+
+def _joined(sides: str) -> str:
+    return (
+        "SELECT c.partition_date, c.start_minute, p.service_name AS parent_service, c.service_name AS child_service,"
+        f" c.status_code FROM {sides} c JOIN {sides} p ON p.trace_id = c.trace_id AND p.span_id = c.parent_span_id"
+        " AND datediff_days BETWEEN -1 AND 1"
+        " WHERE p.service_name <> c.service_name"
+    )

@@ -1,0 +1,158 @@
+"""Comparisons of one attribute value, kept as JSON text (see `crannog.traces.values`), as DuckDB's SQL.
+
+Each function takes the SQL of the text, null if there is none, and gives an expression that is true if it meets the
+comparison; anything else, null too, means no. Equality compares texts, which are written one way only.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+
+from crannog.engine.local import literal
+from crannog.traces.find.numbers import against_double, against_whole, is_above
+from crannog.traces.find.tree import POSITIVE, Value
+from crannog.traces.values import quoted, text_of_double
+
+_EACH = '{"$each":['
+_PLAIN_TEXT = re.compile(r"true|false|-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
+_WHOLE_TEXT = re.compile(r"-?[0-9]+")
+_INFINITY = {True: '{"$double":"Infinity"}', False: '{"$double":"-Infinity"}'}
+
+
+def text(value: str) -> str:
+    """Return a text as SQL; a NUL, which would end the statement, as its number."""
+    if "\0" not in value:
+        return literal(value)
+    return "(" + " || chr(0) || ".join(map(literal, value.split("\0"))) + ")"
+
+
+def meets(stored: str, operator: str, value: Value) -> str:
+    """Return the comparison of a stored value with one that was asked for."""
+    if operator in POSITIVE:
+        return present_but_not(stored, meets(stored, POSITIVE[operator], value))
+    if operator == "=":
+        return is_one_of(stored, [value])
+    if operator == "is":
+        return _with_each(stored, f"{stored} IN ({_texts(_as_kept(str(value)))})", lambda last: _is_alike(last, str(value)))
+    if isinstance(value, str):
+        return _decoded(_last(stored), operator, value)
+    return _ordered(_last(stored), operator, value)
+
+
+def is_one_of(stored: str, values: Iterable[Value]) -> str:
+    """Tell whether the stored value equals one of those asked for."""
+    asked = list(values)
+    kept = [written for value in asked for written in _written(value)]
+    plain = f"{stored} IN ({_texts(kept)})" if len(kept) > 1 else f"{stored} = {text(kept[0])}" if kept else "false"
+    return _with_each(stored, plain, lambda last: " OR ".join(_equals(last, value) for value in asked))
+
+
+def present_but_not(stored: str, condition: str) -> str:
+    return f"({stored} IS NOT NULL AND NOT coalesce({condition}, false))"
+
+
+def _texts(values: Iterable[str]) -> str:
+    return ", ".join(map(text, values))
+
+
+def _written(value: Value) -> list[str]:
+    """Return every text that a value may be kept as."""
+    if isinstance(value, bool):
+        return ["true" if value else "false"]
+    if isinstance(value, str):
+        return [quoted(value)]
+    found = []
+    match against_whole("=", value):
+        case "=", whole:
+            found.append(str(whole))
+    match against_double("=", value):
+        case "=", double:
+            found.append(text_of_double(double))
+            if double == 0:
+                found += [text_of_double(-math.copysign(0.0, double))]
+    return found
+
+
+def _as_kept(value: str) -> list[str]:
+    """Return the texts that a value which reads as `value` may be kept as."""
+    return [quoted(value), *([value] if _PLAIN_TEXT.fullmatch(value) else [])]
+
+
+# -- a key that was sent more than once: its last value counts -------------------------------------------------------
+
+
+def _is_each(stored: str) -> str:
+    return f"(starts_with({stored}, {literal(_EACH)}) AND len(json_keys({stored})) = 1)"
+
+
+def _last_of(stored: str) -> str:
+    return f"CAST(json_extract({stored}, '$.\"$each\"[#-1]') AS VARCHAR)"
+
+
+def _last(stored: str) -> str:
+    return f"(CASE WHEN {_is_each(stored)} THEN {_last_of(stored)} ELSE {stored} END)"
+
+
+def _with_each(stored: str, plain: str, of_last: Callable[[str], str]) -> str:
+    return f"({plain} OR (CASE WHEN {_is_each(stored)} THEN {of_last(_last_of(stored))} ELSE false END))"
+
+
+# -- values whose text another writer may have written, so they are compared by what they mean -----------------------
+
+
+def _string(stored: str) -> str:
+    return f"(CASE WHEN starts_with({stored}, '\"') THEN json_extract_string({stored}, '$') END)"
+
+
+def _equals(stored: str, value: Value) -> str:
+    if isinstance(value, bool):
+        return f"({stored} = '{'true' if value else 'false'}')"
+    if isinstance(value, str):
+        return f"({_string(stored)} = {text(value)})"
+    return _ordered(stored, "=", value)
+
+
+def _is_alike(stored: str, value: str) -> str:
+    alike = f"{_string(stored)} = {text(value)}"
+    if not _PLAIN_TEXT.fullmatch(value):
+        return f"({alike})"
+    if value in ("true", "false") or _WHOLE_TEXT.fullmatch(value):
+        return f"({alike} OR {stored} = {text(value)})"
+    if not math.isfinite(float(value)) or text_of_double(float(value)) != value:
+        return f"({alike})"
+    sign = f"starts_with({stored}, '-') = {'true' if value.startswith('-') else 'false'}"
+    return f"({alike} OR (regexp_matches({stored}, '[.eE]') AND {sign} AND {_ordered(stored, '=', float(value))}))"
+
+
+def _decoded(stored: str, operator: str, value: str) -> str:
+    found = _string(stored)
+    if operator == "=~":
+        return f"regexp_matches({found}, {text(value)})"
+    if operator == "contains":
+        return f"contains({found}, {text(value)})"
+    return f"({found} {operator} {text(value)})"
+
+
+def _ordered(stored: str, operator: str, value: Value) -> str:
+    assert not isinstance(value, str)
+    is_number = f"regexp_matches({stored}, '^-?[0-9]')"
+    is_whole = f"NOT regexp_matches({stored}, '[.eE]')"
+    whole, double = against_whole(operator, value), against_double(operator, value)
+    as_whole = str(whole).lower() if isinstance(whole, bool) else f"TRY_CAST({stored} AS BIGINT) {whole[0]} {_big(whole[1])}"
+    as_double = str(double).lower() if isinstance(double, bool) else f"TRY_CAST({stored} AS DOUBLE) {double[0]} {_exact(double[1])}"
+    parts = [f"WHEN {is_number} AND {is_whole} THEN {as_whole}", f"WHEN {is_number} THEN {as_double}"]
+    for positive, kept in _INFINITY.items():
+        if is_above(operator, positive=positive):
+            parts.append(f"WHEN {stored} = {literal(kept)} THEN true")
+    return f"(CASE {' '.join(parts)} ELSE false END)"
+
+
+def _big(number: int) -> str:
+    # The least one is not the negation of a 64-bit number.
+    return f"CAST('{number}' AS BIGINT)"
+
+
+def _exact(number: float) -> str:
+    return f"CAST('{number!r}' AS DOUBLE)"

@@ -1,0 +1,85 @@
+"""OTLP in JSON, both ways: protobuf's JSON form, but that ids are hexadecimal."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from google.protobuf import json_format
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from crannog.errors import CallerError
+
+_IDS = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
+
+
+def loaded(body: bytes, what: str) -> Any:
+    """Read JSON; CallerError says where it is none."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise CallerError(f"the body of {len(body):,} bytes is no {what}: {str(error)[:200]}; nothing of it was kept") from None
+
+
+def request_of_json(body: bytes) -> ExportTraceServiceRequest:
+    """Read a request; unknown fields are ignored. An id that is not hexadecimal is left out, so that its span is rejected."""
+    document = loaded(body, "JSON")
+    if not isinstance(document, dict):
+        raise CallerError(f"an OTLP request is a JSON object with resourceSpans, got {_kind(document)}; nothing of it was kept")
+    for holder in _with_ids(document):
+        for name in _IDS:
+            if name in holder:
+                holder[name] = _base64_of_hex(holder[name])
+    try:
+        request = ExportTraceServiceRequest()
+        json_format.ParseDict(document, request, ignore_unknown_fields=True)
+        return request
+    # A value of a kind that nobody expected there fails in its own way.
+    except (json_format.ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise CallerError(f"the JSON is no OTLP request: {str(error)[:300]}; nothing of it was kept") from None
+
+
+def json_of_request(request: ExportTraceServiceRequest) -> dict[str, Any]:
+    """Return a request as OTLP JSON: ids in hexadecimal, enumerations as numbers, 64-bit numbers as text."""
+    document: dict[str, Any] = json_format.MessageToDict(request, use_integers_for_enums=True)
+    for holder in _with_ids(document):
+        for name in _IDS:
+            if name in holder:
+                holder[name] = base64.b64decode(holder[name]).hex()
+    return document
+
+
+def _with_ids(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield every span and link."""
+    for resource in _listed(document, "resourceSpans", "resource_spans"):
+        for scope in _listed(resource, "scopeSpans", "scope_spans"):
+            for span in _listed(scope, "spans"):
+                yield span
+                yield from _listed(span, "links")
+
+
+def _listed(holder: dict[str, Any], *names: str) -> Iterator[dict[str, Any]]:
+    for name in names:
+        found = holder.get(name)
+        if isinstance(found, list):
+            yield from (item for item in found if isinstance(item, dict))
+
+
+def _base64_of_hex(given: Any) -> str:
+    return base64.b64encode(bytes_of_hex(given)).decode()
+
+
+def bytes_of_hex(given: Any) -> bytes:
+    """Return the bytes of a hexadecimal text; none if it is no such text."""
+    try:
+        return binascii.unhexlify(given) if isinstance(given, str) else b""
+    except ValueError:
+        return b""
+
+
+def _kind(value: Any) -> str:
+    kinds: dict[Callable[..., Any], str] = {list: "an array", str: "text", bool: "a truth value", type(None): "null"}
+    return kinds.get(type(value), "a number")

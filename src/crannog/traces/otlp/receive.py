@@ -1,0 +1,53 @@
+"""A request's body to rows of the span table: the one way in, whatever the content type."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from crannog.errors import CallerError
+from crannog.traces.otlp.bodies import unpacked
+from crannog.traces.otlp.decode import checked_request, nested
+from crannog.traces.otlp.flatten import flat
+from crannog.traces.otlp.json_body import request_of_json
+from crannog.traces.otlp.verdicts import Rejected
+from crannog.traces.otlp.zipkin import request_of_zipkin
+
+PROTOBUF, JSON = "application/x-protobuf", "application/json"
+ZIPKIN = "application/vnd.zipkin.v2+json"
+"""Zipkin's JSON has no type of its own; its door says this one."""
+_PROTOBUF_TOO = "application/protobuf"
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """The unpacked body, its spans that can be kept, and what was rejected."""
+
+    body: bytes
+    rows: pa.Table
+    rejected: Rejected
+
+
+def media_type(content_type: str) -> str:
+    """Return a content type without its parameters."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def received(body: bytes, *, content_type: str = PROTOBUF, encoding: str | None = None, limit: int) -> Received:
+    """Read the spans of a request.
+
+    Raises CallerError if the body is damaged or of an unknown type, TooLarge if it has more than `limit` bytes.
+    """
+    plain = unpacked(body, encoding, limit)
+    kind = media_type(content_type)
+    if kind in (PROTOBUF, _PROTOBUF_TOO):
+        request = checked_request(plain)
+    elif kind == JSON:
+        request = request_of_json(plain)
+    elif kind == ZIPKIN:
+        request = request_of_zipkin(plain, now_ns=time.time_ns())
+    else:
+        raise CallerError(f"content type {content_type!r} is not known; {PROTOBUF} and {JSON} are")
+    return Received(plain, *flat(nested(request)))

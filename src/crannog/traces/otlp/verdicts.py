@@ -1,0 +1,80 @@
+"""Which spans of a request cannot be kept, and why; the others are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+TRACE_ID_BYTES, SPAN_ID_BYTES = 16, 8
+NO_TRACE_ID, NO_SPAN_ID = bytes(TRACE_ID_BYTES), bytes(SPAN_ID_BYTES)
+LAST_NS = 2**63 - 1
+
+REASONS = (
+    "the trace id is not 16 bytes, or all zero",
+    "the span id is not 8 bytes, or all zero",
+    "the parent span id is not 8 bytes",
+    "the start or end lies beyond the year 2262",
+    "the end is before the start",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """How many spans were rejected for each reason."""
+
+    by_reason: Mapping[str, int]
+
+    @property
+    def count(self) -> int:
+        return sum(self.by_reason.values())
+
+    @property
+    def message(self) -> str:
+        """Say it in one line; empty if none was."""
+        if not self.by_reason:
+            return ""
+        listed = "; ".join(f"{count:,} because {reason}" for reason, count in self.by_reason.items())
+        return f"{self.count:,} span{'s were' if self.count > 1 else ' was'} rejected, do not send them again: {listed}"
+
+
+def reason_of(trace_id: bytes, span_id: bytes, parent: bytes, start_ns: int, end_ns: int) -> str | None:
+    """Return why a span cannot be kept; None if it can."""
+    if len(trace_id) != TRACE_ID_BYTES or trace_id == NO_TRACE_ID:
+        return REASONS[0]
+    if len(span_id) != SPAN_ID_BYTES or span_id == NO_SPAN_ID:
+        return REASONS[1]
+    if len(parent) not in (0, SPAN_ID_BYTES):
+        return REASONS[2]
+    if max(start_ns, end_ns) > LAST_NS:
+        return REASONS[3]
+    return REASONS[4] if end_ns < start_ns else None
+
+
+def judged(spans: pa.StructArray) -> tuple[pa.Array | None, Rejected]:
+    """Return which spans may be kept (None: all), and how many may not for which reason."""
+    trace_ids, span_ids, parents = (spans.field(name) for name in ("trace_id", "span_id", "parent_span_id"))
+    start, end = spans.field("start_time_unix_nano"), spans.field("end_time_unix_nano")
+    lengths = pc.binary_length(parents)
+    wrong = (
+        _not_an_id(trace_ids, TRACE_ID_BYTES, NO_TRACE_ID),
+        _not_an_id(span_ids, SPAN_ID_BYTES, NO_SPAN_ID),
+        pc.and_(pc.not_equal(lengths, 0), pc.not_equal(lengths, SPAN_ID_BYTES)),
+        pc.greater(pc.max_element_wise(start, end), pa.scalar(LAST_NS, pa.uint64())),
+        pc.less(end, start),
+    )
+    keep: pa.Array | None = None
+    counts: dict[str, int] = {}
+    for reason, mask in zip(REASONS, wrong, strict=True):
+        fresh = mask if keep is None else pc.and_(mask, keep)
+        count = pc.sum(fresh).as_py() or 0
+        if count:
+            counts[reason] = count
+            keep = pc.invert(fresh) if keep is None else pc.and_(keep, pc.invert(fresh))
+    return keep, Rejected(counts)
+
+
+def _not_an_id(ids: pa.Array, length: int, zero: bytes) -> pa.Array:
+    return pc.or_(pc.not_equal(pc.binary_length(ids), length), pc.equal(ids, pa.scalar(zero, pa.binary())))

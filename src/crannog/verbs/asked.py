@@ -1,0 +1,53 @@
+"""What may be asked with: the checks that need neither a table nor a server, so that both sides refuse in the same words."""
+
+from __future__ import annotations
+
+import uuid
+
+from crannog.errors import CallerError
+
+ENGINES = ("auto", "hot", "local", "spark")
+
+
+def checked_if_exists(if_exists: str) -> str:
+    if if_exists not in ("error", "ok"):
+        raise CallerError(f'if_exists is "error" or "ok", got {if_exists!r}')
+    return if_exists
+
+
+def checked_engine(engine: str) -> str:
+    if engine not in ENGINES:
+        raise CallerError(f"engine is one of {', '.join(ENGINES)}, got {engine!r}")
+    return engine
+
+
+def checked_query_id(query_id: str | None) -> str:
+    """Return a query's id, a new one if none is given."""
+    if query_id is None:
+        return uuid.uuid4().hex
+    if not isinstance(query_id, str) or not 0 < len(query_id) <= 128 or not query_id.isprintable():
+        raise CallerError(f"a query id is printable text of 1 to 128 characters, got {str(query_id)[:80]!r}")
+    return query_id
+
+
+def checked_timeout(timeout_s: float | None) -> float | None:
+    """Return the seconds that a query gets; None leaves it to the settings."""
+    if timeout_s is None:
+        return None
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not 0 < timeout_s <= 86_400:
+        raise CallerError(f"timeout_s is a number of seconds above 0 and up to 86,400, got {timeout_s!r}")
+    return float(timeout_s)
+
+
+def checked_max_rows(max_rows: int | None) -> int | None:
+    """Return the most rows that a query gives; None leaves it to the settings, which also have a ceiling."""
+    if max_rows is not None and (isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 0):
+        raise CallerError(f"max_rows is a whole number, 0 or more, got {max_rows!r}")
+    return max_rows
+
+
+def checked_limit(limit: int | None) -> int | None:
+    """Return a number of rows to read; None means all."""
+    if limit is not None and (not isinstance(limit, int) or limit < 0):
+        raise CallerError(f"a number of rows is a whole number, 0 or more, got {limit!r}")
+    return limit

@@ -6,7 +6,7 @@ STAMP := $(VENV)/.crannog-setup
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-slow bench lint lock clean
+.PHONY: help setup demo serve test test-slow bench docs lint lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,12 @@ test-slow: setup ## Run the tests that take long
 bench: setup ## Measure the speed
 	$(BIN)/python bench/run.py
 
+docs: setup ## Build the documentation into site/, its reference pages from the code
+	$(BIN)/python -m crannog.settings > docs/settings.md.new && mv docs/settings.md.new docs/settings.md
+	$(BIN)/python -m crannog.reference --write docs/reference
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open site/index.html; to search in it as well: python3 -m http.server -d site"
+
 lint: setup ## Check style, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/mypy --strict src
@@ -51,5 +57,5 @@ lock: ## Pin the newest versions that fit together (needs uv)
 	$(LOCK) requirements/build.in -c requirements/all.txt -o requirements/build.txt
 
 clean: ## Remove the virtual environment, caches and what demo and bench left
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -20,6 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import over_http
 import peers
 import queries
 from data import ORDERS, SPANS, order_rows, orders, spans
@@ -212,6 +213,7 @@ SECTIONS: dict[str, Section] = {
     "memory": queries.memory,
     "readers": queries.readers,
     "tpch": queries.tpc_h,
+    "http": over_http.writes_and_reads,
 }
 
 

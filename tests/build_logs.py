@@ -46,6 +46,8 @@ def place_of(kind: str, folder: Path, ask: Callable[[str], Any]) -> Place:
         return Place(kind, f"delta://{folder}/warehouse")
     if kind == "s3":
         return Place(kind, f"delta+{ask('s3_location')}")
+    if kind == "http":
+        return Place(kind, ask("build_server").serve(f"delta://{folder}/served"))
     if kind == "postgresql":
         server = ask("postgres")
         return Place(kind, server.new_schema(f"log_{uuid.uuid4().hex}"))

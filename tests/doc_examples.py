@@ -4,6 +4,7 @@
 - A `console` block is a transcript: `$ ` and a command, then what it prints. `crannog` runs in this process, so that all
   pages share one Spark; anything else is given to bash. `$ crannog serve` starts a real server, and so does the first
   example that speaks of port 7117.
+- A block without a language or prompts is run too where a page `has_bare_commands`, if it is nothing but commands.
 - A block with `title="NAME"` is a file, which is written before the examples behind it run.
 - A block is left out if the paragraph above it says why: *Not run by the tests: REASON.*
 
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from crannog.cli import main as cli
+from crannog.reference.command_line import commands
 from servers import PROGRAM, Server
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=indent)```[ ]*$", re.MULTILINE | re.DOTALL)
@@ -87,13 +89,32 @@ def examples_of(text: str) -> list[Example]:
             left_out=reason["reason"] if reason else "",
         )
         behind = found and found[-1].language == "python" and not text[ends[-1] : block.start()].strip()
-        if example.language == "text" and behind:
+        if example.language == "text" and not example.title and behind:
             last = found[-1]
             found[-1] = Example(last.line, last.language, last.text, last.title, body, last.left_out)
         else:
             found.append(example)
         ends.append(block.end())
     return found
+
+
+def bare_commands(example: Example) -> list[str]:
+    """Return the commands of a block without prompts, each from its first line to where its quotes close; else nothing."""
+    if example.language not in ("", "sh", "bash") or example.commands or example.left_out:
+        return []
+    known = {path[0] for path, _ in commands() if path}
+    found, begun = [], ""
+    for line in example.text.splitlines():
+        begun = f"{begun}\n{line}" if begun else line
+        try:
+            words = shlex.split(begun, comments=True)
+        except ValueError:
+            continue  # a quote is still open
+        if words[:1] != ["curl"] and not (words[:1] == ["crannog"] and words[1:2] and words[1] in known):
+            return []
+        found.append(begun)
+        begun = ""
+    return [] if begun else found
 
 
 def needs_spark(text: str) -> bool:
@@ -110,6 +131,7 @@ class Page:
     folder: Path
     names: dict[str, Any] = field(default_factory=lambda: {"__name__": "example"})
     server: Server | None = None
+    has_bare_commands: bool = False
 
     def run(self) -> int:
         """Run all examples; AssertionError says which one did not do what the page says. Returns how many ran."""
@@ -121,6 +143,12 @@ class Page:
                 elif example.runs:
                     ran += 1
                     self._python(example) if example.language == "python" else self._transcript(example)
+                elif self.has_bare_commands:
+                    for command in bare_commands(example):
+                        ran += 1
+                        code, printed = self._command(command)
+                        assert code == 0, f"{self._at(example)}: `{command}` ended with {code}:\n{printed}"
+                        assert '{"error"' not in printed, f"{self._at(example)}: `{command}` answered {printed}"
         finally:
             self._close()
         return ran
@@ -129,8 +157,8 @@ class Page:
         for value in self.names.values():
             if type(value).__module__.startswith("crannog.") and type(value).__name__ in ("Lake", "RemoteLake"):
                 value.close()
-        if self.server is not None and self.server.process.poll() is None:
-            self.server.stop()
+        if self.server is not None:
+            self.server.kill()
 
     def _python(self, example: Example) -> None:
         printed = io.StringIO()
@@ -179,9 +207,9 @@ class Page:
 
     def _serve(self) -> str:
         if self.server is None:
-            # Without its audit a server needs no Spark of its own.
-            self.server = Server(self.folder / "warehouse", audit=False)
-        return self.server.lines[0]
+            # Without upkeep and its audit a server needs no Spark of its own.
+            self.server = Server(self.folder / "warehouse", audit=False, scheduler_tick_s=3600)
+        return self.server.lines[0].replace(f"{self.folder}/", "")  # as it is told where one starts it in the folder
 
     def _addressed(self, text: str) -> str:
         """Put the address of the page's own server where the page has the usual one."""

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -49,13 +50,27 @@ def _binaries() -> Path | None:
     return Path(on_path).parent if on_path else None
 
 
+class NoServer(Exception):
+    """PostgreSQL cannot be had here; the message says why."""
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
     """Start the server, which the whole run shares; skip, saying why, where it cannot be had."""
     pytest.importorskip("psycopg", reason="the driver psycopg is not installed")
+    try:
+        with started() as server:
+            yield server
+    except NoServer as reason:
+        pytest.skip(str(reason))
+
+
+@contextmanager
+def started() -> Iterator[Server]:
+    """Run a server with a fresh, empty data folder; NoServer says why there is none."""
     binaries = _binaries()
     if binaries is None:
-        pytest.skip("no PostgreSQL server is installed: apt-get install postgresql")
+        raise NoServer("no PostgreSQL server is installed: apt-get install postgresql")
     # A short path: a unix socket's may have 107 letters at most.
     folder = Path(tempfile.mkdtemp(prefix="crannog-pg-", dir="/tmp"))
     data = folder / "data"
@@ -68,7 +83,7 @@ def postgres() -> Iterator[Server]:
     def run(*command: str) -> None:
         done = subprocess.run([*as_user, *command], capture_output=True, text=True, cwd="/", timeout=120)
         if done.returncode:
-            pytest.skip(f"PostgreSQL did not start: {done.stderr.strip()[-300:]}")
+            raise NoServer(f"PostgreSQL did not start: {done.stderr.strip()[-300:]}")
 
     try:
         run(str(binaries / "initdb"), "-D", str(data), "-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "-N")

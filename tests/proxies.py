@@ -8,6 +8,12 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 
+def free_port() -> int:
+    """Return a port of loopback that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
 class FaultyProxy:
     """Passes bytes to a server and back. `lose` answers vanish after the server gave them; `cut_after` ends one midway."""
 

@@ -122,6 +122,7 @@ def in_process(folder: Path, address: str = "127.0.0.1", *, loopback: bool = Tru
             return asyncio.run(asked())
 
         yield service, ask
+        service.threads.close()
 
 
 @pytest.fixture(scope="module")

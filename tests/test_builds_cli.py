@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,3 +155,22 @@ def test_the_log_of_the_warehouse_is_the_default(tmp_path: Path, monkeypatch: py
     open_log(other).close()
     monkeypatch.setenv("CRANNOG_BUILD_LOG", other)
     assert json.loads(call("list", "--json").stdout)["total"] == 0
+
+
+def test_tail_with_f_prints_events_as_they_come(uri: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "crannog.cli.main", "builds", "--log", uri, "tail", "-f", "-n", "1", "--json"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        first = json.loads(child.stdout.readline())
+        with open_log(uri) as log:
+            assert first["index"] == log.head()
+            log.append_event(partition("late", "p9", PartitionStatus.BUILDING))
+            second = json.loads(child.stdout.readline())
+            assert (second["index"], second["build_request_id"]) == (log.head(), "late")
+        child.send_signal(signal.SIGINT)
+        assert child.wait(20) in (0, 130)
+        assert "Traceback" not in child.communicate()[1]
+    finally:
+        child.kill()
+        child.communicate()

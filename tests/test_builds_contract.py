@@ -11,6 +11,7 @@ import pytest
 
 from build_logs import Place, place_of
 from build_samples import NESTED, job, one_of_each, partition, random_stream, request, whole_build
+from build_server import build_server  # noqa: F401
 from crannog.builds import (
     BuildEvent,
     BuildRequestStatus,
@@ -30,7 +31,7 @@ from postgres_server import postgres  # noqa: F401
 from s3 import s3_client, s3_location, s3_server  # noqa: F401
 
 # On a bucket the code is that of delta; test_builds_delta has the short of it.
-KINDS = ["memory", "sqlite", "tee", "delta", "postgresql", pytest.param("s3", marks=pytest.mark.slow)]
+KINDS = ["memory", "sqlite", "tee", "delta", "postgresql", "http", pytest.param("s3", marks=pytest.mark.slow)]
 B, P, J = BuildRequestStatus, PartitionStatus, JobStatus
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,13 @@ import crannog
 from build_samples import one_of_each, partition, random_stream, request, whole_build
 from crannog.builds import BuildRequestStatus, PartitionStatus, check, open_log
 from crannog.builds.delta_log import DeltaLog
+from crannog.builds.delta_versions import Step, bring_up, stored_version
+from crannog.builds.model.tables import Migration
+from crannog.engine.maintenance.evolve import evolve
 from crannog.engine.maintenance.fold import fold
-from crannog.errors import CallerError, Conflict, Corrupted, Refused
+from crannog.engine.open_table import OpenTable
+from crannog.errors import CallerError, Conflict, Corrupted, Refused, Unavailable
+from crannog.lake.schemas import user_columns
 from crannog.lake.spark import SparkRuntime
 from s3 import s3_client, s3_location, s3_server  # noqa: F401
 
@@ -245,6 +251,81 @@ def test_versions_and_tables_that_are_no_log_are_refused(warehouse: Path) -> Non
         opened_at(warehouse)
     with pytest.raises(CallerError, match="no parameter colour"):
         open_log(f"delta://{warehouse}?colour=red")
+
+
+def test_an_older_table_is_brought_up_step_by_step_and_stamped(log: DeltaLog, warehouse: Path) -> None:
+    log.append_events(one_of_each())
+    ran: list[int] = []
+
+    def with_a_column(number: int) -> Step:
+        def step(table: OpenTable) -> None:
+            ran.append(number)
+            columns = user_columns(table.log.head().schema)
+            if f"note_{number}" not in columns.names:
+                evolve(table, columns.append(pa.field(f"note_{number}", pa.string())))
+
+        return step
+
+    steps = {1: with_a_column(1), 2: with_a_column(2)}
+    with pytest.raises(Refused, match="has schema version 1; there is no way from 2 to 3"):
+        bring_up(log.table, log.uri, version=3, steps={1: steps[1]})
+    assert DeltaTable(str(root(warehouse))).metadata().configuration["crannog.builds.schemaVersion"] == "2"
+    migration = bring_up(log.table, log.uri, version=3, steps=steps)
+    assert (migration.before, migration.after, migration.changed) == (2, 3, True)
+    assert bring_up(log.table, log.uri, version=3, steps=steps) == Migration(3, 3)
+    assert ran == [1, 2]
+    # What was open goes on: old events are read, new ones are kept, the new column is null.
+    assert log.append_event(partition("b", "p", P.BUILDING)) == 9
+    assert len(list(log.all_events())) == 9
+    assert log.table.to_arrow().column("note_1").null_count == 9
+    history = DeltaTable(str(root(warehouse))).history()
+    assert history[0]["operation"] == "UPGRADE BUILD LOG"
+    with pytest.raises(Refused, match="has schema version 3, this Crannog knows 1; upgrade"):
+        opened_at(warehouse)
+
+
+def test_a_step_that_was_cut_off_or_runs_twice_at_once_is_stamped_once(log: DeltaLog, warehouse: Path) -> None:
+    log.append_events(one_of_each())
+    began, both = [], threading.Barrier(2)
+
+    def fails(table: OpenTable) -> None:
+        began.append(1)
+        raise Unavailable("the power went")
+
+    with pytest.raises(Unavailable):
+        bring_up(log.table, log.uri, version=2, steps={1: fails})
+    assert stored_version(log.table, log.uri) == 1
+
+    with opened_at(warehouse) as other:
+        assert isinstance(other, DeltaLog)
+        found: list[Migration] = []
+        threads = [
+            threading.Thread(target=lambda one=one: found.append(bring_up(one.table, one.uri, version=2, steps={1: lambda _: both.wait(20) and None})))
+            for one in (log, other)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert found == [Migration(1, 2)] * 2
+    operations = [entry["operation"] for entry in DeltaTable(str(root(warehouse))).history()]
+    assert operations.count("UPGRADE BUILD LOG") == 1
+
+
+def test_the_log_is_a_table_for_sql_that_only_reads(log: DeltaLog, warehouse: Path) -> None:
+    log.append_events(one_of_each())
+    log.append_event(partition("b2", "p/9", P.AVAILABLE))
+    with crannog.connect(str(warehouse)) as lake:
+        found = lake.sql(
+            "SELECT partition_event.partition_ref AS ref, partition_event.status_name AS status"
+            " FROM crannog.builds.build_events WHERE event_type = 'partition' ORDER BY `index`"
+        )
+        assert found.table.to_pylist() == [{"ref": "p/1", "status": "PARTITION_BUILDING"}, {"ref": "p/9", "status": "PARTITION_AVAILABLE"}]
+        [row] = lake.sql("SELECT count(*) AS events, max(`index`) AS head FROM crannog.builds.build_events").table.to_pylist()
+        assert row == {"events": 9, "head": 9}
+        with pytest.raises(CallerError):
+            lake.sql("DELETE FROM crannog.builds.build_events")
+    assert log.head() == 9
 
 
 def test_a_log_in_a_bucket(s3_location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3_client: Any) -> None:  # noqa: F811

@@ -10,6 +10,7 @@ import pytest
 
 from build_logs import place_of
 from build_samples import random_stream
+from build_server import build_server  # noqa: F401
 from crannog.builds import BuildRequestStatus, EventLog, JobStatus, mermaid, plain
 from crannog.errors import NotFound
 from postgres_server import postgres  # noqa: F401
@@ -53,7 +54,7 @@ QUESTIONS: dict[str, Callable[[EventLog], Any]] = {
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_all_logs_answer_alike(seed: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    places = {kind: place_of(kind, tmp_path, request.getfixturevalue) for kind in ("memory", "sqlite", "delta", "postgresql")}
+    places = {kind: place_of(kind, tmp_path, request.getfixturevalue) for kind in ("memory", "sqlite", "delta", "postgresql", "http")}
     logs = {kind: place.open() for kind, place in places.items()}
     events = list(random_stream(seed, 180))
     try:

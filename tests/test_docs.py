@@ -11,8 +11,17 @@ from crannog.settings import Settings, reference
 from doc_examples import Page, examples_of, needs_spark
 
 ROOT = Path(__file__).parent.parent
-PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if any(example.runs for example in examples_of(page.read_text()))]
-NO_EXAMPLES = {"architecture.md", "changes.md", "speed.md", "settings.md", "clusters-and-buckets.md"}
+BARE_COMMANDS = {"server.md"}
+PAGES = [
+    page
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    if page.name in BARE_COMMANDS or any(example.runs for example in examples_of(page.read_text()))
+]
+# What stands around the reader of a page whose examples are parts of a program.
+AROUND = {
+    "loading.md": 'import pathlib, crannog\nlake = crannog.connect("warehouse")\npathlib.Path("visits.csv").write_text("id,page\\n1,home\\n2,cart\\n")',
+}
+NO_EXAMPLES = {"index.md", "architecture.md", "changes.md", "speed.md", "settings.md", "clusters-and-buckets.md"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -21,7 +30,11 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         request.getfixturevalue("spark")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
-    assert Page(page, tmp_path).run()
+    for port in ("PORT", "OTLP_HTTP_PORT", "OTLP_GRPC_PORT"):
+        monkeypatch.setenv(f"CRANNOG_{port}", "0")  # others may use the usual ones on this machine
+    running = Page(page, tmp_path, has_bare_commands=page.name in BARE_COMMANDS)
+    exec(AROUND.get(page.name, ""), running.names)
+    assert running.run()
 
 
 def test_every_page_has_examples() -> None:
@@ -61,3 +74,15 @@ def test_links_between_pages_lead_somewhere() -> None:
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_variables_and_figures_that_pages_name_exist() -> None:
+    code = "".join(path.read_text() for path in (ROOT / "src" / "crannog").rglob("*.py"))
+    names = {f"CRANNOG_{name.upper()}" for name in Settings.model_fields}
+    figures = set(re.findall(r'"(crannog_\w+)"', code))
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        text = page.read_text()
+        for variable in re.findall(r"CRANNOG_[A-Z_]+[A-Z]", text):
+            assert variable in names or f'"{variable}"' in code, f"{page.name} names {variable}"
+        for figure in re.findall(r"\bcrannog_[a-z_]+", text):
+            assert figure in figures or figure.removesuffix("_total") in figures, f"{page.name} names {figure}"

@@ -18,37 +18,21 @@ import zstandard
 from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
-from lakes import INSTANT, SYSTEM, canonical, opened
 from pyarrow import csv as arrow_csv
 
 from crannog.datasets.lake import Lake
 from crannog.errors import CallerError, Cancelled, Conflict, NotFound, Overloaded
-from crannog.loading import load as loading
+from crannog.loading import keep, meter
 from crannog.settings import Settings
 from crannog.verbs.cancellation import Cancellation
-
-NAME = "main.files.t"
+from lakes import INSTANT, canonical, opened
+from loads import NAME, put, rows_of, types_of
 
 
 @pytest.fixture
 def lake(settings: Settings) -> Any:
     with opened(settings) as found:
         yield found
-
-
-def types_of(lake: Lake, name: str = NAME) -> dict[str, str]:
-    return {field.name: str(field.type) for field in lake.table(name).schema if field.name not in SYSTEM}
-
-
-def rows_of(lake: Lake, name: str = NAME) -> list[dict[str, Any]]:
-    found = lake.table(name).to_arrow()
-    return found.drop_columns([column for column in found.column_names if column in SYSTEM]).to_pylist()
-
-
-def put(folder: Path, name: str, content: str | bytes) -> str:
-    path = folder / name
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return str(path)
 
 
 # -- types -----------------------------------------------------------------------------------------------------
@@ -99,12 +83,12 @@ def test_text_becomes_a_type_only_where_it_can_be_nothing_else(lake: Lake, tmp_p
 
 
 def test_one_value_at_the_end_of_a_large_file_decides(lake: Lake, tmp_path: Path) -> None:
-    lines = "a,b\n" + "".join(f"{number},{number}.5\n" for number in range(700_000)) + "x,1\n"
+    lines = "a,b\n" + "".join(f"{number},{number}.5\n" for number in range(150_000)) + "x,1\n"
     report = lake.load(put(tmp_path, "f.csv", lines), NAME, create=True)
     assert types_of(lake) == {"a": "string", "b": "double"}
-    assert report.rows == 700_001
-    assert report.batches > 10
-    assert lake.sql(f"select count(*) as n, min(a) as a from {NAME}").rows() == [{"n": 700_001, "a": "0"}]
+    assert report.rows == 150_001
+    assert report.batches == 4
+    assert lake.sql(f"select count(*) as n, min(a) as a from {NAME}").rows() == [{"n": 150_001, "a": "0"}]
 
 
 def test_times_without_a_zone_are_utc_and_empty_text_is_null_where_it_can_be_nothing_else(lake: Lake, tmp_path: Path) -> None:
@@ -120,7 +104,7 @@ def test_types_that_are_asked_for_win_and_must_fit(lake: Lake, tmp_path: Path) -
     lake.load(path, NAME, create=True, types="a=string, b=decimal(10,2), c=int")
     assert types_of(lake) == {"a": "string", "b": "decimal128(10, 2)", "c": "int32", "d": "date32[day]"}
     assert [str(row["b"]) for row in rows_of(lake)] == ["2.50", "0.10"]
-    with pytest.raises(CallerError, match="bad row.*column b"):
+    with pytest.raises(CallerError, match=r"bad row.*column b"):
         lake.load(path, "main.files.u", create=True, types={"b": pa.int64()})
     with pytest.raises(CallerError, match="no column z"):
         lake.load(path, "main.files.u", create=True, types="z=int")
@@ -234,7 +218,7 @@ def test_delimiters_and_formats_can_be_told(lake: Lake, tmp_path: Path) -> None:
 def test_patterns_stand_for_sorted_files_and_nothing_is_an_error(lake: Lake, tmp_path: Path) -> None:
     for name in ("b2", "a1", "c3"):
         put(tmp_path, f"{name}.csv", f"a\n{name}\n")
-    report = lake.load([str(tmp_path / "*.csv"), str(tmp_path / "a1.csv")], NAME, create=True)
+    report = lake.load([str(tmp_path / "*.csv"), tmp_path / "a1.csv"], NAME, create=True)
     assert [Path(file.file).name for file in report.files] == ["a1.csv", "b2.csv", "c3.csv"]
     assert [row["a"] for row in rows_of(lake)] == ["a1", "b2", "c3"]
     for given_, told in (("*.parquet", "no file matches"), ("z.csv", "there is no file"), ("", "is a folder")):
@@ -286,7 +270,9 @@ def test_parquet_types_that_a_table_lacks_become_the_nearest_it_has(lake: Lake, 
         ("f.csv", b"a,b\n1,\xff\n", "not UTF-8"),
         ("f.csv", "a,b\n1,2\n".encode("utf-16"), "UTF-16"),
         ("f.json", b'[{"a":1},\n{"a":}]', "line 2"),
+        ("f.json", b'[{"a":1},\n{"a" 5},' + b'{"a":1},' * 10, "line 2"),
         ("f.json", b'[{"a":1}', "does not end"),
+        ("f.json", b'[1, 2]', "no columns"),
         ("f.json", b'[{"a":1}] x', "more after"),
         ("f.json", b'[{"a":1},]', "comma"),
         ("f.json", b'[{"a":1} {"a":2}]', "no comma"),
@@ -320,7 +306,7 @@ def test_a_file_is_kept_once_whatever_its_name_and_packing(lake: Lake, tmp_path:
 
 
 def test_a_load_that_stopped_midway_goes_on_where_it_was(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "BATCH_ROWS", 100)
+    monkeypatch.setattr(keep, "BATCH_ROWS", 100)
     path = put(tmp_path, "f.csv", "a\n" + "".join(f"{n}\n" for n in range(1000)))
     table_type = type(lake.table(lake.create_table(NAME, pa.schema([("a", pa.int64())])).name))
     real, calls = table_type.append, []
@@ -341,7 +327,7 @@ def test_a_load_that_stopped_midway_goes_on_where_it_was(lake: Lake, tmp_path: P
 
 
 def test_a_full_stage_is_folded_on_the_way(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "BATCH_ROWS", 100)
+    monkeypatch.setattr(keep, "BATCH_ROWS", 100)
     path = put(tmp_path, "f.csv", "a\n" + "".join(f"{n}\n" for n in range(300)))
     table_type = type(lake.create_table(NAME, pa.schema([("a", pa.int64())])))
     real, folds = table_type.append, []
@@ -368,12 +354,14 @@ def test_a_load_can_be_taken_back_before_it_keeps_anything(lake: Lake, tmp_path:
     assert lake.tables() == []
 
 
-def test_progress_tells_bytes_and_rows_and_reaches_the_second_half(lake: Lake, tmp_path: Path) -> None:
+def test_progress_tells_bytes_and_rows_and_reaches_the_end(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter, "_EVERY_S", 0)
     told: list[tuple[str, float]] = []
-    path = put(tmp_path, "f.csv", "a,b\n" + "".join(f"{n},some text\n" for n in range(600_000)))
+    path = put(tmp_path, "f.csv", "a,b\n" + "".join(f"{n},some text\n" for n in range(100_000)))
     lake.load(path, NAME, create=True, progress=lambda step, share: told.append((step, share)))
     assert any("check" in step and "MiB" in step and "rows/s" in step for step, _ in told)
-    assert max(share for _, share in told) > 0.5
+    assert [share for _, share in told] == sorted(share for _, share in told)
+    assert told[-1][1] == 1.0
 
 
 # -- keys, modes, tables ---------------------------------------------------------------------------------------
@@ -393,10 +381,10 @@ def test_keys_and_partitions_are_made_and_upserts_replace(lake: Lake, tmp_path: 
 def test_wrong_wishes_are_refused_before_anything_is_made(lake: Lake, tmp_path: Path) -> None:
     path = put(tmp_path, "f.csv", "a,b\n1,x\n")
     for wishes, error, told in (
-        ({}, NotFound, "give --create"),
+        ({}, NotFound, "give create=True"),
         ({"create": True, "key": "z"}, CallerError, "no column z"),
         ({"create": True, "partition_by": "z"}, CallerError, "z is not a column"),
-        ({"create": True, "mode": "upsert"}, CallerError, "give --key"),
+        ({"create": True, "mode": "upsert"}, CallerError, "give key="),
         ({"create": True, "mode": "merge"}, CallerError, "append or upsert"),
         ({"create": True, "max_bad": -1}, CallerError, "whole number"),
         ({"create": True, "colour": 1}, CallerError, "no option colour"),
@@ -409,6 +397,14 @@ def test_wrong_wishes_are_refused_before_anything_is_made(lake: Lake, tmp_path: 
         lake.load(path, NAME, create=True, key="a")
     with pytest.raises(CallerError, match="has no key"):
         lake.load(path, NAME, mode="upsert")
+    with pytest.raises(Conflict, match="partitioned by"):
+        lake.load(path, NAME, partition_by="b")
+    with pytest.raises(Conflict, match="its column a is bigint, asked for string"):
+        lake.load(path, NAME, types="a=string")
+    with pytest.raises(CallerError, match="which is loaded"):
+        lake.load(path, NAME, reject=path)
+    lake.load(put(tmp_path, "g.csv", "a,c\n1,007\n"), NAME, types="c=decimal(5,1)", evolve=True)
+    assert types_of(lake)["c"] == "decimal128(5, 1)"
 
 
 def test_a_dry_run_shows_everything_and_writes_nothing(lake: Lake, tmp_path: Path) -> None:
@@ -436,7 +432,7 @@ COLUMNS = {
 }
 ROW = st.fixed_dictionaries({name: st.none() | values for name, (_, values) in COLUMNS.items()})
 SCHEMA = pa.schema([(name, kind) for name, (kind, _) in COLUMNS.items()])
-FEW = examples(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = examples(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
@@ -493,17 +489,42 @@ def test_what_arrow_wrote_is_what_the_table_holds(rows: list[dict[str, Any]], sh
 GARBAGE = st.binary(max_size=200) | st.text('{}[]",:\n\\ab1.e-tru', max_size=60).map(str.encode) | st.text('a,"\n\r;1 ', max_size=60).map(str.encode)
 
 
-@examples(FEW, max_examples=150)
+@examples(FEW, max_examples=120)
 @given(data=GARBAGE, form=st.sampled_from([None, "csv", "json", "ndjson", "parquet"]), packed=st.sampled_from([b"", b"", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1"]))
 def test_no_bytes_are_more_than_a_callers_error(data: bytes, form: str | None, packed: bytes, shared: tuple[Lake, Path]) -> None:
     lake, folder = shared
     path = put(folder, "garbage", packed + data)
     try:
         report = lake.load(path, NAME, create=True, format=form, max_bad=1000, dry_run=True)
-    except CallerError as error:
-        assert error.message
-    else:
-        assert report.rows >= 0
+    except CallerError:
+        return
+    assert report.rows >= 0
+
+
+JSON_VALUE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT | st.sampled_from(["2026-01-01", "2026-01-01T00:00:00Z"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@examples(FEW, max_examples=30)
+@given(rows=st.lists(st.dictionaries(st.sampled_from("abc"), JSON_VALUE, min_size=1, max_size=3), min_size=1, max_size=5), flatten=st.booleans())
+def test_any_objects_of_json_make_a_table_that_holds_every_one(rows: list[dict[str, Any]], flatten: bool, shared: tuple[Lake, Path]) -> None:
+    lake, folder = shared
+    name = f"main.any.t{next(COUNTER)}"
+    path = put(folder, "any.ndjson", "".join(json.dumps(row) + "\n" for row in rows))
+    report = lake.load(path, name, create=True, flatten=flatten)
+    assert (report.rows, report.bad_rows) == (len(rows), 0)
+    assert lake.load(path, name, flatten=flatten).duplicate
+    found = rows_of(lake, name)
+    for given_, kept in zip(rows, found, strict=True):
+        for column, value in given_.items():
+            if isinstance(value, bool | int) and isinstance(kept.get(column), str):
+                assert json.loads(kept[column]) == value
+            elif isinstance(value, int | float | bool) or (isinstance(value, str) and isinstance(kept.get(column), str)):
+                assert kept[column] == value or json.loads(str(kept[column])) == value
+    lake.drop_table(name)
 
 
 def test_columns_are_read_alike_whether_they_were_known_or_not(lake: Lake, tmp_path: Path) -> None:

@@ -9,16 +9,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lakes import INSTANT
-from test_load import NAME, lake, put, rows_of, types_of
 
 from crannog.datasets.lake import Lake
-from crannog.errors import BadRows, CallerError, SchemaMismatch
+from crannog.errors import BadRows, CallerError, Conflict, SchemaMismatch
+from crannog.settings import Settings
 from crannog.verbs.load import Drift
-
-__all__ = ["lake"]
+from lakes import INSTANT, opened
+from loads import NAME, put, rows_of, types_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int32()), ("at", INSTANT), ("s", pa.string())])
+
+
+@pytest.fixture
+def lake(settings: Settings) -> Any:
+    with opened(settings) as found:
+        yield found
 
 
 @pytest.fixture
@@ -121,11 +126,48 @@ def test_keys_may_not_be_null_nor_partitions_empty(lake: Lake, tmp_path: Path) -
 
 def test_a_bad_row_far_into_a_large_file_stops_it_before_the_first_batch(lake: Lake, table: Any, tmp_path: Path) -> None:
     for name, row, bad in (("f.csv", "1,1,,some longer text to fill the block\n", "1,x,,y\n"), ("f.ndjson", '{"id":1,"s":"some longer text to fill"}\n', '{"n":"x"}\n')):
-        text = ("id,n,at,s\n" if name == "f.csv" else "") + row * 300_000 + bad
-        line = 300_002 if name == "f.csv" else 300_001
+        text = ("id,n,at,s\n" if name == "f.csv" else "") + row * 220_000 + bad
+        line = 220_002 if name == "f.csv" else 220_001
         with pytest.raises(BadRows, match=f"line {line:,}, column n"):
             lake.load(put(tmp_path, name, text), NAME)
         assert table.count() == 0
+
+
+def test_bad_rows_are_found_before_anything_is_kept_also_when_flattened(lake: Lake, tmp_path: Path) -> None:
+    lake.create_table(NAME, pa.schema([("a_b", pa.int64())]))
+    path = put(tmp_path, "f.ndjson", '{"a":{"b":1}}\n{"a":{"b":"x"}}\n')
+    with pytest.raises(BadRows, match="line 2, column a_b"):
+        lake.load(path, NAME, flatten=True)
+    assert lake.table(NAME).count() == 0
+    assert lake.load(path, NAME, flatten=True, max_bad=1).rows == 1
+
+
+def test_a_file_that_changes_while_it_is_loaded_is_refused(lake: Lake, table: Any, tmp_path: Path) -> None:
+    path = tmp_path / "f.csv"
+    path.write_text("id\n1\n")
+    steps: list[str] = []
+
+    def write(step: str, _share: float) -> None:
+        steps.append(step)
+        with path.open("a") as file:
+            file.write("2\n")
+
+    with pytest.raises(Conflict, match="changed while it was loaded"):
+        lake.load(str(path), NAME, progress=write)
+    assert steps
+    assert table.count() == 0
+
+
+def test_a_key_that_a_struct_lacks_is_never_left_out_in_silence(lake: Lake, tmp_path: Path) -> None:
+    lake.create_table(NAME, pa.schema([("id", pa.int64()), ("n", pa.struct([("x", pa.int64())])), ("l", pa.list_(pa.struct([("x", pa.int64())])))]))
+    path = put(tmp_path, "f.ndjson", '{"id":1,"n":{"x":1}}\n{"id":2,"n":{"x":1,"y":2}}\n{"id":3,"l":[{"z":1}],"more":1}\n')
+    for options in ({}, {"ignore_extra": True}, {"evolve": True}):
+        with pytest.raises(CallerError):
+            lake.load(path, NAME, **options)
+    report = lake.load(path, NAME, ignore_extra=True, max_bad=2)
+    assert [(bad.line, bad.column) for bad in report.first_bad] == [(2, "n"), (3, "l")]
+    assert "n.y" in report.first_bad[0].reason
+    assert [row["id"] for row in rows_of(lake)] == [1]
 
 
 # -- columns ---------------------------------------------------------------------------------------------------
@@ -137,7 +179,7 @@ def test_a_bad_row_far_into_a_large_file_stops_it_before_the_first_batch(lake: L
 )
 def test_new_columns_are_an_error_that_names_them_or_left_out_or_added(lake: Lake, table: Any, tmp_path: Path, name: str, text: str) -> None:
     path = put(tmp_path, name, text)
-    with pytest.raises(SchemaMismatch, match="the files have new, more, the table has no such columns: give --evolve to add, or --ignore-extra"):
+    with pytest.raises(SchemaMismatch, match="the files have new, more, the table has no such columns: give evolve=True to add, or ignore_extra=True"):
         lake.load(path, NAME)
     dry = lake.load(path, NAME, dry_run=True)
     assert Drift("new", "added", "", "string") in dry.drift
@@ -155,7 +197,7 @@ def test_wider_numbers_are_told_and_widened_only_when_asked(lake: Lake, table: A
     for name, text in (("f.csv", "id,n\n1,5\n2,3000000000\n"), ("f.ndjson", '{"id":3,"n":5}\n{"id":4,"n":3000000000}\n')):
         path = put(tmp_path, name, text)
         if types_of(lake)["n"] == "int32":
-            with pytest.raises(SchemaMismatch, match="column n is int, the files need bigint: give --evolve to widen"):
+            with pytest.raises(SchemaMismatch, match="column n is int, the files need bigint: give evolve=True to widen"):
                 lake.load(path, NAME)
             assert table.count() == 0
         report = lake.load(path, NAME, evolve=True)

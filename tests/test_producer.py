@@ -20,6 +20,8 @@ from crannog.errors import BadRows, CallerError, NotFound, Overloaded, Unavailab
 from crannog.settings import Settings
 from crannog.verbs.delivery import Step, next_step
 from crannog.verbs.producer import Producer
+from proxies import FaultyProxy, free_port
+from servers import Server
 
 NAME = "ops.plant.readings"
 
@@ -377,3 +379,45 @@ def test_what_may_have_been_kept_is_never_split() -> None:
     assert next_step(crannog.TimedOut("x"), 2, unsure=False) is Step.AGAIN
     assert next_step(crannog.Corrupted("x"), 2, unsure=False) is Step.FAIL
     assert next_step(RuntimeError("x"), 2, unsure=False) is Step.FAIL
+
+
+# -- through a server ------------------------------------------------------------------------------------------
+
+
+def test_rows_are_kept_once_and_in_order_although_the_server_is_killed_and_answers_are_lost(tmp_path: Path) -> None:
+    port = free_port()
+    running = Server(tmp_path / "warehouse", port=port)
+    try:
+        with FaultyProxy(running.url) as proxy, crannog.connect(proxy.url) as lake:
+            table = lake.create_table(NAME, Reading)
+            table.append([])  # so that the columns are known when nobody answers
+            producer = Producer(table, Reading, batch_rows=20, max_age_s=0.01, queue_rows=100_000)
+            for n in range(600):
+                producer.insert({"n": n})
+                if n % 60 == 0:
+                    proxy.lose = 1
+                    time.sleep(0.01)
+                if n == 250:
+                    running.kill()
+                if n == 500:
+                    running = Server(tmp_path / "warehouse", port=port)
+            assert producer.flush(60)
+            assert (producer.sent, producer.failed, producer.failures) == (600, 0, [])
+            producer.close()
+            proxy.lose = 0
+            assert proxy.lost
+            assert numbers(lake) == list(range(600))
+    finally:
+        running.kill()
+
+
+def test_closing_while_no_server_answers_reports_everything() -> None:
+    with crannog.connect(f"http://127.0.0.1:{free_port()}") as lake:
+        from crannog.client.table import RemoteTable
+        from crannog.names import TableName
+
+        producer = Producer(RemoteTable(lake._connection, TableName.parse(NAME)), batch_rows=10, max_age_s=0)  # type: ignore[union-attr]
+        producer.insert_many({"n": n} for n in range(25))
+        producer.close(timeout=0.5)
+    assert (producer.sent, producer.queued, producer.failed) == (0, 0, 25)
+    assert all(isinstance(failure.error, Unavailable) for failure in producer.failures)

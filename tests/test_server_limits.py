@@ -249,7 +249,9 @@ def test_a_client_that_stalls_in_a_body_is_told_and_nothing_is_kept(server: Serv
     before = kept(server)
     with connected(server) as connection:
         connection.sendall(f'POST {ROWS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n[{{"id": 1}}, '.encode())
-        said = connection.recv(65_536)
+        said = b""
+        while b"timed_out" not in said and (part := connection.recv(65_536)):
+            said += part
     assert b" 408 " in said.partition(b"\r\n")[0]
     assert b"timed_out" in said
     assert kept(server) == before
@@ -262,6 +264,26 @@ def test_a_client_that_sends_no_head_is_cut_off(server: Server) -> None:
         assert answered(silent) == b""
         answered(slow)
         assert time.monotonic() - began < 15
+
+
+def test_a_head_without_end_is_cut_off_and_what_is_no_http_is_told(server: Server) -> None:
+    with connected(server) as endless:
+        endless.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
+        with pytest.raises(OSError):
+            for _ in range(10_000):
+                endless.sendall(b"X-More: " + b"x" * 65_536 + b"\r\n")
+    for nonsense in (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", b"GET /caf\xe9 HTTP/1.1\r\nHost: localhost\r\n\r\n"):
+        with connected(server) as connection:
+            connection.sendall(nonsense)
+            head, _, body = answered(connection).partition(b"\r\n\r\n")
+            assert b" 400 " in head.partition(b"\r\n")[0]
+            assert set(json.loads(body)["error"]) == {"code", "message", "retry_after_s"}
+    with connected(server) as twice:
+        # The second request of a connection has the same time for its head as the first.
+        twice.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b" 200 " in twice.recv(100)
+        twice.sendall(b"GET /healthz HT")
+        assert b"HTTP/1.1 200" not in answered(twice)
 
 
 def test_a_client_that_does_not_read_its_answer_is_cut_off(server: Server) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
 import duckdb
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -16,7 +18,7 @@ from crannog.errors import CallerError
 from crannog.traces.find.parse import parsed
 from crannog.traces.find.pruning import conditions_of
 from crannog.traces.find.reference import matches
-from crannog.traces.find.sql import certain, sql_of
+from crannog.traces.find.sql import certain, loose_sql_of, sql_of
 from crannog.traces.find.tree import (
     EVENT_NAME,
     FIELDS,
@@ -38,7 +40,9 @@ from crannog.traces.otlp.flatten import flat
 from crannog.traces.trace import span_of
 from otlp_samples import START, attribute, doubles, keys, request_of, requests, span, span_id, texts, trace_id, whole
 
-MANY = settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+SOME = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(SOME, max_examples=3_000)
+CONNECTION = duckdb.connect()
 
 # -- filters of any kind -------------------------------------------------------------------------------------------
 
@@ -100,18 +104,28 @@ def checked(request: ExportTraceServiceRequest, *asked: Filter) -> list[list[boo
     """Which spans of a request meet each filter, after the two evaluators were compared."""
     rows, _ = flat(nested(request))
     columns = ", ".join(f"{certain(sql_of(one))} AS c{place}" for place, one in enumerate(asked))
-    with duckdb.connect() as connection:
-        connection.register("spans", rows)
-        found = connection.execute(f"SELECT {columns} FROM spans").fetchall()
+    CONNECTION.register("spans", rows)
+    for one in asked:  # what walks use to look quickly misses nothing
+        exact, loose = certain(sql_of(one)), certain(loose_sql_of(one))
+        if exact != loose:
+            assert CONNECTION.execute(f"SELECT count(*) FROM spans WHERE {exact} AND NOT {loose}").fetchall() == [(0,)], one
+    found = CONNECTION.execute(f"SELECT {columns} FROM spans").fetchall()
     for row, answers in zip(rows.to_pylist(), found, strict=True):
         for one, answer in zip(asked, answers, strict=True):
             assert matches(one, span_of(row), row["search_blob"]) == answer, (one, sql_of(one), row)
     return [list(answers) for answers in zip(*found, strict=True)]
 
 
-@MANY
+@SOME
 @given(requests, st.lists(filters, min_size=1, max_size=4))
 def test_sql_says_what_the_plain_evaluator_says(request: ExportTraceServiceRequest, asked: list[Filter]) -> None:
+    checked(request, *asked)
+
+
+@pytest.mark.slow
+@MANY
+@given(requests, st.lists(filters, min_size=4, max_size=12))
+def test_sql_says_what_the_plain_evaluator_says_over_and_over(request: ExportTraceServiceRequest, asked: list[Filter]) -> None:
     checked(request, *asked)
 
 
@@ -142,9 +156,17 @@ def near(draw: st.DrawFn) -> tuple[ExportTraceServiceRequest, list[Filter]]:
     return request, asked
 
 
-@MANY
+@SOME
 @given(near())
 def test_values_that_look_alike_keep_apart(made: tuple[ExportTraceServiceRequest, list[Filter]]) -> None:
+    request, asked = made
+    checked(request, *asked)
+
+
+@pytest.mark.slow
+@MANY
+@given(near())
+def test_values_that_look_alike_keep_apart_over_and_over(made: tuple[ExportTraceServiceRequest, list[Filter]]) -> None:
     request, asked = made
     checked(request, *asked)
 
@@ -204,7 +226,7 @@ def is_writable(filter: Filter) -> bool:
     return True
 
 
-@MANY
+@SOME
 @given(filters.filter(is_writable))
 def test_a_filter_written_down_is_read_as_itself(filter: Filter) -> None:
     assert parsed(written(filter)) == filter
@@ -309,15 +331,14 @@ def test_what_is_too_large_or_no_value_is_refused(text: str) -> None:
         parsed(text)
 
 
-@settings(max_examples=400, deadline=None)
-@given(st.one_of(st.text(max_size=40), st.lists(st.sampled_from("service k = != ( ) , . and or not in exists 'a' \"b\" 1 5ms ~ =~ error text span. event.name true -".split()), max_size=12).map(" ".join)))  # fmt: skip
+WORDS = re.split(" ", "service k = != ( ) , . and or not in exists 1 5ms ~ =~ error text span. event.name true -")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(st.text(max_size=40), st.lists(st.sampled_from([*WORDS, "'a'", '"b"']), max_size=12).map(" ".join)))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    try:
-        found = parsed(text)
-    except CallerError as error:
-        assert error.message
-    else:
-        sql_of(found)
+    with suppress(CallerError):
+        sql_of(parsed(text))
 
 
 # -- meaning ---------------------------------------------------------------------------------------------------------
@@ -354,10 +375,11 @@ def test_words_are_found_in_any_case_in_blob_input_and_output() -> None:
     assert checked(request, parsed('text contains "is Łódź"'), parsed('text contains "IS"')) == [[True], [False]]
 
 
-@example(10**400)
-@given(numbers)
-def test_a_text_never_equals_a_number(number: float) -> None:
-    assert checked(request_of(span(1, 1, attributes={"k": str(number)[:200]})), Compare(ALL, "=", number)) == [[False]]
+@pytest.mark.parametrize("number", [0, 1, -1, 1.0, 1e22, 2**63 - 1, 10**400], ids=str)
+def test_a_text_never_equals_a_number_unless_asked_as_text(number: float) -> None:
+    text = str(number)[:200]
+    request = request_of(span(1, 1, attributes={"k": text}))
+    assert checked(request, Compare(ALL, "=", number), Compare(ALL, "is", text)) == [[False], [True]]
 
 
 def test_conditions_that_prune_are_those_that_every_match_meets() -> None:

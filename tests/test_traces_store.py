@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as settings_of
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as OtlpSpan
 
 from crannog.engine.maintenance.fold import fold
@@ -26,10 +31,11 @@ from crannog.names import TableName
 from crannog.settings import Settings
 from crannog.traces import Traces
 from crannog.traces.otlp.export import request_of_rows
+from crannog.traces.otlp.reference import flat_by_objects
 from crannog.traces.spans import SCHEMA, SPANS
 from crannog.traces.trace import in_tree_order, span_of
 from lakes import actions, footers, live_files, read_delta_rs
-from otlp_samples import START, comparable, recorded_by_sdk, request_of, span, span_id, trace_id
+from otlp_samples import START, comparable, recorded_by_sdk, request_of, requests, span, span_id, trace_id
 
 DAY_NS = 86_400 * 10**9
 
@@ -151,6 +157,43 @@ def test_a_table_of_that_name_that_is_none_of_ours_is_refused(store: Store) -> N
         send(store, span(1, 1))
 
 
+@settings_of(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(requests, min_size=3, max_size=6))
+def test_whatever_was_sent_comes_back_from_disk(sent: list[ExportTraceServiceRequest]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        own = Settings(warehouse=folder)
+        store, kept = Store(own), []
+        for request in {one.SerializeToString(): one for one in sent}.values():
+            store.write_otlp(request.SerializeToString())
+            kept += comparable(request_of_rows(flat_by_objects(request)[0]))
+        store.warehouse.close()
+        again = Store(own)
+        assert comparable(request_of_rows(again.spans.to_arrow())) == sorted(kept)
+        again.warehouse.close()
+
+
+def test_a_huge_attribute_is_kept_whole(store: Store) -> None:
+    text = 'say "ten million" \\ | ' * 500_000
+    send(store, span(1, 1, attributes={"input.value": text}))
+    [found] = store.get(trace_id(1).hex()).spans
+    assert found.attributes["input.value"] == text
+    assert json.loads(found.input or "") == text
+
+
+def test_a_table_that_another_process_dropped_is_made_again(store: Store, settings: Settings) -> None:
+    send(store, span(1, 1))
+    other = Warehouse(settings.warehouse, settings)
+    Tables(other).drop(SPANS)
+    with pytest.raises(NotFound, match="no trace"):
+        store.get(trace_id(1).hex())
+    send(store, span(1, 1))
+    Tables(other).drop(SPANS)
+    assert send(store, span(1, 2)).accepted == 1
+    assert [one.name for one in store.get(trace_id(1).hex()).spans] == ["op 2"]
+    assert store.services() == ["shop"]
+    other.close()
+
+
 # -- a trace ---------------------------------------------------------------------------------------------------
 
 
@@ -235,7 +278,7 @@ def test_ids_are_read_in_either_case_and_short_ones_as_jaeger_prints_them(store:
 
 def test_cycles_and_great_depth_end_in_a_tree() -> None:
     def made(number: int, parent: int | None) -> Any:
-        row = {name: None for name in SCHEMA.names} | {
+        row = dict.fromkeys(SCHEMA.names) | {
             "trace_id": trace_id(1), "span_id": span_id(number), "parent_span_id": None if parent is None else span_id(parent),
             "status_code": 0, "start_ns": number, "end_ns": number + 1,
         }  # fmt: skip

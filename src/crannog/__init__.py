@@ -27,7 +27,7 @@ from crannog.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from crannog.client.lake import RemoteLake
-    from crannog.datasets.lake import Lake
+    from crannog.embedded import EmbeddedLake
     from crannog.verbs.producer import Producer
 
 
@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 
-def connect(location: str, token: str | None = None, maintain: bool = False, **settings: Any) -> Lake | RemoteLake:
+def connect(location: str, token: str | None = None, maintain: bool = False, **settings: Any) -> EmbeddedLake | RemoteLake:
     """Open a warehouse (a folder, file://, s3://, gs:// or az://), or connect to a server (http:// or https://).
 
     Both have the same verbs, results and errors. A server may want a `token`, and keeps its warehouse in shape by
@@ -69,10 +69,10 @@ def connect(location: str, token: str | None = None, maintain: bool = False, **s
         return RemoteLake(location, token)
     if token is not None:
         raise CallerError("a token is for a server's address; a warehouse folder takes none")
-    from crannog.datasets.lake import Lake
+    from crannog.embedded import EmbeddedLake
     from crannog.settings import load_settings
 
-    return Lake(location, maintain=maintain, settings=load_settings(**settings) if settings else None)
+    return EmbeddedLake(location, maintain=maintain, settings=load_settings(**settings) if settings else None)
 
 
 def __getattr__(name: str) -> Any:

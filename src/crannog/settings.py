@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
@@ -40,6 +41,7 @@ class Settings(BaseSettings):
     otlp_grpc_port: int = Field(4317, ge=0, le=65535, description="Port of OTLP over gRPC.")
     otlp_request_bytes: int = Field(64 * MIB, ge=1 * KIB, le=1 * GIB, description="Largest OTLP or Zipkin request, after unpacking.")
     trace_spans_limit: int = Field(100_000, ge=1, le=10_000_000, description="Most spans of one trace that are read at once.")
+    trace_tree_spans_limit: int = Field(2_000_000, ge=1, le=100_000_000, description="Most spans of one trace whose tree is worked out, to be shown in windows.")
     tls_certificate: str = Field("", description="File with the server's certificate chain (PEM); with `tls_key` the server speaks HTTPS.")
     tls_key: str = Field("", description="File with the certificate's private key (PEM).")
     http_body_bytes: int = Field(512 * MIB, ge=1 * KIB, le=64 * GIB, description="Largest body of a request, as it comes and unpacked.")
@@ -94,6 +96,11 @@ class Settings(BaseSettings):
     compact_interval_s: float = Field(3600, gt=0, description="Time between looks at what to compact.")
     vacuum_interval_s: float = Field(6 * 3600, gt=0, description="Time between vacuums.")
     expire_interval_s: float = Field(24 * 3600, gt=0, description="Time between expiries of tables that have a retention.")
+    derive_interval_s: float = Field(60, ge=0, description="Shortest time between derives of trace summaries, metrics, edges and attributes.")
+    trace_retention_days: int | None = Field(None, ge=1, le=36_500, description="Days that spans are kept, and what is derived from them; none: for ever.")
+    trace_service_retention_days: Annotated[dict[str, Annotated[int, Field(ge=1, le=36_500)]], NoDecode] = Field(
+        {}, description="Days that spans of single services are kept instead, as `checkout=7,web=30` or a table of `crannog.toml`."
+    )
     scheduler_tick_s: float = Field(2, ge=0.05, le=3600, description="How often the scheduler looks for due work.")
     claim_lease_s: float = Field(60, gt=0, description="Silence after which another process takes over a claimed task.")
     lease_wait_s: float = Field(30, ge=0, description="How long an erase waits for readers before it wins.")
@@ -115,6 +122,16 @@ class Settings(BaseSettings):
     idle_close_s: float = Field(1800, gt=0, description="Time without use after which a table closes.")
     refresh_ms: int = Field(1_000, ge=0, le=3_600_000, description="On object stores, how old a snapshot may be when a read uses it.")
     local_memory_mb: int = Field(2_048, ge=64, description="Memory of the in-process query engine in MiB.")
+
+    @field_validator("trace_service_retention_days", mode="before")
+    @classmethod
+    def _days_by_service(cls, given: Any) -> Any:
+        if not isinstance(given, str):
+            return given
+        pairs = [part.rpartition("=") for part in given.split(",") if part.strip()]
+        if not all(name.strip() and days.strip() for name, _, days in pairs):
+            raise ValueError("it is a list of service=days, such as checkout=7,web=30")
+        return {name.strip(): days.strip() for name, _, days in pairs}
 
     @classmethod
     def settings_customise_sources(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from crannog.builds.delta_follower import Follower
 from crannog.builds.delta_model import Applied, Position
 from crannog.builds.delta_rows import rows_of
-from crannog.builds.desk import Desk
+from crannog.builds.desk import Desk, Slip
 from crannog.builds.events import BuildEvent
 from crannog.builds.grouping import Group
 from crannog.builds.intake import plan
@@ -23,6 +23,7 @@ from crannog.errors import CallerError, Conflict, Unavailable
 
 _TRIES = 1_000
 _PAUSE_S = 0.0003
+_MOMENT_S = 0.002
 # Writing more than that down for another process costs more than to wait and commit it oneself.
 _MOST_ON_A_SLIP = 200
 
@@ -37,6 +38,7 @@ class DeltaAppends:
         self._uri = uri
         self._calls: Group[Wish, list[int]] = Group(self._together)
         self._alone = False
+        self._company = 0
 
     def append(self, events: list[BuildEvent], *, check_states: bool) -> list[int]:
         """Keep a batch; return its indexes once it is durable."""
@@ -84,13 +86,22 @@ class DeltaAppends:
 
     def _in_turn(self, desk: Desk, calls: list[Append]) -> None:
         try:
-            others = [(slip, calls_of(slip.content)) for slip in desk.slips()]
+            others = [(slip, calls_of(slip.content)) for slip in self._slips(desk)]
             self._commit([*calls, *(call for _, left in others for call in left)])
             for slip, left in others:
                 if left:
                     desk.answer(slip, answer_of(left))
         finally:
             desk.end_turn()
+
+    def _slips(self, desk: Desk) -> list[Slip]:
+        """Return the slips on the desk, after a moment for those who have just had their answers to come again."""
+        ends = time.monotonic() + _MOMENT_S
+        while (waiting := desk.count()) < self._company and time.monotonic() < ends:
+            time.sleep(_PAUSE_S)
+        slips = desk.slips() if waiting else []
+        self._company = len(slips)
+        return slips
 
     def _commit(self, calls: Sequence[Append]) -> None:
         for _ in range(_TRIES):

@@ -6,6 +6,7 @@ a read or behind the scenes. Locks are taken in one order: flushing, then the st
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from itertools import islice
@@ -44,6 +45,8 @@ class Follower:
         self._pending_events = 0
         self._seen = Position(0, 0)
         self._looked_at = 0.0
+        self._stage = table.warehouse.storage.uri(table.log.stage_folder)
+        self._quiet_since: int | None = None
         try:
             self._start_from_model()
             self._check_agrees()
@@ -68,13 +71,24 @@ class Follower:
     def look(self) -> None:
         """Bring the model to what was committed before this call (on buckets: up to `refresh_ms` before it)."""
         if self._is_local:
+            if self._is_quiet():
+                return
             if not self.table.log.is_last(self._seen.sequence):
                 with self._state:
                     self._pull()
+            self._quiet_since = self.table.log.quiet_since(self._seen.sequence)
         elif time.monotonic() - self._looked_at > self._refresh_s:
             self.newest()
             self._looked_at = time.monotonic()
         self.flush()
+
+    def _is_quiet(self) -> bool:
+        """Tell by one look at the folder that nothing was staged since the last one: what most reads find."""
+        try:
+            changed_ns = os.stat(self._stage).st_mtime_ns  # noqa: PTH116 - a Path costs as much again as a small query
+        except OSError:
+            return False
+        return changed_ns == self._quiet_since and not self._pending
 
     def known(self, ids: list[str]) -> dict[str, BuildEvent]:
         """Return those of these events that were seen."""

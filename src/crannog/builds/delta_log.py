@@ -18,6 +18,7 @@ from crannog.builds.delta_appends import DeltaAppends
 from crannog.builds.delta_follower import Follower
 from crannog.builds.delta_model import Applied
 from crannog.builds.delta_rows import KEY, SCHEMA, SCHEMA_VERSION, VERSION_PROPERTY, events_of
+from crannog.builds.delta_versions import bring_up
 from crannog.builds.desk import Desk
 from crannog.builds.events import BuildEvent
 from crannog.builds.intake import checked, same
@@ -28,7 +29,7 @@ from crannog.builds.model_log import ModelLog, checked_indexes
 from crannog.engine.open_table import OpenTable
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
-from crannog.errors import CallerError, Conflict, CrannogError, NotFound, Refused, Unavailable
+from crannog.errors import CallerError, Conflict, CrannogError, NotFound, Unavailable
 from crannog.names import TableName
 from crannog.settings import load_settings
 from crannog.verbs.batch_ids import new_batch_id
@@ -183,12 +184,8 @@ def _open_table(warehouse: Warehouse, name: TableName, uri: str) -> tuple[OpenTa
         properties = {VERSION_PROPERTY: str(SCHEMA_VERSION)}
         made = tables.create(name, SCHEMA, key=[KEY], if_exists="ok", properties=properties)
         table = tables.open(name)
-    stored = table.log.head().properties.get(VERSION_PROPERTY)
-    if stored is None:
-        raise Refused(f"{name} at {uri} is a table, but no build log: it has no property {VERSION_PROPERTY}")
-    if int(stored) > SCHEMA_VERSION:
-        raise Refused(f"the build log at {uri} has schema version {stored}, this Crannog knows {SCHEMA_VERSION}; upgrade Crannog")
-    return table, Migration(None if made else int(stored), SCHEMA_VERSION)
+    migration = bring_up(table, uri)
+    return table, Migration(None, migration.after) if made else migration
 
 
 def _model_path(table: OpenTable, asked: str | Path | None) -> Path | None:

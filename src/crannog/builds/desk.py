@@ -108,6 +108,10 @@ class Desk:
         for ending in ("call", "done"):
             (self._folder / f"{name}.{ending}").unlink(missing_ok=True)
 
+    def count(self) -> int:
+        """Return how many slips lie on the desk."""
+        return sum(entry.endswith(".call") for entry in os.listdir(self._folder))  # noqa: PTH208
+
     def slips(self) -> list[Slip]:
         """Return the slips on the desk, but for those whose writers have long given up."""
         found = []

@@ -62,6 +62,14 @@ class EventFilter:
             values["kinds"] = tuple(Kind.read(kind) for kind in values["kinds"])
         return cls(**values)
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the parts that are given, as JSON has them."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        found = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items() if value not in (None, ())}
+        if self.kinds:
+            found["kinds"] = [kind.event_type for kind in self.kinds]
+        return found
+
 
 def _listed(name: str, value: Any) -> tuple[Any, ...]:
     if isinstance(value, (str, Kind)):

@@ -66,9 +66,7 @@ class Watch:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                for event in follow(
-                    self._log, self.position, poll_s=self._poll_s, idle_s=None, stop=self._stop, filter=self._filter
-                ):
+                for event in self._log.follow(self.position, poll_s=self._poll_s, stop=self._stop, **self._filter):
                     self._call(event)
                     assert event.index is not None
                     self.position = event.index

@@ -232,3 +232,16 @@ def whole_number(value: Any, name: str, *, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise CallerError(f"{name} is a whole number from {least} to {most:,}, got {value!r}")
     return value
+
+
+def is_name(value: Any) -> bool:
+    """Tell whether text can name something in a log at all."""
+    if not isinstance(value, str):
+        raise CallerError(f"an id is text, got {type(value).__name__}")
+    if "\0" in value:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

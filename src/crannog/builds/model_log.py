@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from crannog.builds.events import BuildEvent
-from crannog.builds.log import LARGEST_PAGE, EventLog, page_arguments, whole_number
+from crannog.builds.log import LARGEST_PAGE, EventLog, is_name, page_arguments, whole_number
 from crannog.builds.model import queries
 from crannog.builds.model.connection import Connection
 from crannog.builds.model.tables import last_index, stored_version
@@ -24,7 +24,6 @@ from crannog.builds.results import (
     PartitionSummary,
 )
 from crannog.builds.statuses import BuildRequestStatus, PartitionStatus
-from crannog.errors import CallerError
 
 T = TypeVar("T")
 _MOST = 1_000_000
@@ -57,7 +56,7 @@ class ModelLog(EventLog):
         return self._asked(partition_ref, queries.partition)
 
     def get_active_builds_for_partition(self, partition_ref: str) -> list[str]:
-        if not _is_name(partition_ref):
+        if not is_name(partition_ref):
             return []
         with self.reading(whole=True) as model:
             return queries.active_builds(model, partition_ref)
@@ -86,7 +85,7 @@ class ModelLog(EventLog):
         self, build_request_id: str | None = None, job_label: str | None = None, limit: int = 1_000
     ) -> list[JobRun]:
         whole_number(limit, "limit", least=1, most=LARGEST_PAGE)
-        if not all(name is None or _is_name(name) for name in (build_request_id, job_label)):
+        if not all(name is None or is_name(name) for name in (build_request_id, job_label)):
             return []
         with self.reading() as model:
             return list(queries.job_runs(model, build_request_id=build_request_id, job_label=job_label, limit=limit))
@@ -102,7 +101,7 @@ class ModelLog(EventLog):
             return queries.activity(model, recent)
 
     def list_edges(self, partition_refs: Iterable[str], *, upstream: bool) -> list[Edge]:
-        refs = [ref for ref in dict.fromkeys(partition_refs) if _is_name(ref)]
+        refs = [ref for ref in dict.fromkeys(partition_refs) if is_name(ref)]
         with self.reading(whole=True) as model:
             return queries.edges(model, refs, upstream=upstream)
 
@@ -126,23 +125,10 @@ class ModelLog(EventLog):
         yield from ()
 
     def _asked(self, name: Any, query: Callable[[Connection, str], T]) -> T | None:
-        if not _is_name(name):
+        if not is_name(name):
             return None
         with self.reading() as model:
             return query(model, name)
-
-
-def _is_name(value: Any) -> bool:
-    """Tell whether text can name something in a log at all."""
-    if not isinstance(value, str):
-        raise CallerError(f"an id is text, got {type(value).__name__}")
-    if "\0" in value:
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def checked_indexes(indexes: Iterable[int]) -> list[int]:

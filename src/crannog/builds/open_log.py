@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlsplit
 
 from crannog.builds.log import EventLog
-from crannog.errors import CallerError, Refused
+from crannog.errors import CallerError
+
+if TYPE_CHECKING:
+    from crannog.settings import Settings
 
 FORMS = (
     "sqlite:///relative/file or sqlite:////absolute/file, sqlite::memory:, delta:///absolute/folder,"
@@ -47,10 +51,16 @@ def _checked_scheme(uri: str) -> str:
         raise CallerError(f"{uri!r} names no kind of build log: give {FORMS}")
     if scheme in _OPENERS:
         return scheme
-    if scheme in ("http", "https"):
-        raise Refused(f"{uri}: this version of Crannog opens build logs itself; servers come with a later one")
     hint = " (did you mean delta+s3://?)" if scheme in ("s3", "gs", "az") else ""
     raise CallerError(f"{scheme}: is no kind of build log{hint}: give {FORMS}")
+
+
+def configured_uri(settings: Settings) -> str:
+    """Return the address of the log that the settings name; else of the one in the warehouse."""
+    if settings.build_log:
+        return settings.build_log
+    where = settings.warehouse.removeprefix("file://")
+    return f"delta+{where}" if "://" in where else f"delta://{quote(str(Path(where).expanduser().absolute()))}"
 
 
 def _sqlite(uri: str, options: dict[str, Any]) -> EventLog:
@@ -96,6 +106,16 @@ def _postgresql(uri: str, options: dict[str, Any]) -> EventLog:
     except ImportError as error:
         raise CallerError(f"{shown(uri)!r} needs the driver psycopg: pip install 'crannog[builds]'") from error
     return PostgresLog(uri, check_states=_only(options, uri))
+
+
+def _http(uri: str, options: dict[str, Any]) -> EventLog:
+    # By its name, when it is needed: servers are asked by the client, which stands above the logs and knows them.
+    try:
+        client = import_module("crannog.client.build_log")
+    except ImportError as error:
+        raise CallerError(f"{uri!r} needs {error.name}: pip install 'crannog[client]'") from error
+    log: EventLog = client.HttpLog(uri, **options)
+    return log
 
 
 def _stdout(uri: str, options: dict[str, Any]) -> EventLog:
@@ -147,6 +167,8 @@ for _scheme, _opener in (
     *[(f"delta+{_store}", _delta) for _store in ("s3", "gs", "gcs", "az", "azure")],
     ("postgresql", _postgresql),
     ("postgres", _postgresql),
+    ("http", _http),
+    ("https", _http),
     ("stdout", _stdout),
     ("tee", _tee),
 ):

@@ -56,22 +56,17 @@ def log_of(context: typer.Context, *, make: bool = False) -> Iterator[EventLog]:
     uri = context.meta[_LOG] or default_uri(context)
     if not make:
         _check_there(uri)
-    with open_log(uri) as log:
+    options: dict[str, Any] = {"token": place_of(context).token} if uri.startswith(("http:", "https:")) else {}
+    with open_log(uri, **options) as log:
         yield log
 
 
 def default_uri(context: typer.Context) -> str:
-    """Return the address that the settings say, or that of the log in the warehouse."""
-    from pathlib import Path
+    """Return the server's address, or the one that the settings say, or that of the log in the warehouse."""
+    from crannog.builds.open_log import configured_uri
 
     place = place_of(context)
-    if place.server:
-        return place.server
-    settings = place.settings()
-    if settings.build_log:
-        return settings.build_log
-    where = settings.warehouse.removeprefix("file://")
-    return f"delta+{where}" if "://" in where else f"delta://{Path(where).expanduser().absolute()}"
+    return place.server or configured_uri(place.settings())
 
 
 def _check_there(uri: str) -> None:

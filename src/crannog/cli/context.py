@@ -17,11 +17,27 @@ from crannog.errors import CallerError, CrannogError, NotFound, Unauthorized, Un
 if TYPE_CHECKING:
     from crannog.client.lake import RemoteLake
     from crannog.datasets.lake import Lake
+    from crannog.embedded import EmbeddedLake
     from crannog.settings import Settings
     from crannog.verbs.lake import LakeVerbs
 
+
+
+def _names_that_begin(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete a table's name for the shell, in silence where there is nothing to complete it from."""
+    given = context.find_root().params
+    place = Place(**{part: str(given.get(part) or "") for part in ("warehouse", "server", "token")})
+    try:
+        with _opened(place, make=False) as lake:
+            return [name for name in lake.tables() if name.startswith(incomplete)]
+    except CrannogError:
+        return []
+
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The table, as catalog.schema.table.")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="The table, as catalog.schema.table.", autocompletion=_names_that_begin)
+]
 
 # The engine speaks to whoever calls it from Python; these are its hints in the words of the command line.
 _WORDS = (
@@ -76,7 +92,7 @@ def lake_at(context: typer.Context, *, make: bool = False) -> Iterator[LakeVerbs
 
 
 @contextmanager
-def warehouse_at(context: typer.Context) -> Iterator[Lake]:
+def warehouse_at(context: typer.Context) -> Iterator[EmbeddedLake]:
     """Open the warehouse itself, made if it is not there, for a command that serves it."""
     place = place_of(context)
     if place.server:
@@ -141,12 +157,12 @@ def _served(settings: Settings, token: str) -> RemoteLake | None:
     return lake
 
 
-def _embedded(settings: Settings, *, make: bool) -> Lake:
+def _embedded(settings: Settings, *, make: bool) -> EmbeddedLake:
     if not make:
         _check_there(settings.warehouse)
-    from crannog.datasets.lake import Lake
+    from crannog.embedded import EmbeddedLake
 
-    return Lake(settings.warehouse, settings=settings)
+    return EmbeddedLake(settings.warehouse, settings=settings)
 
 
 def _folder_of(location: str) -> Path | None:

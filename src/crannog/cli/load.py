@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from crannog.cli.context import JsonOption, answer, lake_at
 from crannog.cli.plain import counted, of_bytes
-from crannog.errors import CallerError, Cancelled
+from crannog.errors import CallerError, Cancelled, CrannogError, NotFound
 
 if TYPE_CHECKING:
+    from crannog.verbs.lake import LakeVerbs
     from crannog.verbs.load import LoadReport
 
 _FEW_FILES = 20
+# The load speaks to whoever calls it from Python; these are its hints in the words of the command line.
+_WORDS = (
+    ("create=True", "--create"),
+    ("evolve=True", "--evolve"),
+    ("ignore_extra=True", "--ignore-extra"),
+    ("again=True", "--again"),
+    ("create it with key=[…]", "create one with --key"),
+    ("give key=[…]", "give --key"),
+    ("reject=FILE", "--reject FILE"),
+    ("give format=", "give --format "),
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -47,7 +63,7 @@ def load(
     if not wanted:
         raise CallerError("give the files to load and, last, the table: crannog load FILE... NAME")
     try:
-        with lake_at(context, make=create and not dry_run) as lake, bar(f"load into {name}") as progress:
+        with _lake(context, create, dry_run) as lake, bar(f"load into {name}") as progress:
             report = lake.load(
                 wanted,
                 name,
@@ -68,8 +84,33 @@ def load(
                 progress=progress,
             )
     except KeyboardInterrupt as stop:
-        raise Cancelled(f"stopped: {stop or 'nothing was kept yet'}") from None
+        raise Cancelled(_in_words(f"stopped: {stop}" if str(stop) else "stopped before anything was kept")) from None
+    except CrannogError as error:
+        error.message = _in_words(error.message)
+        raise
     answer(report.as_dict(), as_json=as_json, otherwise=lambda: _show(report))
+
+
+@contextmanager
+def _lake(context: typer.Context, create: bool, dry_run: bool) -> Iterator[LakeVerbs]:
+    """Open the lake; a dry run that would make the warehouse runs on a passing one instead."""
+    with ExitStack() as stack:
+        try:
+            lake = stack.enter_context(lake_at(context, make=create and not dry_run))
+        except NotFound:
+            if not (create and dry_run):
+                raise
+            import crannog
+
+            passing: LakeVerbs = crannog.connect(stack.enter_context(TemporaryDirectory(prefix="crannog-load-")))
+            lake = stack.enter_context(passing)
+        yield lake
+
+
+def _in_words(message: str) -> str:
+    for python, shell in _WORDS:
+        message = message.replace(python, shell)
+    return message
 
 
 def _unescaped(delimiter: str | None) -> str | None:
@@ -92,13 +133,13 @@ def _show(report: LoadReport) -> None:
         listing(("column", "change", "in the table", "in the files", "done"), changes, empty="")
     if len(report.files) > 1:
         typer.echo()
-        listed = [(f.file, f"{f.rows:,}", f"{f.duplicate_rows:,}", f"{f.bad_rows:,}", of_bytes(f.bytes)) for f in report.files[:_FEW_FILES]]
+        listed = [(Path(f.file).name, f"{f.rows:,}", f"{f.duplicate_rows:,}", f"{f.bad_rows:,}", of_bytes(f.bytes)) for f in report.files[:_FEW_FILES]]
         listing(("file", "rows", "kept before", "bad", "size"), listed, empty="", right=("rows", "kept before", "bad", "size"))
         if len(report.files) > _FEW_FILES:
             say(f"… and {counted(len(report.files) - _FEW_FILES, 'file')} more; --json lists all.")
     if report.first_bad:
         typer.echo()
-        bad = [(b.file, b.line, b.column, b.value, b.reason) for b in report.first_bad]
+        bad = [(Path(b.file).name, b.line, b.column, b.value, b.reason) for b in report.first_bad]
         listing(("file", "line", "column", "value", "reason"), bad, empty="", right=("line",))
     if report.first_rows:
         typer.echo()

@@ -45,7 +45,6 @@ def serve(
     Prints its address, and a line for each task it ran. All settings are environment variables CRANNOG_… or lines of
     crannog.toml; docs/settings.md lists them. Traces and pages come with later versions.
     """
-    from crannog.engine.scheduler import Scheduler
     from crannog.server import logs
     from crannog.server.http import HttpServer
     from crannog.version import VERSION
@@ -62,7 +61,7 @@ def serve(
         server.start()
         if lock is not None:
             lock.say(server.url)
-        scheduler = Scheduler(lake.warehouse, lake.engine, lake.control)
+        scheduler = lake.new_scheduler()
         typer.echo(f"crannog {VERSION} keeps {lake.warehouse.location} at {server.url}; Ctrl-C ends it")
         threading.Thread(target=_warm_up, args=(lake,), name="crannog-warm-up", daemon=True).start()
         work = threading.Thread(target=_work, args=(lake, scheduler, stop), name="crannog-serve", daemon=True)
@@ -75,9 +74,9 @@ def serve(
         server.refuse_new()
         scheduler.stop()
         _drain(lake, server, work)
-        server.service.audit.stop()
+        server.close()
+    # The last resort stays: a thread that never ends would keep the process from its end.
     typer.echo("stopped")
-    last_resort.cancel()
 
 
 def _locked(lake: Lake, held: ExitStack) -> Any:

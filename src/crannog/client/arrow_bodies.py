@@ -12,7 +12,6 @@ import pyarrow as pa
 from crannog.client.failures import error_of
 from crannog.errors import Unavailable
 
-ARROW = "application/vnd.apache.arrow.stream"
 _ERROR = b"crannog-error"
 # Smaller ones travel in a packet or two anyway.
 _WORTH_COMPRESSING = 64 * 1024

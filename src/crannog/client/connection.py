@@ -23,10 +23,12 @@ from crannog.client.failures import refusal
 from crannog.errors import CallerError, Overloaded, Unavailable
 from crannog.version import VERSION
 
+ARROW = "application/vnd.apache.arrow.stream"
 Params = Mapping[str, str | list[str] | None]
 T = TypeVar("T")
 
-_CONNECT_S, _READ_S, _WRITE_S, _POOL_S = 10.0, 60.0, 60.0, 30.0
+# Reading takes a little longer than a server lets a request take: it tells more of what went wrong.
+_CONNECT_S, _READ_S, _WRITE_S, _POOL_S = 10.0, 330.0, 60.0, 30.0
 _CONNECTIONS, _KEPT = 1_000, 64
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 WRITE_TRIES, READ_TRIES, ONE_TRY = 6, 3, 1
@@ -36,7 +38,7 @@ _KEEPALIVE = [
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     *[
         (socket.IPPROTO_TCP, getattr(socket, name), value)
-        for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4))
+        for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 60_000))
         if hasattr(socket, name)
     ],
 ]
@@ -88,7 +90,8 @@ class Connection:
     ) -> httpx.Response:
         """Send a request and return the whole answer; raises the error it stands for if it is one.
 
-        With more than one of `tries` it is sent again when no answer came. Unavailable names the address.
+        With more than one of `tries` it is sent again when no answer came; a `document` that is a function is then
+        asked for another one. Unavailable names the address.
         """
 
         def whole() -> httpx.Response:
@@ -131,7 +134,7 @@ class Connection:
         self.check_open()
         all_headers = dict(headers or {})
         if document is not None:
-            content = _json(document)
+            content = _json(document() if callable(document) else document)
             all_headers["Content-Type"] = "application/json"
         given = {name: value for name, value in (params or {}).items() if value is not None}
         timeout = httpx.Timeout(connect=_CONNECT_S, read=read_s, write=_WRITE_S, pool=_POOL_S)

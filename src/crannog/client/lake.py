@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from crannog.client.connection import READ_TRIES, WRITE_TRIES, Connection
+from crannog.client.connection import ARROW, ONE_TRY, READ_TRIES, WRITE_TRIES, Connection
 from crannog.client.jobs import read_as
 from crannog.client.table import RemoteTable, moment
 from crannog.names import TableName, without_raw_prefix
@@ -75,7 +75,7 @@ class RemoteLake:
         `schema` is a pyarrow.Schema, a Pydantic model class or a JSON Schema. Raises CallerError if it cannot be
         kept, Conflict if the table exists with another definition, or at all unless `if_exists="ok"`.
         """
-        from crannog.client.arrow_bodies import ARROW, packed_schema
+        from crannog.client.arrow_bodies import packed_schema
         from crannog.lake.schemas import column_names, user_schema
 
         table_name = TableName.parse(name)
@@ -89,7 +89,7 @@ class RemoteLake:
             content=packed_schema(user_schema(schema)),
             headers={"Content-Type": ARROW},
             # Made at a try whose answer was lost, it would be in its own way: only "ok" may be sent again.
-            tries=WRITE_TRIES if if_exists == "ok" else 1,
+            tries=WRITE_TRIES if if_exists == "ok" else ONE_TRY,
         )
         return RemoteTable(self._connection, table_name)
 
@@ -98,7 +98,7 @@ class RemoteLake:
         plain, raw = without_raw_prefix(name)
         table = RemoteTable(self._connection, TableName.parse(plain), raw=raw)
         self._connection.check_open()
-        table.look()
+        table.find()
         return table
 
     def tables(self) -> list[str]:
@@ -124,22 +124,22 @@ class RemoteLake:
         `max_rows` None means the server's `sql_max_rows` (10,000); `truncated` tells that there was more. `engine` is
         "auto", "hot", "local" or "spark". Raises as embedded. One that is interrupted here is cancelled there.
         """
-        from crannog.client.arrow_bodies import ARROW, table_of
+        from crannog.client.arrow_bodies import table_of
         from crannog.verbs.result import Result
 
-        asked = _query(text, engine, timeout_s, query_id, max_rows=checked_max_rows(max_rows))
+        asked: dict[str, Any] = {}
+
+        def question() -> dict[str, Any]:
+            # With an id of its own each time: the query whose answer was lost may still run.
+            asked.update(_query(text, engine, timeout_s, query_id, max_rows=checked_max_rows(max_rows)))
+            return asked
+
+        tries = READ_TRIES if query_id is None else ONE_TRY
         try:
-            answer = self._connection.ask(
-                "POST",
-                "/sql",
-                document=asked,
-                headers={"Accept": ARROW},
-                # A query of the same name may still run when its answer was lost.
-                tries=READ_TRIES if query_id is None else 1,
-                read_s=None,
-            )
+            answer = self._connection.ask("POST", "/sql", document=question, headers={"Accept": ARROW}, tries=tries, read_s=None)
         except KeyboardInterrupt:
-            self._take_back(asked["query_id"])
+            if asked:
+                self._take_back(asked["query_id"])
             raise
         told = answer.headers
         return Result(

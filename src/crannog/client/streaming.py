@@ -9,8 +9,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from crannog.client.arrow_bodies import ARROW, Incoming, batches_of
-from crannog.client.connection import Connection
+from crannog.client.arrow_bodies import Incoming, batches_of
+from crannog.client.connection import ARROW, Connection
 from crannog.errors import Unavailable
 from crannog.verbs.result import Stream
 

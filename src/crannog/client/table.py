@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from crannog.client.connection import READ_TRIES, WRITE_TRIES, Connection, Params
+from crannog.client.connection import ARROW, READ_TRIES, WRITE_TRIES, Connection, Params
 from crannog.client.jobs import run_job
 from crannog.errors import BadRows, Conflict, SchemaMismatch
 from crannog.names import TableName
@@ -48,6 +48,7 @@ class RemoteTable:
         self._connection = connection
         self._name = name
         self._raw = raw
+        self._told: tuple[bytes, str] | None = None
         self._known: Definition | None = None
 
     @property
@@ -60,21 +61,31 @@ class RemoteTable:
 
     # -- what it is ------------------------------------------------------------------------------------------
 
-    def look(self) -> Definition:
+    def find(self) -> None:
         """Ask for the columns and the key as they are now; NotFound if there is no such table."""
-        from crannog.client.arrow_bodies import ARROW, schema_of
-        from crannog.lake.schemas import user_columns
-
         answer = self._connection.ask("GET", f"{self._path}/schema", headers={"Accept": ARROW}, tries=READ_TRIES)
-        schema, key = schema_of(answer.content), tuple(json.loads(answer.headers["Crannog-Key"]))
-        known = self._known
-        # One object per definition: what is derived from a schema is cached by it.
-        if known is None or known.key != key or not known.schema.equals(schema):
-            self._known = known = Definition(schema, user_columns(schema), key)
-        return known
+        told = (answer.content, answer.headers["Crannog-Key"])
+        if told != self._told:
+            self._told, self._known = told, None
+
+    def look(self) -> Definition:
+        """Return the columns and the key as they are now; the same object while they stay the same."""
+        self.find()
+        return self._definition()
 
     def _definition(self) -> Definition:
-        return self._known or self.look()
+        if self._told is None:
+            self.find()
+        known = self._known
+        if known is None:
+            # Only now: whoever asks for figures alone need not load Arrow.
+            from crannog.client.arrow_bodies import schema_of
+            from crannog.lake.schemas import user_columns
+
+            assert self._told is not None
+            schema = schema_of(self._told[0])
+            self._known = known = Definition(schema, user_columns(schema), tuple(json.loads(self._told[1])))
+        return known
 
     @property
     def schema(self) -> pa.Schema:
@@ -160,7 +171,7 @@ class RemoteTable:
             return act(fresh)
 
     def _sent(self, method: str, part: str, rows: pa.Table, batch: str, params: Params | None = None) -> WriteReceipt:
-        from crannog.client.arrow_bodies import ARROW, packed
+        from crannog.client.arrow_bodies import packed
 
         headers, params = {"Content-Type": ARROW}, dict(params or {})
         if batch.isascii() and batch.isprintable() and batch == batch.strip():
@@ -184,7 +195,7 @@ class RemoteTable:
         cancellation: Cancellation | None = None,
     ) -> ErasureReceipt:
         """Remove these keys from every file of the table and prove it; VerificationFailed if one is still readable."""
-        from crannog.client.arrow_bodies import ARROW, packed
+        from crannog.client.arrow_bodies import packed
 
         return self._fitting(
             lambda known: run_job(
@@ -235,7 +246,7 @@ class RemoteTable:
         self, schema: Any, *, progress: Progress | None = None, cancellation: Cancellation | None = None
     ) -> EvolveReport:
         """Add nullable columns or widen types; anything else is refused with the reason."""
-        from crannog.client.arrow_bodies import ARROW, packed_schema
+        from crannog.client.arrow_bodies import packed_schema
         from crannog.lake.schemas import user_schema
 
         return run_job(
@@ -256,21 +267,21 @@ class RemoteTable:
 
     def preview(self, n: int = 100, raw: bool = False) -> pa.Table:
         """Return some rows; `raw` shows deleted ones too until they are folded."""
-        return self._arrow("/preview", {"n": str(checked_limit(n)), "raw": self._told(raw)})
+        return self._arrow("/preview", {"n": str(checked_limit(n)), "raw": self._raw_word(raw)})
 
     def to_arrow(self, *, raw: bool = False) -> pa.Table:
         """Return all rows."""
-        return self._arrow("/rows", {"raw": self._told(raw)}, read_s=None)
+        return self._arrow("/rows", {"raw": self._raw_word(raw)}, read_s=None)
 
     def count(self, *, raw: bool = False) -> int:
         """Return the number of rows."""
-        return int(self._json("/count", {"raw": self._told(raw)})["rows"])
+        return int(self._json("/count", {"raw": self._raw_word(raw)})["rows"])
 
-    def _told(self, raw: bool) -> str:
+    def _raw_word(self, raw: bool) -> str:
         return "true" if raw or self._raw else "false"
 
     def _arrow(self, part: str, params: Params | None = None, read_s: float | None = 300.0) -> pa.Table:
-        from crannog.client.arrow_bodies import ARROW, table_of
+        from crannog.client.arrow_bodies import table_of
 
         path = f"{self._path}{part}"
         answer = self._connection.ask("GET", path, params=params, headers={"Accept": ARROW}, tries=READ_TRIES, read_s=read_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from crannog.datasets.table import Table
 from crannog.engine.control import ControlTable
@@ -37,8 +37,12 @@ class Lake:
         self._producers: Producers | None = None
         self.scheduler: Scheduler | None = None
         if maintain:
-            self.scheduler = Scheduler(self.warehouse, self.engine, self.control)
+            self.scheduler = self.new_scheduler()
             self.scheduler.start()
+
+    def new_scheduler(self) -> Scheduler:
+        """Return a scheduler of all maintenance there is, not yet started."""
+        return Scheduler(self.warehouse, self.engine, self.control)
 
     # Made on first use: a command that asks nothing in SQL need not load a parser.
     @cached_property
@@ -161,7 +165,7 @@ class Lake:
             return  # a job that cannot be interrupted is still at work: what it uses must not be closed under it
         self.warehouse.close()
 
-    def __enter__(self) -> Lake:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -24,7 +24,8 @@ from crannog.lake.base import Base
 from crannog.lake.rewrite import Rewrite, RunAgain, verified_files
 from crannog.lake.schemas import DATE_COLUMN
 from crannog.lake.stage import BATCH_ID, CREATED_AT, Place, relaxed
-from crannog.loading.load import Batches, Bulk, load
+from crannog.loading.keep import Batches, Bulk
+from crannog.loading.load import load
 from crannog.loading.options import LoadOptions
 from crannog.names import TableName
 from crannog.verbs.batch_ids import new_batch_id

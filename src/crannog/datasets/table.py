@@ -70,6 +70,11 @@ class Table:
         return self._on(lambda table: table.log.head().schema)
 
     @property
+    def user_schema(self) -> pa.Schema:
+        """The columns that a caller gives, as this process last saw them."""
+        return self._on(lambda table: table.log.latest_base().user_schema)
+
+    @property
     def key(self) -> tuple[str, ...]:
         return self._on(lambda table: table.log.head().key)
 

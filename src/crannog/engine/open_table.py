@@ -196,7 +196,7 @@ class OpenTable:
         if raw and snapshot.key:
             return positions_of(self.warehouse.local, snapshot, snapshot.changed_keys(raw=True))
         if self._masks is None:
-            self._masks = MaskCache(self.warehouse.local)
+            self._masks = MaskCache(lambda: self.warehouse.local)
         return self._masks.masks(snapshot)
 
     def relation(

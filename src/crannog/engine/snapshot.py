@@ -91,8 +91,8 @@ def last_per_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
 class MaskCache:
     """The masks of the newest snapshot of one table: when the tail grows, only its new keys are looked up."""
 
-    def __init__(self, engine: LocalEngine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Callable[[], LocalEngine]) -> None:
+        self._engine = engine  # asked for only where there is something to mask: it takes a while to load
         self._lock = threading.Lock()
         self._version = -1
         self._until = 0
@@ -106,12 +106,12 @@ class MaskCache:
             version, until = snapshot.base.version, snapshot.tail.end
             if version != self._version or until < self._until:
                 if version < self._version:
-                    return positions_of(self._engine, snapshot, snapshot.changed_keys())
+                    return positions_of(self._engine(), snapshot, snapshot.changed_keys())
                 self._version, self._until, self._positions = version, snapshot.tail.after, POSITIONS.empty_table()
             if until > self._until:
                 rows = snapshot.tail.rows
                 fresh = rows.filter(pc.greater(rows["_seq"], self._until)).select(list(snapshot.key))
-                found = positions_of(self._engine, snapshot, fresh)
+                found = positions_of(self._engine(), snapshot, fresh)
                 both = pa.concat_tables([self._positions, found])
                 self._positions = both.group_by(both.column_names).aggregate([]) if found.num_rows else both
                 self._until = until

@@ -13,7 +13,7 @@ import pyarrow as pa
 from crannog.errors import CallerError
 from crannog.formats.files import BOM, Bytes, Source
 
-BLOCK_BYTES = 8 * 1024**2
+BLOCK_BYTES = 1024**2  # Arrow reads some thirty blocks ahead
 _LARGEST_BLOCK = 1 << 30
 _STRADDLES = "straddl"
 _HEADER_RECORD = 1

@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -44,6 +44,12 @@ class Source:
     def size(self) -> int:
         """The bytes of the file as it lies there."""
         return self.path.stat().st_size
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """What changes when somebody writes to the file."""
+        found = self.path.stat()
+        return found.st_size, found.st_mtime_ns
 
     @contextmanager
     def open(self, *, text: bool = False) -> Iterator[Bytes]:
@@ -148,7 +154,7 @@ def _source(name: str, form: str | None, delimiter: str | None, folder: Path, nu
         if name == STDIN or not path.is_file():
             # A pipe can be read once only.
             path = folder / f"{number}"
-            with path.open("wb") as kept, (sys.stdin.buffer if name == STDIN else Path(name).open("rb")) as given:
+            with path.open("wb") as kept, (nullcontext(sys.stdin.buffer) if name == STDIN else Path(name).open("rb")) as given:
                 shutil.copyfileobj(given, kept, 1 << 20)
         with path.open("rb") as file:
             start = file.read(4)
@@ -193,7 +199,7 @@ def _form_of(called: str, head: bytes) -> str:
     if form is None and head.removeprefix(BOM).lstrip()[:1] in (b"[", b"{"):
         form = "json"
     if form is None:
-        raise CallerError(f"cannot tell the format of {called}: give --format {', '.join(FILE_FORMATS[:-1])} or {FILE_FORMATS[-1]}")
+        raise CallerError(f"cannot tell the format of {called}: give format={', '.join(FILE_FORMATS[:-1])} or {FILE_FORMATS[-1]}")
     return form
 
 

@@ -13,6 +13,7 @@ from crannog.formats.files import BOM, Bytes, Source
 
 BLOCK_BYTES = 8 * 1024**2
 LONGEST_VALUE_BYTES = 256 * 1024**2
+_LONGEST_TOKEN = 32
 _BLANK = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 
@@ -140,13 +141,18 @@ class _Values:
             except ValueError as error:
                 raise self._wrong(str(error)) from None  # a whole number of thousands of digits
             _check_length(len(self._text) - self._at, self._source, line)
-            # Near the end of what was read any fault may be a value cut in two.
+            if fault is not None and not self._may_be_cut(fault):
+                raise self._wrong(fault.msg, fault.pos)
             if not self._more_of_value() and fault is not None:
                 raise self._wrong(fault.msg, fault.pos)
         text = self._text[self._at : end]
         self._line += text.count("\n")
         self._at = end
         return line, text
+
+    def _may_be_cut(self, fault: json.JSONDecodeError) -> bool:
+        """Tell whether a fault may be only that the rest of the value was not read yet."""
+        return fault.pos > len(self._text) - _LONGEST_TOKEN or fault.msg.startswith("Unterminated string")
 
     def _more_of_value(self) -> bool:
         self._text, self._at = self._text[self._at :], 0

@@ -9,7 +9,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crannog.formats.exact import STRICT, Misfit, Number, check_numbers, exact, has, is_calendar, is_plain, parsed, text_of
+from crannog.formats.exact import (
+    STRICT,
+    Misfit,
+    Number,
+    check_numbers,
+    exact,
+    has,
+    is_calendar,
+    is_plain,
+    parsed,
+    text_of,
+)
 
 
 def rows_of_json(data: bytes, schema: pa.Schema, called: str, *, strict: bool = False) -> pa.Table | list[Any]:

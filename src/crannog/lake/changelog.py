@@ -133,6 +133,14 @@ class ChangeLog:
         self._quiet = (sequence, stamp)
         return True
 
+    def quiet_since(self, sequence: int) -> int | None:
+        """Return when the stage folder last changed, if that is long enough ago to tell the next change by it.
+
+        None if something was staged after `sequence`, or it is not known.
+        """
+        known, stamp = self._quiet
+        return stamp if known == sequence else None
+
     def commit(self, changes: Sequence[Change], *, after: int | None = None) -> list[Kept]:
         """Return once every change is durable and visible, in one staged file; a known batch is not kept again.
 

@@ -18,6 +18,7 @@ from crannog.errors import Corrupted
 
 UPSERT, DELETE = 0, 1
 CREATED_AT, BATCH_ID, DATE = "_created_at", "_batch_id", "_date"
+_OURS = frozenset((CREATED_AT, BATCH_ID, DATE))
 _US_PER_DAY = 86_400_000_000
 
 STAGE_COLUMNS = (
@@ -106,14 +107,19 @@ def _relaxed_type(kind: pa.DataType) -> pa.DataType:
 def segment_of(changes: Sequence[Change], sequence: int, writer: str, columns: Mapping[str, pa.DataType]) -> Segment:
     """Join the changes of one group commit under their sequence, in the table's `columns`, none of them required.
 
-    What a change does not give is null (a delete gives its key alone), but for the system's columns.
+    What no change gives is left out (a delete gives its key alone), but for the system's columns: whoever reads the
+    tail finds it null.
     """
     counts = [change.rows.num_rows for change in changes]
     given = _side_by_side([change.rows for change in changes], columns)
     total = given.num_rows
     present = set(given.column_names)
+    names: list[str] = []
     arrays: list[pa.Array | pa.ChunkedArray] = []
     for name, kind in columns.items():
+        if name not in present and name not in _OURS:
+            continue
+        names.append(name)
         if name in present:
             column = given.column(name)
             arrays.append(column if column.type == kind else column.cast(kind))
@@ -121,15 +127,13 @@ def segment_of(changes: Sequence[Change], sequence: int, writer: str, columns: M
             arrays.append(_spread([change.at_us for change in changes], counts, pa.int64()).cast(kind))
         elif name == BATCH_ID:
             arrays.append(_spread([change.batch_id for change in changes], counts, kind))
-        elif name == DATE:
+        else:
             days = [change.at_us // _US_PER_DAY for change in changes]
             arrays.append(_spread(days, counts, pa.int32()).cast(kind))
-        else:
-            arrays.append(pa.nulls(total, kind))
     arrays.append(pa.repeat(pa.scalar(sequence, pa.int64()), total))
     arrays.append(pa.array(range(total), pa.int32()))
     arrays.append(_spread([DELETE if change.kind == "delete" else UPSERT for change in changes], counts, pa.int8()))
-    rows = pa.Table.from_arrays(arrays, names=[*columns, *(field.name for field in STAGE_COLUMNS)])
+    rows = pa.Table.from_arrays(arrays, names=[*names, *(field.name for field in STAGE_COLUMNS)])
     notes = tuple(
         Note(sequence, change.batch_id, change.kind, count, change.actor, change.reason, change.at_us, writer)
         for change, count in zip(changes, counts, strict=True)

@@ -44,12 +44,14 @@ class JsonReader:
 
     def survey(self, target: Target, seen: Seen) -> Survey:
         survey, shape, nodes = Survey(), JsonShape(), target.nodes()
+        # Flattened rows can be checked only once it is known what is an object everywhere.
         checks = target.complete and (not self._flatten or bool(self._shape))
-        more = not checks or self._flatten
+        learns = not (checks and self._flatten)
+        more = not checks
         with self.source.open() as data:
             for block in self._blocks(data):
                 rows = None if more else self._by_arrow(block, target, "error")
-                if rows is None:
+                if rows is None and learns:
                     shape.see(block)
                     self._learn(shape)
                     more = more or not nodes.keys() >= set(self._names.values())
@@ -108,6 +110,8 @@ class JsonReader:
     def _by_arrow(self, block: JsonBlock, target: Target, unexpected: str) -> pa.Table | None:
         """Return the columns of the target that the block has; None if Arrow's reading would not be exact, or fails."""
         given = {new: old for old, new in self._names.items()}
+        if unexpected == "ignore" and self._loses_inside(target):
+            return None
         try:
             if self._flatten:
                 shape = [pa.field(name, _read_as(kind)) for name, kind in self._shape.items() if kind is not None]
@@ -124,6 +128,13 @@ class JsonReader:
             return _exact(read, target)
         except (Misfit, pa.ArrowException, UnicodeDecodeError, CrannogError):
             return None
+
+    def _loses_inside(self, target: Target) -> bool:
+        """Tell whether an object has a key that the table's struct lacks: such a row is bad, and Arrow would leave the key out."""
+        known = {field.name: field.type for field in target.known}
+        return not self._flatten and any(
+            kind is not None and self._names[name] in known and not _covers(known[self._names[name]], kind) for name, kind in self._shape.items()
+        )
 
     def _by_line(self, block: JsonBlock, target: Target, nodes: dict[str, Node]) -> tuple[list[dict[str, Any]], list[tuple[BadRow, Any]]]:
         good: list[dict[str, Any]] = []
@@ -165,6 +176,13 @@ def _read_as(kind: pa.DataType) -> pa.DataType:
     if has(kind, lambda inner: not (is_plain(inner) or pa.types.is_string(inner) or pa.types.is_struct(inner) or pa.types.is_list(inner))):
         raise Misfit
     return kind
+
+
+def _covers(kept: pa.DataType, found: pa.DataType) -> bool:
+    if pa.types.is_struct(kept) and pa.types.is_struct(found):
+        have = {field.name: field.type for field in kept}
+        return all(field.name in have and _covers(have[field.name], field.type) for field in found)
+    return not (pa.types.is_list(kept) and pa.types.is_list(found)) or _covers(kept.value_type, found.value_type)
 
 
 def _exact(read: pa.Table, target: Target) -> pa.Table:

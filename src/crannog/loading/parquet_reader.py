@@ -61,8 +61,8 @@ class ParquetReader:
                 seen(share, rows.num_rows)
         known = set(target.known.names)
         survey.columns = {name: target.known.field(name).type if name in known else kind for name, kind in self._types.items()}
-        # What a column is cast to is known only now, unless it is kept as it is.
-        survey.sure = known >= set(self._types)
+        # What a new table's column is cast to is known only now.
+        survey.sure = target.complete or known >= set(self._types)
         return survey
 
     def blocks(self, target: Target, seen: Seen) -> Iterator[Block]:

@@ -72,6 +72,7 @@ class Survey:
     """What a look through a whole file found; `sure` if nothing else can be found wrong when it is loaded."""
 
     digest: str = ""
+    stamp: tuple[int, int] = (0, 0)  # of the file, when the look began
     rows: int = 0
     columns: dict[str, pa.DataType | None] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from crannog.reference import command_line, error_tree, http_routes, python_verbs
+from crannog.reference.command_line import page as command_line
+from crannog.reference.error_tree import page as error_tree
+from crannog.reference.http_routes import page as http_routes
+from crannog.reference.python_verbs import page as python_verbs
 
 PAGES: dict[str, Callable[[], str]] = {
-    "python": python_verbs.page,
-    "cli": command_line.page,
-    "http": http_routes.page,
-    "errors": error_tree.page,
+    "python": python_verbs,
+    "cli": command_line,
+    "http": http_routes,
+    "errors": error_tree,
 }
 """Each page by its name: docs/reference/NAME.md."""

@@ -8,13 +8,15 @@ from typing import Any
 
 import crannog
 from crannog.reference.markdown import code, document, paragraphs, table
-from crannog.verbs import explanation, lake, producer, reports, result
+from crannog.traces import trace, traces
+from crannog.verbs import explanation, lake, load, producer, reports, result
 
 _WIDTH = 100
 _VERBS: tuple[tuple[str, str, type[Any]], ...] = (
     ("A lake", "lake", lake.LakeVerbs),
     ("A table", "table", lake.TableVerbs),
     ("Tables in memory", "lake.cache", lake.CacheVerbs),
+    ("Traces", "lake.traces", traces.Traces),
     ("A producer", "producer", producer.Producer),
     ("The answer to a query", "result", result.Result),
     ("A streamed answer", "stream", result.Stream),
@@ -30,6 +32,13 @@ _ANSWERS: tuple[type[Any], ...] = (
     reports.Place,
     explanation.Explanation,
     explanation.TableReport,
+    load.LoadReport,
+    load.LoadedFile,
+    load.BadRow,
+    load.Drift,
+    traces.WriteOutcome,
+    trace.Trace,
+    trace.Span,
 )
 
 
@@ -55,7 +64,7 @@ def page() -> str:
                 lines += _verb(f"{word}.{name}", told)
         if dataclasses.is_dataclass(kind):
             lines += _fields(kind)
-    lines += ["## What acts answer", "", "Plain values; `as_dict()` makes a dict of each but the receipt of a write.", ""]
+    lines += ["## What acts answer", "", "Plain values.", ""]
     for kind in _ANSWERS:
         lines += [f"### {kind.__name__}", "", *paragraphs(inspect.getdoc(kind) or ""), *_fields(kind)]
     return document(lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -14,18 +13,17 @@ from starlette.types import ASGIApp
 from crannog.errors import CallerError, CrannogError, MethodNotAllowed, NotFound
 from crannog.server.answers import error_answer
 from crannog.server.call import call_of
-from crannog.server.frame import Frame, Stalled
+from crannog.server.frame import Frame, unknown
 from crannog.server.packing import Packing
-from crannog.server.routes import cache, rows, sql, state, tables, upkeep
+from crannog.server.routes import builds, builds_upkeep, cache, rows, sql, state, tables, upkeep
 from crannog.server.service import Service
+from crannog.server.shortcut import Shortcut
 from crannog.version import VERSION
-
-log = logging.getLogger("crannog.server")
 
 
 def make_app(service: Service) -> ASGIApp:
     """Return the application that serves a lake."""
-    return Frame(Packing(api(service)), service)
+    return Frame(Packing(Shortcut(api(service))), service)
 
 
 def api(service: Service) -> FastAPI:
@@ -38,9 +36,11 @@ def api(service: Service) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        # Spans and figures are ours: FastAPI's would show addresses and messages to whatever the process exports to.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False, "auto_configure": False},
     )
     app.state.service = service
-    for module in (tables, rows, upkeep, sql, cache, state):
+    for module in (tables, rows, upkeep, sql, cache, builds, builds_upkeep, state):
         app.include_router(module.router)
     app.include_router(upkeep.tasks_router)
     app.include_router(cache.aliases)
@@ -72,10 +72,4 @@ async def _wrong(request: Request, error: Any) -> Response:
 
 
 async def _unknown(request: Request, error: Exception) -> Response:
-    """Whatever nobody thought of: told in the log, never shown."""
-    call = call_of(request)
-    if not isinstance(error, Stalled):
-        log.error("a request failed", exc_info=error, extra={"request_id": call.request_id})
-    known = CrannogError(f"the server failed on this request; its log tells more under the request id {call.request_id}")
-    call.error_code = known.code
-    return error_answer(known)
+    return unknown(call_of(request), error)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import zlib
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 
 from starlette.requests import ClientDisconnect, Request
 
 from crannog.errors import CallerError, Overloaded, TimedOut, TooLarge, UnsupportedMedia
+from crannog.server.call import Call, call_of
 from crannog.server.threads import Threads
 from crannog.settings import Settings
 
@@ -31,47 +32,28 @@ class Bodies:
         self._threads = threads
         self.held = 0
 
-    @asynccontextmanager
-    async def of(self, request: Request) -> AsyncIterator[bytes]:
-        """Lend the whole body, unpacked; what is held for it is given back at the end.
+    async def read(self, request: Request) -> bytes:
+        """Return the whole body, unpacked; what is held for it is given back when the request ends.
 
         Raises TooLarge, TimedOut if the client stalls, Overloaded if too much is held for others, UnsupportedMedia for
         an encoding that is not known and CallerError for one that is broken. A client that goes away is ClientDisconnect.
         """
-        encoding = request.headers.get("content-encoding", "").strip().lower()
+        call, headers = call_of(request), request.headers
+        encoding = headers.get("content-encoding", "").strip().lower()
         if encoding not in ("", "identity", "gzip", "x-gzip", "deflate", "zstd"):
             raise UnsupportedMedia(f"the body's encoding is {encoding[:60]!r}; gzip, deflate and zstd are known")
-        self._check_announced(request)
-        held = 0
-        try:
-            parts: list[bytes] = []
-            try:
-                async with asyncio.timeout(self._time_s):
-                    async for part in self._parts(request):
-                        held += self._hold(len(part))
-                        if held > self._most:
-                            raise self._too_large("")
-                        parts.append(part)
-            except TimeoutError:
-                raise TimedOut(f"the body did not arrive within {self._time_s:g} s; nothing of it was kept") from None
-            data = parts[0] if len(parts) == 1 else b"".join(parts)
-            if encoding not in ("", "identity") and data:
-                packed = data
-                held += self._hold(min(self._most, 8 * len(packed)))
-                if len(packed) > _IN_A_THREAD:
-                    data = await self._threads.run("read", lambda: self.unpacked(packed, encoding))
-                else:
-                    data = self.unpacked(packed, encoding)
-            yield data
-        finally:
-            self.held -= held
+        self._check_announced(headers.get("content-length", "0"))
+        data = await self._received(request, call)
+        if encoding in ("", "identity") or not data:
+            return data
+        self._hold(call, min(self._most, 8 * len(data)))
+        if len(data) <= _IN_A_THREAD:
+            return self.unpacked(data, encoding)
+        return await self._threads.run("read", lambda: self.unpacked(data, encoding))
 
-    def _check_announced(self, request: Request) -> None:
-        announced = request.headers.get("content-length", "0")
-        if announced.isdigit() and int(announced) > self._most:
-            raise self._too_large("")
-
-    async def _parts(self, request: Request) -> AsyncIterator[bytes]:
+    async def _received(self, request: Request, call: Call) -> bytes:
+        parts: list[bytes] = []
+        size, deadline = 0, time.monotonic() + self._time_s
         while True:
             try:
                 async with asyncio.timeout(self._stall_s):
@@ -81,17 +63,32 @@ class Bodies:
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
             if part := message.get("body", b""):
-                yield part
+                size += len(part)
+                self._hold(call, len(part))
+                if size > self._most:
+                    raise self._too_large("")
+                parts.append(part)
             if not message.get("more_body", False):
-                return
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+            if time.monotonic() > deadline:
+                raise TimedOut(f"the body did not arrive within {self._time_s:g} s; nothing of it was kept")
 
-    def _hold(self, size: int) -> int:
+    def _check_announced(self, length: str) -> None:
+        if length.isdigit() and int(length) > self._most:
+            raise self._too_large("")
+
+    def _hold(self, call: Call, size: int) -> None:
         if self.held + size > self._most_held and self.held:
             raise Overloaded(
                 f"bodies of {self.held:,} bytes are being worked on and {self._most_held:,} is the most; try again shortly", retry_after_s=1
             )
         self.held += size
-        return size
+        call.held += size
+
+    def give_back(self, call: Call) -> None:
+        """Count the body of a request that ended as gone."""
+        self.held -= call.held
+        call.held = 0
 
     def _too_large(self, unpacked: str) -> TooLarge:
         return TooLarge(f"the body has more than {self._most:,} bytes{unpacked}, which is the most; send it in parts, or raise CRANNOG_HTTP_BODY_BYTES")

@@ -32,6 +32,7 @@ class Call:
     error_code: str = ""
     status: int = 0
     left: bool = False
+    held: int = 0
 
     def need(self, level: str, *names: TableName) -> None:
         """Raise Forbidden unless the caller may do this on all these tables."""

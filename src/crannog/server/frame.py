@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from crannog.access.scopes import ANYBODY, Caller
@@ -22,11 +23,14 @@ from crannog.server.service import Service
 
 log = logging.getLogger("crannog.server")
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
+# Somebody may put a token where a name belongs.
+_TOKEN = re.compile(r"crannog_[A-Za-z0-9\-]+_[0-9a-f]{16,}")
 _OPEN = frozenset({"/healthz", "/readyz", "/api/docs", "/api/openapi.json"})
 _LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 _NOBODY = Caller("nobody", ())
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 _CLIENT_LEFT = 499
+_AT_ONCE = 1 << 14
 
 
 class Stalled(Exception):
@@ -58,6 +62,9 @@ class Frame:
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
                 await send(message)
                 return
+            if not message.get("more_body") and len(message.get("body", b"")) < _AT_ONCE:
+                await send(message)  # goes into the socket's buffer
+                return
             try:
                 async with asyncio.timeout(service.settings.http_stall_s):
                     await send(message)
@@ -78,11 +85,13 @@ class Frame:
         except Stalled:
             call.error_code = "stalled"
             _abort(send)
-        except Exception:
-            # Whatever it was, the answer is given already, in its one shape: see `app`.
+        except Exception as error:
             call.error_code = call.error_code or "error"
+            if not call.status:
+                await unknown(call, error)(scope, receive, reply)
         finally:
             service.requests -= 1
+            service.bodies.give_back(call)
             self._tell(scope, call)
 
     async def _admitted(self, scope: Scope, headers: dict[bytes, bytes], address: str) -> Caller:
@@ -113,9 +122,17 @@ class Frame:
         if path.startswith(("/api/v1/", "/query/")) or call.status in (401, 403):
             self._service.audit.note(call, str(getattr(route, "name", scope["method"])))
         if log.isEnabledFor(logging.INFO) and path not in _QUIET:
-            told: dict[str, Any] = {"method": scope["method"], "path": scope["path"], "status": call.status, "elapsed_ms": round(elapsed_ms, 2)}
+            told: dict[str, Any] = {"method": scope["method"], "path": _TOKEN.sub("crannog_…", scope["path"]), "status": call.status, "elapsed_ms": round(elapsed_ms, 2)}
             told |= {"who": call.caller.name, "rows": call.rows, "error": call.error_code or None}
             log.info("request", extra={"request_id": call.request_id, "told": told})
+
+
+def unknown(call: Call, error: Exception) -> Response:
+    """Answer to whatever nobody thought of: told in the log, never shown."""
+    if not isinstance(error, Stalled):
+        log.error("a request failed", exc_info=error, extra={"request_id": call.request_id})
+    call.error_code = CrannogError.code
+    return error_answer(CrannogError(f"the server failed on this request; its log tells more under the request id {call.request_id}"))
 
 
 def _headers(scope: Scope) -> dict[bytes, bytes]:

@@ -10,7 +10,7 @@ import threading
 import uvicorn
 
 from crannog.access.tokens import Tokens
-from crannog.datasets.lake import Lake
+from crannog.embedded import EmbeddedLake
 from crannog.errors import CallerError, Unavailable
 from crannog.server import spans
 from crannog.server.app import make_app
@@ -44,7 +44,7 @@ def listening(host: str, port: int) -> socket.socket:
 class HttpServer:
     """Serves a lake over HTTP from a thread of its own."""
 
-    def __init__(self, lake: Lake, host: str, port: int) -> None:
+    def __init__(self, lake: EmbeddedLake, host: str, port: int) -> None:
         """Bind; CallerError if others could reach it and no token keeps them out."""
         settings, loopback = lake.settings, is_loopback(host)
         if not loopback and not Tokens(lake.warehouse.storage).list():
@@ -55,7 +55,7 @@ class HttpServer:
         _check_tls(settings.tls_certificate, settings.tls_key)
         self._socket = listening(host, port)
         self.service = Service(lake, loopback=loopback)
-        app = spans.traced(make_app(self.service), settings)
+        self._app = app = spans.traced(make_app(self.service), settings)
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -99,6 +99,13 @@ class HttpServer:
         """Wait for what runs; False if something still does."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Keep what is noted for the audit, send what is left of spans, and let the threads go."""
+        self.service.audit.stop(timeout_s)
+        if isinstance(self._app, spans.Traced):
+            self._app.close()
+        self.service.threads.close()
 
     def cut_off(self) -> None:
         """Take back what still runs, and no longer wait for clients."""

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from crannog.datasets.table import Table
 from crannog.errors import CallerError, UnsupportedMedia
 from crannog.formats.rows import document_of, exact_keys, rows_of
-from crannog.lake.schemas import user_columns
 from crannog.server.answers import ARROW
 from crannog.server.arrow_in import arrow_table
 from crannog.settings import Settings
@@ -44,7 +43,7 @@ def rows_from(data: bytes, form: str, table: Table, settings: Settings) -> pa.Ta
     """Read rows for a table."""
     if form == "arrow":
         return arrow_table(data, most_rows=_ANY, most_bytes=settings.http_body_bytes)  # the engine counts rows
-    return rows_of(data, form, user_columns(table.schema), BODY, strict=True)
+    return rows_of(data, form, table.user_schema, BODY, strict=True)
 
 
 def document(data: bytes, shape: TypeAdapter[Any]) -> Any:

@@ -12,7 +12,7 @@ from crannog.server.answers import MEDIA, table_parts, wanted_form
 from crannog.server.call import call_of
 from crannog.server.outflow import FlowResponse, Outflow, Put, watched
 
-_WHOLE_BYTES = 4 << 20
+_WHOLE_BYTES = 1 << 20
 
 
 def rows_response(table: pa.Table, form: str) -> Response:
@@ -30,7 +30,7 @@ async def rows_answer(request: Request, read: Callable[[], pa.Table]) -> Respons
         call.rows = table.num_rows
         pour(put, table.nbytes, table_parts(table, form))
 
-    return await poured(request, "read", make, MEDIA[form], lambda: None)
+    return await poured(request, "rows", make, MEDIA[form], lambda: None)
 
 
 def pour(put: Put, size: int, parts: Iterator[bytes], headers: Mapping[str, str] | None = None) -> None:

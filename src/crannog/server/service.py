@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from crannog.access.tokens import Tokens
-from crannog.datasets.lake import Lake
+from crannog.embedded import EmbeddedLake
 from crannog.server.audit import Audit
 from crannog.server.bodies import Bodies
+from crannog.server.build_log import BuildLog
 from crannog.server.metrics import Metrics
 from crannog.server.rates import Rates
 from crannog.server.threads import Threads
@@ -18,7 +19,7 @@ from crannog.server.threads import Threads
 class Service:
     """A lake, and what it takes to serve it to many."""
 
-    def __init__(self, lake: Lake, *, loopback: bool = True) -> None:
+    def __init__(self, lake: EmbeddedLake, *, loopback: bool = True) -> None:
         self.lake = lake
         self.settings = lake.settings
         self.loopback = loopback
@@ -27,6 +28,7 @@ class Service:
         self.bodies = Bodies(self.settings, self.threads)
         self.rates = Rates(self.settings.rate_per_s, self.settings.rate_burst)
         self.audit = Audit(lake)
+        self.build_log = BuildLog(self.settings)
         self.metrics = Metrics(self)
         self.requests = 0
         self.draining = False

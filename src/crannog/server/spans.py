@@ -11,10 +11,12 @@ from crannog.settings import Settings
 
 def traced(app: ASGIApp, settings: Settings) -> ASGIApp:
     """Return the application, each request in a span if the settings name where to send them."""
-    return _Traced(app, settings.spans_endpoint) if settings.spans_endpoint else app
+    return Traced(app, settings.spans_endpoint) if settings.spans_endpoint else app
 
 
-class _Traced:
+class Traced:
+    """A plain ASGI layer around all others."""
+
     def __init__(self, app: ASGIApp, endpoint: str) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
@@ -26,6 +28,10 @@ class _Traced:
         self._provider = TracerProvider(resource=Resource.create({"service.name": "crannog"}))
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
         self._tracer: Any = self._provider.get_tracer("crannog.server")
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._provider.shutdown()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -7,6 +7,8 @@ unsigned in OTLP, are the next wider signed type.
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 
 from crannog.engine.open_table import OpenTable
@@ -97,6 +99,11 @@ KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 
 UNKNOWN_SERVICE = "unknown_service"
 
+IDENTITY = ("partition_date", "trace_id", "span_id")
+"""What makes two rows the same span: sent again with the same day of start."""
+NEWEST_BY = ("_created_at", "end_ns", "start_ns", "_batch_id", "service_name", "span_name", "kind", "status_code")
+"""Which of them counts, and stays when files are compacted: the highest, column after column."""
+
 # By minute and trace: a trace's spans lie together, a time range is a few row groups, and equal ids compress.
 _CLUSTER_BY = ("start_minute", "trace_id", "service_name")
 # A bloom filter where the dictionary grew too large, the dictionary otherwise: Parquet's writer chooses per chunk.
@@ -130,7 +137,11 @@ def open_spans(tables: Tables) -> OpenTable:
 
 
 def _properties() -> dict[str, str]:
-    properties = {VERSION_PROPERTY: str(SCHEMA_VERSION)}
+    properties = {
+        VERSION_PROPERTY: str(SCHEMA_VERSION),
+        "crannog.distinctBy": json.dumps(IDENTITY),
+        "crannog.newestBy": json.dumps(NEWEST_BY),
+    }
     for name in _DICTIONARY_OR_BLOOM:
         properties[f"parquet.bloom.filter.enabled#{name}"] = "true"
         properties[f"parquet.bloom.filter.fpp#{name}"] = str(BLOOM_FPP)

@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from crannog.engine.maintenance.fold import fold
+from crannog.engine.maintenance.job import part_of
+from crannog.engine.maintenance.key_search import Copies
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError, NotFound
 from crannog.lake.stage import BYTES_PER_CHANGE, Change
-from crannog.traces import names
+from crannog.traces import keep, names
+from crannog.traces.derived.catalogue import AttributeKey, attribute_keys
+from crannog.traces.derived.derive import DeriveReport, derive
+from crannog.traces.derived.views import Views
+from crannog.traces.find.complete import complete
+from crannog.traces.find.request import SPAN_ORDERS, Asked, asked_of_spans, asked_of_traces, checked_order, checked_size
+from crannog.traces.find.results import SpanPage, Suggestion, TracePage
+from crannog.traces.find.search import search
+from crannog.traces.find.span_search import search_spans
 from crannog.traces.ids import trace_id_of
+from crannog.traces.keep import ErasurePlan, TraceExpiry
 from crannog.traces.lookup import newest_of_each, rows_of_trace
+from crannog.traces.metrics.dependencies import Dependency, dependencies
+from crannog.traces.metrics.metrics import asked, metrics
+from crannog.traces.metrics.points import MetricPoint
 from crannog.traces.otlp.receive import PROTOBUF, ZIPKIN, received
+from crannog.traces.show.compare import TraceComparison, compared
+from crannog.traces.show.trees import Trees
+from crannog.traces.show.view import Absent, Shown, TraceView, view_of
 from crannog.traces.spans import SCHEMA, SPANS, open_spans
 from crannog.traces.trace import COLUMNS, Trace, in_tree_order, span_of
+from crannog.verbs.cancellation import Cancellation
+from crannog.verbs.reports import ErasureReceipt, Progress
 
 _MOST_NAMES = 10_000
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +64,8 @@ class Traces:
     def __init__(self, warehouse: Warehouse, tables: Tables) -> None:
         self._warehouse = warehouse
         self._tables = tables
+        self._views = Views(tables)
+        self._trees = Trees()
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -55,16 +80,16 @@ class Traces:
             raise CallerError(f"the body of a request is bytes, got {type(body).__name__}")
         limit = self._warehouse.settings.otlp_request_bytes
         got = received(bytes(body), content_type=content_type, encoding=encoding, limit=limit)
-        duplicate = self._keep(got.rows, "otlp-" + hashlib.sha256(got.body).hexdigest()) if got.rows.num_rows else False
+        batch_id = "otlp-" + hashlib.sha256(got.body).hexdigest()
+        duplicate = self._on(lambda table: self._keep(table, got.rows, batch_id)) if got.rows.num_rows else False
         return WriteOutcome(got.rows.num_rows, got.rejected.count, got.rejected.message, duplicate)
 
     def write_zipkin(self, body: bytes, *, encoding: str | None = None) -> WriteOutcome:
         """Keep the spans of Zipkin's v2 JSON, an array; as `write_otlp` otherwise."""
         return self.write_otlp(body, content_type=ZIPKIN, encoding=encoding)
 
-    def _keep(self, rows: pa.Table, batch_id: str) -> bool:
+    def _keep(self, table: OpenTable, rows: pa.Table, batch_id: str) -> bool:
         """Stage rows, in as many changes as the limit of one asks for; True if all of them were there already."""
-        table = self.spans
         most = self._warehouse.settings.group_commit_rows
         if rows.num_rows <= most:
             return self._stage(table, rows, batch_id)
@@ -77,12 +102,35 @@ class Traces:
         size = int(rows.nbytes) + rows.num_rows * 64 + BYTES_PER_CHANGE
         return table.writer.write(Change(batch_id, "append", rows, size, at_us=time.time_ns() // 1000)).duplicate
 
-    # -- reading -----------------------------------------------------------------------------------------------------
-
     @property
     def spans(self) -> OpenTable:
         """The span table, made if there is none yet."""
         return open_spans(self._tables)
+
+    def _on(self, act: Callable[[OpenTable], T]) -> T:
+        """Do something with the span table, made if need be; again if another process dropped it meanwhile."""
+        try:
+            return act(self.spans)
+        except (NotFound, FileNotFoundError):
+            self._tables.forget(SPANS)
+        return act(self.spans)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def _read(self, act: Callable[[OpenTable], T], nothing: T) -> T:
+        """Read from the span table; `nothing` while there is none, since reading makes none."""
+        try:
+            table = self._tables.open(SPANS)
+        except NotFound:
+            return nothing
+        try:
+            return act(table)
+        except (NotFound, FileNotFoundError):
+            self._tables.forget(SPANS)
+        try:
+            return act(self._tables.open(SPANS))
+        except (NotFound, FileNotFoundError):
+            return nothing
 
     def get(self, trace_id: str) -> Trace:
         """Return a trace by its id, at any age; each span once, the newest if it was sent again in another form.
@@ -93,7 +141,7 @@ class Traces:
         limit = self._warehouse.settings.trace_spans_limit
         rows = self._rows_of(wanted, limit + 1, COLUMNS)
         if not rows.num_rows:
-            raise NotFound(f"there is no trace {wanted.hex()}: no span with this id was kept, or it has expired")
+            raise _no_trace(wanted)
         truncated = rows.num_rows > limit
         spans = in_tree_order(span_of(row) for row in newest_of_each(rows.slice(0, limit)).to_pylist())
         return Trace(wanted.hex(), tuple(spans), truncated)
@@ -101,28 +149,17 @@ class Traces:
     def rows_of(self, trace_id: str) -> pa.Table:
         """Return the rows of a trace, each span once, in the columns of the span table; for exports."""
         rows = self._rows_of(trace_id_of(trace_id), self._warehouse.settings.trace_spans_limit, SCHEMA.names)
-        return newest_of_each(rows).select(SCHEMA.names)
+        return newest_of_each(rows).select(SCHEMA.names) if rows.num_rows else rows
 
     def _rows_of(self, trace_id: bytes, limit: int, columns: Sequence[str]) -> pa.Table:
-        table = self._existing()
-        if table is None:
-            return SCHEMA.empty_table()
+        def found(table: OpenTable) -> pa.Table:
+            return table.newest(lambda snapshot: rows_of_trace(table, snapshot, trace_id, columns=columns, limit=limit))
 
-        def found(snapshot: Snapshot) -> pa.Table:
-            return rows_of_trace(table, snapshot, trace_id, columns=columns, limit=limit)
-
-        return table.newest(found)
-
-    def _existing(self) -> OpenTable | None:
-        try:
-            return self._tables.open(SPANS)
-        except NotFound:
-            return None
+        return self._read(found, SCHEMA.empty_table())
 
     def services(self) -> list[str]:
         """Return the names of all services, in order; the first 10,000."""
-        table = self._existing()
-        return [] if table is None else names.services(table, limit=_MOST_NAMES)
+        return self._read(lambda table: names.services(table, limit=_MOST_NAMES), [])
 
     def operations(self, service: str, kind: str | None = None) -> list[str]:
         """Return the names of a service's operations, in order; the first 10,000. `kind` asks for one kind only."""
@@ -131,5 +168,241 @@ class Traces:
 
     def operations_by_kind(self, service: str) -> list[tuple[str, str | None]]:
         """Return each operation of a service with each kind it has, in order; the first 10,000."""
-        table = self._existing()
-        return [] if table is None else names.operations(table, service, limit=_MOST_NAMES)
+        return self._read(lambda table: names.operations(table, service, limit=_MOST_NAMES), [])
+
+    def export(self, trace_ids: Sequence[str]) -> dict[str, Any]:
+        """Return traces as one OTLP request in JSON, as they came in; NotFound names one that there is none of."""
+        from crannog.traces.otlp.json_body import json_of_request
+
+        return json_of_request(self._request_of(trace_ids))
+
+    def export_protobuf(self, trace_ids: Sequence[str]) -> bytes:
+        """Return traces as one OTLP request in protobuf, which `write_otlp` takes back."""
+        return bytes(self._request_of(trace_ids).SerializeToString())
+
+    def _request_of(self, trace_ids: Sequence[str]) -> Any:
+        from crannog.traces.otlp.export import request_of_rows
+
+        parts = [(trace_id, self.rows_of(trace_id)) for trace_id in trace_ids]
+        for trace_id, rows in parts:
+            if not rows.num_rows:
+                raise _no_trace(trace_id_of(trace_id))
+        return request_of_rows(pa.concat_tables([rows for _, rows in parts]) if parts else SCHEMA.empty_table())
+
+    # -- finding -----------------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        service: str | None = None,
+        operation: str | None = None,
+        text: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        where: str | None = None,
+        has_errors: bool | None = None,
+        min_duration_ms: float | None = None,
+        max_duration_ms: float | None = None,
+        start: Any = None,
+        end: Any = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        *,
+        order: str = "newest",
+        count: bool = False,
+    ) -> TracePage:
+        """Return a page of the traces of which one span meets `where` and all the arguments about a span.
+
+        Those are `service`, `operation`, `text` (words in any case), `attributes`, and `start` and `end` of its start, the
+        end excluded (nanoseconds, datetimes or ISO text). `has_errors` and the durations are of the whole trace. `order` is
+        newest, oldest, longest, shortest, most_spans or most_errors; `count` also counts all that match. Raises
+        CallerError if the question is wrong, or the cursor is of another one.
+        """
+        filter = asked_of_spans(
+            service=service, operation=operation, text=text, attributes=attributes, where=where, start=start, end=end
+        )
+        question = asked_of_traces(
+            filter, order=order, has_errors=has_errors, min_duration_ms=min_duration_ms, max_duration_ms=max_duration_ms
+        )
+        size = checked_size(limit)
+        nothing = TracePage((), total=0 if count else None)
+        return self._read(lambda table: search(table, question, limit=size, cursor=cursor, count=count), nothing)
+
+    def search_spans(
+        self,
+        service: str | None = None,
+        operation: str | None = None,
+        text: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        where: str | None = None,
+        start: Any = None,
+        end: Any = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        *,
+        order: str = "newest",
+        count: bool = False,
+    ) -> SpanPage:
+        """Return a page of the spans that meet all arguments, as `search`; `order` is newest, oldest, longest or shortest."""
+        filter = asked_of_spans(
+            service=service, operation=operation, text=text, attributes=attributes, where=where, start=start, end=end
+        )
+        question, size = Asked(filter, checked_order(order, SPAN_ORDERS)), checked_size(limit)
+        nothing = SpanPage((), total=0 if count else None)
+        return self._read(lambda table: search_spans(table, question, limit=size, cursor=cursor, count=count), nothing)
+
+    def complete(
+        self, what: str, prefix: str = "", *, key: str | None = None, where: str | None = None, limit: int = 20, **asked: Any
+    ) -> list[Suggestion]:
+        """Suggest what begins with `prefix` in the spans of a filter: "service", "operation", "key", or "value" of `key`.
+
+        The most frequent first. The other arguments are those of `search_spans` that choose spans.
+        """
+        filter, size = asked_of_spans(where=where, **asked), checked_size(limit)
+        return self._read(lambda table: complete(table, what, prefix, key=key, filter=filter, limit=size), [])
+
+    # -- showing -----------------------------------------------------------------------------------------------------
+
+    def show(
+        self, trace_id: str, offset: int = 0, limit: int = 1_000, *, depth: int | None = None, under: str | None = None
+    ) -> TraceView:
+        """Return a window of a trace's tree: `limit` spans from `offset` on, with their own time and the critical path.
+
+        `depth` leaves out what is deeper, `under` all but the subtree of a span. Raises CallerError if an argument is
+        wrong, NotFound if there is no such trace or span.
+        """
+        wanted, size = trace_id_of(trace_id), checked_size(limit)
+        for name, value in (("offset", offset), ("depth", depth)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+                raise CallerError(f"{name} is a whole number, 0 or more, got {value!r}")
+
+        def window(table: OpenTable) -> TraceView:
+            return table.newest(
+                lambda of: view_of(
+                    table, of, self._tree(table, of, wanted), offset=offset, limit=size, depth=depth, under=under
+                )
+            )
+
+        return self._shown(window, wanted)
+
+    def compare(self, before: str, after: str, limit: int = 1_000, *, tolerance: float = 0.0) -> TraceComparison:
+        """Compare two traces by the paths of services and operations in them: what was added, removed, slower, faster."""
+        ids, size = (trace_id_of(before), trace_id_of(after)), checked_size(limit)
+        if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1e9:
+            raise CallerError(f"tolerance is a share, 0 or more, got {tolerance!r}")
+
+        def both(table: OpenTable) -> TraceComparison:
+            def trees(of: Snapshot) -> TraceComparison:
+                old, new = (self._tree(table, of, each).tree for each in ids)
+                return compared(old, new, limit=size, tolerance=tolerance)
+
+            return table.newest(trees)
+
+        return self._shown(both, ids[0])
+
+    def _shown(self, act: Callable[[OpenTable], T], trace_id: bytes) -> T:
+        try:
+            found = self._read(act, None)
+        except Absent as error:
+            raise NotFound(str(error)) from None
+        if found is None:
+            raise _no_trace(trace_id)
+        return found
+
+    def _tree(self, table: OpenTable, snapshot: Snapshot, trace_id: bytes) -> Shown:
+        found = self._trees.get(table, snapshot, trace_id, limit=self._warehouse.settings.trace_tree_spans_limit)
+        if found is None:
+            raise Absent(_no_trace(trace_id).message)
+        return found
+
+    # -- numbers -----------------------------------------------------------------------------------------------------
+
+    def metrics(
+        self,
+        service: str | None = None,
+        operation: str | None = None,
+        kind: str | None = None,
+        start: Any = None,
+        end: Any = None,
+        step: str = "1m",
+        group_by: Sequence[str] | str | None = None,
+        where: str | Mapping[str, Any] | None = None,
+    ) -> list[MetricPoint]:
+        """Return count, rate, errors and latencies of spans, by time and by fields or attributes; staged spans count.
+
+        `start` and `end` bound the start of a span, the end excluded: nanoseconds, datetimes or ISO text. `step` goes
+        from "1s" to "1y", `where` is a filter, or attributes that a span must have. Raises CallerError if the question
+        is wrong or has too many answers.
+        """
+        question = asked(
+            service=service, operation=operation, kind=kind, start=start, end=end, step=step, group_by=group_by, where=where
+        )
+        return self._read(lambda table: metrics(self._views, table, question), [])
+
+    def dependencies(self, start: Any = None, end: Any = None) -> list[Dependency]:
+        """Return which services call which, how often and with how many errors, in the whole minutes of a time."""
+        return self._read(lambda table: dependencies(self._views, table, start, end), [])
+
+    def attribute_keys(self, first: dt.date | None = None, last: dt.date | None = None) -> list[AttributeKey]:
+        """Return the attribute keys that spans of some days have, those used most first; the first 10,000."""
+        return self._read(lambda table: attribute_keys(self._views, table, first, last, limit=_MOST_NAMES), [])
+
+    # -- keeping -----------------------------------------------------------------------------------------------------
+
+    def derive(
+        self, anew: Sequence[dt.date] = (), *, progress: Progress | None = None, cancellation: Cancellation | None = None
+    ) -> DeriveReport:
+        """Fold what is staged and bring the derived tables up to it, with Spark; days in `anew` from all their spans."""
+        table = self.spans
+        fold(table, progress=part_of(progress, 0, 0.4), cancellation=cancellation)
+        return derive(self._tables, table, anew=anew, progress=part_of(progress, 0.4, 1), cancellation=cancellation)
+
+    def expire(
+        self,
+        before: dt.date,
+        service: str | Sequence[str] | None = None,
+        *,
+        progress: Progress | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> TraceExpiry:
+        """Drop the spans that started before a day, UTC, and what is derived from them; with `service`, only theirs."""
+        return keep.expire(
+            self._tables, self.spans, before, service=service, progress=progress, cancellation=cancellation
+        )
+
+    def erasure_plan(
+        self, trace_ids: Sequence[str] | None = None, where: str | Mapping[str, Any] | None = None
+    ) -> ErasurePlan:
+        """Tell what `erase` would erase; changes nothing."""
+        table = self.spans
+        return keep.plan(table, keep.chosen_traces(table, trace_ids=trace_ids, where=where))
+
+    def erase(
+        self,
+        trace_ids: Sequence[str] | None = None,
+        where: str | Mapping[str, Any] | None = None,
+        *,
+        actor: str = "",
+        reason: str = "",
+        copies: Copies | None = None,
+        progress: Progress | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> ErasureReceipt:
+        """Erase whole traces for good: those named, or those with a span that meets a filter; derived tables too.
+
+        Raises NotFound if there are none, VerificationFailed if something is still readable afterwards.
+        """
+        table = self.spans
+        traces = keep.chosen_traces(table, trace_ids=trace_ids, where=where)
+        return keep.erase(
+            self._tables,
+            table,
+            traces,
+            actor=actor,
+            reason=reason,
+            copies=copies,
+            progress=progress,
+            cancellation=cancellation,
+        )
+
+
+def _no_trace(trace_id: bytes) -> NotFound:
+    return NotFound(f"there is no trace {trace_id.hex()}: no span with this id was kept, or it has expired")

@@ -151,16 +151,14 @@ class Statement:
                     swaps[token.start] = (token.end, PIECES[called][0])
                 called = None
             elif token.token_type in _CLOSE and opened:
-                name_of, count = opened.pop()
+                name_of, _ = opened.pop()
                 if name_of is not None:
-                    if count != len(PIECES[name_of]) - 1:
-                        raise CallerError(f"{name_of} takes {len(PIECES[name_of]) - 1} arguments, got {count}")
                     swaps[token.start] = (token.end, PIECES[name_of][-1])
             elif token.token_type is _TYPES.COMMA and opened and opened[-1][0] is not None:
                 name_of, count = opened.pop()
                 opened.append((name_of, count + 1))
                 assert name_of is not None
-                swaps[token.start] = (token.end, PIECES[name_of][min(count, len(PIECES[name_of]) - 1)])
+                swaps[token.start] = (token.end, PIECES[name_of][count])
         return swaps
 
     def _names_a_table(self, column: exp.Column) -> bool:
@@ -273,6 +271,8 @@ def _check_tree(tree: exp.Expression) -> None:
             name = node.name.lower()
             if name in DENIED or (name not in KNOWN and name not in PIECES and name not in aliases):
                 raise Refused(f"there is no function {node.name!r}; Spark's built-in ones are known, but for those that reach outside")
+            if name in PIECES and len(node.expressions) != len(PIECES[name]) - 1:
+                raise CallerError(f"{name} takes {len(PIECES[name]) - 1} arguments, got {len(node.expressions)}")
         if isinstance(node, exp.Table) and not isinstance(node.this, exp.Identifier):
             name = (node.this.name if isinstance(node.this, exp.Anonymous) else node.this.key if node.this else "").lower()
             if name not in TABLE_FUNCTIONS:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.responses import Response
@@ -65,11 +63,11 @@ async def _evict(call: Call, name: str) -> Response:
 async def _named(request: Request) -> str:
     given = request.query_params.get("name") or request.query_params.get("table")
     form_of(request, ("json",))
-    async with call_of(request).service.bodies.of(request) as data:
-        if given is not None and not data.strip():
-            return given
-        found: Any = document(data, _WHICH)
-    return str(found.name)
+    data = await call_of(request).service.bodies.read(request)
+    if given is not None and not data.strip():
+        return given
+    found: Which = document(data, _WHICH)
+    return found.name
 
 
 @aliases.post("/cache/pin", responses=gives(OBJECT), openapi_extra=takes_json(Which))

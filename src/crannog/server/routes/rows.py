@@ -58,27 +58,27 @@ async def _write(request: Request, verb: str, name: str, batch_id: str | None, a
     call.written_table("write", name)
     batch_id = request.query_params.get("batch_id", batch_id)  # for ids that no header can hold
     form = form_of(request) if verb != "delete" else form_of(request, ("json", "arrow"))
-    async with service.bodies.of(request) as data:
+    data = await service.bodies.read(request)
 
-        def write() -> WriteReceipt:
-            table = service.lake.table(name)
-            if verb == "delete":
-                keys, who, why = keys_in(data, form, table, actor, reason, service.settings.max_rows_per_call)
-                return table.delete(keys, actor=who, reason=why, batch_id=batch_id)
-            rows = rows_from(data, form, table, service.settings)
-            return table.append(rows, batch_id) if verb == "append" else table.upsert(rows, batch_id)
+    def write() -> WriteReceipt:
+        table = service.lake.table(name)
+        if verb == "delete":
+            keys, who, why = keys_in(data, form, table, actor, reason, service.settings.max_rows_per_call)
+            return table.delete(keys, actor=who, reason=why, batch_id=batch_id)
+        rows = rows_from(data, form, table, service.settings)
+        return table.append(rows, batch_id) if verb == "append" else table.upsert(rows, batch_id)
 
-        outcome, kept = "kept", 0
-        try:
-            receipt = await service.threads.run("write", write)
-            call.rows = receipt.rows
-            kept = 0 if receipt.duplicate else receipt.rows
-            outcome = "duplicate" if receipt.duplicate else "kept"
-        except CrannogError as error:
-            outcome = error.code
-            raise
-        finally:
-            service.metrics.write(verb, outcome, kept, time.perf_counter() - call.started)
+    outcome, kept = "kept", 0
+    try:
+        receipt = await service.threads.run("write", write)
+        call.rows = receipt.rows
+        kept = 0 if receipt.duplicate else receipt.rows
+        outcome = "duplicate" if receipt.duplicate else "kept"
+    except CrannogError as error:
+        outcome = error.code
+        raise
+    finally:
+        service.metrics.write(verb, outcome, kept, time.perf_counter() - call.started)
     return answer(receipt)
 
 

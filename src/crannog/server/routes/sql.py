@@ -159,8 +159,7 @@ async def cancel(request: Request, query_id: str) -> Response:
 
 async def _body(request: Request, shape: TypeAdapter[Any]) -> Any:
     form_of(request, ("json",))
-    async with call_of(request).service.bodies.of(request) as data:
-        return document(data, shape)
+    return document(await call_of(request).service.bodies.read(request), shape)
 
 
 def _check_tables(call: Call, text: str) -> None:

@@ -62,14 +62,14 @@ async def create_table(
     call = call_of(request)
     call.written_table("admin", name)
     form = form_of(request, ("json", "arrow"))
-    async with call.service.bodies.of(request) as data:
-        if form == "arrow":
-            schema: Any = arrow_schema(data)
-            layout: dict[str, Any] = {"key": key, "partition_by": partition_by, "cluster_by": cluster_by, "bloom": bloom}
-        else:
-            wanted = document(data, _DEFINITION)
-            schema = wanted.table_schema
-            layout = {part: getattr(wanted, part) for part in ("key", "partition_by", "cluster_by", "bloom")}
+    data = await call.service.bodies.read(request)
+    if form == "arrow":
+        schema: Any = arrow_schema(data)
+        layout: dict[str, Any] = {"key": key, "partition_by": partition_by, "cluster_by": cluster_by, "bloom": bloom}
+    else:
+        wanted = document(data, _DEFINITION)
+        schema = wanted.table_schema
+        layout = {part: getattr(wanted, part) for part in ("key", "partition_by", "cluster_by", "bloom")}
     layout["key"] = layout["key"] or ()
 
     def make() -> tuple[bool, dict[str, Any]]:

@@ -65,8 +65,8 @@ _EXPIRE, _EVOLVE = TypeAdapter(ExpireOptions), TypeAdapter(EvolveOptions)
 async def _options(request: Request, shape: TypeAdapter[Any], otherwise: Any = None) -> Any:
     """Read the options of a job; an empty body means none, where that will do."""
     form_of(request, ("json",))
-    async with call_of(request).service.bodies.of(request) as data:
-        return otherwise if otherwise is not None and not data.strip() else document(data, shape)
+    data = await call_of(request).service.bodies.read(request)
+    return otherwise if otherwise is not None and not data.strip() else document(data, shape)
 
 
 @router.post("/{name}/fold", responses=gives(FoldReport, progress=True))
@@ -74,8 +74,7 @@ async def fold(request: Request, name: Name) -> Response:
     """Bring everything staged into the base, once."""
     call = call_of(request)
     call.table("write", name)
-    async with call.service.bodies.of(request):
-        pass
+    await call.service.bodies.read(request)
     return await long_work(request, lambda progress, cancellation: call.service.lake.table(name).fold(progress=progress, cancellation=cancellation))
 
 
@@ -125,8 +124,8 @@ async def evolve(request: Request, name: Name) -> Response:
     call = call_of(request)
     call.table("admin", name)
     form = form_of(request, ("json", "arrow"))
-    async with call.service.bodies.of(request) as data:
-        schema = arrow_schema(data) if form == "arrow" else document(data, _EVOLVE).table_schema
+    data = await call.service.bodies.read(request)
+    schema = arrow_schema(data) if form == "arrow" else document(data, _EVOLVE).table_schema
     table = call.service.lake.table
     return await long_work(
         request, lambda progress, cancellation: table(name).evolve(schema, progress=progress, cancellation=cancellation)
@@ -139,11 +138,11 @@ async def erase(request: Request, name: Name, actor: Annotated[str, Query()] = "
     call = call_of(request)
     call.written_table("admin", name)
     form = form_of(request, ("json", "arrow"))
-    async with call.service.bodies.of(request) as data:
-        table = await call.service.threads.run("read", lambda: call.service.lake.table(name))
-        keys, who, why = await call.service.threads.run(
-            "read", lambda: keys_in(data, form, table, actor, reason, call.service.settings.max_rows_per_call)
-        )
+    data = await call.service.bodies.read(request)
+    table = await call.service.threads.run("read", lambda: call.service.lake.table(name))
+    keys, who, why = await call.service.threads.run(
+        "read", lambda: keys_in(data, form, table, actor, reason, call.service.settings.max_rows_per_call)
+    )
 
     def work(progress: Progress, cancellation: Cancellation) -> ErasureReceipt:
         return table.erase(keys, actor=who, reason=why, progress=progress, cancellation=cancellation)

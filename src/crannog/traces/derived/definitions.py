@@ -17,11 +17,6 @@ from crannog.names import TableName
 ERROR = 2
 """OTLP's status code of a span that failed."""
 
-IDENTITY = ("partition_date", "trace_id", "span_id")
-"""What makes two rows of the span table the same span: sent again on the same day of start."""
-NEWEST_BY = ("_created_at", "end_ns", "start_ns", "_batch_id", "service_name", "span_name", "kind", "status_code")
-"""Which of them counts: the highest, column after column."""
-
 INPUT_COLUMNS = (
     *("partition_date", "trace_id", "trace_hi", "span_id", "parent_span_id", "service_name", "span_name", "span_kind"),
     *("kind", "status_code", "start_ns", "end_ns", "duration_ns", "start_minute", "_created_at", "_batch_id"),

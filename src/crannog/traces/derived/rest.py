@@ -19,17 +19,17 @@ from typing import Protocol
 import pyarrow as pa
 
 from crannog.traces.derived.changes import Changes, around
-from crannog.traces.derived.definitions import ATTRIBUTE_KEYS, EDGES, IDENTITY, INPUT_COLUMNS, NEWEST_BY, Derived
+from crannog.traces.derived.definitions import ATTRIBUTE_KEYS, EDGES, INPUT_COLUMNS, Derived
+from crannog.traces.spans import IDENTITY, NEWEST_BY
 
-_COLUMNS = ", ".join(INPUT_COLUMNS)
 _SAME = " AND ".join(f"r.{name} = d.{name}" for name in IDENTITY)
 _NEWEST_FIRST = ", ".join(f"{name} DESC" for name in NEWEST_BY)
 # Whatever a definition reads, as text; two engines may write it differently, and only one engine ever compares it.
-_CONTENT = " || '|' || ".join(
-    f"coalesce(cast({name} AS STRING), '')"
-    for name in ("span_name", "span_kind", "service_name", "status_code", "start_ns", "end_ns", "hex(parent_span_id)")
-    + ("attributes", "resource_attributes", "scope_attributes", "events", "links")
+_READ = (
+    *("span_name", "span_kind", "service_name", "status_code", "start_ns", "end_ns", "hex(parent_span_id)"),
+    *("attributes", "resource_attributes", "scope_attributes", "events", "links"),
 )
+_CONTENT = " || '|' || ".join(f"coalesce(cast({column} AS STRING), '')" for column in _READ)
 _LEVELS = {"span": "attributes", "resource": "resource_attributes", "scope": "scope_attributes"}
 _NESTED = {"event": "events", "link": "links"}
 DUPLICATES = pa.schema(
@@ -77,6 +77,12 @@ class Rest:
         return frozenset(self.changes.fresh).union(self.tail_days).difference(self.changes.stale)
 
     @property
+    def changed_files(self) -> list[str]:
+        """Files that days got, and all files of days to be worked out anew."""
+        added = [path for files in self.changes.fresh.values() for path in files]
+        return added + [path for day in self.changes.stale for path in self.changes.live.get(day, ())]
+
+    @property
     def is_empty(self) -> bool:
         return not self.appended and not self.changes.stale
 
@@ -89,7 +95,7 @@ def find_rest(engine: Engine, changes: Changes, tail: pa.Table | None = None) ->
     rest = Rest(changes, tail, days, DUPLICATES.empty_table())
     if rest.is_empty:
         return rest
-    old = _rows(engine, [path for day in rest.appended for path in changes.before(day)], None, "true")
+    old = _rows(engine, [path for day in rest.appended for path in changes.before(day)])
     names = ", ".join(IDENTITY)
     ids = (
         f"SELECT {names}, 1 AS was_there FROM ({old}) UNION ALL SELECT {names}, 0 AS was_there FROM ({_changed_rows(engine, rest)})"
@@ -117,11 +123,22 @@ def _days_that_differ(engine: Engine, rest: Rest, old: str) -> list[dt.date]:
     return [day for day in engine.ask(query).column(0).to_pylist() if day not in stale]
 
 
+def spans_that_count(engine: Engine, rest: Rest, changed: int) -> int:
+    """Return how many spans the rest stands for, out of `changed` rows."""
+    if not rest.duplicates.num_rows:
+        return changed
+    duplicates = engine.held(rest.duplicates)
+    again = f"SELECT r.trace_id FROM ({_changed_rows(engine, rest)}) r SEMI JOIN {duplicates} d ON {_SAME}"
+    [rows] = engine.ask(f"SELECT count(*) AS n FROM ({again})")["n"].to_pylist()
+    [counting] = engine.ask(f"SELECT count(*) AS n FROM {_counting(engine, rest)}")["n"].to_pylist()
+    return changed - int(rows) + int(counting)
+
+
 def partial_rows(engine: Engine, derived: Derived, rest: Rest) -> str:
     """Return the query that gives the rows a derived table lacks."""
     if derived is EDGES:
         return derived.partials(f"({_pairs(engine, rest)})", engine.words)
-    rows = _distinct(engine, rest)
+    rows = distinct_spans(engine, rest)
     if derived is ATTRIBUTE_KEYS:
         rows = _attributes(rows, engine)
     return derived.partials(f"({rows})", engine.words)
@@ -130,44 +147,48 @@ def partial_rows(engine: Engine, derived: Derived, rest: Rest) -> str:
 # -- rows ----------------------------------------------------------------------------------------------------------
 
 
-def _rows(engine: Engine, paths: Sequence[str], tail: str | None, tail_where: str) -> str:
+def _rows(
+    engine: Engine, paths: Sequence[str], tail: str | None = None, tail_where: str = "true", columns: Sequence[str] = INPUT_COLUMNS
+) -> str:
     """Return the SQL of the rows of some files and of some of the tail."""
-    parts = [f"SELECT {_COLUMNS} FROM {engine.files(sorted(paths))}"] if paths or tail is None else []
+    names = ", ".join(columns)
+    parts = [f"SELECT {names} FROM {engine.files(sorted(paths))}"] if paths or tail is None else []
     if tail is not None:
-        parts.append(f"SELECT {_COLUMNS} FROM {tail} WHERE {tail_where}")
+        parts.append(f"SELECT {names} FROM {tail} WHERE {tail_where}")
     return " UNION ALL ".join(parts)
 
 
-def _of(days: Iterable[dt.date]) -> str:
+def _of(days: Iterable[dt.date], column: str = "partition_date") -> str:
     listed = ", ".join(f"DATE '{day.isoformat()}'" for day in sorted(days))
-    return f"partition_date IN ({listed})" if listed else "false"
+    return f"{column} IN ({listed})" if listed else "false"
 
 
-def _changed_rows(engine: Engine, rest: Rest) -> str:
+def _changed_rows(engine: Engine, rest: Rest, columns: Sequence[str] = INPUT_COLUMNS) -> str:
     """Rows that came on days which only got some, and all rows of days to be worked out anew."""
-    changes = rest.changes
-    paths = [path for files in changes.fresh.values() for path in files]
-    paths += [path for day in changes.stale for path in changes.live.get(day, ())]
-    return _rows(engine, paths, None if rest.tail is None else engine.held(rest.tail), "true")
+    tail = None if rest.tail is None else engine.held(rest.tail)
+    return _rows(engine, rest.changed_files, tail, columns=columns)
 
 
-def _distinct(engine: Engine, rest: Rest) -> str:
-    """The same, each span once, and those left out that were there before."""
-    rows = _changed_rows(engine, rest)
+def distinct_spans(engine: Engine, rest: Rest, columns: Sequence[str] = INPUT_COLUMNS) -> str:
+    """Return the SQL of the spans that a rest stands for: each once, and those left out that were there before."""
+    rows = _changed_rows(engine, rest, columns)
     if not rest.duplicates.num_rows:
         return rows
-    duplicates = engine.held(rest.duplicates)
-    # On a day that is worked out anew nothing was there before.
-    counts = f"(SELECT * FROM {duplicates} WHERE NOT was_there OR {_of(rest.changes.stale)})"
-    columns = ", ".join(f"r.{name}" for name in INPUT_COLUMNS)
-    once = f"SELECT {columns} FROM ({rows}) r ANTI JOIN {duplicates} d ON {_SAME}"
-    again = f"SELECT {columns} FROM ({rows}) r SEMI JOIN {counts} d ON {_SAME}"
-    return f"{once} UNION ALL {_newest(again)}"
+    names = ", ".join(f"r.{name}" for name in columns)
+    once = f"SELECT {names} FROM ({rows}) r ANTI JOIN {engine.held(rest.duplicates)} d ON {_SAME}"
+    again = f"SELECT {names} FROM ({rows}) r SEMI JOIN {_counting(engine, rest)} d ON {_SAME}"
+    return f"{once} UNION ALL {_newest(again, columns)}"
 
 
-def _newest(rows: str) -> str:
+def _counting(engine: Engine, rest: Rest) -> str:
+    """The spans sent again that count: those that were not there before; on a day worked out anew nothing was."""
+    return f"(SELECT * FROM {engine.held(rest.duplicates)} WHERE NOT was_there OR {_of(rest.changes.stale)})"
+
+
+def _newest(rows: str, columns: Sequence[str] = INPUT_COLUMNS) -> str:
     place = f"row_number() OVER (PARTITION BY {', '.join(IDENTITY)} ORDER BY {_NEWEST_FIRST}) AS place"
-    return f"SELECT {_COLUMNS} FROM (SELECT {_COLUMNS}, {place} FROM ({rows}) a) b WHERE place = 1"
+    names = ", ".join(columns)
+    return f"SELECT {names} FROM (SELECT {names}, {place} FROM ({rows}) a) b WHERE place = 1"
 
 
 def _attributes(rows: str, engine: Engine) -> str:
@@ -187,31 +208,30 @@ def _attributes(rows: str, engine: Engine) -> str:
 
 # -- pairs ---------------------------------------------------------------------------------------------------------
 
-_CHILD = ("partition_date", "trace_id", "start_minute", "status_code", "service_name", "parent_span_id")
-
 
 def _pairs(engine: Engine, rest: Rest) -> str:
     """Spans and their parents in other services, of which at least one is new; all of the days worked out anew."""
     stale = rest.stale_for(EDGES)
+    day = engine.words(f"start_minute div {24 * 60} AS day")
     parts = []
     if rest.appended:
-        fresh = _distinct(engine, rest)
+        fresh = distinct_spans(engine, rest)
         near = [day for day in around(rest.appended, EDGES.reach) if day not in rest.changes.stale]
-        before = _rows(engine, [path for day in near for path in rest.changes.before(day)], None, "true")
+        before = _rows(engine, [path for day in near for path in rest.changes.before(day)])
         columns = ", ".join(f"r.{name}" for name in INPUT_COLUMNS)
         related = f"SELECT {columns} FROM ({before}) r SEMI JOIN fresh f ON r.trace_hi = f.trace_hi AND r.trace_id = f.trace_id"
-        both = "SELECT *, 1 AS is_new FROM fresh UNION ALL SELECT *, 0 AS is_new FROM related"
+        both = f"SELECT *, {day}, 1 AS is_new FROM fresh UNION ALL SELECT *, {day}, 0 AS is_new FROM related"
         parts.append(
             f"WITH fresh AS (SELECT * FROM ({fresh}) n WHERE NOT {_of(rest.changes.stale)}), related AS ({_newest(related)}),"
             f" both_sides AS ({both})"
-            f" {_joined('both_sides')} AND (c.is_new = 1 OR p.is_new = 1) AND NOT c.{_of(stale)}"
+            f" {_joined('both_sides')} AND (c.is_new = 1 OR p.is_new = 1) AND NOT {_of(stale, 'c.partition_date')}"
         )
     if stale:
         days = around(stale, EDGES.reach)
         paths = [path for day in days for path in rest.changes.live.get(day, ())]
         tail = None if rest.tail is None else engine.held(rest.tail)
         whole = _newest(_rows(engine, paths, tail, _of(days)))
-        parts.append(f"WITH every_side AS ({whole}) {_joined('every_side')} AND c.{_of(stale)}")
+        parts.append(f"WITH every_side AS (SELECT *, {day} FROM ({whole}) w) {_joined('every_side')} AND {_of(stale, 'c.partition_date')}")
     return " UNION ALL ".join(f"SELECT * FROM ({part}) pairs_{number}" for number, part in enumerate(parts))
 
 
@@ -219,6 +239,5 @@ def _joined(sides: str) -> str:
     return (
         "SELECT c.partition_date, c.start_minute, p.service_name AS parent_service, c.service_name AS child_service,"
         f" c.status_code FROM {sides} c JOIN {sides} p ON p.trace_id = c.trace_id AND p.span_id = c.parent_span_id"
-        " AND datediff_days BETWEEN -1 AND 1"
-        " WHERE p.service_name <> c.service_name"
+        f" WHERE p.service_name <> c.service_name AND p.day BETWEEN c.day - {EDGES.reach} AND c.day + {EDGES.reach}"
     )

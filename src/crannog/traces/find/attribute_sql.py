@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from crannog.engine.local import literal
+from crannog.traces.blob import attribute_word
 from crannog.traces.find.numbers import against_double, against_whole, is_above
 from crannog.traces.find.tree import POSITIVE, Value
 from crannog.traces.values import quoted, text_of_double
@@ -18,6 +19,9 @@ from crannog.traces.values import quoted, text_of_double
 _EACH = '{"$each":['
 _PLAIN_TEXT = re.compile(r"true|false|-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
 _WHOLE_TEXT = re.compile(r"-?[0-9]+")
+_MOST_WORDS = 8
+_EXACT = 2**53
+"""Below this a double tells whole numbers apart, and those beyond it stay beyond it."""
 _INFINITY = {True: '{"$double":"Infinity"}', False: '{"$double":"-Infinity"}'}
 
 
@@ -36,9 +40,10 @@ def meets(stored: str, operator: str, value: Value) -> str:
         return is_one_of(stored, [value])
     if operator == "is":
         return _with_each(stored, f"{stored} IN ({_texts(_as_kept(str(value)))})", lambda last: _is_alike(last, str(value)))
-    if isinstance(value, str):
-        return _decoded(_last(stored), operator, value)
-    return _ordered(_last(stored), operator, value)
+    asked = value  # the closures below are called at once
+    if isinstance(asked, str):
+        return _with_each(stored, _decoded(stored, operator, asked), lambda last: _decoded(last, operator, asked))
+    return _with_each(stored, _ordered(stored, operator, asked), lambda last: _ordered(last, operator, asked))
 
 
 def is_one_of(stored: str, values: Iterable[Value]) -> str:
@@ -47,6 +52,26 @@ def is_one_of(stored: str, values: Iterable[Value]) -> str:
     kept = [written for value in asked for written in _written(value)]
     plain = f"{stored} IN ({_texts(kept)})" if len(kept) > 1 else f"{stored} = {text(kept[0])}" if kept else "false"
     return _with_each(stored, plain, lambda last: " OR ".join(_equals(last, value) for value in asked))
+
+
+def may_be_one_of(stored: str, operator: str, values: Iterable[Value]) -> str:
+    """Return a condition that holds wherever `=`, `in` or `is` does, and is cheap: what a key sent twice says is not read."""
+    kept = [written for value in values for written in (_as_kept(str(value)) if operator == "is" else _written(value))]
+    return f"{stored} IN ({_texts(kept)}) OR starts_with({stored}, {literal(_EACH)})"
+
+
+def words_of(key: str, operator: str, values: Iterable[Value]) -> list[str] | None:
+    """Return words of which a search blob holds one if its span has an attribute that meets `=`, `in` or `is`; None if none help."""
+    if operator == "is":
+        return [attribute_word(key, str(value)) for value in values]
+    if operator not in ("=", "in"):
+        return None
+    found = [
+        attribute_word(key, value if isinstance(value, str) else written)
+        for value in values
+        for written in ([value] if isinstance(value, str) else _written(value))
+    ]
+    return found if 0 < len(found) <= _MOST_WORDS else None
 
 
 def present_but_not(stored: str, condition: str) -> str:
@@ -91,10 +116,6 @@ def _last_of(stored: str) -> str:
     return f"CAST(json_extract({stored}, '$.\"$each\"[#-1]') AS VARCHAR)"
 
 
-def _last(stored: str) -> str:
-    return f"(CASE WHEN {_is_each(stored)} THEN {_last_of(stored)} ELSE {stored} END)"
-
-
 def _with_each(stored: str, plain: str, of_last: Callable[[str], str]) -> str:
     return f"({plain} OR (CASE WHEN {_is_each(stored)} THEN {of_last(_last_of(stored))} ELSE false END))"
 
@@ -137,12 +158,15 @@ def _decoded(stored: str, operator: str, value: str) -> str:
 
 def _ordered(stored: str, operator: str, value: Value) -> str:
     assert not isinstance(value, str)
-    is_number = f"regexp_matches({stored}, '^-?[0-9]')"
-    is_whole = f"NOT regexp_matches({stored}, '[.eE]')"
-    whole, double = against_whole(operator, value), against_double(operator, value)
-    as_whole = str(whole).lower() if isinstance(whole, bool) else f"TRY_CAST({stored} AS BIGINT) {whole[0]} {_big(whole[1])}"
-    as_double = str(double).lower() if isinstance(double, bool) else f"TRY_CAST({stored} AS DOUBLE) {double[0]} {_exact(double[1])}"
-    parts = [f"WHEN {is_number} AND {is_whole} THEN {as_whole}", f"WHEN {is_number} THEN {as_double}"]
+    if -_EXACT < value < _EXACT:
+        compared = f"TRY_CAST({stored} AS DOUBLE) {operator} {_exact(float(value))}"
+    else:
+        whole, double = against_whole(operator, value), against_double(operator, value)
+        as_whole = str(whole).lower() if isinstance(whole, bool) else f"TRY_CAST({stored} AS BIGINT) {whole[0]} {_big(whole[1])}"
+        as_double = str(double).lower() if isinstance(double, bool) else f"TRY_CAST({stored} AS DOUBLE) {double[0]} {_exact(double[1])}"
+        compared = f"CASE WHEN regexp_matches({stored}, '[.eE]') THEN {as_double} ELSE {as_whole} END"
+    # Numbers, and nothing else that is kept, begin with a minus or a digit.
+    parts = [f"WHEN {stored} >= '-' AND {stored} < ':' THEN {compared}"]
     for positive, kept in _INFINITY.items():
         if is_above(operator, positive=positive):
             parts.append(f"WHEN {stored} = {literal(kept)} THEN true")

@@ -6,6 +6,7 @@ from typing import Any
 
 from crannog.engine.query.fast.terms import Condition
 from crannog.traces.find.numbers import against_whole
+from crannog.traces.find.spread import EARLIEST, LATEST
 from crannog.traces.find.sql import COLUMNS
 from crannog.traces.find.tree import And, Compare, Filter, Level, OneOf, Type
 from crannog.traces.ids import first_half
@@ -27,6 +28,19 @@ def conditions_of(filter: Filter) -> list[Condition]:
             if field.name == "service":
                 return [_condition("service_name", "in", *values)]
     return []
+
+
+def times_of(filter: Filter) -> tuple[int, int]:
+    """Return from when to when the matches of a filter start, both included; all of time if it does not say."""
+    low, high = EARLIEST, LATEST
+    for condition in conditions_of(filter):
+        if condition.column == "start_ns":
+            [value] = condition.values
+            if condition.operator in (">", ">=", "="):
+                low = max(low, value)
+            if condition.operator in ("<", "<=", "="):
+                high = min(high, value)
+    return low, high
 
 
 def _conditions(name: str, kind: Type, operator: str, value: Any) -> list[Condition]:

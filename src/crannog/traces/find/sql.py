@@ -64,6 +64,36 @@ def certain(condition: str) -> str:
     return f"coalesce({condition}, false)"
 
 
+def loose_sql_of(filter: Filter) -> str:
+    """Return a condition that is cheaper to test, and that every span which meets the filter meets too.
+
+    An attribute of a span is looked for as a word of the search blob, which costs a third of a look into a map.
+    """
+    match filter:
+        case And(terms):
+            return "(" + " AND ".join(map(loose_sql_of, terms)) + ")" if terms else "true"
+        case Or(terms):
+            return "(" + " OR ".join(map(loose_sql_of, terms)) + ")" if terms else "false"
+        case Compare(field, operator, value):
+            return _loose(field, operator, (value,)) or sql_of(filter)
+        case OneOf(field, values, False):
+            return _loose(field, "in", values) or sql_of(filter)
+    return sql_of(filter)
+
+
+def _loose(field: Field, operator: str, values: tuple[Value, ...]) -> str | None:
+    if field.type is not Type.ATTRIBUTE or field.level not in (Level.SPAN, Level.ANY):
+        return None
+    words = attribute_sql.words_of(field.name, operator, values)
+    if words is None:
+        return None
+    found = [f"contains(search_blob, {text(word)})" for word in words]
+    if field.level is Level.ANY:
+        for level in (Level.RESOURCE, Level.SCOPE):
+            found.append(attribute_sql.may_be_one_of(f"{_MAPS[level]}[{text(field.name)}]", operator, values))
+    return "(" + " OR ".join(found) + ")"
+
+
 def sql_of(filter: Filter) -> str:
     """Return the condition of a filter."""
     match filter:

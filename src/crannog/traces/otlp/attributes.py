@@ -25,6 +25,7 @@ _TO_ESCAPE = ('"\\' + _CONTROL).encode()
 _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 _LEFT_TO_ESCAPE = "[\\x00-\\x1f]"
 _INT32 = pa.int32()
+_NO_OWNERS, _NO_TEXTS, _NO_TRUTHS = pa.array([], pa.int64()), pa.array([], pa.string()), pa.array([], pa.bool_())
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ class Attributes:
 
     def has_key_twice(self) -> bool:
         """Tell whether an owner has a key more than once."""
-        if len(self.keys) < 2:
-            return False
         encoded = self._encoded_keys
+        if len(encoded.dictionary) == len(self.keys):
+            return False
         places = pc.add(pc.multiply(self.owners.cast(pa.int64()), len(encoded.dictionary)), encoded.indices.cast(pa.int64()))
         return bool(pc.count_distinct(places).as_py() < len(self.keys))
 
@@ -88,6 +89,8 @@ class Attributes:
 
     def words(self) -> pa.Array:
         """Return, per owner, its attributes as words of a search blob; null for one without any."""
+        if not len(self.keys):
+            return pa.nulls(len(self.offsets) - 1, pa.string())
         names = self._encoded_keys
         escaped = name_words(names.dictionary)
         keys = self.keys if escaped is names.dictionary else escaped.take(names.indices)
@@ -105,6 +108,8 @@ def joined_words(offsets: pa.Int32Array, words: pa.Array) -> pa.Array:
 def attributes_of(lists: pa.ListArray) -> Attributes:
     """Read the attributes of many owners."""
     pairs = lists.flatten()
+    if not len(pairs):
+        return Attributes(offsets_of(lists), _NO_OWNERS, _NO_TEXTS, _NO_TEXTS, _NO_TEXTS, _NO_TRUTHS)
     values = pairs.field("value")
     strings = values.field("string_value")
     as_json, as_text, is_text = quoted_texts(strings), strings, strings.is_valid()

@@ -20,6 +20,8 @@ from crannog.traces.spans import EVENT, KINDS, LINK, SCHEMA, UNKNOWN_SERVICE
 _NS_PER_DAY, _NS_PER_MINUTE = 86_400 * 10**9, 60 * 10**9
 _KIND_NAMES = pa.array([None, *KINDS[1:]], pa.string())
 _MOST_SHARED_BYTES = 512 * 1024**2
+_ZERO = pa.scalar(0, pa.int32())
+_EMPTY = {kind: pa.array([], kind) for kind in (EVENT, LINK)}
 _NO_TEXT = pa.scalar(None, pa.string())
 
 
@@ -43,20 +45,25 @@ def flat(resource_spans: pa.StructArray) -> tuple[pa.Table, Rejected]:
 def _check_size(shared: list[tuple[dict[str, pa.Array], pa.Array]]) -> None:
     """Refuse what would swell: each span's row repeats what its resource and scope say."""
     for columns, places in shared:
-        size = sum(column.nbytes for column in columns.values())
-        if size * len(places) <= _MOST_SHARED_BYTES:
-            continue
-        # Few are so large that it matters which of them has how many spans.
-        counts = pc.value_counts(places)
-        sizes = [
-            sum(column.slice(place, 1).nbytes for column in columns.values()) * count
-            for place, count in zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)
-        ]
-        if sum(sizes) > _MOST_SHARED_BYTES:
+        if sum(column.nbytes for column in columns.values()) * len(places) <= _MOST_SHARED_BYTES:
+            continue  # even if the largest were everybody's
+        size = sum(pc.sum(_sizes(column).take(places)).as_py() or 0 for column in columns.values())
+        if size > _MOST_SHARED_BYTES:
             raise TooLarge(
                 f"what the resources and scopes of the request say, repeated for each of its {len(places):,} spans, comes to"
-                f" {sum(sizes):,} bytes; {_MOST_SHARED_BYTES:,} is the most: send fewer spans at once; nothing of it was kept"
+                f" {size:,} bytes; {_MOST_SHARED_BYTES:,} is the most: send fewer spans at once; nothing of it was kept"
             )
+
+
+def _sizes(column: pa.Array) -> pa.Array:
+    """Return the bytes of each value of a column."""
+    if pa.types.is_string(column.type):
+        return pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
+    if not pa.types.is_map(column.type):
+        return pa.repeat(pa.scalar(8, pa.int64()), len(column))
+    lengths = pc.add(pc.binary_length(column.keys), pc.binary_length(column.items)).cast(pa.int64())
+    ends = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
+    return pc.subtract(ends.take(column.offsets[1:]), ends.take(column.offsets[:-1]))
 
 
 class _Resources:
@@ -187,7 +194,7 @@ def _links(lists: pa.ListArray) -> pa.Array:
 
 
 def _no_lists(kind: pa.DataType, count: int) -> pa.Array:
-    return pa.ListArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count + 1), pa.array([], kind), type=list_of(kind))
+    return pa.ListArray.from_arrays(pa.repeat(_ZERO, count + 1), _EMPTY[kind], type=list_of(kind))
 
 
 def _services(attributes: Attributes, count: int) -> pa.Array:

@@ -21,17 +21,18 @@ def llm_columns(attributes: Attributes, spans: int) -> dict[str, pa.Array]:
     if codes.null_count < len(codes):
         places, found = attributes.where(codes)
         belongs = _COLUMN_OF.take(found)
+        everyone = pa.array(range(spans), attributes.owners.type)
         for number, name in enumerate(DIALECTS):
             mine = pc.equal(belongs, number)
             if pc.any(mine).as_py():
-                columns[name] = _column(name, attributes, places.filter(mine), _RANK_OF.take(found.filter(mine)), spans)
+                columns[name] = _column(name, attributes, places.filter(mine), _RANK_OF.take(found.filter(mine)), everyone)
     names = attributes.key_names.to_pylist()
     if any(key.startswith(MESSAGE_PREFIXES) for key in names):
         _add_conversations(columns, attributes, names)
     return columns
 
 
-def _column(name: str, attributes: Attributes, places: pa.Array, ranks: pa.Array, spans: int) -> pa.Array:
+def _column(name: str, attributes: Attributes, places: pa.Array, ranks: pa.Array, everyone: pa.Array) -> pa.Array:
     texts = attributes.text.take(places)
     usable = pc.match_substring_regex(texts, COUNT) if name in COUNTS else pc.not_equal(texts, "")
     if not pc.all(usable).as_py():
@@ -48,8 +49,7 @@ def _column(name: str, attributes: Attributes, places: pa.Array, ranks: pa.Array
     elif name in PAYLOADS:
         is_text = attributes.is_text.take(places.take(chosen)).to_pylist()
         values = pa.array([payload(text, is_text=flag) for text, flag in zip(values.to_pylist(), is_text, strict=True)], pa.string())
-    where = pc.index_in(pa.array(range(spans), owners.type), value_set=owners.take(chosen))
-    return values.take(where)
+    return values.take(pc.index_in(everyone, value_set=owners.take(chosen)))
 
 
 def _add_conversations(columns: dict[str, pa.Array], attributes: Attributes, names: list[str]) -> None:

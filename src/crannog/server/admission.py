@@ -1,0 +1,34 @@
+"""Who may come in: a token where there are tokens; without them this machine alone, and no web page that runs on it."""
+
+from __future__ import annotations
+
+import re
+
+from crannog.access.scopes import ANYBODY, Caller
+from crannog.errors import Forbidden, Unauthorized
+from crannog.server.service import Service
+
+LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
+
+
+def admitted(service: Service, *, authorization: str, host: str, origin: str | None, address: str) -> Caller:
+    """Return who asks, by the tokens as they were last read; raises Unauthorized, Forbidden or Overloaded."""
+    scheme, _, token = authorization.partition(" ")
+    if service.loopback and not service.tokens.any:
+        _check_same_site(host.lower(), origin)
+        caller = ANYBODY
+    elif scheme.lower() == "bearer":
+        caller = service.tokens.caller(token.strip())
+    else:
+        raise Unauthorized("this server takes requests with a token only: send Authorization: Bearer TOKEN")
+    if address not in LOCAL_HOSTS:
+        service.rates.take(caller.name if caller is not ANYBODY else address)
+    return caller
+
+
+def _check_same_site(host: str, origin: str | None) -> None:
+    """Refuse what a web page in somebody's browser sends: without tokens, being on loopback is the only right there is."""
+    if re.sub(r":\d+$", "", host) not in LOCAL_HOSTS:
+        raise Forbidden(f"a server without tokens answers to localhost and 127.0.0.1, not to {host[:80]!r}")
+    if origin is not None and origin.lower().partition("://")[2] != host:
+        raise Forbidden("a server without tokens takes no requests from other web sites")

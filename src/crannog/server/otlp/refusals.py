@@ -1,0 +1,67 @@
+"""Errors in the words of OTLP: HTTP statuses that its clients know when to retry, gRPC codes, and `google.rpc.Status`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from crannog.errors import (
+    CallerError,
+    CrannogError,
+    Forbidden,
+    Overloaded,
+    TimedOut,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+)
+
+INVALID_ARGUMENT, DEADLINE_EXCEEDED, PERMISSION_DENIED, RESOURCE_EXHAUSTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 3, 4, 7, 8, 13, 14, 16
+_CODES: tuple[tuple[type[CrannogError], int], ...] = (
+    (TooLarge, RESOURCE_EXHAUSTED),
+    (Unauthorized, UNAUTHENTICATED),
+    (Forbidden, PERMISSION_DENIED),
+    (CallerError, INVALID_ARGUMENT),
+    # A client retries this one; without a time to wait, it would take RESOURCE_EXHAUSTED as the end.
+    (Overloaded, UNAVAILABLE),
+    (TimedOut, DEADLINE_EXCEEDED),
+    (Unavailable, UNAVAILABLE),
+)
+_RETRY_S = 1.0
+
+
+def code_of(error: CrannogError) -> int:
+    """Return gRPC's number for an error."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), INTERNAL)
+
+
+def may_retry(error: CrannogError) -> bool:
+    """Tell whether the same request may be kept later."""
+    return code_of(error) == UNAVAILABLE
+
+
+def retry_s(error: CrannogError) -> float:
+    """Return how long a client should wait."""
+    return error.retry_after_s or _RETRY_S
+
+
+def status_of(error: CrannogError) -> Any:
+    """Return an error as a `google.rpc.Status`, with when to retry if that helps."""
+    from google.protobuf.any_pb2 import Any as Packed
+    from google.protobuf.duration_pb2 import Duration
+    from google.rpc.error_details_pb2 import RetryInfo
+    from google.rpc.status_pb2 import Status
+
+    status = Status(code=code_of(error), message=error.message)
+    if may_retry(error):
+        wait = Duration()
+        wait.FromNanoseconds(int(retry_s(error) * 1e9))
+        detail = Packed()
+        detail.Pack(RetryInfo(retry_delay=wait))
+        status.details.append(detail)
+    return status
+
+
+def status_json(error: CrannogError) -> bytes:
+    """Return an error as the JSON form of a `google.rpc.Status`."""
+    return json.dumps({"code": code_of(error), "message": error.message}).encode()

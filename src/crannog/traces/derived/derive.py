@@ -1,0 +1,251 @@
+"""Derive: bring the derived tables to the newest version of the spans, with Spark, one commit for each table.
+
+A commit swaps the days that were worked out anew, adds what other days lacked, and says which version the table holds
+now. Whoever else derives meanwhile makes it start over, so everything is counted once, after a crash too.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from crannog.engine.maintenance.fold import after_commit
+from crannog.engine.maintenance.job import Job, part_of
+from crannog.engine.open_table import OpenTable
+from crannog.engine.snapshot import Snapshot, read
+from crannog.engine.tables import Tables
+from crannog.errors import SnapshotGone, Unavailable, VerificationFailed
+from crannog.lake.base import Base, DataFile, metadata_action
+from crannog.lake.footers import read_footer
+from crannog.lake.rewrite import Rewrite, RunAgain, verified_files
+from crannog.lake.schemas import to_delta_json
+from crannog.traces.derived.changes import Changes, around, changes
+from crannog.traces.derived.definitions import ALL, Derived
+from crannog.traces.derived.engines import OnDuckDB, OnSpark, on_duckdb, on_spark
+from crannog.traces.derived.rest import Rest, find_rest, partial_rows, spans_that_count
+from crannog.traces.derived.tables import TO_PROPERTY, derived_to, made
+from crannog.verbs.cancellation import Cancellation
+from crannog.verbs.reports import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_TRIES = 10
+_FILES_PER_DAY = 16
+"""A day with this many files of partial rows is merged into one by the next derive that adds to it."""
+_SPANS_PER_FILE = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class DeriveReport:
+    """What a derive did: for each table how many rows it wrote, and how many days it worked out anew."""
+
+    spans_version: int
+    rows_written: Mapping[str, int]
+    days_anew: Mapping[str, int]
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def derive(
+    tables: Tables,
+    spans: OpenTable,
+    *,
+    anew: Iterable[dt.date] = (),
+    progress: Progress | None = None,
+    cancellation: Cancellation | None = None,
+) -> DeriveReport:
+    """Bring every derived table to the newest folded spans; days in `anew` are worked out from all their spans.
+
+    Each table is committed by itself; one that is interrupted goes on from where it stands the next time.
+    """
+    started = time.perf_counter()
+    head = spans.snapshot()
+    known: dict[tuple[int, int], Rest] = {}
+    written, days = {}, {}
+    for number, derived in enumerate(ALL):
+        share = part_of(progress, number / len(ALL), (number + 1) / len(ALL))
+        name = derived.name.table
+        written[name], days[name] = _bring(tables, spans, head, derived, frozenset(anew), known, share, cancellation)
+    return DeriveReport(head.base.version, written, days, round(time.perf_counter() - started, 3))
+
+
+def behind(tables: Tables, spans: OpenTable) -> bool:
+    """Tell whether a derive has something to do."""
+    from crannog.traces.derived.tables import existing
+
+    version = spans.snapshot().base.version
+    found = [existing(tables, derived, spans) for derived in ALL]
+    return any(derived_to(table.log.head()) < version if table is not None else version > 0 for table in found)
+
+
+def _bring(
+    tables: Tables,
+    spans: OpenTable,
+    head: Snapshot,
+    derived: Derived,
+    anew: frozenset[dt.date],
+    known: dict[tuple[int, int], Rest],
+    progress: Progress | None,
+    cancellation: Cancellation | None,
+) -> tuple[int, int]:
+    for _ in range(_TRIES):
+        table = made(tables, derived, spans)
+        base = table.log.refresh()[0]
+        start = derived_to(base)
+        if start > head.base.version or (start == head.base.version and not anew):
+            return 0, 0
+        # From the version where we start: files that a compaction took since are still read.
+        lease = spans.reading(replace(head, base=replace(head.base, version=start)))
+        with lease, Job(table, "DERIVE", base, progress=progress, cancellation=cancellation) as job:
+            try:
+                found = changes(spans, start, head.base).with_stale(anew)
+                return _Step(spans, head.base, table, base, derived, found, job).run(known)
+            except RunAgain:
+                continue
+            except SnapshotGone:
+                head = spans.snapshot()  # erased or vacuumed under our hands: the log tells now
+    raise Unavailable(f"cannot derive {derived.name}: other jobs changed it {_TRIES} times meanwhile; try again")
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One derived table from one version of the spans to a later one."""
+
+    spans: OpenTable
+    head: Base
+    table: OpenTable
+    base: Base
+    derived: Derived
+    changes: Changes
+    job: Job
+
+    def run(self, known: dict[tuple[int, int], Rest]) -> tuple[int, int]:
+        """Write, verify and commit; return the rows written and the days worked out anew."""
+        added: list[DataFile] = []
+        crowded: list[DataFile] = []
+        found = self.changes
+        if found.fresh or any(found.live.get(day) for day in around(found.stale, self.derived.reach)):
+            self.job.step("look for duplicates", 0.1)
+            with on_duckdb(self.spans, self.spans.past(self.head)) as looking:
+                rest = known.get((found.start, found.end)) or find_rest(looking, found)
+                known[found.start, found.end] = rest
+                expected = self._expected_spans(looking, rest)
+            found, crowded = rest.changes, self._crowded(rest)
+            self.job.step("work out with Spark", 0.3)
+            with self.job.spark() as session, on_spark(self.spans, self.head.schema, session) as engine:
+                self._write(engine, rest, crowded)
+            self.job.step("verify", 0.8)
+            added = self._verified(expected, crowded)
+        gone = around(found.stale, self.derived.reach)
+        removed = [
+            file for file in self.base.files.values() if found.everything or file.partition["partition_date"] in gone
+        ]
+        self.job.step("commit", 0.95)
+        version = self.job.commit(self._rewrite([*removed, *crowded], added))
+        self.table.log.refresh()
+        after_commit(self.table, version)
+        return sum(file.rows for file in added), len(gone)
+
+    def _crowded(self, rest: Rest) -> list[DataFile]:
+        """Return the files of days that only get rows and have many files: they are merged with what comes."""
+        stale = rest.stale_for(self.derived)
+        days: dict[dt.date, list[DataFile]] = {}
+        for file in self.base.files.values():
+            day = file.partition["partition_date"]
+            if day in rest.appended and day not in stale and not rest.changes.everything:
+                days.setdefault(day, []).append(file)
+        return [file for files in days.values() if len(files) >= _FILES_PER_DAY for file in files]
+
+    def _write(self, engine: OnSpark, rest: Rest, crowded: Sequence[DataFile]) -> None:
+        from crannog.lake.spark_files import Portion, write_files
+
+        query = partial_rows(engine, self.derived, rest)
+        if crowded:
+            names = [name for name in self.derived.columns.names if name != "spans_version"]
+            merged = engine.files_of(self.table, self.base.schema, [file.path for file in crowded])
+            listed = ", ".join(names)
+            query = self.derived.merged(f"(SELECT {listed} FROM ({query}) n UNION ALL SELECT {listed} FROM {merged}) p")
+        days = around(rest.appended, self.derived.reach) | rest.stale_for(self.derived)
+        rows = self.head.rows / max(len(rest.changes.live), 1)
+        files = max(1, math.ceil(rows / _SPANS_PER_FILE))
+        write_files(
+            self._in_table_columns(engine, query),
+            self.job.storage,
+            f"{self.table.folder}/{self.job.folder}",
+            self.base,
+            portions=[Portion({"partition_date": day}, files) for day in sorted(days)],
+            sort_by=self.base.cluster_by,
+        )
+
+    def _in_table_columns(self, engine: OnSpark, query: str) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        from crannog.lake.spark_files import spark_schema
+
+        rows = (
+            engine.session.sql(query)
+            .withColumn("spans_version", f.lit(self.changes.end))
+            .withColumn("_created_at", f.lit(dt.datetime.now(dt.UTC)))
+            .withColumn("_batch_id", f.lit(f"derive-{self.changes.end}-{self.job.id}"))
+        )
+        return rows.select(*[f.col(field.name).cast(field.dataType) for field in spark_schema(self.base.schema)])
+
+    def _expected_spans(self, engine: OnDuckDB, rest: Rest) -> int | None:
+        """Return how many spans the new rows must stand for, from the files' footers and the duplicates found."""
+        if self.derived.spans is None:
+            return None
+        storage = self.job.storage
+        total = 0
+        for path in rest.changed_files:
+            known = self.head.files.get(path)
+            total += known.rows if known else read_footer(storage, f"{self.spans.folder}/{path}", ()).rows
+        return spans_that_count(engine, rest, total)
+
+    def _verified(self, expected: int | None, crowded: Sequence[DataFile]) -> list[DataFile]:
+        storage, folder = self.job.storage, f"{self.table.folder}/{self.job.folder}"
+        paths = [file.path for file in storage.walk(folder) if file.path.endswith(".parquet")]
+        rows, counted = self._sums(paths)
+        if expected is not None:
+            before = self._sums([f"{self.table.folder}/{file.path}" for file in crowded])[1]
+            if counted != expected + before:
+                raise VerificationFailed(
+                    f"{self.derived.name}: the new rows stand for {counted:,} spans, not for {expected + before:,};"
+                    " nothing was committed and the table is as it was"
+                )
+        return verified_files(storage, self.table.folder, self.job.folder, self.base, rows=rows)
+
+    def _sums(self, paths: Sequence[str]) -> tuple[int, int]:
+        if not paths:
+            return 0, 0
+        warehouse = self.table.warehouse
+        with warehouse.local.cursor() as cursor:
+            scan = warehouse.local.scan(warehouse.local_paths(list(paths)), self.base.schema)
+            [row] = read(cursor, f"SELECT count(*) AS n, sum({self.derived.spans or 0}) AS spans FROM {scan}").to_pylist()
+        return int(row["n"]), int(row["spans"] or 0)
+
+    def _rewrite(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> Rewrite:
+        base = self.base
+        return Rewrite(
+            self.job.id,
+            "DERIVE",
+            base,
+            removes=removed,
+            adds=added,
+            parameters={"spansVersion": self.changes.end},
+            metrics={"numAddedFiles": len(added), "numRemovedFiles": len(removed)},
+            # The version is part of the table's definition: of two derives, the second to commit starts over.
+            metadata=metadata_action(
+                table_id=base.table_id,
+                schema_json=to_delta_json(base.schema),
+                partition_by=base.partition_by,
+                properties={**base.properties, TO_PROPERTY: str(self.changes.end)},
+                created_ms=base.created_ms,
+            ),
+        )

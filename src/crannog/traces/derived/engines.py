@@ -1,0 +1,112 @@
+"""The two engines that work out derived rows: DuckDB in the process, and Spark."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from crannog.engine.open_table import OpenTable
+from crannog.engine.snapshot import Snapshot, read
+from crannog.traces.derived.definitions import for_duckdb
+
+if TYPE_CHECKING:
+    import duckdb
+    from pyspark.sql import DataFrame, SparkSession
+
+_numbers = itertools.count(1)
+
+
+class OnDuckDB:
+    """Reads the files of a snapshot's table in the process."""
+
+    def __init__(self, table: OpenTable, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._engine = table.warehouse.local
+        self._snapshot = snapshot
+        self._cursor = cursor
+        self._held: dict[int, tuple[str, pa.Table]] = {}
+
+    def files(self, paths: Sequence[str]) -> str:
+        if not paths:
+            return self.held(self._snapshot.base.readable.empty_table())
+        return self._engine.scan(self._snapshot.local_paths(list(paths)), self._snapshot.base.schema)
+
+    def held(self, rows: pa.Table) -> str:
+        if id(rows) not in self._held:
+            name = f"held_{next(_numbers)}"
+            self._cursor.register(name, rows)
+            self._held[id(rows)] = name, rows
+        return self._held[id(rows)][0]
+
+    def ask(self, query: str) -> pa.Table:
+        return read(self._cursor, query)
+
+    def words(self, sql: str) -> str:
+        return for_duckdb(sql)
+
+
+@contextmanager
+def on_duckdb(table: OpenTable, snapshot: Snapshot) -> Iterator[OnDuckDB]:
+    """Lend the in-process engine on the files of a snapshot's table."""
+    with table.warehouse.local.cursor() as cursor:
+        yield OnDuckDB(table, snapshot, cursor)
+
+
+class OnSpark:
+    """Reads the files of a table with Spark, through views that `on_spark` drops."""
+
+    def __init__(self, table: OpenTable, schema: pa.Schema, session: SparkSession) -> None:
+        self._table = table
+        self._schema = schema
+        self.session = session
+        self._views: dict[object, tuple[str, object]] = {}
+
+    def files(self, paths: Sequence[str]) -> str:
+        return self.files_of(self._table, self._schema, paths)
+
+    def files_of(self, table: OpenTable, schema: pa.Schema, paths: Sequence[str]) -> str:
+        """Return the name of a relation with the rows of these files of any table."""
+        from crannog.lake.spark_files import read_files
+
+        places = tuple(f"{table.folder}/{path}" for path in paths)
+        if (view := self._views.get((table.folder, places))) is not None:
+            return view[0]
+        return self._view((table.folder, places), read_files(self.session, table.warehouse.storage, places, schema), None)
+
+    def held(self, rows: pa.Table) -> str:
+        from crannog.lake.spark_files import spark_schema
+
+        if (view := self._views.get(id(rows))) is not None:
+            return view[0]
+        return self._view(id(rows), self.session.createDataFrame(rows, spark_schema(rows.schema)), rows)
+
+    def _view(self, what: object, rows: DataFrame, kept: object) -> str:
+        name = f"crannog_derive_{os.getpid()}_{next(_numbers)}"
+        rows.createOrReplaceTempView(name)
+        self._views[what] = name, kept
+        return name
+
+    def ask(self, query: str) -> pa.Table:
+        return self.session.sql(query).toArrow()
+
+    def words(self, sql: str) -> str:
+        return sql
+
+    def drop_views(self) -> None:
+        for name, _ in self._views.values():
+            with suppress(Exception):  # the session may be gone
+                self.session.catalog.dropTempView(name)
+
+
+@contextmanager
+def on_spark(table: OpenTable, schema: pa.Schema, session: SparkSession) -> Iterator[OnSpark]:
+    """Lend Spark on the files of a table."""
+    engine = OnSpark(table, schema, session)
+    try:
+        yield engine
+    finally:
+        engine.drop_views()

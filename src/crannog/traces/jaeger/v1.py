@@ -1,0 +1,128 @@
+"""Traces as Jaeger's v1 API shows them: spans with tags and references, services as processes."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from crannog.traces.trace import Event, Span, Trace
+
+_SERVICE = "service.name"
+# Beyond these a reader in JavaScript would lose digits.
+_LARGEST_NUMBER = 2**53 - 1
+
+
+def trace_of(trace: Trace) -> dict[str, Any]:
+    """Return one trace."""
+    processes: dict[str, dict[str, Any]] = {}
+    known: dict[str, str] = {}
+    spans = []
+    for span in trace.spans:
+        process = {"serviceName": span.service, "tags": tags({key: value for key, value in span.resource.items() if key != _SERVICE})}
+        text = json.dumps(process, sort_keys=True)
+        if text not in known:
+            known[text] = f"p{len(known) + 1}"
+            processes[known[text]] = process
+        spans.append(_span(span, known[text]))
+    warnings = [f"the trace has more spans than the {len(spans):,} shown"] if trace.truncated else None
+    return {"traceID": shown_id(trace.trace_id), "spans": spans, "processes": processes, "warnings": warnings}
+
+
+def shown_id(trace_id: str) -> str:
+    """Return a trace id as Jaeger prints it: 16 digits where the high half is zero."""
+    return trace_id.removeprefix("0" * 16) if trace_id.startswith("0" * 16) else trace_id
+
+
+def _span(span: Span, process: str) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "traceID": shown_id(span.trace_id),
+        "spanID": span.span_id,
+        "operationName": span.name,
+        "references": _references(span),
+        "startTime": span.start_ns // 1000,
+        "duration": span.duration_ns // 1000,
+        "tags": _span_tags(span),
+        "logs": [_log(event) for event in span.events],
+        "processID": process,
+        "warnings": None,
+    }
+    if span.flags & 0xFF:
+        found["flags"] = span.flags & 0xFF
+    return found
+
+
+def _references(span: Span) -> list[dict[str, str]]:
+    parents = [] if span.parent_span_id is None else [("CHILD_OF", span.trace_id, span.parent_span_id)]
+    linked = [("FOLLOWS_FROM", link.trace_id, link.span_id) for link in span.links]
+    return [{"refType": kind, "traceID": shown_id(trace), "spanID": of} for kind, trace, of in (*parents, *linked)]
+
+
+def _span_tags(span: Span) -> list[dict[str, Any]]:
+    before = {"otel.scope.name": span.scope_name, "otel.scope.version": span.scope_version}
+    after: dict[str, Any] = {}
+    if span.kind != "UNSPECIFIED":
+        after["span.kind"] = span.kind.lower()
+    if span.status != "UNSET":
+        after["otel.status_code"] = span.status
+    if span.is_error:
+        after["error"] = True
+    after |= {name: value for name, value in (("otel.status_description", span.status_message), ("w3c.tracestate", span.trace_state)) if value}
+    return [*tags({name: value for name, value in before.items() if value}), *tags(span.attributes), *tags(after)]
+
+
+def _log(event: Event) -> dict[str, Any]:
+    named = tags({"event": event.name}) if event.name else []
+    return {"timestamp": event.time_ns // 1000, "fields": [*named, *tags(event.attributes)]}
+
+
+def tags(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return attributes as typed tags; what Jaeger has no type for is JSON in a string."""
+    return [{"key": key, **_typed(value)} for key, value in values.items()]
+
+
+def _typed(value: Any) -> dict[str, Any]:
+    if isinstance(value, bool):
+        return {"type": "bool", "value": value}
+    if isinstance(value, int):
+        return {"type": "int64", "value": value if abs(value) <= _LARGEST_NUMBER else str(value)}
+    if isinstance(value, float):
+        # JSON has neither NaN nor infinity.
+        finite = value == value and abs(value) != float("inf")
+        return {"type": "float64", "value": value} if finite else {"type": "string", "value": str(value)}
+    if isinstance(value, bytes):
+        return {"type": "binary", "value": base64.b64encode(value).decode()}
+    if isinstance(value, str):
+        return {"type": "string", "value": value}
+    return {"type": "string", "value": "" if value is None else json.dumps(value, default=_text, ensure_ascii=False)}
+
+
+def _text(value: Any) -> str:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+def envelope(data: Any, *, total: int = 0, limit: int = 0, errors: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """Return what every answer of the API is wrapped in."""
+    return {"data": data, "total": total, "limit": limit, "offset": 0, "errors": list(errors) or None}
+
+
+def series(name: str, help_text: str, service_points: Iterable[tuple[Mapping[str, str], Sequence[tuple[int, float]]]]) -> dict[str, Any]:
+    """Return points of time, in milliseconds, and values as a family of gauges."""
+    return {
+        "name": name,
+        "type": "GAUGE",
+        "help": help_text,
+        "metrics": [
+            {
+                "labels": [{"name": key, "value": value} for key, value in labels.items()],
+                "metricPoints": [{"gaugeValue": {"doubleValue": value}, "timestamp": _rfc3339(at_ms)} for at_ms, value in points],
+            }
+            for labels, points in service_points
+        ],
+    }
+
+
+def _rfc3339(at_ms: int) -> str:
+    return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

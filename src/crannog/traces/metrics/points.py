@@ -1,0 +1,101 @@
+"""From histograms of durations to points of a metric: counts, rates, averages, and quantiles from fixed buckets.
+
+A bucket of durations is at most 1/32 of its lowest value wide, and a quantile is the middle of its bucket: it is off
+by at most 1.6 %, the same whichever way the histogram was put together. Below 64 ns it is exact.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from crannog.engine.local import LocalEngine
+from crannog.engine.snapshot import read
+from crannog.traces.metrics.groups import Group
+from crannog.traces.metrics.steps import Step
+
+QUANTILES = {"p50_ns": 50, "p95_ns": 95, "p99_ns": 99}
+VALUES = ("span_count", "error_count", "duration_s", "duration_rest_ns", "min_ns", "max_ns")
+_NS_PER_S = 10**9
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricPoint:
+    """One bucket of time of one group; buckets without spans have none.
+
+    `seconds` is how long it is, within the time asked for, and what `rate` is per second of; durations are nanoseconds.
+    """
+
+    start: dt.datetime
+    seconds: float
+    group: Mapping[str, Any]
+    count: int
+    rate: float
+    errors: int
+    error_rate: float
+    avg_ns: float
+    p50_ns: int
+    p95_ns: int
+    p99_ns: int
+
+
+def middle_of(bucket: int) -> int:
+    """Return the middle of a bucket of durations, in nanoseconds."""
+    if bucket < 64:
+        return bucket
+    shift = bucket // 32 - 1
+    low = (bucket - 32 * shift) << shift
+    return low + ((1 << shift) - 1) // 2
+
+
+def merged(engine: LocalEngine, histograms: Sequence[pa.Table], groups: Sequence[str], most: int) -> pa.Table:
+    """Return a row for each `begin` and group, with the buckets of its quantiles; up to `most`, in order of time."""
+    keys = ", ".join(["begin", *groups])
+    sums = ", ".join(f"sum({name}) AS {name}" for name in VALUES[:4])
+    quantiles = ", ".join(
+        # The nearest rank: the lowest bucket up to which at least this share of the spans lies.
+        f"min(bucket) FILTER (up_to * 100 >= whole * {share}) AS {name}"
+        for name, share in QUANTILES.items()
+    )
+    query = (
+        f"WITH once AS (SELECT {keys}, bucket, {sums}, min(min_ns) AS min_ns, max(max_ns) AS max_ns FROM histogram"
+        f" GROUP BY {keys}, bucket),"
+        f" ranked AS (SELECT *, sum(span_count) OVER (PARTITION BY {keys}) AS whole,"
+        f" sum(span_count) OVER (PARTITION BY {keys} ORDER BY bucket) AS up_to FROM once)"
+        f" SELECT {keys}, {', '.join(f'sum({name})::VARCHAR AS {name}' for name in VALUES[:4])},"
+        f" min(min_ns) AS min_ns, max(max_ns) AS max_ns, {quantiles} FROM ranked GROUP BY {keys}"
+        f" ORDER BY {keys} LIMIT {most}"
+    )
+    with engine.cursor({"histogram": pa.concat_tables(histograms)}) as cursor:
+        return read(cursor, query)
+
+
+def points(
+    rows: pa.Table, groups: Mapping[str, Group], step: Step, start_ns: int | None, end_ns: int | None
+) -> list[MetricPoint]:
+    """Return the points of merged rows; `groups` are what they are grouped by, by the columns that hold it."""
+    found = []
+    for row in rows.to_pylist():
+        begin, end = row["begin"] * _NS_PER_S, step.end(row["begin"]) * _NS_PER_S
+        within = min(end, end_ns if end_ns is not None else end) - max(begin, start_ns if start_ns is not None else begin)
+        count, errors, seconds_sum, rest_ns = (int(row[name]) for name in VALUES[:4])
+        quantiles = {name: max(row["min_ns"], min(middle_of(row[name]), row["max_ns"])) for name in QUANTILES}
+        found.append(
+            MetricPoint(
+                start=_EPOCH + dt.timedelta(seconds=row["begin"]),
+                seconds=within / _NS_PER_S,
+                group={group.name: group.shown(row[column]) for column, group in groups.items()},
+                count=count,
+                rate=count * _NS_PER_S / within,
+                errors=errors,
+                error_rate=errors / count,
+                avg_ns=(seconds_sum * _NS_PER_S + rest_ns) / count,
+                **quantiles,
+            )
+        )
+    return found

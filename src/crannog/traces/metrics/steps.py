@@ -1,0 +1,55 @@
+"""Steps of time: from a second to a year, as people write them, and where a bucket begins. UTC throughout."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+
+from crannog.errors import CallerError
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_WORDS = {"second": "1s", "minute": "1m", "hour": "1h", "day": "1d", "week": "1w", "month": "1mo", "year": "1y"}
+_CALENDAR = {"mo": "month", "y": "year"}
+_STEP = re.compile(r"([1-9][0-9]{0,5})(s|m|h|d|w|mo|y)")
+# 1970 began on a Thursday; weeks begin on Mondays.
+_FIRST_MONDAY_S = 4 * 86_400
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A number of seconds, or a month or year of the calendar."""
+
+    seconds: int
+    calendar: str | None = None
+
+    @property
+    def is_of_minutes(self) -> bool:
+        """Tell whether each bucket is made of whole minutes."""
+        return self.calendar is not None or self.seconds % 60 == 0
+
+    def begin_sql(self, seconds: str) -> str:
+        """Return the SQL, in DuckDB's words, of the second in which a bucket begins; `seconds` is one in it."""
+        if self.calendar is not None:
+            return f"cast(epoch(date_trunc('{self.calendar}', make_timestamp({seconds} * 1000000))) AS BIGINT)"
+        shift = _FIRST_MONDAY_S if self.seconds % _SECONDS["w"] == 0 else 0
+        return f"(({seconds} - {shift}) // {self.seconds} * {self.seconds} + {shift})"
+
+    def end(self, begin: int) -> int:
+        """Return the second in which the bucket that begins at `begin` ends."""
+        if self.calendar is None:
+            return begin + self.seconds
+        first = _EPOCH + dt.timedelta(seconds=begin)
+        later = first.replace(year=first.year + 1) if self.calendar == "year" else (first + dt.timedelta(days=32)).replace(day=1)
+        return int((later - _EPOCH).total_seconds())
+
+
+def step_of(text: str) -> Step:
+    """Read a step such as "30s", "5m", "1h", "1d", "1w", "1mo", "1y" or "minute"; CallerError otherwise."""
+    match = _STEP.fullmatch(_WORDS.get(text, text)) if isinstance(text, str) else None
+    if match is None or (match[2] in _CALENDAR and match[1] != "1"):
+        raise CallerError(f'a step is a number of s, m, h, d or w such as "5m", or "1mo" or "1y", got {text!r}'[:200])
+    if match[2] in _CALENDAR:
+        return Step(28 * 86_400 if match[2] == "mo" else 365 * 86_400, _CALENDAR[match[2]])
+    return Step(int(match[1]) * _SECONDS[match[2]])

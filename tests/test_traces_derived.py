@@ -1,0 +1,141 @@
+"""Derived tables: what Spark writes, what DuckDB works out and what Python computes from the spans are the same."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as tried
+from hypothesis import strategies as st
+
+from crannog.datasets.lake import Lake
+from crannog.engine.maintenance.compact import compact
+from crannog.engine.maintenance.removed import LogEntry
+from crannog.errors import Refused
+from crannog.lake.spark import SparkRuntime
+from crannog.settings import Settings
+from crannog.traces import Traces
+from crannog.traces.derived.changes import sorted_out
+from crannog.traces.derived.definitions import ALL, RED
+from lakes import live_files, log_entries, opened, read_delta_rs, root
+from span_samples import DAY, HOUR, MINUTE, NOON, Sent, any_spans, body, counted, derived_by_hand, seen, stored
+
+SLACK = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+@pytest.fixture
+def lake(settings: Settings) -> Iterator[Lake]:
+    with opened(settings) as lake:
+        yield lake
+
+
+@pytest.fixture
+def traces(lake: Lake) -> Traces:
+    return Traces(lake.warehouse, lake.engine)
+
+
+def write(traces: Traces, requests: list[list[Sent]], *new: list[Sent]) -> None:
+    """Send requests, and note them."""
+    for request in new:
+        assert traces.write_otlp(body(request)).rejected == 0
+        requests.append(request)
+
+
+# -- without Spark ---------------------------------------------------------------------------------------------------
+
+
+@tried(max_examples=12, deadline=None, suppress_health_check=SLACK)
+@given(st.lists(any_spans(), min_size=1, max_size=3))
+def test_staged_spans_count_at_once_and_once_each(requests: list[list[Sent]]) -> None:
+    with tempfile.TemporaryDirectory() as folder, opened(Settings(warehouse=folder)) as lake:
+        traces = Traces(lake.warehouse, lake.engine)
+        write(traces, [], *requests)
+        assert seen(lake, traces) == derived_by_hand(counted(requests))
+
+
+def test_a_table_of_another_make_is_refused(lake: Lake, traces: Traces) -> None:
+    traces.write_otlp(body([Sent(1, 1)]))
+    lake.create_table(str(RED.name), RED.columns)
+    with pytest.raises(Refused, match="not one of Crannog's own"):
+        traces.metrics()
+
+
+def entry(operation: str, added: dict[str, str], removed: dict[str, str] | None = None) -> LogEntry:
+    actions: list[dict[str, object]] = [{"commitInfo": {"operation": operation, "timestamp": 0}}]
+    actions += [{"add": {"path": path, "partitionValues": {"partition_date": day}}} for path, day in added.items()]
+    actions += [{"remove": {"path": path, "partitionValues": {"partition_date": day}}} for path, day in (removed or {}).items()]
+    return LogEntry(1, "", tuple(actions))
+
+
+def test_only_entries_that_take_rows_away_make_a_day_stale() -> None:
+    fresh, stale = sorted_out(
+        [
+            entry("FOLD", {"data/a%20b": "2026-01-01", "data/b": "2026-01-02"}),
+            entry("COMPACT", {"data/c": "2026-01-01"}, {"data/a%20b": "2026-01-01"}),
+            entry("EXPIRE", {}, {"data/z": "2025-12-31"}),
+            entry("SOMETHING NEW", {"data/d": "2026-01-02"}, {"data/b": "2026-01-02"}),
+        ]
+    )
+    assert {str(day): files for day, files in fresh.items()} == {"2026-01-01": ("data/a b",), "2026-01-02": ("data/b",)}
+    assert {str(day) for day in stale} == {"2025-12-31", "2026-01-02"}
+
+
+# -- with Spark ------------------------------------------------------------------------------------------------------
+
+
+def test_derived_tables_follow_the_spans_through_everything(lake: Lake, traces: Traces, spark: SparkRuntime) -> None:
+    requests: list[list[Sent]] = []
+    midnight = NOON + 12 * HOUR
+    write(
+        traces,
+        requests,
+        [Sent(1, 1, attributes={"user.id": "x"}), Sent(1, 2, 1, "api", "list", NOON + 10, status=2)],
+        [Sent(2, 1, start=midnight - 1), Sent(2, 9, 8, "db", "q", duration=2**62)],
+        [Sent(1, 1, attributes={"user.id": "x"}), Sent(3, 1)],
+    )
+    report = traces.derive()
+    assert stored(lake) == seen(lake, traces) == derived_by_hand(counted(requests))
+    assert report.rows_written["red"] > 0
+    assert traces.derive().rows_written == dict.fromkeys(report.rows_written, 0)
+
+    # A child after midnight whose parent is derived already, a parent whose child is, the same span alike, a late one.
+    write(
+        traces,
+        requests,
+        [Sent(2, 2, 1, "api", "list", midnight + 5), Sent(2, 8, None, "web", "GET /", NOON - 5)],
+        [Sent(1, 2, 1, "api", "list", NOON + 10, status=2), Sent(4, 1, start=NOON - 3 * DAY)],
+    )
+    assert seen(lake, traces) == derived_by_hand(counted(requests))
+    report = traces.derive()
+    assert set(report.days_anew.values()) == {0}, "nothing that came differed from what was counted"
+    assert stored(lake) == seen(lake, traces) == derived_by_hand(counted(requests))
+
+    # The same span with other content: its day is worked out anew. The compaction drops the older copies.
+    write(traces, requests, [Sent(1, 2, 1, "api", "renamed", NOON + 10, duration=7)])
+    assert seen(lake, traces) == derived_by_hand(counted(requests))
+    assert compact(traces.spans).duplicates_dropped == 3
+    assert seen(lake, traces) == derived_by_hand(counted(requests))
+    report = traces.derive()
+    assert report.days_anew["red"] == 1
+    assert stored(lake) == seen(lake, traces) == derived_by_hand(counted(requests))
+
+    for derived in ALL:
+        operations = [actions[0]["commitInfo"]["operation"] for actions in log_entries(root(lake, str(derived.name))).values()]
+        assert operations == ["CREATE TABLE"] + ["DERIVE"] * 3, "one commit each, none for the derive that had nothing to do"
+
+
+def test_many_small_derives_of_a_day_are_merged(
+    lake: Lake, traces: Traces, spark: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crannog.traces.derived.derive._FILES_PER_DAY", 1)
+    monkeypatch.setattr("crannog.traces.derived.derive.ALL", (RED,))
+    requests: list[list[Sent]] = []
+    for number in range(2):
+        write(traces, requests, [Sent(number + 1, 1), Sent(number + 1, 2, start=NOON + number * MINUTE)])
+        traces.derive()
+    expected = derived_by_hand(counted(requests))["red"]
+    assert len(live_files(root(lake, str(RED.name)))) == 1
+    assert read_delta_rs(root(lake, str(RED.name))).num_rows == len(expected), "one row for each key"
+    assert seen(lake, traces)["red"] == expected

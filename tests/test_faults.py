@@ -23,6 +23,8 @@ from crannog.datasets.table import Table
 from crannog.engine.maintenance.compact import compact
 from crannog.errors import Corrupted, CrannogError, Overloaded, Unavailable
 from crannog.lake import local_storage
+from crannog.lake.spark import SparkRuntime
+from crannog.settings import Settings
 from forcing import (
     FAULTS,
     SCHEMA,
@@ -43,6 +45,8 @@ from forcing import (
     rules,
     settled,
 )
+from lakes import live_files, root
+from lakes import opened as lake_of
 
 pytest_plugins = ["forced"]
 
@@ -590,3 +594,19 @@ def test_columns_of_a_damaged_file_are_not_guessed(lakes: Lakes) -> None:
     pq.write_table(pa.table({"id": [5], "name": ["x"], "n": [1]}), path)
     with pytest.raises(Corrupted, match=path.name):
         ids_of(lakes().table(NAME))
+
+
+def test_a_file_of_the_newest_version_that_is_gone_is_named(settings: Settings, spark: SparkRuntime) -> None:
+    with lake_of(settings) as lake:
+        table = lake.create_table("a.b.c", pa.schema([("n", pa.int64())]))
+        other = lake.create_table("a.b.d", pa.schema([("n", pa.int64())]))
+        table.append([{"n": 1}])
+        other.append([{"n": 2}])
+        table.fold()
+        [file] = live_files(root(lake, "a.b.c"))
+        file.unlink()
+    with lake_of(settings) as lake:
+        for read in (lambda: lake.table("a.b.c").to_arrow(), lambda: lake.sql("SELECT sum(n) FROM a.b.c")):
+            with pytest.raises(Corrupted, match=file.name):
+                read()
+        assert lake.sql("SELECT sum(n) AS n FROM a.b.d").rows()[0]["n"] == 2

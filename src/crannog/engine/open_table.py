@@ -231,13 +231,29 @@ class OpenTable:
         return rows(snapshot) if snapshot is not None else self.newest(rows)
 
     def newest(self, act: Callable[[Snapshot], T]) -> T:
-        """Do something with the newest snapshot; where its files went meanwhile, with the one that replaced it."""
+        """Do something with the newest snapshot; where its files went meanwhile, with the one that replaced it.
+
+        Corrupted names a file that is gone although the newest version has it.
+        """
         for _ in range(_READS):
             try:
                 return act(self.snapshot())
             except SnapshotGone:
                 continue
-        return act(self.snapshot())
+        try:
+            return act(self.snapshot())
+        except SnapshotGone:
+            self.check_files()
+            raise
+
+    def check_files(self) -> None:
+        """Raise Corrupted if the newest version names a file that is not there."""
+        for path in self.log.head().files:
+            if not self.warehouse.storage.exists(f"{self.folder}/{path}") and path in self.log.head().files:
+                raise Corrupted(
+                    f"file {self.folder}/{path} of table {self.name} is missing, though its newest version has it;"
+                    " restore it from a backup, or drop the table"
+                )
 
     def file_bytes(self, base: Base) -> int:
         """Return the file size that rewrites aim at; small for a keyed table, whose folds rewrite files."""

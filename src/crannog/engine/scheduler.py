@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from crannog.engine.control import ControlTable
 from crannog.engine.maintenance.compact import compact
-from crannog.engine.maintenance.expire import expire
+from crannog.engine.maintenance.expire import expire, may_hold_older
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
@@ -151,7 +151,7 @@ class Scheduler:
         keep = snapshot.base.properties.get("crannog.retentionDays")
         if keep:
             before = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=int(keep))
-            work.append(("expire", lambda: expire(table, before, cancellation=self._running).as_dict(), settings.expire_interval_s))
+            work.append(("expire", lambda: self._expire_if_old(table, before), settings.expire_interval_s))
         for more in self._upkeep:
             work += more.due(table, self._running)
         return work
@@ -161,6 +161,11 @@ class Scheduler:
         if not any(line.startswith("merge") for line in plan.plan):
             return {"skipped": "no files are worth merging"}
         return compact(table, cancellation=self._running).as_dict()
+
+    def _expire_if_old(self, table: OpenTable, before: dt.date) -> dict[str, Any]:
+        if not may_hold_older(table.snapshot().base, before):
+            return {"skipped": f"nothing is older than {before}"}
+        return expire(table, before, cancellation=self._running).as_dict()
 
     def _may_try(self, task: str) -> bool:
         """A task that failed here stays due, for others at once, for this process after a pause that doubles."""

@@ -16,6 +16,8 @@ from crannog.engine.maintenance.job import Job, part_of
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.errors import CallerError
+from crannog.lake.base import Base
+from crannog.lake.stage import CREATED_AT, DATE
 from crannog.verbs.cancellation import Cancellation
 from crannog.verbs.reports import ExpireReport, Progress
 
@@ -71,10 +73,23 @@ def expire(
     )
 
 
+def may_hold_older(base: Base, before: dt.date) -> bool:
+    """Tell from the log alone whether an expiry may find rows to drop; what is staged counts once it is folded."""
+    name = _chosen(base, None)
+    if name in (CREATED_AT, DATE):
+        return dt.datetime.fromtimestamp(base.created_ms / 1000, dt.UTC).date() < before
+    days = [file.partition[name] for file in base.files.values()]
+    return any(day is not None and day < before for day in days)
+
+
+def _chosen(base: Base, asked: str | None) -> str:
+    dates = [name for name in base.partition_by if pa.types.is_date(base.schema.field(name).type)]
+    return asked or (dates[0] if dates else CREATED_AT)
+
+
 def _column(table: OpenTable, asked: str | None) -> pa.Field:
     base = table.snapshot().base
-    dates = [name for name in base.partition_by if pa.types.is_date(base.schema.field(name).type)]
-    name = asked or (dates[0] if dates else "_created_at")
+    name = _chosen(base, asked)
     if name not in base.schema.names:
         raise CallerError(f"cannot expire {table.name} by {name}: there is no such column")
     field = base.schema.field(name)

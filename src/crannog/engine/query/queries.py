@@ -115,7 +115,7 @@ class Queries:
                     table.slice(0, most), "spark", table.num_rows > most, running.elapsed_ms, running.query_id, route.why
                 )
 
-            return self._on_newest(answer)
+            return self._on_newest(statement, answer)
 
     def stream(
         self, text: str, *, engine: str = "auto", timeout_s: float | None = None, query_id: str | None = None
@@ -284,13 +284,18 @@ class Queries:
         table = pa.Table.from_batches(kept, schema)
         return table.slice(0, most), rows > most
 
-    def _on_newest(self, act: Callable[[], T]) -> T:
+    def _on_newest(self, statement: Statement, act: Callable[[], T]) -> T:
         for _ in range(_TRIES):
             try:
                 return act()
             except (SnapshotGone, SparkLost):
                 continue
-        return act()
+        try:
+            return act()
+        except SnapshotGone:
+            for source in self._sources.of(statement).values():
+                source.table.check_files()
+            raise
 
     # -- limits ------------------------------------------------------------------------------------------------
 

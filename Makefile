@@ -33,7 +33,7 @@ serve: setup ## Run the server: HTTP API, pages, OTLP
 	$(BIN)/crannog serve
 
 test: setup ## Run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-slow: setup ## Run the tests that take long
 	$(BIN)/python -m pytest -m slow

@@ -20,6 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import builds
 import over_http
 import peers
 import queries
@@ -213,6 +214,8 @@ SECTIONS: dict[str, Section] = {
     "memory": queries.memory,
     "readers": queries.readers,
     "tpch": queries.tpc_h,
+    "build_appends": builds.appends,
+    "build_reads": builds.reads,
     "http": over_http.writes_and_reads,
 }
 

@@ -30,6 +30,9 @@ def _own_environment() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("CRANNOG_") and name not in keep]:
             patch.delenv(name)
+        # Servers that tests start take free ports, whoever else listens on the usual ones.
+        patch.setenv("CRANNOG_OTLP_HTTP_PORT", "0")
+        patch.setenv("CRANNOG_OTLP_GRPC_PORT", "0")
         yield
 
 

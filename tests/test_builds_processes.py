@@ -88,14 +88,17 @@ def test_what_was_acknowledged_is_there_after_kill_9(place: Place) -> None:
         assert child.stdin is not None
         child.stdin.write("go\n")
         child.stdin.flush()
-    time.sleep(1.0)
+    lines: list[str] = []
+    for child in children:
+        assert child.stdout is not None
+        lines.extend(child.stdout.readline() for _ in range(5))
     acknowledged: dict[int, str] = {}
     for child in children:
         child.send_signal(signal.SIGKILL)
     for child in children:
         assert child.stdout is not None
-        for line in child.stdout.read().splitlines():
-            index, _, event_id = line.partition(" ")
+        for line in (*lines, *child.stdout.read().splitlines()):
+            index, _, event_id = line.strip().partition(" ")
             if event_id and line.count("-"):
                 acknowledged[int(index)] = event_id
         child.wait()

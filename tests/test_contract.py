@@ -69,7 +69,7 @@ WIDE_ROW = {
     "labels": {"x": 1},
     "place": {"x": 1.5, "name": None},
 }
-LIMITS = {"sql_running": 4, "max_rows_per_call": 5_000, "sql_rows_ceiling": 20_000, "sql_text_bytes": 10_000}
+LIMITS = {"sql_running": 4, "max_rows_per_call": 5_000, "sql_rows_ceiling": 20_000, "sql_text_bytes": 10_000, "staged_rows_limit": 12_000}
 _numbers = itertools.count()
 
 
@@ -326,6 +326,20 @@ def test_what_needs_a_key_says_so_and_keys_that_do_not_fit_are_refused(connectio
     with pytest.raises(CallerError, match="a batch id is text of 1 to 256 characters"):
         orders.delete(["x"], batch_id="x" * 257)
     assert by_id(orders.to_arrow()) == {"a": 1, "b": 2, "c": None}
+
+
+def test_a_full_stage_is_said_with_when_to_try_again(lakes: dict[str, LakeVerbs], name: str) -> None:
+    told = []
+    for lake in lakes.values():
+        table = lake.create_table(name, ORDERS)
+        for _ in range(2):
+            table.append([{"id": "x"}] * 5_000)
+        with pytest.raises(Overloaded) as caught:
+            table.append([{"id": "x"}] * 5_000)
+        told.append((caught.value.message, caught.value.retry_after_s))
+        assert table.count() == 10_000
+    assert told[0] == told[1]
+    assert told[0][1] is not None
 
 
 def test_a_table_made_anew_under_its_name_takes_rows_by_its_new_columns(connection: LakeVerbs, notes: TableVerbs) -> None:

@@ -401,7 +401,7 @@ def test_rows_are_kept_once_and_in_order_although_the_server_is_killed_and_answe
                     running.kill()
                 if n == 500:
                     running = Server(tmp_path / "warehouse", port=port)
-            assert producer.flush(60)
+            assert producer.flush(120)
             assert (producer.sent, producer.failed, producer.failures) == (600, 0, [])
             producer.close()
             proxy.lose = 0

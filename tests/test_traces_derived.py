@@ -19,6 +19,7 @@ from crannog.settings import Settings
 from crannog.traces import Traces
 from crannog.traces.derived.changes import sorted_out
 from crannog.traces.derived.definitions import ALL, RED
+from derived_stand_in import stand_in_for_all
 from lakes import live_files, log_entries, opened, read_delta_rs, root
 from span_samples import DAY, HOUR, MINUTE, NOON, Sent, any_spans, body, counted, derived_by_hand, seen, stored
 
@@ -34,6 +35,15 @@ def lake(settings: Settings) -> Iterator[Lake]:
 @pytest.fixture
 def traces(lake: Lake) -> Traces:
     return Traces(lake.warehouse, lake.engine)
+
+
+@pytest.fixture(params=["stand-in", pytest.param("spark", marks=pytest.mark.slow)])
+def jobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test runs on Spark too, where there is time."""
+    if request.param == "spark":
+        request.getfixturevalue("spark")
+    else:
+        stand_in_for_all(monkeypatch)
 
 
 def write(traces: Traces, requests: list[list[Sent]], *new: list[Sent]) -> None:
@@ -82,10 +92,38 @@ def test_only_entries_that_take_rows_away_make_a_day_stale() -> None:
     assert {str(day) for day in stale} == {"2025-12-31", "2026-01-02"}
 
 
-# -- with Spark ------------------------------------------------------------------------------------------------------
+def test_spans_at_the_ends_of_time_count(lake: Lake, traces: Traces) -> None:
+    latest = 2**63 - 1
+    request = [Sent(1, 1, duration=latest, start=0), Sent(1, 2, 1, "api", start=0, duration=latest), Sent(1, 3, 2, "db", start=latest, duration=0)]
+    write(traces, [], request)
+    assert seen(lake, traces) == derived_by_hand(request)
+    assert [point.count for point in traces.metrics(step="1y")] == [2, 1]
 
 
-def test_derived_tables_follow_the_spans_through_everything(lake: Lake, traces: Traces, spark: SparkRuntime) -> None:
+# -- with jobs -------------------------------------------------------------------------------------------------------
+
+
+def test_spark_works_out_what_python_does(lake: Lake, traces: Traces, spark: SparkRuntime) -> None:
+    midnight = NOON + 12 * HOUR
+    first = [
+        Sent(1, 1, attributes={"user.id": "x", "n": 1, "b": True}),
+        Sent(1, 2, 1, "api", "list", NOON + 10, duration=63, status=2),
+        Sent(2, 1, start=midnight - 1, duration=2**62),
+        Sent(3, 1, start=NOON - 3 * DAY, duration=64),
+    ]
+    requests: list[list[Sent]] = []
+    write(traces, requests, first, [first[0], Sent(2, 9, 8, "db", "q", kind=0, duration=10**12 + 7)])
+    traces.derive()
+    assert stored(lake) == derived_by_hand(counted(requests))
+    # A day that is worked out anew, because a span came with another name, and days that only get spans: parents, children.
+    changed = [Sent(3, 1, name="renamed", start=NOON - 3 * DAY), first[1], Sent(2, 8), Sent(2, 2, 1, "api", "list", midnight + 5)]
+    write(traces, requests, changed)
+    report = traces.derive()
+    assert (report.days_anew["red"], report.days_anew["edges"]) == (1, 3)
+    assert stored(lake) == seen(lake, traces) == derived_by_hand(counted(requests))
+
+
+def test_derived_tables_follow_the_spans_through_everything(lake: Lake, traces: Traces, jobs: None) -> None:
     requests: list[list[Sent]] = []
     midnight = NOON + 12 * HOUR
     write(
@@ -127,7 +165,7 @@ def test_derived_tables_follow_the_spans_through_everything(lake: Lake, traces: 
 
 
 def test_many_small_derives_of_a_day_are_merged(
-    lake: Lake, traces: Traces, spark: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, traces: Traces, jobs: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("crannog.traces.derived.derive._FILES_PER_DAY", 1)
     monkeypatch.setattr("crannog.traces.derived.derive.ALL", (RED,))

@@ -158,6 +158,36 @@ def test_values_keep_their_types() -> None:
         json.loads(text)
 
 
+EVERY_VALUE: list[Any] = [
+    *(chr(code) for code in range(0x80)), "".join(map(chr, range(0x100))), "\t\t\n\r\b\f", "\\t", '\\"', "Łódź 🦀", "{}", "[1]", "{bad", "$x", "",
+    0, 1, -1, 2**63 - 1, -(2**63), 2**53 + 1, True, False, None, b"", b"\x00\xff",
+    0.0, -0.0, 1.0, -1.5, 1e10, 1e15, 1e16, 1e21, 1e22, 1e-5, 1e-7, 5e-324, 1.7976931348623157e308, 0.1,
+    float("nan"), float("inf"), float("-inf"),
+    [], [[]], [1, 1.0, "1", True, None, b"1"], {}, {"a": {}}, {"$bytes": "AA=="}, {"$each": [1]}, {"$map": []}, {"a": {"b": {"c": {"d": {"e": ["\t"]}}}}},
+]  # fmt: skip
+
+
+def test_every_value_is_kept_at_every_level() -> None:
+    """All at once, where the random requests have only a few each."""
+    pairs = [attribute(f"k{number}", value) for number, value in enumerate(EVERY_VALUE)]
+    sent = span(1, 1)
+    sent.attributes.extend(pairs)
+    sent.events.add(name="e").attributes.extend(pairs)
+    sent.links.add(trace_id=trace_id(2)).attributes.extend(pairs)
+    request = request_of(sent)
+    request.resource_spans[0].resource.attributes.extend(pairs)
+    request.resource_spans[0].scope_spans[0].scope.attributes.extend(pairs)
+    rows = both(request)
+    assert comparable(request_of_rows(rows)) == comparable(request)
+    stored = dict(rows["attributes"][0].as_py())
+    for number, value in enumerate(EVERY_VALUE):
+        text = stored[f"k{number}"]
+        if isinstance(value, str):
+            assert json.loads(text) == value
+            assert matches(rows["search_blob"][0].as_py(), f"k{number}", value)
+        assert repr(to_python(text)) == repr(value)
+
+
 def test_a_key_sent_twice_keeps_both_values_and_shows_the_last() -> None:
     sent = span(1, 1)
     sent.attributes.extend([attribute("k", 1), attribute("other", "x"), attribute("k", "two")])
@@ -314,6 +344,15 @@ def test_a_conversation_spread_over_attributes_is_put_together() -> None:
     ]  # fmt: skip
     assert json.loads(found["output"]) == [{"content": "yes"}]
     assert llm(**{"input.value": "whole", "llm.input_messages.0.message.content": "part"}) == {"input": '"whole"'}
+
+
+def test_of_a_dialects_key_sent_twice_the_last_counts() -> None:
+    sent = span(1, 1)
+    for value in ("first", "second", "last"):
+        sent.attributes.append(attribute("gen_ai.request.model", value))
+        sent.attributes.append(attribute("input.value", value))
+    [row] = both(request_of(sent)).to_pylist()
+    assert (row["model"], row["input"]) == ("last", '"last"')
 
 
 def test_no_attribute_belongs_to_two_columns() -> None:

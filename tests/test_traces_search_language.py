@@ -41,7 +41,7 @@ from crannog.traces.trace import span_of
 from otlp_samples import START, attribute, doubles, keys, request_of, requests, span, span_id, texts, trace_id, whole
 
 SOME = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-MANY = settings(SOME, max_examples=3_000)
+MANY = settings(SOME, max_examples=1_000)
 CONNECTION = duckdb.connect()
 
 # -- filters of any kind -------------------------------------------------------------------------------------------

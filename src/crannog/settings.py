@@ -37,6 +37,7 @@ class Settings(BaseSettings):
     build_log: str = Field("", description="Address of the build log; empty keeps one, as a Delta table, in the warehouse.")
     host: str = Field("127.0.0.1", description="Address the server listens on.")
     port: int = Field(7117, ge=0, le=65535, description="Port of the HTTP API and the pages.")
+    otlp: bool = Field(True, description="Whether the server takes spans over OTLP.")
     otlp_http_port: int = Field(4318, ge=0, le=65535, description="Port of OTLP over HTTP.")
     otlp_grpc_port: int = Field(4317, ge=0, le=65535, description="Port of OTLP over gRPC.")
     otlp_request_bytes: int = Field(64 * MIB, ge=1 * KIB, le=1 * GIB, description="Largest OTLP or Zipkin request, after unpacking.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from crannog.builds.events import BuildEvent
 from crannog.builds.intake import find
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError, Corrupted, SnapshotGone, Unavailable
-from crannog.lake.stage import DELETE
+from crannog.lake.stage import DELETE, Segment
 
 _FLUSH_EVENTS = 500
 _MOST_PENDING = 20_000
@@ -118,9 +119,23 @@ class Follower:
             # What was folded before we saw it stands in the base alone. No flush here: who flushes may want the state.
             self._start_from_model()
             return
-        for segment in tail.segments:
+        if not self._note_segments(tail.segments):
+            self._start_from_model()
+
+    def _note_segments(self, segments: Iterable[Segment]) -> bool:
+        """Note what is new in staged files; much of it goes to the model at once, so that it is never held whole.
+
+        False if the model was made anew meanwhile and does not go on from there.
+        """
+        for segment in segments:
             if segment.last > self._seen.sequence:
                 self._note_rows(segment.rows)
+                if self._pending_events > _MOST_PENDING:
+                    changes = list(self._pending)
+                    if not self.model.apply(changes):
+                        return False
+                    self._forget(changes)
+        return True
 
     def _note_rows(self, rows: Any) -> None:
         rows = rows.filter(pc.greater(rows["_seq"], self._seen.sequence))
@@ -213,10 +228,8 @@ class Follower:
             with self._state:
                 self._pending, self._pending_ids, self._pending_events = [], {}, 0
                 self._seen = at
-                for segment in snapshot.tail.segments:
-                    if segment.last > at.sequence:
-                        self._note_rows(segment.rows)
-            return
+                if self._note_segments(snapshot.tail.segments):
+                    return
         raise Unavailable(f"cannot read {self.uri}: its files changed at every try; try again", retry_after_s=1.0)
 
     def _check_agrees(self) -> None:
@@ -225,7 +238,9 @@ class Follower:
         with self.model.database.reading(whole=True) as model:
             [(count,)], at = model.query("SELECT count(*) FROM events"), self.model.position(model)
         snapshot = self.table.snapshot()
-        if at.sequence == snapshot.sequence and count != self.table.count(snapshot=snapshot):
+        # An index is added once and removed at most once, so the footers tell the number without looking at a row.
+        staged = sum(-note.rows if note.kind == "delete" else note.rows for note in snapshot.tail.notes)
+        if at.sequence == snapshot.sequence and count != snapshot.base.rows + staged:
             self.rebuild()
 
     def rebuild(self) -> None:

@@ -36,6 +36,7 @@ from crannog.verbs.batch_ids import new_batch_id
 
 DEFAULT_TABLE = "crannog.builds.build_events"
 _TRIES = 1_000
+_PATIENCE_S, _BUCKET_PATIENCE_S = 0.25, 5.0
 
 
 def open_delta_log(uri: str, location: str, query: str, options: dict[str, Any]) -> DeltaLog:
@@ -64,11 +65,20 @@ class DeltaLog(ModelLog):
         try:
             self.table, self.migration = _open_table(self.warehouse, name, uri)
             self._follower = Follower(self.table, _model_path(self.table, model), uri)
-            beside = self._follower.model.path
-            self._appends = DeltaAppends(self.table, self._follower, None if beside is None else Desk(beside.with_suffix(".desk")), uri)
+            self._appends = DeltaAppends(self.table, self._follower, self._desk(), uri)
         except BaseException:
             self.warehouse.close()
             raise
+
+    def _desk(self) -> Desk | None:
+        beside = self._follower.model.path
+        if beside is None:
+            return None
+        patience_s = _PATIENCE_S if self.warehouse.storage.is_local else _BUCKET_PATIENCE_S
+        try:
+            return Desk(beside.with_suffix(".desk"), patience_s=patience_s)
+        except OSError:
+            return None  # another user's: it only saves work
 
     # -- writing -----------------------------------------------------------------------------------------------------
 

@@ -33,7 +33,9 @@ class Slip:
 class Desk:
     """A folder beside the read model, with a lock file for the turn and one for who is next."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, patience_s: float = _PATIENCE_S) -> None:
+        """`patience_s`: how long a commit of one event may take before whoever makes it is said to stand still."""
+        self._patience_s = patience_s
         self._folder = folder
         folder.mkdir(exist_ok=True)
         self._turn = os.open(folder / "turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -86,7 +88,7 @@ class Desk:
             events = int(os.pread(self._turn, 12, 0) or 0)
         except ValueError:
             events = 0
-        return time.monotonic() - since > _PATIENCE_S + events / _EVENTS_PER_S
+        return time.monotonic() - since > self._patience_s + events / _EVENTS_PER_S
 
     # -- slips -------------------------------------------------------------------------------------------------------
 

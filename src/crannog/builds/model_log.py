@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from crannog.builds.events import BuildEvent
 from crannog.builds.log import LARGEST_PAGE, EventLog, is_name, page_arguments, whole_number
-from crannog.builds.model import queries
+from crannog.builds.model import edge_queries, event_queries, job_queries, state_queries
 from crannog.builds.model.connection import Connection
 from crannog.builds.model.tables import last_index, stored_version
 from crannog.builds.results import (
@@ -43,23 +43,23 @@ class ModelLog(EventLog):
     def list_events(self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any) -> EventPage:
         start, wanted = page_arguments(since, limit, descending, filter)
         with self.reading() as model:
-            return queries.events_page(model, wanted, since=start, limit=limit, descending=descending)
+            return event_queries.events_page(model, wanted, since=start, limit=limit, descending=descending)
 
     def get_event(self, event_id: str) -> BuildEvent | None:
-        return self._asked(event_id, queries.event)
+        return self._asked(event_id, event_queries.event)
 
     def head(self) -> int:
         with self.reading() as model:
             return last_index(model)
 
     def get_latest_partition_status(self, partition_ref: str) -> PartitionSummary | None:
-        return self._asked(partition_ref, queries.partition)
+        return self._asked(partition_ref, state_queries.partition)
 
     def get_active_builds_for_partition(self, partition_ref: str) -> list[str]:
         if not is_name(partition_ref):
             return []
         with self.reading(whole=True) as model:
-            return queries.active_builds(model, partition_ref)
+            return state_queries.active_builds(model, partition_ref)
 
     def list_build_requests(
         self, status: BuildRequestStatus | str | None = None, limit: int = 50, offset: int = 0
@@ -68,18 +68,18 @@ class ModelLog(EventLog):
         whole_number(limit, "limit", least=1, most=LARGEST_PAGE)
         whole_number(offset, "offset", least=0, most=2**62)
         with self.reading(whole=True) as model:
-            return queries.builds_page(model, wanted, limit, offset)
+            return state_queries.builds_page(model, wanted, limit, offset)
 
     def get_build(self, build_request_id: str) -> BuildSummary | None:
-        return self._asked(build_request_id, queries.build)
+        return self._asked(build_request_id, state_queries.build)
 
     def get_build_partitions(self, build_request_id: str) -> dict[str, PartitionStatus]:
-        return self._asked(build_request_id, queries.build_partitions) or {}
+        return self._asked(build_request_id, state_queries.build_partitions) or {}
 
     def list_recent_partitions(self, limit: int = 50) -> list[PartitionSummary]:
         whole_number(limit, "limit", least=1, most=LARGEST_PAGE)
         with self.reading() as model:
-            return list(queries.recent_partitions(model, limit))
+            return list(state_queries.recent_partitions(model, limit))
 
     def list_job_runs(
         self, build_request_id: str | None = None, job_label: str | None = None, limit: int = 1_000
@@ -88,26 +88,26 @@ class ModelLog(EventLog):
         if not all(name is None or is_name(name) for name in (build_request_id, job_label)):
             return []
         with self.reading() as model:
-            return list(queries.job_runs(model, build_request_id=build_request_id, job_label=job_label, limit=limit))
+            return list(job_queries.job_runs(model, build_request_id=build_request_id, job_label=job_label, limit=limit))
 
     def list_jobs(self, limit: int = 1_000) -> list[JobSummary]:
         whole_number(limit, "limit", least=1, most=LARGEST_PAGE)
         with self.reading(whole=True) as model:
-            return list(queries.jobs(model, limit))
+            return list(job_queries.jobs(model, limit))
 
     def get_activity_summary(self, recent: int = 10) -> ActivitySummary:
         whole_number(recent, "recent", least=1, most=1_000)
         with self.reading(whole=True) as model:
-            return queries.activity(model, recent)
+            return state_queries.activity(model, recent)
 
     def list_edges(self, partition_refs: Iterable[str], *, upstream: bool) -> list[Edge]:
         refs = [ref for ref in dict.fromkeys(partition_refs) if is_name(ref)]
         with self.reading(whole=True) as model:
-            return queries.edges(model, refs, upstream=upstream)
+            return edge_queries.edges(model, refs, upstream=upstream)
 
     def list_prunable(self, before_ns: int | None, keep_events: int | None, limit: int) -> list[int]:
         with self.reading(whole=True) as model:
-            return queries.prunable(model, before_ns, keep_events, limit)
+            return edge_queries.prunable(model, before_ns, keep_events, limit)
 
     def stats(self) -> LogStats:
         with self.reading(whole=True) as model:
@@ -115,7 +115,7 @@ class ModelLog(EventLog):
             builds, partitions, runs = (
                 model.query(f"SELECT count(*) FROM {table}")[0][0] for table in ("builds", "partitions", "job_runs")
             )
-            by_kind = queries.events_by_kind(model)
+            by_kind = event_queries.events_by_kind(model)
             head, version = last_index(model), stored_version(model)
         size, store = self.size()
         return LogStats(self.uri, version or 0, sum(by_kind.values()), head, first, last, by_kind, builds, partitions, runs, size, store)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from crannog.server.http import HttpServer
 
 _PATIENCE_S = 7.0
-_CUT_OFF_S = 3.0
+_TAKE_BACK_S = 3.0
 _TASK_PATIENCE_S = 10.0
 _LAST_PATIENCE_S = 5.0
 _LONGEST_STOP_S = 19.0
@@ -40,10 +40,10 @@ def serve(
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on; other than loopback only where tokens were made.")] = "",
     port: Annotated[int, typer.Option(metavar="PORT", min=-1, max=65535, help="Port of the HTTP API; 0 takes a free one.", show_default="7117")] = -1,
 ) -> None:
-    """Serve the warehouse over HTTP and keep it in shape until Ctrl-C: fold what is staged, compact, vacuum and expire.
+    """Serve the warehouse over HTTP, take spans over OTLP, and keep it in shape until Ctrl-C.
 
-    Prints its address, and a line for each task it ran. All settings are environment variables CRANNOG_… or lines of
-    crannog.toml; docs/settings.md lists them. Traces and pages come with later versions.
+    Folds what is staged, compacts, vacuums and expires. Prints its addresses, and a line for each task it ran. All
+    settings are environment variables CRANNOG_… or lines of crannog.toml; docs/settings.md lists them.
     """
     from crannog.server import logs
     from crannog.server.http import HttpServer
@@ -63,6 +63,8 @@ def serve(
             lock.say(server.url)
         scheduler = lake.new_scheduler()
         typer.echo(f"crannog {VERSION} keeps {lake.warehouse.location} at {server.url}; Ctrl-C ends it")
+        if server.receivers is not None:
+            typer.echo(f"spans come in over OTLP on port {server.receivers.http_port} (HTTP) and {server.receivers.grpc_port} (gRPC)")
         threading.Thread(target=_warm_up, args=(lake,), name="crannog-warm-up", daemon=True).start()
         work = threading.Thread(target=_work, args=(lake, scheduler, stop), name="crannog-serve", daemon=True)
         work.start()
@@ -106,8 +108,9 @@ def _drain(lake: Lake, server: HttpServer, work: threading.Thread) -> None:
     began = time.monotonic()
     drained = server.join(_PATIENCE_S)
     if not drained:
+        server.take_back()
+        drained = server.join(_TAKE_BACK_S)
         server.cut_off()
-        drained = server.join(_CUT_OFF_S)
     work.join(max(0.1, _TASK_PATIENCE_S - (time.monotonic() - began)))
     if work.is_alive() or not drained:
         _end_spark(lake)

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from crannog.formats.plain import plain
 
 _PART_ROWS = 8_192
-_PART_BYTES = 1 << 20
+# `json.dumps` would make one at each call.
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
 def plain_column(column: pa.ChunkedArray) -> list[Any]:
@@ -38,13 +39,19 @@ def plain_column(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _calendar(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    texts = pc.cast(column, pa.string())
-    return pc.replace_substring(texts, " ", "T", max_replacements=1) if pa.types.is_timestamp(column.type) else texts
+    kind = column.type
+    if not pa.types.is_timestamp(kind):
+        return pc.cast(column, pa.string())
+    if kind.tz != "UTC":
+        return pc.replace_substring(pc.cast(column, pa.string()), " ", "T", max_replacements=1)
+    # Arrow looks every time up in the zone, even in UTC; without a zone it takes a third of the time.
+    texts = pc.cast(pc.cast(column, pa.timestamp(kind.unit)), pa.string())
+    return pc.binary_join_element_wise(pc.replace_substring(texts, " ", "T", max_replacements=1), "Z", "")
 
 
 def dumped(value: Any) -> bytes:
     """Return JSON in as few bytes as it takes; text that is no Unicode shows as such instead of failing."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8", "backslashreplace")
+    return _encode(value).encode("utf-8", "backslashreplace")
 
 
 def parts(table: pa.Table) -> Iterator[pa.Table]:

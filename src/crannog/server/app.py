@@ -15,7 +15,7 @@ from crannog.server.answers import error_answer
 from crannog.server.call import call_of
 from crannog.server.frame import Frame, unknown
 from crannog.server.packing import Packing
-from crannog.server.routes import builds, builds_upkeep, cache, rows, sql, state, tables, upkeep
+from crannog.server.routes import builds, builds_upkeep, cache, jaeger, rows, sql, state, tables, traces, upkeep
 from crannog.server.service import Service
 from crannog.server.shortcut import Shortcut
 from crannog.version import VERSION
@@ -40,7 +40,7 @@ def api(service: Service) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False, "auto_configure": False},
     )
     app.state.service = service
-    for module in (tables, rows, upkeep, sql, cache, builds, builds_upkeep, state):
+    for module in (tables, rows, upkeep, sql, cache, builds, builds_upkeep, traces, jaeger, state):
         app.include_router(module.router)
     app.include_router(upkeep.tasks_router)
     app.include_router(cache.aliases)

@@ -15,8 +15,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from crannog.access.scopes import ANYBODY, Caller
-from crannog.errors import CrannogError, Forbidden, Overloaded, Unauthorized
+from crannog.access.scopes import Caller
+from crannog.errors import CrannogError, Overloaded, Unavailable
+from crannog.server.admission import admitted
 from crannog.server.answers import error_answer
 from crannog.server.call import Call
 from crannog.server.service import Service
@@ -26,7 +27,6 @@ _SANE_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
 # Somebody may put a token where a name belongs.
 _TOKEN = re.compile(r"crannog_[A-Za-z0-9\-]+_[0-9a-f]{16,}")
 _OPEN = frozenset({"/healthz", "/readyz", "/api/docs", "/api/openapi.json"})
-_LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 _NOBODY = Caller("nobody", ())
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 _CLIENT_LEFT = 499
@@ -80,6 +80,12 @@ class Frame:
         except CrannogError as error:
             call.error_code = error.code
             await error_answer(error)(scope, receive, reply)
+        except asyncio.CancelledError:
+            # The server stops and can wait no longer.
+            if not call.status:
+                call.error_code = Unavailable.code
+                await error_answer(Unavailable("the server is stopping; try again shortly", retry_after_s=5))(scope, receive, reply)
+            raise
         except ClientDisconnect:
             call.status = _CLIENT_LEFT
         except Stalled:
@@ -101,17 +107,14 @@ class Frame:
             return _NOBODY
         if tokens.is_stale:
             await service.threads.run("read", tokens.refresh)
-        scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-        if service.loopback and not tokens.any:
-            _check_same_site(headers)
-            caller = ANYBODY
-        elif scheme.lower() == "bearer":
-            caller = tokens.caller(token.strip())
-        else:
-            raise Unauthorized("this server takes requests with a token only: send Authorization: Bearer TOKEN")
-        if address not in _LOCAL_HOSTS:
-            service.rates.take(caller.name if caller is not ANYBODY else address)
-        return caller
+        origin = headers.get(b"origin")
+        return admitted(
+            service,
+            authorization=headers.get(b"authorization", b"").decode("latin-1"),
+            host=headers.get(b"host", b"localhost").decode("latin-1"),
+            origin=None if origin is None else origin.decode("latin-1"),
+            address=address,
+        )
 
     def _tell(self, scope: Scope, call: Call) -> None:
         """Count the request, note it for the audit and log it."""
@@ -138,17 +141,6 @@ def unknown(call: Call, error: Exception) -> Response:
 def _headers(scope: Scope) -> dict[bytes, bytes]:
     wanted = (b"x-request-id", b"authorization", b"host", b"origin")
     return {name: value for name, value in scope["headers"] if name in wanted}
-
-
-def _check_same_site(headers: dict[bytes, bytes]) -> None:
-    """Refuse what a web page in somebody's browser sends: without tokens, being on loopback is the only right there is."""
-    host = headers.get(b"host", b"localhost").decode("latin-1").lower()
-    name = re.sub(r":\d+$", "", host)
-    if name not in _LOCAL_HOSTS:
-        raise Forbidden(f"a server without tokens answers to localhost and 127.0.0.1, not to {host[:80]!r}")
-    origin = headers.get(b"origin")
-    if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != host:
-        raise Forbidden("a server without tokens takes no requests from other web sites")
 
 
 def _abort(send: Send) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,44 +18,21 @@ from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
 from crannog.engine.tables import Tables
-from crannog.errors import CallerError, NotFound, VerificationFailed
+from crannog.errors import CallerError, CrannogError, NotFound, Unavailable, VerificationFailed
 from crannog.lake.leases import live_leases
 from crannog.traces.derived.definitions import ALL, SUMMARIES
-from crannog.traces.derived.derive import DeriveReport, derive
+from crannog.traces.derived.derive import derive
 from crannog.traces.derived.tables import existing
 from crannog.traces.find.request import asked_of_spans
 from crannog.traces.find.sql import sql_of
 from crannog.traces.find.tree import EVERYTHING
 from crannog.traces.ids import first_half, trace_id_of
 from crannog.verbs.cancellation import Cancellation
-from crannog.verbs.reports import ErasureReceipt, ExpireReport, Place, Progress
+from crannog.verbs.reports import ErasureReceipt, Place, Progress
+from crannog.verbs.traces import ErasurePlan, TraceExpiry
 
 MOST_TRACES = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class TraceExpiry:
-    """What an expiry dropped: the spans, what was derived anew, and the bytes that a vacuum at the floor gave back."""
-
-    spans: ExpireReport
-    derived: DeriveReport
-    bytes_given_back: int
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class ErasurePlan:
-    """What an erasure would erase."""
-
-    traces: int
-    spans: int
-    services: Mapping[str, int]
-    days: Mapping[dt.date, int]
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+_NAMED = 10
 
 
 # -- expiry --------------------------------------------------------------------------------------------------------
@@ -172,22 +149,35 @@ def erase(
         erase_rows, keys=keys, by=["trace_id"], actor=actor, reason=reason, copies=copies, cancellation=cancellation
     )
     receipt = erased_from(spans, progress=part_of(progress, 0, 0.5))
-    derive(tables, spans, progress=part_of(progress, 0.5, 0.8), cancellation=cancellation)
-    places = list(receipt.places)
-    files = receipt.files_deleted
+    try:
+        derive(tables, spans, progress=part_of(progress, 0.5, 0.8), cancellation=cancellation)
+        places, files = _erased_from_derived(tables, spans, erased_from, copies)
+    except CrannogError as error:
+        # By the ids: a filter would find nothing any more.
+        listed = ", ".join(trace.hex() for trace in traces[:_NAMED]) + (", …" if len(traces) > _NAMED else "")
+        raise Unavailable(
+            f"the spans are erased, what was derived from them is not: {error.message}; erase again by the trace ids {listed}"
+        ) from error
+    return replace(receipt, places=(*receipt.places, *places), files_deleted=receipt.files_deleted + files)
+
+
+def _erased_from_derived(
+    tables: Tables, spans: OpenTable, erased_from: Callable[[OpenTable], ErasureReceipt], copies: Copies | None
+) -> tuple[list[Place], int]:
+    places, files = [], 0
     for derived in ALL:
         table = existing(tables, derived, spans)
         if table is None:
             continue
         if derived is SUMMARIES:
-            of_summaries = erased_from(table, progress=part_of(progress, 0.8, 0.95))
-            places += [replace(place, place=f"{derived.name.table}: {place.place}") for place in of_summaries.places]
-            files += of_summaries.files_deleted
-            continue
-        place, deleted = _without_old_files(table, copies)
-        places.append(place)
-        files += deleted
-    return replace(receipt, places=tuple(places), files_deleted=files)
+            receipt = erased_from(table)
+            places += [replace(place, place=f"{derived.name.table}: {place.place}") for place in receipt.places]
+            files += receipt.files_deleted
+        else:
+            place, deleted = _without_old_files(table, copies)
+            places.append(place)
+            files += deleted
+    return places, files
 
 
 def _without_old_files(table: OpenTable, copies: Copies | None) -> tuple[Place, int]:

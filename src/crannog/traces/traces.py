@@ -6,7 +6,6 @@ import datetime as dt
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -21,41 +20,43 @@ from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError, NotFound
 from crannog.lake.stage import BYTES_PER_CHANGE, Change
 from crannog.traces import keep, names
-from crannog.traces.derived.catalogue import AttributeKey, attribute_keys
-from crannog.traces.derived.derive import DeriveReport, derive
+from crannog.traces.derived.catalogue import attribute_keys
+from crannog.traces.derived.derive import derive
 from crannog.traces.derived.views import Views
 from crannog.traces.find.complete import complete
 from crannog.traces.find.request import SPAN_ORDERS, Asked, asked_of_spans, asked_of_traces, checked_order, checked_size
-from crannog.traces.find.results import SpanPage, Suggestion, TracePage
 from crannog.traces.find.search import search
 from crannog.traces.find.span_search import search_spans
 from crannog.traces.ids import trace_id_of
-from crannog.traces.keep import ErasurePlan, TraceExpiry
 from crannog.traces.lookup import newest_of_each, rows_of_trace
-from crannog.traces.metrics.dependencies import Dependency, dependencies
+from crannog.traces.metrics.dependencies import dependencies
 from crannog.traces.metrics.metrics import asked, metrics
-from crannog.traces.metrics.points import MetricPoint
 from crannog.traces.otlp.receive import PROTOBUF, ZIPKIN, received
-from crannog.traces.show.compare import TraceComparison, compared
+from crannog.traces.show.compare import compared
 from crannog.traces.show.trees import Trees
-from crannog.traces.show.view import Absent, Shown, TraceView, view_of
+from crannog.traces.show.view import Absent, Shown, view_of
 from crannog.traces.spans import SCHEMA, SPANS, open_spans
-from crannog.traces.trace import COLUMNS, Trace, in_tree_order, span_of
+from crannog.traces.trace import COLUMNS, in_tree_order, span_of
 from crannog.verbs.cancellation import Cancellation
 from crannog.verbs.reports import ErasureReceipt, Progress
+from crannog.verbs.traces import (
+    AttributeKey,
+    Dependency,
+    DeriveReport,
+    ErasurePlan,
+    MetricPoint,
+    SpanPage,
+    Suggestion,
+    Trace,
+    TraceComparison,
+    TraceExpiry,
+    TracePage,
+    TraceView,
+    WriteOutcome,
+)
 
 _MOST_NAMES = 10_000
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class WriteOutcome:
-    """What became of a request: `message` says why spans were rejected, `duplicate` that it was kept before."""
-
-    accepted: int
-    rejected: int
-    message: str
-    duplicate: bool
 
 
 class Traces:

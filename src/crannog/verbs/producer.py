@@ -5,9 +5,7 @@ Each row ends in exactly one of two places: in the table, once, or in a `Failure
 
 from __future__ import annotations
 
-import atexit
 import logging
-import os
 import threading
 import time
 import weakref
@@ -17,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from crannog.errors import BadRows, CallerError, Overloaded, Unavailable
 from crannog.verbs.delivery import Delivery, Failure, Rows
+from crannog.verbs.in_process import leave, look_after
+from crannog.verbs.models import columns_of, validated
 from crannog.verbs.reports import WriteReceipt
 
 if TYPE_CHECKING:
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 
 WHEN_FULL = ("block", "drop_oldest", "raise")
 _FAILURES_KEPT = 1_000
-_EXIT_S = 10.0
 _LAST_PAUSE_S = 0.5
 _GRACE_S = 0.2
-_FORK_S = 10.0
 _log = logging.getLogger("crannog.producer")
 
 
@@ -63,12 +61,13 @@ class Producer:
         self._give_up_s = give_up_s
         self._delivery = Delivery(self._append, self, kept=self._kept, failed=self._fail, tried_again=self._tried_again)
         self._closed = False
-        self._start_empty()
-        _producers.add(self)
+        self.start_empty()
+        look_after(self)
 
-    def _start_empty(self) -> None:
+    def start_empty(self) -> None:
+        """Forget everything, in a child after a fork: what waits is the parent's to send."""
         self._changed = threading.Condition()
-        self._sending = threading.Lock()
+        self.sending = threading.Lock()
         self._waiting: deque[tuple[float, dict[str, Any]]] = deque()
         self._out: Rows = []  # what is under way
         self._done = 0  # rows that are neither: up to this one, in the order they came
@@ -92,7 +91,7 @@ class Producer:
 
     def _read(self, row: Any) -> dict[str, Any]:
         if self._model is not None and not isinstance(row, self._model):
-            row = _validated(self._model, row)
+            row = validated(self._model, row)
         if hasattr(row, "model_dump"):
             return dict(row.model_dump(by_alias=True))
         if not isinstance(row, Mapping):
@@ -165,8 +164,7 @@ class Producer:
         return list(self._out)
 
     def _append(self, rows: Rows, batch_id: str) -> WriteReceipt:
-        # A fork waits for this lock: in the middle of a write, the child would inherit its locks taken.
-        with self._sending:
+        with self.sending:  # a fork waits for it
             if not self._is_mine():
                 raise CallerError("the producer was closed")
             return self._table.append(rows, batch_id)
@@ -248,7 +246,7 @@ class Producer:
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout + _GRACE_S)
             self._give_up(timeout)
-        _producers.discard(self)
+        leave(self)
 
     def _give_up(self, timeout: float) -> None:
         with self._changed:
@@ -298,12 +296,9 @@ class Producer:
         """Return some rows of the table, as models if the producer has one; BadRows if one does not fit it."""
         found = self._table.preview(limit)
         columns = [name for name in found.column_names if not name.startswith("_")]
-        if self._model is not None and self._model.model_config.get("extra") != "allow":
-            # The table may have columns that the model does not know of.
-            known = {field.serialization_alias or name for name, field in self._model.model_fields.items()}
-            columns = [name for name in columns if name in known]
+        columns = columns if self._model is None else columns_of(self._model, columns)
         rows = found.select(columns).to_pylist(maps_as_pydicts="strict")
-        return rows if self._model is None else [_validated(self._model, row) for row in rows]
+        return rows if self._model is None else [validated(self._model, row) for row in rows]
 
     def __enter__(self) -> Producer:
         return self
@@ -340,49 +335,3 @@ def _check(batch_rows: int, max_age_s: float, queue_rows: int, when_full: str, b
             raise CallerError(f"{name} is a number of seconds from 0 to 86,400, got {seconds!r}")
     if when_full not in WHEN_FULL:
         raise CallerError(f"when_full is one of {', '.join(WHEN_FULL)}, got {when_full!r}")
-
-
-def _validated(model: type[BaseModel], row: Any) -> BaseModel:
-    from pydantic import ValidationError
-
-    try:
-        return model.model_validate(row)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the row"
-        raise BadRows(f"the row does not fit {model.__name__}: {where}: {first['msg']}") from None
-
-
-# -- the process ---------------------------------------------------------------------------------------------
-
-_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
-_held_for_a_fork: list[threading.Lock] = []
-
-
-@atexit.register
-def _drain() -> None:
-    until = time.monotonic() + _EXIT_S
-    for producer in list(_producers):
-        producer.close(max(0.0, until - time.monotonic()))
-
-
-def _before_fork() -> None:
-    for producer in list(_producers):
-        if producer._sending.acquire(timeout=_FORK_S):
-            _held_for_a_fork.append(producer._sending)
-
-
-def _after_in_parent() -> None:
-    while _held_for_a_fork:
-        _held_for_a_fork.pop().release()
-
-
-def _after_in_child() -> None:
-    _held_for_a_fork.clear()
-    for producer in list(_producers):
-        # What waits is the parent's to send.
-        producer._start_empty()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from crannog.access.scopes import Caller
-from crannog.errors import CrannogError, Unavailable
+from crannog.errors import CrannogError, Overloaded, Unavailable
 from crannog.server.admission import admitted
 from crannog.server.otlp.http_app import answer_message
 from crannog.server.otlp.keeping import keep
@@ -23,6 +23,13 @@ _SERVICE, _METHOD = "opentelemetry.proto.collector.trace.v1.TraceService", "Expo
 _PROTOBUF = "application/x-protobuf"
 
 
+class _Threads(ThreadPoolExecutor):
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a thread; their bodies are not read yet."""
+        return self._work_queue.qsize()
+
+
 class GrpcReceiver:
     """The gRPC server, on a port of its own."""
 
@@ -32,14 +39,15 @@ class GrpcReceiver:
 
         self._service = service
         settings = service.settings
+        self._threads = _Threads(settings.http_threads, thread_name_prefix="crannog-otlp")
+        # No maximum_concurrent_rpcs: gRPC would answer RESOURCE_EXHAUSTED, and clients would throw the spans away.
         self._server = grpc.server(
-            ThreadPoolExecutor(settings.http_threads, thread_name_prefix="crannog-otlp"),
+            self._threads,
             options=[
                 # Holds after unpacking, too: gRPC then answers RESOURCE_EXHAUSTED, which clients do not retry.
                 ("grpc.max_receive_message_length", settings.otlp_request_bytes),
                 ("grpc.so_reuseport", 0),
             ],
-            maximum_concurrent_rpcs=settings.http_requests,
         )
         handler = grpc.unary_unary_rpc_method_handler(self._export)
         self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler})])
@@ -75,6 +83,8 @@ class GrpcReceiver:
 
     def _caller(self, context: grpc.ServicerContext) -> Caller:
         service = self._service
+        if self._threads.waiting > service.settings.http_requests:
+            raise Overloaded(f"{self._threads.waiting:,} requests wait, which is too many; try again shortly", retry_after_s=1)
         if service.tokens.is_stale:
             service.tokens.refresh()
         headers: dict[str, Any] = dict(context.invocation_metadata())

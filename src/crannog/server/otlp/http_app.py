@@ -13,11 +13,11 @@ from starlette.types import Receive, Scope, Send
 from crannog.errors import CrannogError, Overloaded, TimedOut, TooLarge
 from crannog.server.admission import admitted
 from crannog.server.otlp.keeping import keep
-from crannog.server.otlp.refusals import may_retry, retry_s, status_json, status_of
+from crannog.server.otlp.refusals import http_status_of, may_retry, retry_s, status_json, status_of
 from crannog.server.service import Service
 
 if TYPE_CHECKING:
-    from crannog.traces.traces import WriteOutcome
+    from crannog.verbs.traces import WriteOutcome
 
 log = logging.getLogger("crannog.otlp")
 
@@ -87,10 +87,10 @@ class OtlpApp:
     async def _body(self, receive: Receive, announced: str) -> bytes:
         stall_s = self._service.settings.http_stall_s
         parts: list[bytes] = []
-        size = int(announced) if announced.isdigit() else 0
-        more = True
+        size, more = 0, True
+        told = int(announced) if announced.isdigit() else 0
         while more:
-            if size > self._limit or sum(map(len, parts)) > self._limit:
+            if max(size, told) > self._limit:
                 raise TooLarge(f"the request has more than {self._limit:,} bytes, which is the most; send fewer spans at once")
             try:
                 async with asyncio.timeout(stall_s):
@@ -100,6 +100,7 @@ class OtlpApp:
             if message["type"] == "http.disconnect":
                 raise _Left
             parts.append(message.get("body", b""))
+            size += len(parts[-1])
             more = message.get("more_body", False)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -142,7 +143,7 @@ async def _refuse(send: Send, error: CrannogError, media: str) -> None:
     further = {"retry-after": str(max(1, round(retry_s(error))))} if may_retry(error) else {}
     if error.http_status == 401:
         further["www-authenticate"] = "Bearer"
-    await _send(send, error.http_status, body, media, further)
+    await _send(send, http_status_of(error), body, media, further)
 
 
 async def _send(send: Send, status: int, body: bytes, kind: str, further: Mapping[str, str] | None = None) -> None:

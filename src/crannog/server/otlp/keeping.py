@@ -10,7 +10,7 @@ from crannog.errors import CrannogError
 from crannog.server.service import Service
 
 if TYPE_CHECKING:
-    from crannog.traces.traces import WriteOutcome
+    from crannog.verbs.traces import WriteOutcome
 
 _VERB = "spans"
 

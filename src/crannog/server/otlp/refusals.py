@@ -7,6 +7,7 @@ from typing import Any
 
 from crannog.errors import (
     CallerError,
+    Conflict,
     CrannogError,
     Forbidden,
     Overloaded,
@@ -17,6 +18,8 @@ from crannog.errors import (
 )
 
 INVALID_ARGUMENT, DEADLINE_EXCEEDED, PERMISSION_DENIED, RESOURCE_EXHAUSTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 3, 4, 7, 8, 13, 14, 16
+# HTTP's statuses that clients of the protocol retry; any other, they take as the end.
+_SERVICE_UNAVAILABLE, _GATEWAY_TIMEOUT = 503, 504
 _CODES: tuple[tuple[type[CrannogError], int], ...] = (
     (TooLarge, RESOURCE_EXHAUSTED),
     (Unauthorized, UNAUTHENTICATED),
@@ -25,6 +28,7 @@ _CODES: tuple[tuple[type[CrannogError], int], ...] = (
     # A client retries this one; without a time to wait, it would take RESOURCE_EXHAUSTED as the end.
     (Overloaded, UNAVAILABLE),
     (TimedOut, DEADLINE_EXCEEDED),
+    (Conflict, UNAVAILABLE),
     (Unavailable, UNAVAILABLE),
 )
 _RETRY_S = 1.0
@@ -35,9 +39,16 @@ def code_of(error: CrannogError) -> int:
     return next((code for kind, code in _CODES if isinstance(error, kind)), INTERNAL)
 
 
+def http_status_of(error: CrannogError) -> int:
+    """Return HTTP's status for an error: one that clients retry where that helps."""
+    if isinstance(error, TimedOut):
+        return _GATEWAY_TIMEOUT
+    return _SERVICE_UNAVAILABLE if isinstance(error, Conflict) else error.http_status
+
+
 def may_retry(error: CrannogError) -> bool:
     """Tell whether the same request may be kept later."""
-    return code_of(error) == UNAVAILABLE
+    return code_of(error) in (UNAVAILABLE, DEADLINE_EXCEEDED)
 
 
 def retry_s(error: CrannogError) -> float:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -12,37 +12,74 @@ from starlette.responses import Response
 from crannog.errors import CallerError, CrannogError, NotFound
 from crannog.server.answers import answer
 from crannog.server.call import call_of
-from crannog.traces.jaeger import questions, v1, v3
+from crannog.traces.jaeger import monitor, questions, v1, v3
 from crannog.traces.spans import SPANS
-from crannog.traces.traces import Traces
+
+if TYPE_CHECKING:
+    from crannog.traces.traces import Traces
+    from crannog.verbs.traces import Trace
+
+    Work = Callable[[Traces], dict[str, Any]]
 
 router = APIRouter(tags=["jaeger"], include_in_schema=False)
 
-_MOST_TRACES = 1_000
+_MOST_TRACES = 1_500  # what Jaeger's own pages ask for at most
+_TRACES = 100
 _NO_TRACE = "trace not found"
+_MIN_STEP_MS = 1_000
 
 
-async def _v1(request: Request, work: Callable[[Traces], dict[str, Any]]) -> Response:
+async def _asked(request: Request, work: Work, refusal: Callable[[int, str], dict[str, Any]]) -> Response:
+    call = call_of(request)
+    try:
+        call.need("read", SPANS)
+        return answer(await call.service.threads.run("read", lambda: work(call.service.lake.traces)))
+    except CrannogError as error:
+        call.error_code = error.code
+        return answer(refusal(error.http_status, error.message), error.http_status)
+
+
+async def _v1(request: Request, work: Work) -> Response:
     """Answer in the envelope of v1, errors too."""
-    call = call_of(request)
-    try:
-        call.need("read", SPANS)
-        return answer(await call.service.threads.run("read", lambda: work(call.service.lake.traces)))
-    except CrannogError as error:
-        call.error_code = error.code
-        told = {"code": error.http_status, "msg": _NO_TRACE if isinstance(error, NotFound) else error.message}
-        return answer(v1.envelope(None, errors=[told]), error.http_status)
+    return await _asked(request, work, lambda code, message: v1.envelope(None, errors=[{"code": code, "msg": message}]))
 
 
-async def _v3(request: Request, work: Callable[[Traces], dict[str, Any]]) -> Response:
+async def _v3(request: Request, work: Work) -> Response:
     """Answer as v3 does, errors too."""
-    call = call_of(request)
+    return await _asked(request, work, v3.refusal)
+
+
+def _trace(traces: Traces, trace_id: str) -> Trace:
     try:
-        call.need("read", SPANS)
-        return answer(await call.service.threads.run("read", lambda: work(call.service.lake.traces)))
-    except CrannogError as error:
-        call.error_code = error.code
-        return answer(v3.refusal(error.http_status, error.message), error.http_status)
+        return traces.get(questions.trace_id(trace_id))
+    except NotFound:
+        raise NotFound(_NO_TRACE) from None
+
+
+def _found(traces: Traces, ids: Iterable[str]) -> list[Trace]:
+    """Return traces that a search found, without those that expired or were erased in between."""
+    found = []
+    for trace_id in ids:
+        try:
+            found.append(traces.get(trace_id))
+        except NotFound:
+            continue
+    return found
+
+
+def _limit(text: str | None, name: str) -> int:
+    if not text:
+        return _TRACES
+    if not text.isdecimal() or not 0 < int(text) <= _MOST_TRACES:
+        raise CallerError(f"malformed parameter '{name}': it is a whole number from 1 to {_MOST_TRACES:,}, got {text[:40]!r}")
+    return int(text)
+
+
+def _operations(traces: Traces, service: str | None, kind: str | None) -> list[dict[str, str]]:
+    if not service:
+        raise CallerError("parameter 'service' is required")
+    found = [{"name": name, "spanKind": (of or "").lower()} for name, of in traces.operations_by_kind(service)]
+    return [operation for operation in found if not kind or operation["spanKind"] == kind.lower()]
 
 
 # -- v1 ----------------------------------------------------------------------------------------------------------------
@@ -50,38 +87,22 @@ async def _v3(request: Request, work: Callable[[Traces], dict[str, Any]]) -> Res
 
 @router.get("/api/services")
 async def services(request: Request) -> Response:
-    def found(traces: Traces) -> dict[str, Any]:
-        names = traces.services()
-        return v1.envelope(names, total=len(names))
-
-    return await _v1(request, found)
+    return await _v1(request, lambda traces: _counted(traces.services()))
 
 
 @router.get("/api/services/{service:path}/operations")
 async def operation_names(request: Request, service: str) -> Response:
-    def found(traces: Traces) -> dict[str, Any]:
-        names = traces.operations(service)
-        return v1.envelope(names, total=len(names))
-
-    return await _v1(request, found)
+    return await _v1(request, lambda traces: _counted(traces.operations(service)))
 
 
 @router.get("/api/operations")
 async def operations(request: Request) -> Response:
     asked = request.query_params
-
-    def found(traces: Traces) -> dict[str, Any]:
-        if not asked.get("service"):
-            raise CallerError("parameter 'service' is required")
-        listed = _operations(traces, asked["service"], asked.get("spanKind"))
-        return v1.envelope(listed, total=len(listed))
-
-    return await _v1(request, found)
+    return await _v1(request, lambda traces: _counted(_operations(traces, asked.get("service"), asked.get("spanKind"))))
 
 
-def _operations(traces: Traces, service: str, kind: str | None) -> list[dict[str, str]]:
-    found = [{"name": name, "spanKind": (of or "").lower()} for name, of in traces.operations_by_kind(service)]
-    return [operation for operation in found if not kind or operation["spanKind"] == kind.lower()]
+def _counted(listed: list[Any]) -> dict[str, Any]:
+    return v1.envelope(listed, total=len(listed))
 
 
 @router.get("/api/traces")
@@ -94,18 +115,18 @@ async def traces(request: Request) -> Response:
 
     def _searched(traces: Traces) -> dict[str, Any]:
         now = time.time_ns()
-        limit = _limit(asked.get("limit"), 100)
+        least, most = (questions.duration_ns(asked.get(name), name) for name in ("minDuration", "maxDuration"))
+        start, end = (questions.microseconds(asked.get(name), name) for name in ("start", "end"))
         page = traces.search(
             service=asked.get("service") or None,
             operation=asked.get("operation") or None,
-            where=questions.filter_of(questions.tags_of(asked.getlist("tag"), asked.get("tags"))),
-            min_duration_ms=questions.duration_ms(asked.get("minDuration"), "minDuration"),
-            max_duration_ms=questions.duration_ms(asked.get("maxDuration"), "maxDuration"),
-            start=questions.microseconds(asked.get("start"), "start") or now - 2 * questions.DAY_NS,
-            end=questions.microseconds(asked.get("end"), "end") or now + questions.DAY_NS,
-            limit=limit,
+            where=questions.filter_of(questions.tags_of(asked.getlist("tag"), asked.get("tags")), least, most),
+            start=now - 2 * questions.DAY_NS if start is None else start,
+            # Its clients mean the end included, to the microsecond; without one, what clocks ahead of ours sent counts too.
+            end=now + questions.DAY_NS if end is None else end + 1_000,
+            limit=_limit(asked.get("limit"), "limit"),
         )
-        return v1.envelope([v1.trace_of(traces.get(summary.trace_id)) for summary in page.traces], limit=limit)
+        return v1.envelope([v1.trace_of(trace) for trace in _found(traces, [one.trace_id for one in page.traces])])
 
     return await _v1(request, found)
 
@@ -116,23 +137,15 @@ def _named(traces: Traces, ids: list[str]) -> dict[str, Any]:
     found, missing = [], []
     for trace_id in ids:
         try:
-            found.append(v1.trace_of(traces.get(trace_id)))
-        except NotFound:
-            missing.append({"code": 404, "msg": _NO_TRACE, "traceID": trace_id})
+            found.append(v1.trace_of(_trace(traces, trace_id)))
+        except NotFound as error:
+            missing.append({"code": error.http_status, "msg": error.message, "traceID": trace_id})
     return v1.envelope(found, errors=missing)
-
-
-def _limit(text: str | None, default: int) -> int:
-    if not text:
-        return default
-    if not text.isdigit() or not 0 < int(text) <= _MOST_TRACES:
-        raise CallerError(f"limit is a whole number from 1 to {_MOST_TRACES:,}, got {text[:40]!r}")
-    return int(text)
 
 
 @router.get("/api/traces/{trace_id}")
 async def trace(request: Request, trace_id: str) -> Response:
-    return await _v1(request, lambda traces: v1.envelope([v1.trace_of(traces.get(trace_id))]))
+    return await _v1(request, lambda traces: v1.envelope([v1.trace_of(_trace(traces, trace_id))]))
 
 
 @router.get("/api/dependencies")
@@ -140,91 +153,24 @@ async def dependencies(request: Request) -> Response:
     asked = request.query_params
 
     def found(traces: Traces) -> dict[str, Any]:
-        end_ms = _milliseconds(asked.get("endTs"), "endTs") or time.time_ns() // 10**6
-        lookback_ms = _milliseconds(asked.get("lookback"), "lookback") or 86_400_000
+        end_ms = questions.milliseconds(asked.get("endTs"), "endTs") or time.time_ns() // 10**6
+        lookback_ms = questions.milliseconds(asked.get("lookback"), "lookback") or 86_400_000
         edges = traces.dependencies((end_ms - lookback_ms) * 10**6, end_ms * 10**6)
-        listed = [{"parent": edge.parent, "child": edge.child, "callCount": edge.calls} for edge in edges]
-        return v1.envelope(listed, total=len(listed))
+        return _counted([{"parent": edge.parent, "child": edge.child, "callCount": edge.calls} for edge in edges])
 
     return await _v1(request, found)
 
 
-def _milliseconds(text: str | None, name: str) -> int | None:
-    if not text:
-        return None
-    if not text.isdigit() or len(text) > 15:
-        raise CallerError(f"{name} is a number of milliseconds, got {text[:40]!r}")
-    return int(text)
-
-
 @router.get("/api/metrics/minstep")
 async def least_step(request: Request) -> Response:
-    return await _v1(request, lambda _: v1.envelope(1000))
+    return await _v1(request, lambda _: v1.envelope(_MIN_STEP_MS))
 
 
 @router.get("/api/metrics/{what}")
 async def metrics(request: Request, what: str) -> Response:
     asked = request.query_params
-
-    def found(traces: Traces) -> dict[str, Any]:
-        if what not in ("latencies", "calls", "errors"):
-            raise NotFound(f"there is no metric {what!r}; there are latencies, calls, errors and minstep")
-        names = questions.listed(asked.getlist("service"))
-        if not names:
-            raise CallerError("parameter 'service' is required")
-        return _series(traces, what, names)
-
-    def _series(traces: Traces, what: str, names: list[str]) -> dict[str, Any]:
-        end_ms = _milliseconds(asked.get("endTs"), "endTs") or time.time_ns() // 10**6
-        lookback_ms = _milliseconds(asked.get("lookback"), "lookback") or 3_600_000
-        step_s = max(1, (_milliseconds(asked.get("step"), "step") or 5_000) // 1000)
-        per_s = (_milliseconds(asked.get("ratePer"), "ratePer") or 600_000) / 1000
-        by_operation = asked.get("groupByOperation") == "true"
-        quantile = _quantile(asked.get("quantile")) if what == "latencies" else ""
-        kinds = questions.listed(asked.getlist("spanKind")) or ["server"]
-        families = []
-        for service in names:
-            points = traces.metrics(
-                start=(end_ms - lookback_ms) * 10**6,
-                end=end_ms * 10**6,
-                step=f"{step_s}s",
-                group_by=["operation"] if by_operation else None,
-                where=_of_kinds(service, kinds),
-            )
-            families += _lines(service, points, lambda point: _value(what, quantile, per_s, point))
-        name = f"service_{'operation_' if by_operation else ''}{'call_rate' if what == 'calls' else 'error_rate' if what == 'errors' else 'latencies'}"
-        return v1.series(name, f"{what} of {', '.join(names)}", families)
-
-    return await _v1(request, found)
-
-
-def _of_kinds(service: str, kinds: list[str]) -> str:
-    import json
-
-    wanted = [kind.lower().removeprefix("span_kind_") for kind in kinds]
-    return f"service = {json.dumps(service, ensure_ascii=False)} and kind in ({', '.join(map(json.dumps, wanted))})"
-
-
-def _quantile(text: str | None) -> str:
-    known = {0.5: "p50_ns", 0.95: "p95_ns", 0.99: "p99_ns"}
-    try:
-        return known[float(text or "0.95")]
-    except (ValueError, KeyError):
-        raise CallerError(f"quantile is one of 0.5, 0.95 and 0.99, got {str(text)[:40]!r}") from None
-
-
-def _value(what: str, quantile: str, per_s: float, point: Any) -> float:
-    if what == "latencies":
-        return float(getattr(point, quantile)) / 10**6
-    return float(point.rate) * per_s if what == "calls" else float(point.error_rate)
-
-
-def _lines(service: str, points: Any, value: Callable[[Any], float]) -> list[tuple[dict[str, str], list[tuple[int, float]]]]:
-    found: dict[tuple[tuple[str, str], ...], list[tuple[int, float]]] = {}
-    for point in points:
-        labels = {"service_name": service, **{name: str(of) for name, of in point.group.items()}}
-        found.setdefault(tuple(labels.items()), []).append((int(point.start.timestamp() * 1000), value(point)))
-    return [(dict(labels), line) for labels, line in found.items()]
+    names, kinds = (questions.listed(asked.getlist(name)) for name in ("service", "spanKind"))
+    return await _v1(request, lambda traces: monitor.family(traces.metrics, what, asked, names, kinds, time.time_ns() // 10**6))
 
 
 # -- v3 ----------------------------------------------------------------------------------------------------------------
@@ -238,19 +184,13 @@ async def services_v3(request: Request) -> Response:
 @router.get("/api/v3/operations")
 async def operations_v3(request: Request) -> Response:
     asked = request.query_params
-
-    def found(traces: Traces) -> dict[str, Any]:
-        service = asked.get("service")
-        if not service:
-            raise CallerError("malformed parameter 'service': it is required")
-        return {"operations": _operations(traces, service, asked.get("span_kind") or asked.get("spanKind"))}
-
-    return await _v3(request, found)
+    kind = asked.get("span_kind") or asked.get("spanKind")
+    return await _v3(request, lambda traces: {"operations": _operations(traces, asked.get("service"), kind)})
 
 
 @router.get("/api/v3/traces/{trace_id}")
 async def trace_v3(request: Request, trace_id: str) -> Response:
-    return await _v3(request, lambda traces: {"result": traces.export([trace_id])})
+    return await _v3(request, lambda traces: {"result": traces.export([_trace(traces, trace_id).trace_id])})
 
 
 @router.get("/api/v3/traces")
@@ -258,7 +198,7 @@ async def traces_v3(request: Request) -> Response:
     def found(traces: Traces) -> dict[str, Any]:
         ids = _searched_v3(request, traces)
         if not ids:
-            raise NotFound("no traces found")
+            raise NotFound("No traces found")
         return {"result": traces.export(ids)}
 
     return await _v3(request, found)
@@ -266,7 +206,7 @@ async def traces_v3(request: Request) -> Response:
 
 @router.get("/api/v3/trace-summaries")
 async def summaries_v3(request: Request) -> Response:
-    return await _v3(request, lambda traces: v3.summaries_of([traces.get(found) for found in _searched_v3(request, traces)]))
+    return await _v3(request, lambda traces: v3.summaries_of(_found(traces, _searched_v3(request, traces))))
 
 
 def _searched_v3(request: Request, traces: Traces) -> list[str]:
@@ -276,14 +216,13 @@ def _searched_v3(request: Request, traces: Traces) -> list[str]:
         head, *more = name.split("_")
         return given.get(f"query.{name}") or given.get(f"query.{head}{''.join(part.capitalize() for part in more)}")
 
+    least, most = (questions.duration_ns(asked(name), f"query.{name}") for name in ("duration_min", "duration_max"))
     page = traces.search(
         service=asked("service_name"),
         operation=asked("operation_name"),
-        where=questions.filter_of(questions.tags_of((), asked("attributes"))),
-        min_duration_ms=questions.duration_ms(asked("duration_min"), "query.duration_min"),
-        max_duration_ms=questions.duration_ms(asked("duration_max"), "query.duration_max"),
+        where=questions.filter_of(questions.tags_of((), asked("attributes")), least, most),
         start=questions.moment(asked("start_time_min"), "query.start_time_min"),
-        end=questions.moment(asked("start_time_max"), "query.start_time_max"),
-        limit=_limit(asked("search_depth"), 100),
+        end=questions.moment(asked("start_time_max"), "query.start_time_max") + 1,
+        limit=_limit(asked("search_depth") or asked("num_traces"), "query.search_depth"),
     )
     return [summary.trace_id for summary in page.traces]

@@ -8,7 +8,7 @@ from importlib.resources import files
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from crannog.errors import CrannogError
+from crannog.errors import CrannogError, Forbidden
 from crannog.server.answers import answer
 from crannog.server.call import call_of
 from crannog.server.described import OBJECT, gives
@@ -41,8 +41,11 @@ async def readyz(request: Request) -> Response:
 
 @router.get("/metrics", responses={200: {"description": "Figures for Prometheus.", "content": {"text/plain": {}}}})
 async def metrics(request: Request) -> Response:
-    """The figures of this server, as Prometheus reads them."""
-    service = call_of(request).service
+    """The figures of this server, as Prometheus reads them. They name tables, so a token must be one that reads everywhere."""
+    call = call_of(request)
+    if not call.caller.may_everywhere("read"):
+        raise Forbidden(f"{call.caller.name} may not read the figures: they name all tables, and take the scope read")
+    service = call.service
     page = await service.threads.run("read", service.metrics.page)
     return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")
 

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
 from typing import Any
 
 from crannog.engine.open_table import OpenTable
 from crannog.traces.derived.definitions import ATTRIBUTE_KEYS
 from crannog.traces.derived.views import Views
-
-
-@dataclass(frozen=True, slots=True)
-class AttributeKey:
-    """A key of attributes; `examples` are values as they are kept (see `crannog.traces.values`), long ones cut."""
-
-    key: str
-    level: str
-    type: str
-    uses: int
-    examples: tuple[str, ...]
+from crannog.verbs.traces import AttributeKey
 
 
 def attribute_keys(

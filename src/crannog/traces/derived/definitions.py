@@ -17,13 +17,6 @@ from crannog.names import TableName
 ERROR = 2
 """OTLP's status code of a span that failed."""
 
-INPUT_COLUMNS = (
-    *("partition_date", "trace_id", "trace_hi", "span_id", "parent_span_id", "service_name", "span_name", "span_kind"),
-    *("kind", "status_code", "start_ns", "end_ns", "duration_ns", "start_minute", "_created_at", "_batch_id"),
-    *("attributes", "resource_attributes", "scope_attributes", "events", "links"),
-)
-"""The columns of a span that any definition reads."""
-
 # Below 64 every duration is a bucket; from there each doubling has 32 of equal width.
 _BUCKET = (
     "cast(CASE WHEN duration_ns < 64 THEN duration_ns ELSE"
@@ -42,7 +35,7 @@ def for_duckdb(sql: str) -> str:
 class Derived:
     """One derived table.
 
-    `reach` is how many days away the spans lie that a row of one day may depend on. `spans` counts, in a sum over
+    `reads` are the columns of spans that its rows are made of; `reach` is how many days away the spans lie that a row of one day may depend on. `spans` counts, in a sum over
     the table's rows, the spans that went into them; None if its rows do not tell.
     """
 
@@ -52,6 +45,7 @@ class Derived:
     values: str
     merged_values: str
     cluster_by: tuple[str, ...]
+    reads: tuple[str, ...]
     bloom: tuple[str, ...] = ()
     reach: int = 0
     spans: str | None = None
@@ -125,10 +119,19 @@ SUMMARIES = Derived(
         f" min_by(root_operation, {_MERGED_ROOT}) AS root_operation"
     ),
     cluster_by=("start_ns", "trace_id"),
+    reads=("trace_hi", "parent_span_id", "service_name", "span_name", "start_ns", "end_ns", "status_code"),
     bloom=("trace_id",),
     spans="span_count",
 )
 """A row for each trace and service in it, per day."""
+
+HISTOGRAM = (
+    f"{_BUCKET} AS bucket, count(*) AS span_count, {_errors()},"
+    # In two numbers: a few spans of centuries would not fit into one.
+    f" {_sum(f'duration_ns div {_NS_PER_S}')} AS duration_s, {_sum(f'duration_ns % {_NS_PER_S}')} AS duration_rest_ns,"
+    " min(duration_ns) AS min_ns, max(duration_ns) AS max_ns"
+)
+"""What is known of the durations of some spans, as SQL over them; the bucket is one more thing to group by."""
 
 RED = Derived(
     name=_table("red"),
@@ -150,18 +153,13 @@ RED = Derived(
         ],
     ),
     group_by=("partition_date", "minute", "service_name", "operation", "span_kind", "bucket"),
-    values=(
-        f"partition_date, start_minute AS minute, service_name, span_name AS operation, span_kind, {_BUCKET} AS bucket,"
-        f" count(*) AS span_count, {_errors()},"
-        # In two numbers: a few spans of centuries would not fit into one.
-        f" {_sum(f'duration_ns div {_NS_PER_S}')} AS duration_s, {_sum(f'duration_ns % {_NS_PER_S}')} AS duration_rest_ns,"
-        " min(duration_ns) AS min_ns, max(duration_ns) AS max_ns"
-    ),
+    values=f"partition_date, start_minute AS minute, service_name, span_name AS operation, span_kind, {HISTOGRAM}",
     merged_values=(
         f"{_sum('span_count')} AS span_count, {_sum('error_count')} AS error_count, {_sum('duration_s')} AS duration_s,"
         f" {_sum('duration_rest_ns')} AS duration_rest_ns, min(min_ns) AS min_ns, max(max_ns) AS max_ns"
     ),
     cluster_by=("minute", "service_name"),
+    reads=("start_minute", "service_name", "span_name", "span_kind", "duration_ns", "status_code"),
     spans="span_count",
 )
 """A row for each minute, service, operation, kind and bucket of durations: together they are a latency histogram."""
@@ -176,6 +174,7 @@ EDGES = Derived(
     values=f"partition_date, start_minute AS minute, parent_service, child_service, count(*) AS call_count, {_errors()}",
     merged_values=f"{_sum('call_count')} AS call_count, {_sum('error_count')} AS error_count",
     cluster_by=("minute",),
+    reads=("trace_hi", "parent_span_id", "service_name", "start_minute", "status_code"),
     # A trace may cross midnight.
     reach=1,
 )
@@ -212,6 +211,7 @@ ATTRIBUTE_KEYS = Derived(
         " min(example_3) AS example_3"
     ),
     cluster_by=("level",),
+    reads=("attributes", "resource_attributes", "scope_attributes", "events", "links"),
 )
 """A row for each attribute key, level (span, resource, scope, event, link) and type of value, per day."""
 

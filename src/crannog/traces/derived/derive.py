@@ -9,9 +9,9 @@ from __future__ import annotations
 import datetime as dt
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from crannog.engine.maintenance.fold import after_commit
 from crannog.engine.maintenance.job import Job, part_of
@@ -30,6 +30,7 @@ from crannog.traces.derived.rest import Rest, find_rest, partial_rows, spans_tha
 from crannog.traces.derived.tables import TO_PROPERTY, derived_to, made
 from crannog.verbs.cancellation import Cancellation
 from crannog.verbs.reports import Progress
+from crannog.verbs.traces import DeriveReport
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,19 +39,6 @@ _TRIES = 10
 _FILES_PER_DAY = 16
 """A day with this many files of partial rows is merged into one by the next derive that adds to it."""
 _SPANS_PER_FILE = 5_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class DeriveReport:
-    """What a derive did: for each table how many rows it wrote, and how many days it worked out anew."""
-
-    spans_version: int
-    rows_written: Mapping[str, int]
-    days_anew: Mapping[str, int]
-    seconds: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def derive(

@@ -19,9 +19,10 @@ from typing import Protocol
 import pyarrow as pa
 
 from crannog.traces.derived.changes import Changes, around
-from crannog.traces.derived.definitions import ATTRIBUTE_KEYS, EDGES, INPUT_COLUMNS, Derived
+from crannog.traces.derived.definitions import ALL, ATTRIBUTE_KEYS, EDGES, Derived
 from crannog.traces.spans import IDENTITY, NEWEST_BY
 
+_READ_BY_ANY = tuple(dict.fromkeys((*IDENTITY, *NEWEST_BY, *(name for derived in ALL for name in derived.reads))))
 _SAME = " AND ".join(f"r.{name} = d.{name}" for name in IDENTITY)
 _NEWEST_FIRST = ", ".join(f"{name} DESC" for name in NEWEST_BY)
 # Whatever a definition reads, as text; two engines may write it differently, and only one engine ever compares it.
@@ -38,8 +39,10 @@ DUPLICATES = pa.schema(
         pa.field("trace_id", pa.binary()),
         pa.field("span_id", pa.binary()),
         pa.field("was_there", pa.bool_()),
+        pa.field("came_again", pa.bool_()),
     ]
 )
+"""Spans with more than one row: whether one was counted before, and whether one is new."""
 
 
 class Engine(Protocol):
@@ -101,7 +104,8 @@ def find_rest(engine: Engine, changes: Changes, tail: pa.Table | None = None) ->
         f"SELECT {names}, 1 AS was_there FROM ({old}) UNION ALL SELECT {names}, 0 AS was_there FROM ({_changed_rows(engine, rest)})"
     )
     found = engine.ask(
-        f"SELECT {names}, max(was_there) = 1 AS was_there FROM ({ids}) GROUP BY {names} HAVING count(*) > 1"
+        f"SELECT {names}, max(was_there) = 1 AS was_there, min(was_there) = 0 AS came_again FROM ({ids})"
+        f" GROUP BY {names} HAVING count(*) > 1"
     ).cast(DUPLICATES)
     if found.num_rows:
         rest = Rest(changes, tail, days, found)
@@ -114,8 +118,11 @@ def _days_that_differ(engine: Engine, rest: Rest, old: str) -> list[dt.date]:
     """Return the days on which a span that was counted came again with other content."""
     duplicates = engine.held(rest.duplicates)
     both = f"{old} UNION ALL {_changed_rows(engine, rest)}"
-    again = f"SELECT r.partition_date, r.trace_id, r.span_id, {_CONTENT} AS content FROM ({both}) r SEMI JOIN {duplicates} d ON {_SAME} AND d.was_there"
     names = ", ".join(IDENTITY)
+    again = (
+        f"SELECT {names}, {_CONTENT} AS content FROM ({both}) r"
+        f" SEMI JOIN (SELECT * FROM {duplicates} WHERE was_there AND came_again) d ON {_SAME}"
+    )
     query = (
         f"SELECT DISTINCT partition_date FROM (SELECT {names} FROM ({again}) GROUP BY {names} HAVING min(content) <> max(content))"
     )
@@ -138,17 +145,22 @@ def partial_rows(engine: Engine, derived: Derived, rest: Rest) -> str:
     """Return the query that gives the rows a derived table lacks."""
     if derived is EDGES:
         return derived.partials(f"({_pairs(engine, rest)})", engine.words)
-    rows = distinct_spans(engine, rest)
+    rows = distinct_spans(engine, rest, columns_read(derived))
     if derived is ATTRIBUTE_KEYS:
         rows = _attributes(rows, engine)
     return derived.partials(f"({rows})", engine.words)
+
+
+def columns_read(derived: Derived) -> tuple[str, ...]:
+    """Return the columns of spans that a definition needs, and those that tell which copy of a span counts."""
+    return tuple(dict.fromkeys((*IDENTITY, *NEWEST_BY, *derived.reads)))
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------
 
 
 def _rows(
-    engine: Engine, paths: Sequence[str], tail: str | None = None, tail_where: str = "true", columns: Sequence[str] = INPUT_COLUMNS
+    engine: Engine, paths: Sequence[str], tail: str | None = None, tail_where: str = "true", columns: Sequence[str] = _READ_BY_ANY
 ) -> str:
     """Return the SQL of the rows of some files and of some of the tail."""
     names = ", ".join(columns)
@@ -163,13 +175,13 @@ def _of(days: Iterable[dt.date], column: str = "partition_date") -> str:
     return f"{column} IN ({listed})" if listed else "false"
 
 
-def _changed_rows(engine: Engine, rest: Rest, columns: Sequence[str] = INPUT_COLUMNS) -> str:
+def _changed_rows(engine: Engine, rest: Rest, columns: Sequence[str] = _READ_BY_ANY) -> str:
     """Rows that came on days which only got some, and all rows of days to be worked out anew."""
     tail = None if rest.tail is None else engine.held(rest.tail)
     return _rows(engine, rest.changed_files, tail, columns=columns)
 
 
-def distinct_spans(engine: Engine, rest: Rest, columns: Sequence[str] = INPUT_COLUMNS) -> str:
+def distinct_spans(engine: Engine, rest: Rest, columns: Sequence[str]) -> str:
     """Return the SQL of the spans that a rest stands for: each once, and those left out that were there before."""
     rows = _changed_rows(engine, rest, columns)
     if not rest.duplicates.num_rows:
@@ -185,7 +197,7 @@ def _counting(engine: Engine, rest: Rest) -> str:
     return f"(SELECT * FROM {engine.held(rest.duplicates)} WHERE NOT was_there OR {_of(rest.changes.stale)})"
 
 
-def _newest(rows: str, columns: Sequence[str] = INPUT_COLUMNS) -> str:
+def _newest(rows: str, columns: Sequence[str]) -> str:
     place = f"row_number() OVER (PARTITION BY {', '.join(IDENTITY)} ORDER BY {_NEWEST_FIRST}) AS place"
     names = ", ".join(columns)
     return f"SELECT {names} FROM (SELECT {names}, {place} FROM ({rows}) a) b WHERE place = 1"
@@ -212,26 +224,27 @@ def _attributes(rows: str, engine: Engine) -> str:
 def _pairs(engine: Engine, rest: Rest) -> str:
     """Spans and their parents in other services, of which at least one is new; all of the days worked out anew."""
     stale = rest.stale_for(EDGES)
-    day = engine.words(f"start_minute div {24 * 60} AS day")
+    columns = columns_read(EDGES)
+    with_day = engine.words(f"SELECT *, start_minute div {24 * 60} AS day")
     parts = []
     if rest.appended:
-        fresh = distinct_spans(engine, rest)
+        fresh = distinct_spans(engine, rest, columns)
         near = [day for day in around(rest.appended, EDGES.reach) if day not in rest.changes.stale]
-        before = _rows(engine, [path for day in near for path in rest.changes.before(day)])
-        columns = ", ".join(f"r.{name}" for name in INPUT_COLUMNS)
-        related = f"SELECT {columns} FROM ({before}) r SEMI JOIN fresh f ON r.trace_hi = f.trace_hi AND r.trace_id = f.trace_id"
-        both = f"SELECT *, {day}, 1 AS is_new FROM fresh UNION ALL SELECT *, {day}, 0 AS is_new FROM related"
+        before = _rows(engine, [path for day in near for path in rest.changes.before(day)], columns=columns)
+        names = ", ".join(f"r.{name}" for name in columns)
+        related = f"SELECT {names} FROM ({before}) r SEMI JOIN fresh f ON r.trace_hi = f.trace_hi AND r.trace_id = f.trace_id"
         parts.append(
-            f"WITH fresh AS (SELECT * FROM ({fresh}) n WHERE NOT {_of(rest.changes.stale)}), related AS ({_newest(related)}),"
-            f" both_sides AS ({both})"
+            f"WITH fresh AS (SELECT * FROM ({fresh}) n WHERE NOT {_of(rest.changes.stale)}),"
+            f" related AS ({_newest(related, columns)}),"
+            f" both_sides AS ({with_day}, 1 AS is_new FROM fresh UNION ALL {with_day}, 0 AS is_new FROM related)"
             f" {_joined('both_sides')} AND (c.is_new = 1 OR p.is_new = 1) AND NOT {_of(stale, 'c.partition_date')}"
         )
-    if stale:
+    if stale or not parts:
         days = around(stale, EDGES.reach)
         paths = [path for day in days for path in rest.changes.live.get(day, ())]
         tail = None if rest.tail is None else engine.held(rest.tail)
-        whole = _newest(_rows(engine, paths, tail, _of(days)))
-        parts.append(f"WITH every_side AS (SELECT *, {day} FROM ({whole}) w) {_joined('every_side')} AND {_of(stale, 'c.partition_date')}")
+        whole = _newest(_rows(engine, paths, tail, _of(days), columns), columns)
+        parts.append(f"WITH every_side AS ({with_day} FROM ({whole}) w) {_joined('every_side')} AND {_of(stale, 'c.partition_date')}")
     return " UNION ALL ".join(f"SELECT * FROM ({part}) pairs_{number}" for number, part in enumerate(parts))
 
 

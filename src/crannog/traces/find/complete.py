@@ -18,11 +18,11 @@ from crannog.traces.find.attribute_sql import text
 from crannog.traces.find.parse import parsed
 from crannog.traces.find.pruning import conditions_of, times_of
 from crannog.traces.find.reading import Reading, between, reading
-from crannog.traces.find.results import Suggestion
 from crannog.traces.find.spread import EARLIEST
 from crannog.traces.find.sql import COLUMNS, sql_of
 from crannog.traces.find.tree import FIELDS, Field, Filter, Level, Type
 from crannog.traces.values import to_python
+from crannog.verbs.traces import Suggestion
 
 KINDS = ("service", "operation", "key", "value")
 _FIRST_ROWS, _MOST_ROWS = 50_000, 250_000

@@ -6,11 +6,11 @@ from crannog.traces.find.cursors import Position
 from crannog.traces.find.pruning import conditions_of, times_of
 from crannog.traces.find.reading import Reading
 from crannog.traces.find.request import Asked
-from crannog.traces.find.results import TraceSummary
 from crannog.traces.find.sql import certain, sql_of
 from crannog.traces.find.summaries import newest_copies, of_traces, sent_again, summaries
 from crannog.traces.find.tree import EVERYTHING, FIELDS, Compare, Filter, both
 from crannog.traces.trace import ERROR
+from crannog.verbs.traces import TraceSummary
 
 VALUES = {
     "newest": ("start_ns", True),

@@ -12,6 +12,7 @@ from crannog.engine.open_table import OpenTable
 from crannog.engine.query.fast.terms import Condition
 from crannog.engine.query.pruning import pruned
 from crannog.engine.snapshot import Snapshot, read, written
+from crannog.errors import Overloaded, Unavailable
 from crannog.traces.find.pruning import conditions_of
 from crannog.traces.find.spread import Spread, spread_of
 from crannog.traces.find.tree import Filter
@@ -59,14 +60,16 @@ class Reading:
         for name, table in (tables or {}).items():
             self.cursor.register(name, table)
         try:
-            return read(self.cursor, sql)
+            with _told():
+                return read(self.cursor, sql)
         finally:
             for name in tables or {}:
                 self.cursor.unregister(name)
 
     def make(self, name: str, query: str) -> int:
         """Keep the rows of a query under a name as long as the search runs, spilled where they are many; return how many."""
-        return written(self.cursor, f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
+        with _told():
+            return written(self.cursor, f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
 
 
 def between(low: int, high: int) -> list[Condition]:
@@ -78,3 +81,16 @@ def between(low: int, high: int) -> list[Condition]:
 def reading(table: OpenTable, snapshot: Snapshot) -> Iterator[Reading]:
     with table.warehouse.local.cursor({_TAIL: snapshot.visible_tail()}) as cursor:
         yield Reading(table, snapshot, cursor)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Tell the engine's own errors in ours."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise Overloaded("the search needs more memory or disk than it may have; ask for less time, or raise `local_memory_mb`") from error
+    except duckdb.Error as error:
+        raise Unavailable(f"the search failed: {str(error).splitlines()[0][:300]}") from error

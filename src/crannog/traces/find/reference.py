@@ -26,8 +26,8 @@ from crannog.traces.find.tree import (
     Type,
     Value,
 )
-from crannog.traces.trace import Span
 from crannog.traces.values import text_of_double
+from crannog.verbs.traces import Span
 
 _ORDER = {"<": operators.lt, "<=": operators.le, ">": operators.gt, ">=": operators.ge, "=": operators.eq}
 _NAMES = {

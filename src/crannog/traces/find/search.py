@@ -9,8 +9,8 @@ from crannog.traces.find.cursors import Position
 from crannog.traces.find.ranked import ranked, total, value_of
 from crannog.traces.find.reading import Reading, reading
 from crannog.traces.find.request import Asked
-from crannog.traces.find.results import TracePage, TraceSummary
 from crannog.traces.find.walk import TooManyAtOnce, Walk
+from crannog.verbs.traces import TracePage, TraceSummary
 
 
 def search(table: OpenTable, asked: Asked, *, limit: int, cursor: str | None, count: bool) -> TracePage:

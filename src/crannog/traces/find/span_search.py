@@ -15,11 +15,11 @@ from crannog.traces.find.cursors import Position
 from crannog.traces.find.pruning import conditions_of, times_of
 from crannog.traces.find.reading import Reading, between, reading
 from crannog.traces.find.request import Asked
-from crannog.traces.find.results import SpanPage
 from crannog.traces.find.spread import EARLIEST, LATEST
 from crannog.traces.find.sql import certain, sql_of
 from crannog.traces.find.summaries import newest_copies, of_some, sent_again, wanted_table
-from crannog.traces.trace import COLUMNS, Span, span_of
+from crannog.traces.trace import COLUMNS, span_of
+from crannog.verbs.traces import Span, SpanPage
 
 _ORDERS = {
     "newest": ("start_ns", True),

@@ -10,15 +10,16 @@ from crannog.traces.find.cursors import Position
 from crannog.traces.find.pruning import conditions_of, times_of
 from crannog.traces.find.reading import Reading, between
 from crannog.traces.find.request import Asked
-from crannog.traces.find.results import TraceSummary
 from crannog.traces.find.spread import EARLIEST, LATEST
 from crannog.traces.find.sql import loose_sql_of
 from crannog.traces.find.summaries import Found, summaries
 from crannog.traces.trace import ERROR
+from crannog.verbs.traces import TraceSummary
 
 _FIRST_ROWS, _MOST_ROWS = 32_768, 16_777_216
 _MOST_TRACES = 20_000
-_GROWTH = 4
+_GROWTH, _GROWTH_OF_WHOLE = 4, 16
+"""How steps grow; what is asked of whole traces is told only by their summaries, so many may be needed for a few."""
 
 
 class TooManyAtOnce(Exception):
@@ -55,7 +56,7 @@ class Walk:
                 rows = min(rows * _GROWTH, _MOST_ROWS)
             elif self._bound == before and traces == _MOST_TRACES:
                 raise TooManyAtOnce
-            traces = min(traces * _GROWTH, _MOST_TRACES)
+            traces = min(traces * (_GROWTH_OF_WHOLE if self._asked.is_about_whole_traces else _GROWTH), _MOST_TRACES)
             self._keep(limit)
         done = self._bound <= lowest
         listed = sorted(self._found.values() if done else self._ready(), key=lambda each: _key(each[1]), reverse=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import datetime as dt
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from crannog.traces.trace import Event, Span, Trace
+if TYPE_CHECKING:
+    from crannog.verbs.traces import Event, Span, Trace
 
 _SERVICE = "service.name"
 # Beyond these a reader in JavaScript would lose digits.
@@ -106,23 +106,3 @@ def _text(value: Any) -> str:
 def envelope(data: Any, *, total: int = 0, limit: int = 0, errors: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """Return what every answer of the API is wrapped in."""
     return {"data": data, "total": total, "limit": limit, "offset": 0, "errors": list(errors) or None}
-
-
-def series(name: str, help_text: str, service_points: Iterable[tuple[Mapping[str, str], Sequence[tuple[int, float]]]]) -> dict[str, Any]:
-    """Return points of time, in milliseconds, and values as a family of gauges."""
-    return {
-        "name": name,
-        "type": "GAUGE",
-        "help": help_text,
-        "metrics": [
-            {
-                "labels": [{"name": key, "value": value} for key, value in labels.items()],
-                "metricPoints": [{"gaugeValue": {"doubleValue": value}, "timestamp": _rfc3339(at_ms)} for at_ms, value in points],
-            }
-            for labels, points in service_points
-        ],
-    }
-
-
-def _rfc3339(at_ms: int) -> str:
-    return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

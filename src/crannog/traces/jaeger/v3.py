@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from crannog.traces.trace import Trace
+if TYPE_CHECKING:
+    from crannog.verbs.traces import Trace
 
 
 def summary_of(trace: Trace) -> dict[str, Any]:

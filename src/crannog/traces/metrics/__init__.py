@@ -1,6 +1,5 @@
 """Numbers over spans: rates, errors and latencies in buckets of time, and who calls whom."""
 
-from crannog.traces.metrics.dependencies import Dependency
-from crannog.traces.metrics.points import MetricPoint
+from crannog.verbs.traces import Dependency, MetricPoint
 
 __all__ = ["Dependency", "MetricPoint"]

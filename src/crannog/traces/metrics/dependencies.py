@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
 from typing import Any
 
 from crannog.engine.open_table import OpenTable
 from crannog.traces.derived.definitions import EDGES
 from crannog.traces.derived.views import Views
 from crannog.traces.find.times import nanoseconds
+from crannog.verbs.traces import Dependency
 
 _NS_PER_MINUTE = 60 * 10**9
 _MINUTES_PER_DAY = 24 * 60
 _LAST_MINUTE = (2**63 - 1) // _NS_PER_MINUTE
 _EPOCH = dt.date(1970, 1, 1)
 _MOST = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Dependency:
-    """Calls from one service to another: spans of the child whose parent is a span of the parent."""
-
-    parent: str
-    child: str
-    calls: int
-    errors: int
 
 
 def dependencies(views: Views, spans: OpenTable, start: Any = None, end: Any = None) -> list[Dependency]:

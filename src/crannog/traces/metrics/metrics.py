@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError
-from crannog.traces.derived.definitions import RED, for_duckdb
+from crannog.traces.derived.definitions import HISTOGRAM, RED, for_duckdb
 from crannog.traces.derived.views import Views
 from crannog.traces.find.attribute_sql import text
 from crannog.traces.find.request import asked_of_spans
@@ -23,9 +23,10 @@ from crannog.traces.find.sql import sql_of
 from crannog.traces.find.times import nanoseconds
 from crannog.traces.find.tree import EVERYTHING, FIELDS, Compare, Filter, both
 from crannog.traces.metrics.groups import Group, groups_of
-from crannog.traces.metrics.points import MetricPoint, merged, points
+from crannog.traces.metrics.points import merged, points
 from crannog.traces.metrics.steps import Step, step_of
 from crannog.traces.spans import KINDS
+from crannog.verbs.traces import MetricPoint
 
 MOST_POINTS = 100_000
 _MOST_ROWS = 5_000_000
@@ -148,12 +149,10 @@ def _from_spans(views: Views, spans: OpenTable, asked: Asked, limits: Range) -> 
         filter = both(filter, Compare(FIELDS["kind"], "=", asked.kind))
     where = sql_of(both(filter, asked.where))
     keys = _keys(asked, "start_ns // 1000000000", [group.sql for group in asked.groups])
-    # What stands after the groups in the definition of RED: the bucket and the sums.
-    values = for_duckdb(RED.values).partition("span_kind, ")[2]
     return _checked(
         views.ask_spans(
             spans,
-            lambda rows: f"SELECT {keys}, {values} FROM {rows} WHERE {where} GROUP BY ALL LIMIT {_MOST_ROWS + 1}",
+            lambda rows: f"SELECT {keys}, {for_duckdb(HISTOGRAM)} FROM {rows} WHERE {where} GROUP BY ALL LIMIT {_MOST_ROWS + 1}",
             first=_day(start),
             last=_day(end, before=True),
         )

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -17,31 +15,12 @@ from crannog.engine.local import LocalEngine
 from crannog.engine.snapshot import read
 from crannog.traces.metrics.groups import Group
 from crannog.traces.metrics.steps import Step
+from crannog.verbs.traces import MetricPoint
 
 QUANTILES = {"p50_ns": 50, "p95_ns": 95, "p99_ns": 99}
 VALUES = ("span_count", "error_count", "duration_s", "duration_rest_ns", "min_ns", "max_ns")
 _NS_PER_S = 10**9
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class MetricPoint:
-    """One bucket of time of one group; buckets without spans have none.
-
-    `seconds` is how long it is, within the time asked for, and what `rate` is per second of; durations are nanoseconds.
-    """
-
-    start: dt.datetime
-    seconds: float
-    group: Mapping[str, Any]
-    count: int
-    rate: float
-    errors: int
-    error_rate: float
-    avg_ns: float
-    p50_ns: int
-    p95_ns: int
-    p99_ns: int
 
 
 def middle_of(bucket: int) -> int:

@@ -2,52 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from crannog.traces.show.skeleton import codes_of
 from crannog.traces.show.tree import Tree
+from crannog.verbs.traces import PathChange, TraceComparison
 
 Path = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PathChange:
-    """What became of the spans at one path, from the first trace to the second.
-
-    `change` is added, removed, slower, faster or same; slower and faster by the mean duration of a span.
-    """
-
-    path: Path
-    change: str
-    count_before: int
-    count_after: int
-    duration_before_ns: int
-    duration_after_ns: int
-    self_before_ns: int
-    self_after_ns: int
-
-    @property
-    def difference_ns(self) -> int:
-        return self.duration_after_ns - self.duration_before_ns
-
-
-@dataclass(frozen=True, slots=True)
-class TraceComparison:
-    """How the second trace differs from the first; `changes` has the largest differences first."""
-
-    trace_id_before: str
-    trace_id_after: str
-    duration_before_ns: int
-    duration_after_ns: int
-    spans_before: int
-    spans_after: int
-    changes: tuple[PathChange, ...] = field(repr=False)
-    paths: int
-    """All paths, of which `changes` has no more than were asked for."""
-
-    def of(self, change: str) -> tuple[PathChange, ...]:
-        """Return the changes of one kind."""
-        return tuple(one for one in self.changes if one.change == change)
 
 
 class _Paths:

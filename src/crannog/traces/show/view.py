@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -18,70 +18,11 @@ from crannog.traces.find.summaries import newest_copies
 from crannog.traces.ids import first_half
 from crannog.traces.show.critical import critical_times
 from crannog.traces.show.tree import Tree
-from crannog.traces.trace import COLUMNS, Span, span_of
+from crannog.traces.trace import COLUMNS, span_of
+from crannog.verbs.traces import ShownSpan, Span, TraceView
 
 MOST_PATH = 128
 _MOST_CRITICAL = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class ShownSpan:
-    """A span with its place in the tree.
-
-    `order` counts from 0 over the whole trace. `self_ns` is the time in which no child ran, `critical_ns` the time in
-    which it held up the end of the trace. `path` has the ids from the top to the span, of a deeper one than 128 the last.
-    `starts_early` and `ends_late` tell that it leaves the time of its parent: clocks differ, or it was not waited for.
-    """
-
-    span: Span
-    order: int
-    path: tuple[str, ...] = field(repr=False)
-    self_ns: int
-    critical_ns: int
-    children: int
-    descendants: int
-    starts_early: bool
-    ends_late: bool
-
-    @property
-    def depth(self) -> int:
-        return self.span.depth
-
-
-@dataclass(frozen=True, slots=True)
-class TraceView:
-    """Some spans of a trace in tree order, and facts about all of them.
-
-    `total` counts the spans that `depth` and `under` leave, of which `spans` begins at `offset`; `next_offset` is None at
-    their end. `truncated` tells that the trace has more spans than are looked at.
-    """
-
-    trace_id: str
-    spans: tuple[ShownSpan, ...] = field(repr=False)
-    offset: int
-    total: int
-    next_offset: int | None
-    span_count: int
-    error_count: int
-    start_ns: int
-    end_ns: int
-    services: tuple[str, ...]
-    deepest: int
-    roots: int
-    orphans: int
-    cycles: int
-    skewed: int
-    critical_path: tuple[str, ...] = field(repr=False)
-    """Ids in tree order, the first 1,000."""
-    truncated: bool
-
-    @property
-    def duration_ns(self) -> int:
-        return self.end_ns - self.start_ns
-
-    @property
-    def is_root_missing(self) -> bool:
-        return not self.roots
 
 
 class Absent(Exception):

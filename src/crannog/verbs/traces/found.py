@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from crannog.traces.trace import Span
+from crannog.verbs.traces.spans import Span
 
 
 @dataclass(frozen=True, slots=True)

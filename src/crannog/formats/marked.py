@@ -1,0 +1,66 @@
+"""Values as JSON that reads back as the very same values. What JSON cannot say is an object with one key that starts with `$`:
+
+    {"$bytes": "AAE="}            bytes, base64
+    {"$double": "NaN"}            NaN, Infinity, -Infinity
+    {"$map": [["a", 1], …]}       a map with one key that starts with $
+
+Doubles always have a point or an exponent, whole numbers never; both have all their digits.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import datetime as dt
+import math
+from collections.abc import Mapping
+from typing import Any
+
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def marked(value: Any) -> Any:
+    """Return a value as JSON; a dataclass as an object of its fields, times in ISO 8601."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"$double": _name(value)}
+    if isinstance(value, bytes):
+        return {"$bytes": base64.b64encode(value).decode()}
+    if isinstance(value, Mapping):
+        return _map([(key if isinstance(key, str) else str(key), marked(inner)) for key, inner in value.items()])
+    if isinstance(value, (list, tuple)):
+        return [marked(inner) for inner in value]
+    if isinstance(value, (dt.date, dt.datetime)):
+        return value.isoformat()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: marked(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def _map(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) == 1 and pairs[0][0].startswith("$"):
+        return {"$map": [list(pair) for pair in pairs]}
+    return dict(pairs)
+
+
+def _name(number: float) -> str:
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+
+
+def unmarked(document: Any) -> Any:
+    """Return what `marked` made JSON of; dataclasses stay objects."""
+    if isinstance(document, list):
+        return [unmarked(item) for item in document]
+    if not isinstance(document, dict):
+        return document
+    if len(document) == 1:
+        [(key, inner)] = document.items()
+        match key:
+            case "$bytes":
+                return base64.b64decode(inner)
+            case "$double":
+                return _NOT_FINITE[inner]
+            case "$map":
+                return {name: unmarked(item) for name, item in inner}
+    return {key: unmarked(inner) for key, inner in document.items()}

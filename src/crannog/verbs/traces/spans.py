@@ -1,0 +1,113 @@
+"""A trace and its spans as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened during a span."""
+
+    name: str
+    time_ns: int
+    attributes: dict[str, Any]
+    dropped_attributes_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A span of this or another trace that a span refers to."""
+
+    trace_id: str
+    span_id: str
+    trace_state: str
+    attributes: dict[str, Any]
+    dropped_attributes_count: int = 0
+    flags: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One span; ids are hexadecimal, attributes plain Python values.
+
+    `depth` counts from 0. `orphan` marks a span whose parent is not (yet) there, `in_cycle` one whose ancestors lead
+    back to it, cut open there; both stand at depth 0, after the roots.
+    """
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str | None
+    name: str
+    service: str
+    kind: str
+    start_ns: int
+    end_ns: int
+    status: str
+    status_message: str
+    attributes: dict[str, Any]
+    resource: dict[str, Any]
+    scope_name: str
+    scope_version: str
+    scope_attributes: dict[str, Any]
+    events: tuple[Event, ...]
+    links: tuple[Link, ...]
+    trace_state: str
+    flags: int
+    input: str | None = None
+    output: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    session_id: str | None = None
+    user_id: str | None = None
+    depth: int = 0
+    orphan: bool = False
+    in_cycle: bool = False
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+    @property
+    def is_error(self) -> bool:
+        return self.status == "ERROR"
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The spans of one trace in tree order: parents before children, siblings by start; never the same span twice.
+
+    `truncated` tells that there are more spans than are held here.
+    """
+
+    trace_id: str
+    spans: tuple[Span, ...] = field(repr=False)
+    truncated: bool = False
+
+    @property
+    def start_ns(self) -> int:
+        return min(span.start_ns for span in self.spans)
+
+    @property
+    def end_ns(self) -> int:
+        return max(span.end_ns for span in self.spans)
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+    @property
+    def root(self) -> Span | None:
+        """The first span without a parent; None while it is missing."""
+        return next((span for span in self.spans if span.parent_span_id is None), None)
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        return tuple(sorted({span.service for span in self.spans}))
+
+    @property
+    def error_count(self) -> int:
+        return sum(span.is_error for span in self.spans)

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from crannog.datasets.lake import Lake
+from crannog.engine.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from crannog.traces.traces import Traces
@@ -21,3 +22,9 @@ class EmbeddedLake(Lake):
         from crannog.traces.traces import Traces
 
         return Traces(self.warehouse, self.engine)
+
+    def new_scheduler(self) -> Scheduler:
+        """Return a scheduler of all maintenance there is, that of traces included, not yet started."""
+        from crannog.traces.upkeep import TraceUpkeep
+
+        return Scheduler(self.warehouse, self.engine, self.control, [TraceUpkeep(self.engine)])

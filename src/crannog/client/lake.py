@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
@@ -15,6 +16,7 @@ from crannog.verbs.asked import checked_engine, checked_if_exists, checked_max_r
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from crannog.client.traces import RemoteTraces
     from crannog.verbs.explanation import Explanation
     from crannog.verbs.load import LoadReport
     from crannog.verbs.producer import Producer, Producers
@@ -56,6 +58,13 @@ class RemoteLake:
     def address(self) -> str:
         """Where the server is."""
         return self._connection.address
+
+    @cached_property
+    def traces(self) -> RemoteTraces:
+        """The traces: OTLP in, traces, metrics and dependencies out."""
+        from crannog.client.traces import RemoteTraces
+
+        return RemoteTraces(self._connection)
 
     # -- tables ----------------------------------------------------------------------------------------------
 

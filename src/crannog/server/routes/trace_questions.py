@@ -19,7 +19,6 @@ from crannog.traces.spans import SPANS
 
 if TYPE_CHECKING:
     from crannog.traces.traces import Traces
-    from crannog.verbs.traces import TraceView
 
 router = APIRouter(tags=["traces"])
 PROTOBUF = "application/x-protobuf"
@@ -106,13 +105,6 @@ async def read(request: Request, work: Callable[[Traces], Any]) -> Response:
     # In the thread, too: a trace of many spans takes its time to write.
     body = await call.service.threads.run("read", lambda: dumped(marked(work(call.service.lake.traces))))
     return Response(body, media_type=JSON)
-
-
-def trace_shown(view: TraceView) -> dict[str, Any]:
-    """Return a window with each span and its place as one object."""
-    found: dict[str, Any] = marked(view)
-    found["spans"] = [{**shown.pop("span"), **shown} for shown in found["spans"]]
-    return found
 
 
 async def exported(request: Request, trace_ids: Sequence[str]) -> Response:

@@ -11,7 +11,8 @@ from starlette.responses import Response
 from crannog.errors import CallerError
 from crannog.server.described import LIST, OBJECT, gives
 from crannog.server.routes import trace_questions, trace_upkeep
-from crannog.server.routes.trace_questions import exported, read, trace_shown
+from crannog.server.routes.trace_questions import exported, read
+from crannog.traces.jaeger.questions import with_attributes
 
 router = APIRouter(prefix="/api/v1", tags=["traces"])
 
@@ -31,18 +32,6 @@ def _day(text: str | None) -> dt.date | None:
         return dt.date.fromisoformat(text) if text else None
     except ValueError:
         raise CallerError(f"a day is given as YYYY-MM-DD, like 2026-01-31, got {str(text)[:40]!r}") from None
-
-
-def _where(where: str | None, attribute: list[str] | None) -> str | None:
-    from crannog.traces.jaeger.questions import filter_of
-
-    pairs = {}
-    for pair in attribute or ():
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise CallerError(f"an attribute is given as key=value, got {pair[:80]!r}")
-        pairs[key] = value
-    return " and ".join(f"({part})" for part in (where, filter_of(pairs)) if part) or None
 
 
 @router.get("/traces", responses=gives(OBJECT))
@@ -70,7 +59,7 @@ async def search(
             service=service,
             operation=operation,
             text=text,
-            where=_where(where, attribute),
+            where=with_attributes(where, attribute or ()),
             has_errors=has_errors,
             min_duration_ms=min_duration_ms,
             max_duration_ms=max_duration_ms,
@@ -130,7 +119,7 @@ async def show(
     request: Request, trace_id: str, offset: int = 0, limit: int = 1_000, depth: int | None = None, under: str | None = None
 ) -> Response:
     """A window of a trace's tree."""
-    return await read(request, lambda traces: trace_shown(traces.show(trace_id, offset, limit, depth=depth, under=under)))
+    return await read(request, lambda traces: traces.show(trace_id, offset, limit, depth=depth, under=under).as_dict())
 
 
 @router.get("/traces/{trace_id}/spans", responses=gives(OBJECT))

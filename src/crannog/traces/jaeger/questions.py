@@ -102,6 +102,17 @@ def filter_of(tags: Mapping[str, str], least_ns: int | None = None, most_ns: int
     return " and ".join(terms) or None
 
 
+def with_attributes(where: str | None, pairs: Iterable[str]) -> str | None:
+    """Return a filter that also asks for attributes, each given as key=value."""
+    wanted = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise CallerError(f"an attribute is given as key=value, got {pair[:80]!r}")
+        wanted[key] = value
+    return " and ".join(f"({part})" for part in (where, filter_of(wanted)) if part) or None
+
+
 def of_kinds(kinds: Iterable[str]) -> str:
     """Return the filter of spans of these kinds, which may be named as OTLP's enumeration does."""
     return f"kind in ({', '.join(_quoted(kind.lower().removeprefix('span_kind_')) for kind in kinds)})"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from crannog.traces.show.skeleton import codes_of
 from crannog.traces.show.tree import Tree
-from crannog.verbs.traces import PathChange, TraceComparison
-
-Path = tuple[tuple[str, str], ...]
+from crannog.verbs.traces import Path, PathChange, TraceComparison
 
 
 class _Paths:

@@ -3,8 +3,9 @@
 from crannog.verbs.traces.figures import AttributeKey, Dependency, MetricPoint
 from crannog.verbs.traces.found import SpanPage, Suggestion, TracePage, TraceSummary
 from crannog.verbs.traces.kept import DeriveReport, ErasurePlan, TraceExpiry, WriteOutcome
-from crannog.verbs.traces.shown import PathChange, ShownSpan, TraceComparison, TraceView
+from crannog.verbs.traces.shown import Path, PathChange, ShownSpan, TraceComparison, TraceView
 from crannog.verbs.traces.spans import Event, Link, Span, Trace
+from crannog.verbs.traces.verbs import TracedLake, TraceVerbs
 
 __all__ = [
     "AttributeKey",
@@ -14,6 +15,7 @@ __all__ = [
     "Event",
     "Link",
     "MetricPoint",
+    "Path",
     "PathChange",
     "ShownSpan",
     "Span",
@@ -24,6 +26,8 @@ __all__ = [
     "TraceExpiry",
     "TracePage",
     "TraceSummary",
+    "TraceVerbs",
     "TraceView",
+    "TracedLake",
     "WriteOutcome",
 ]

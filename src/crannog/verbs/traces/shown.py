@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from crannog.verbs.traces.spans import Span
 
@@ -66,6 +67,11 @@ class TraceView:
     def is_root_missing(self) -> bool:
         return not self.roots
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields; each span with its place as one dict."""
+        placed = [_fields(shown) for shown in self.spans]
+        return {**_fields(self), "spans": [{**_fields(place.pop("span")), **place} for place in placed]}
+
 
 Path = tuple[tuple[str, str], ...]
 
@@ -108,3 +114,7 @@ class TraceComparison:
     def of(self, change: str) -> tuple[PathChange, ...]:
         """Return the changes of one kind."""
         return tuple(one for one in self.changes if one.change == change)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {one.name: getattr(value, one.name) for one in fields(value)}

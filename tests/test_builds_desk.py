@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,8 @@ def other_desk(log: DeltaLog) -> Iterator[Desk]:
     """The desk as another process has it."""
     desk = Desk(folder_of(log))
     yield desk
-    desk.close()
+    with suppress(OSError):
+        desk.close()
 
 
 def folder_of(log: DeltaLog) -> Path:
@@ -112,7 +114,23 @@ def test_slips_that_nobody_waits_for_are_thrown_away(log: DeltaLog, other_desk: 
     assert not (folder_of(log) / f"{old}.call").exists()
     assert other_desk.answer_to(strange) is None
     other_desk.clear(strange)
+    other_desk.close()
     assert sorted(file.name for file in folder_of(log).iterdir()) == ["next", "turn"]
+
+
+def test_the_bell_of_a_process_that_was_killed_is_taken_away(log: DeltaLog, other_desk: Desk) -> None:
+    dead, alive = folder_of(log) / "dead.bell", other_desk.leave(b"{}")
+    os.mkfifo(dead)
+    hour_ago = time.time() - 3600
+    os.utime(dead, (hour_ago, hour_ago))
+    log.append_event(request("b", B.RECEIVED))
+    assert not dead.exists()
+    other_desk.clear(alive)
+    other_desk.ring("nobody")
+    began = time.monotonic()
+    other_desk.ring(alive.partition("-")[0])
+    other_desk.wait(20)
+    assert time.monotonic() - began < 10
 
 
 def test_slips_and_answers_say_exactly_what_was_meant() -> None:

@@ -29,6 +29,7 @@ from crannog.lake import phases
 from crannog.lake.spark import SparkRuntime
 from crannog.settings import Settings
 from crannog.traces import Traces
+from crannog.traces.derived import derive as derive_module
 from crannog.traces.derived.derive import derive
 from derived_stand_in import stand_in_for_all
 from lakes import opened
@@ -166,6 +167,27 @@ class TraceStore(RuleBasedStateMachine):
         receipt = self.traces.erase([trace_id(trace).hex()])
         assert all(place.after == 0 for place in receipt.places)
         self._forget(lambda sent: sent.trace == trace)
+
+    @precondition(lambda self: any(self.requests))
+    @rule(data=st.data())
+    def erase_while_deriving(self, data: st.DataObject) -> None:
+        trace = data.draw(st.sampled_from([sent.trace for request in self.requests for sent in request]))
+        found, plain = [], derive_module.find_rest
+
+        def overtaken(*asked: Any) -> Any:
+            rest = plain(*asked)
+            if not found:
+                found.append(rest)
+                with opened(self.settings) as other:
+                    Traces(other.warehouse, other.engine).erase([trace_id(trace).hex()])
+                self._forget(lambda sent: sent.trace == trace)
+            return rest
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(derive_module, "find_rest", overtaken)
+            self.traces.derive()
+        derive(self.lake.engine, self.traces.spans)
+        assert stored(self.lake) == derived_by_hand(counted(self.requests))
 
     @invariant()
     def readers_see_what_counts(self) -> None:

@@ -317,8 +317,8 @@ def test_a_mistake_is_told_with_its_place_and_what_was_expected(text: str, place
     [
         "(" * 5_000 + "k=1" + ")" * 5_000,
         "not " * 5_000 + "k=1",
-        " and ".join(["k=1"] * 2_000),
-        f"k in ({','.join(['1'] * 20_000)})",
+        " and ".join(["k=1"] * 101),
+        f"k in ({','.join(['1'] * 1_001)})",
         "k = '" + "x" * 100_000 + "'",
         "k = " + "9" * 5_000,
         "trace_id = 'zz'",

@@ -24,6 +24,8 @@ from crannog.errors import CallerError, Conflict, Unavailable
 _TRIES = 1_000
 _PAUSE_S = 0.0003
 _MOMENT_S = 0.002
+_LISTEN_S = 0.02
+_SHUNNED_S = 10.0
 # Writing more than that down for another process costs more than to wait and commit it oneself.
 _MOST_ON_A_SLIP = 200
 
@@ -39,6 +41,7 @@ class DeltaAppends:
         self._calls: Group[Wish, list[int]] = Group(self._together)
         self._alone = False
         self._company = 0
+        self._shunned_until = 0.0
 
     def append(self, events: list[BuildEvent], *, check_states: bool) -> list[int]:
         """Keep a batch; return its indexes once it is durable."""
@@ -50,12 +53,13 @@ class DeltaAppends:
 
     def _together(self, calls: list[Append]) -> None:
         size = sum(len(call.value.events) for call in calls)
-        if self._desk is None:
+        if self._desk is None or time.monotonic() < self._shunned_until:
             self._commit(calls)
         elif self._desk.take_turn(size):
             self._in_turn(self._desk, calls)
         elif size > _MOST_ON_A_SLIP:
-            with self._desk.turn(size):
+            with self._desk.turn(size) as mine:
+                self._shun_unless(mine)
                 self._commit(calls)
         else:
             self._by_slip(self._desk, calls, size)
@@ -73,18 +77,26 @@ class DeltaAppends:
                 if answer is not None:
                     if mine:
                         desk.end_turn()
+                        desk.ring_next()
                     take_answer(calls, answer)
                     return
                 if mine:
                     desk.clear(slip)
                     self._in_turn(desk, calls)
                     return
-                time.sleep(_PAUSE_S)
+                desk.wait(_LISTEN_S)
         finally:
             desk.clear(slip)
+        self._shun_unless(False)
         self._commit(calls)
 
+    def _shun_unless(self, mine: bool) -> None:
+        """Where somebody stands still with the turn, do without it for a while instead of waiting each time."""
+        if not mine:
+            self._shunned_until = time.monotonic() + _SHUNNED_S
+
     def _in_turn(self, desk: Desk, calls: list[Append]) -> None:
+        others: list[tuple[Slip, list[Append]]] = []
         try:
             others = [(slip, calls_of(slip.content)) for slip in self._slips(desk)]
             self._commit([*calls, *(call for _, left in others for call in left)])
@@ -93,6 +105,10 @@ class DeltaAppends:
                     desk.answer(slip, answer_of(left))
         finally:
             desk.end_turn()
+            # Only now: who wakes up takes the time of who rings, and the turn would be held meanwhile.
+            for slip, _ in others:
+                desk.ring(slip.bell)
+            desk.ring_next()
 
     def _slips(self, desk: Desk) -> list[Slip]:
         """Return the slips on the desk, after a moment for those who have just had their answers to come again."""

@@ -10,9 +10,8 @@ import os
 import threading
 import time
 from collections.abc import Iterable
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
 
 import pyarrow.compute as pc
 
@@ -129,7 +128,7 @@ class Follower:
         """
         for segment in segments:
             if segment.last > self._seen.sequence:
-                self._note_rows(segment.rows)
+                self._note_segment(segment)
                 if self._pending_events > _MOST_PENDING:
                     changes = list(self._pending)
                     if not self.model.apply(changes):
@@ -137,14 +136,19 @@ class Follower:
                     self._forget(changes)
         return True
 
-    def _note_rows(self, rows: Any) -> None:
-        rows = rows.filter(pc.greater(rows["_seq"], self._seen.sequence))
-        kept = rows.filter(pc.not_equal(rows["_op"], DELETE))
-        added = iter(events_of(kept) if kept.num_rows else ())
-        removed = iter(rows.filter(pc.equal(rows["_op"], DELETE))[KEY].to_pylist())
-        # A staged file is either: events that were added, or indexes that were removed.
-        counts = rows.group_by(["_seq", "_op"], use_threads=False).aggregate([([], "count_all")])
-        for sequence, operation, count in zip(*(column.to_pylist() for column in counts.columns), strict=True):
+    def _note_segment(self, segment: Segment) -> None:
+        rows = segment.rows
+        if segment.first <= self._seen.sequence:
+            rows = rows.filter(pc.greater(rows["_seq"], self._seen.sequence))
+        operations = rows["_op"].to_pylist()
+        kept, gone = rows, []
+        if DELETE in operations:
+            kept = rows.filter(pc.not_equal(rows["_op"], DELETE))
+            gone = rows.filter(pc.equal(rows["_op"], DELETE))[KEY].to_pylist()
+        added, removed = iter(events_of(kept) if kept.num_rows else ()), iter(gone)
+        # A sequence is either: events that were added, or indexes that were removed.
+        for (sequence, operation), part in groupby(zip(rows["_seq"].to_pylist(), operations, strict=True)):
+            count = sum(1 for _ in part)
             if operation == DELETE:
                 self._note(Applied(sequence, removed=tuple(islice(removed, count))))
             else:

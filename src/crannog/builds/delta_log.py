@@ -36,7 +36,7 @@ from crannog.verbs.batch_ids import new_batch_id
 
 DEFAULT_TABLE = "crannog.builds.build_events"
 _TRIES = 1_000
-_PATIENCE_S, _BUCKET_PATIENCE_S = 0.25, 5.0
+_PATIENCE_S, _BUCKET_PATIENCE_S = 2.0, 10.0
 
 
 def open_delta_log(uri: str, location: str, query: str, options: dict[str, Any]) -> DeltaLog:

@@ -7,8 +7,10 @@ that stands still, or dies, with the turn or with a slip on the desk holds up no
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import select
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,18 +18,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-_PATIENCE_S = 0.25
+_PATIENCE_S = 2.0
 _EVENTS_PER_S = 5_000
-_PAUSE_S = 0.0003
-_OLD_S = 2.0
+_PAUSE_S = 0.002
+_OLD_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Slip:
-    """What another process wants appended."""
+    """What another process wants appended; its name begins with the name of that process's bell."""
 
     name: str
     content: bytes
+
+    @property
+    def bell(self) -> str:
+        return self.name.partition("-")[0]
 
 
 class Desk:
@@ -40,6 +46,10 @@ class Desk:
         folder.mkdir(exist_ok=True)
         self._turn = os.open(folder / "turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._next = os.open(folder / "next", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        # Rung when there is an answer, or the turn is free: to ask all the time would take the time of who commits.
+        self._name = uuid.uuid4().hex
+        self._bell: int | None = None
+        self._left = 0
 
     # -- the turn ----------------------------------------------------------------------------------------------------
 
@@ -62,20 +72,20 @@ class Desk:
         fcntl.flock(self._turn, fcntl.LOCK_UN)
 
     @contextmanager
-    def turn(self, events: int) -> Iterator[None]:
-        """Wait for the turn, as the next one, and have it; or go on without when whoever has it stands still."""
-        mine = False
-        if self._wait(lambda: _locked(self._next)):
-            mine = self._wait(lambda: self._take(events))
+    def turn(self, events: int) -> Iterator[bool]:
+        """Wait for the turn, as the next one, and have it; or go on without (False) when whoever has it stands still."""
+        mine, began = False, time.monotonic()
+        if self._wait(lambda: _locked(self._next), began):
+            mine = self._wait(lambda: self._take(events), began)
             fcntl.flock(self._next, fcntl.LOCK_UN)
         try:
-            yield
+            yield mine
         finally:
             if mine:
                 self.end_turn()
+                self.ring_next()
 
-    def _wait(self, act: Callable[[], bool]) -> bool:
-        began = time.monotonic()
+    def _wait(self, act: Callable[[], bool], began: float) -> bool:
         while not act():
             if self.is_stuck(began):
                 return False
@@ -94,9 +104,37 @@ class Desk:
 
     def leave(self, content: bytes) -> str:
         """Leave a slip for whoever has the turn; return its name."""
-        name = uuid.uuid4().hex
+        if self._bell is None:
+            path = self._folder / f"{self._name}.bell"
+            os.mkfifo(path, 0o666)
+            self._bell = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._left += 1
+        name = f"{self._name}-{self._left}"
         self._put(f"{name}.call", content)
         return name
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until somebody rings, for so long at most."""
+        assert self._bell is not None
+        if select.select([self._bell], [], [], timeout_s)[0]:
+            with suppress(BlockingIOError):
+                os.read(self._bell, 4_096)
+
+    def ring(self, bell: str) -> None:
+        """Wake whoever waits for an answer, or for the turn."""
+        with suppress(OSError):  # gone, or rung often enough already
+            handle = os.open(self._folder / f"{bell}.bell", os.O_WRONLY | os.O_NONBLOCK)
+            try:
+                os.write(handle, b"!")
+            finally:
+                os.close(handle)
+
+    def ring_next(self) -> None:
+        """Wake one of those whose slips still lie on the desk: the turn is free."""
+        for entry in os.listdir(self._folder):  # noqa: PTH208
+            if entry.endswith(".call"):
+                self.ring(entry.partition("-")[0])
+                return
 
     def answer_to(self, name: str) -> bytes | None:
         """Return what became of a slip; None if nothing has yet."""
@@ -118,6 +156,8 @@ class Desk:
         """Return the slips on the desk, but for those whose writers have long given up."""
         found = []
         for file in self._folder.iterdir():
+            if file.suffix == ".bell":
+                self._remove_if_dead(file)
             if file.suffix not in (".call", ".done", ".tmp"):
                 continue
             with suppress(FileNotFoundError):
@@ -127,8 +167,17 @@ class Desk:
                     found.append(Slip(file.stem, file.read_bytes()))
         return found
 
+    @staticmethod
+    def _remove_if_dead(bell: Path) -> None:
+        """Take away the bell of a process that was killed: nobody has it open any more."""
+        try:
+            os.close(os.open(bell, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError as error:
+            if error.errno == errno.ENXIO and time.time() - bell.stat().st_mtime > _OLD_S:
+                bell.unlink(missing_ok=True)
+
     def answer(self, slip: Slip, content: bytes) -> None:
-        """Tell what became of a slip, unless its writer took it back."""
+        """Write what became of a slip, unless its writer took it back; `ring` tells that it is there."""
         with suppress(FileNotFoundError):
             (self._folder / f"{slip.name}.call").unlink()
             self._put(f"{slip.name}.done", content)
@@ -140,6 +189,9 @@ class Desk:
         temporary.rename(self._folder / name)
 
     def close(self) -> None:
+        if self._bell is not None:
+            os.close(self._bell)
+            (self._folder / f"{self._name}.bell").unlink(missing_ok=True)
         os.close(self._turn)
         os.close(self._next)
 

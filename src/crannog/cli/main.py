@@ -16,7 +16,7 @@ from crannog.cli.context import Place
 from crannog.cli.quick import leave_out_what_is_slow
 from crannog.errors import CallerError, CrannogError
 
-GROUPS = ("tables", "sql", "changes", "load", "upkeep", "builds", "serve", "token", "demo", "doctor")
+GROUPS = ("tables", "sql", "changes", "load", "upkeep", "traces", "builds", "serve", "token", "demo", "doctor")
 
 app = typer.Typer(
     name="crannog",

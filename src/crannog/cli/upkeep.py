@@ -37,7 +37,7 @@ def fold(context: typer.Context, name: NameArgument, as_json: JsonOption = False
     """Bring everything staged into the base, once."""
     with lake_at(context) as lake:
         table = lake.table(name)
-        with _running(lake, f"fold {name}") as (progress, cancellation):
+        with running(lake, f"fold {name}") as (progress, cancellation):
             report = table.fold(progress=progress, cancellation=cancellation).as_dict()
     answer({"table": name, **report}, as_json=as_json, otherwise=lambda: _show_fold(name, report))
 
@@ -74,7 +74,7 @@ def compact(
     """Fold, then merge small files into large, sorted ones; what no version needs is vacuumed behind it."""
     with lake_at(context) as lake:
         table = lake.table(name)
-        with _running(lake, f"compact {name}") as (progress, cancellation):
+        with running(lake, f"compact {name}") as (progress, cancellation):
             report = table.compact(dry_run=dry_run, progress=progress, cancellation=cancellation).as_dict()
     answer({"table": name, **report}, as_json=as_json, otherwise=lambda: _show_compact(name, report))
 
@@ -125,7 +125,7 @@ def expire(
     limit = day(before)
     with lake_at(context) as lake:
         table = lake.table(name)
-        with _running(lake, f"expire {name}") as (progress, _):
+        with running(lake, f"expire {name}") as (progress, _):
             report = table.expire(limit, column=column, progress=progress).as_dict()
     answer({"table": name, **report}, as_json=as_json, otherwise=lambda: _show_expire(name, report))
 
@@ -150,7 +150,7 @@ def evolve(context: typer.Context, name: NameArgument, schema: SchemaOption, as_
     columns = read_schema(schema)
     with lake_at(context) as lake:
         table = lake.table(name)
-        with _running(lake, f"evolve {name}") as (progress, _):
+        with running(lake, f"evolve {name}") as (progress, _):
             report = table.evolve(columns, progress=progress).as_dict()
     answer({"table": name, **report}, as_json=as_json, otherwise=lambda: _show_evolve(name, report))
 
@@ -267,7 +267,7 @@ def _end_spark(lake: LakeVerbs) -> None:
 
 
 @contextmanager
-def _running(lake: LakeVerbs, title: str) -> Iterator[tuple[Progress, Cancellation]]:
+def running(lake: LakeVerbs, title: str) -> Iterator[tuple[Progress, Cancellation]]:
     """Show a job's progress; Ctrl-C takes the job back."""
     from crannog.cli.show import bar
     from crannog.verbs.cancellation import Cancellation

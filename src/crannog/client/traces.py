@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from crannog.client.connection import READ_TRIES, WRITE_TRIES, Connection, Params
 from crannog.client.jobs import read_as, run_job
@@ -168,7 +168,9 @@ class RemoteTraces:
     ) -> list[MetricPoint]:
         """Return count, rate, errors and latencies of spans, by time and by fields or attributes; staged spans count."""
         asked = {"service": service, "operation": operation, "kind": kind, "start": start, "end": end, "step": step}
-        return self._asked(list[MetricPoint], "metrics", {**asked, "group_by": group_by, "where": where})
+        found = self._asked(list[dict[str, Any]], "metrics", {**asked, "group_by": group_by, "where": where})
+        # Read here, so that the zone is the same UTC as everywhere.
+        return read_as(list[MetricPoint], [{**point, "start": dt.datetime.fromisoformat(point["start"])} for point in found])
 
     def dependencies(self, start: Any = None, end: Any = None) -> list[Dependency]:
         """Return which services call which, how often and with how many errors, in the whole minutes of a time."""
@@ -255,9 +257,10 @@ def _plain(value: Any) -> Any:
 
 
 def _part(trace_id: str) -> str:
-    if not isinstance(trace_id, str) or not trace_id:
+    # Here already: as a part of an address, another word would be another question.
+    if not isinstance(trace_id, str) or not re.fullmatch(r"([0-9a-fA-F]{16}){1,2}", trace_id):
         raise CallerError(f"a trace id has 32 hexadecimal digits (or 16), got {trace_id!r}"[:120])
-    return quote(trace_id, safe="")
+    return trace_id
 
 
 def _placed(flat: dict[str, Any]) -> dict[str, Any]:

@@ -8,15 +8,16 @@ from typing import Any
 
 import crannog
 from crannog.reference.markdown import code, document, paragraphs, table
-from crannog.traces import trace, traces
+from crannog.traces.traces import Traces
 from crannog.verbs import explanation, lake, load, producer, reports, result
+from crannog.verbs import traces as values
 
 _WIDTH = 100
 _VERBS: tuple[tuple[str, str, type[Any]], ...] = (
     ("A lake", "lake", lake.LakeVerbs),
     ("A table", "table", lake.TableVerbs),
     ("Tables in memory", "lake.cache", lake.CacheVerbs),
-    ("Traces", "lake.traces", traces.Traces),
+    ("Traces", "lake.traces", Traces),
     ("A producer", "producer", producer.Producer),
     ("The answer to a query", "result", result.Result),
     ("A streamed answer", "stream", result.Stream),
@@ -36,9 +37,7 @@ _ANSWERS: tuple[type[Any], ...] = (
     load.LoadedFile,
     load.BadRow,
     load.Drift,
-    traces.WriteOutcome,
-    trace.Trace,
-    trace.Span,
+    *(getattr(values, name) for name in values.__all__ if dataclasses.is_dataclass(getattr(values, name))),
 )
 
 

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-import zlib
-from collections.abc import Iterator
 
 from starlette.requests import ClientDisconnect, Request
 
-from crannog.errors import CallerError, Overloaded, TimedOut, TooLarge, UnsupportedMedia
+from crannog.errors import Overloaded, TimedOut, TooLarge, UnsupportedMedia
+from crannog.formats.packed import ENCODINGS, PLAIN, unpacked
 from crannog.server.call import Call, call_of
 from crannog.server.threads import Threads
 from crannog.settings import Settings
 
-_STEP = 1 << 20
-# A block of 128 KiB takes four bytes in zstd: small bites keep what one of them may become small.
-_BITE = 1 << 10
-_LARGEST_WINDOW = 1 << 27
 _IN_A_THREAD = 1 << 16
 
 
@@ -40,16 +35,16 @@ class Bodies:
         """
         call, headers = call_of(request), request.headers
         encoding = headers.get("content-encoding", "").strip().lower()
-        if encoding not in ("", "identity", "gzip", "x-gzip", "deflate", "zstd"):
+        if encoding not in (*PLAIN, *ENCODINGS):
             raise UnsupportedMedia(f"the body's encoding is {encoding[:60]!r}; gzip, deflate and zstd are known")
         self._check_announced(headers.get("content-length", "0"))
         data = await self._received(request, call)
-        if encoding in ("", "identity") or not data:
+        if encoding in PLAIN or not data:
             return data
         self._hold(call, min(self._most, 8 * len(data)))
         if len(data) <= _IN_A_THREAD:
-            return self.unpacked(data, encoding)
-        return await self._threads.run("read", lambda: self.unpacked(data, encoding))
+            return unpacked(data, encoding, self._most)
+        return await self._threads.run("read", lambda: unpacked(data, encoding, self._most))
 
     async def _received(self, request: Request, call: Call) -> bytes:
         parts: list[bytes] = []
@@ -66,7 +61,7 @@ class Bodies:
                 size += len(part)
                 self._hold(call, len(part))
                 if size > self._most:
-                    raise self._too_large("")
+                    raise self._too_large()
                 parts.append(part)
             if not message.get("more_body", False):
                 return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -75,7 +70,7 @@ class Bodies:
 
     def _check_announced(self, length: str) -> None:
         if length.isdigit() and int(length) > self._most:
-            raise self._too_large("")
+            raise self._too_large()
 
     def _hold(self, call: Call, size: int) -> None:
         if self.held + size > self._most_held and self.held:
@@ -90,55 +85,5 @@ class Bodies:
         self.held -= call.held
         call.held = 0
 
-    def _too_large(self, unpacked: str) -> TooLarge:
-        return TooLarge(f"the body has more than {self._most:,} bytes{unpacked}, which is the most; send it in parts, or raise CRANNOG_HTTP_BODY_BYTES")
-
-    def unpacked(self, data: bytes, encoding: str) -> bytes:
-        """Return what was packed; TooLarge as soon as it is too much, CallerError if it is broken or ends early."""
-        steps = _from_zstd(data) if encoding == "zstd" else _from_zlib(data, encoding)
-        out: list[bytes] = []
-        size = 0
-        try:
-            for step in steps:
-                size += len(step)
-                if size > self._most:
-                    raise self._too_large(" when it is unpacked")
-                out.append(step)
-        except (zlib.error, EOFError, ValueError) as error:
-            raise CallerError(f"the body is not valid {encoding}: {str(error)[:100]}") from None
-        return b"".join(out)
-
-
-def _from_zlib(data: bytes, encoding: str) -> Iterator[bytes]:
-    if encoding == "deflate":
-        # The standard means zlib's form, some clients send it bare: the first byte tells.
-        window = zlib.MAX_WBITS if data[0] & 0x0F == 8 and len(data) > 1 and (data[0] << 8 | data[1]) % 31 == 0 else -zlib.MAX_WBITS
-    else:
-        window = 16 + zlib.MAX_WBITS
-    while data:
-        unpacker = zlib.decompressobj(window)
-        while not unpacker.eof:
-            step = unpacker.decompress(data, _STEP)
-            data = unpacker.unconsumed_tail
-            if not step and not data and not unpacker.eof:
-                raise EOFError("it ends in the middle")
-            yield step
-        data = unpacker.unused_data
-
-
-def _from_zstd(data: bytes) -> Iterator[bytes]:
-    import zstandard
-
-    view, place = memoryview(data), 0
-    try:
-        while place < len(view):
-            unpacker = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).decompressobj()
-            while not unpacker.eof:
-                if place >= len(view):
-                    raise EOFError("it ends in the middle")
-                bite = view[place : place + _BITE]
-                place += len(bite)
-                yield unpacker.decompress(bite)
-            place -= len(unpacker.unused_data)
-    except zstandard.ZstdError as error:
-        raise ValueError(str(error)) from None
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"the body has more than {self._most:,} bytes, which is the most; send it in parts, or raise CRANNOG_HTTP_BODY_BYTES")

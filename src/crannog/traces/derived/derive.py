@@ -18,7 +18,7 @@ from crannog.engine.maintenance.job import Job, part_of
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
 from crannog.engine.tables import Tables
-from crannog.errors import SnapshotGone, Unavailable, VerificationFailed
+from crannog.errors import CrannogError, SnapshotGone, Unavailable, VerificationFailed
 from crannog.lake.base import Base, DataFile, metadata_action
 from crannog.lake.footers import read_footer
 from crannog.lake.rewrite import Rewrite, RunAgain, verified_files
@@ -27,7 +27,7 @@ from crannog.traces.derived.changes import Changes, around, changes
 from crannog.traces.derived.definitions import ALL, Derived
 from crannog.traces.derived.engines import OnDuckDB, OnSpark, on_duckdb, on_spark
 from crannog.traces.derived.rest import Rest, find_rest, partial_rows, spans_that_count
-from crannog.traces.derived.tables import TO_PROPERTY, derived_to, made
+from crannog.traces.derived.tables import TO_PROPERTY, derived_to, existing, made
 from crannog.verbs.cancellation import Cancellation
 from crannog.verbs.reports import Progress
 from crannog.verbs.traces import DeriveReport
@@ -66,8 +66,6 @@ def derive(
 
 def behind(tables: Tables, spans: OpenTable) -> bool:
     """Tell whether a derive has something to do."""
-    from crannog.traces.derived.tables import existing
-
     version = spans.snapshot().base.version
     found = [existing(tables, derived, spans) for derived in ALL]
     return any(derived_to(table.log.head()) < version if table is not None else version > 0 for table in found)
@@ -87,7 +85,10 @@ def _bring(
         table = made(tables, derived, spans)
         base = table.log.refresh()[0]
         start = derived_to(base)
-        if start > head.base.version or (start == head.base.version and not anew):
+        if start > head.base.version:
+            spans.log.refresh()
+            head = spans.snapshot()
+        if start == head.base.version and not anew:
             return 0, 0
         # From the version where we start: files that a compaction took since are still read.
         lease = spans.reading(replace(head, base=replace(head.base, version=start)))
@@ -98,7 +99,9 @@ def _bring(
             except RunAgain:
                 continue
             except SnapshotGone:
-                head = spans.snapshot()  # erased or vacuumed under our hands: the log tells now
+                # Erased or vacuumed under our hands: the log and the folder tell now.
+                head = spans.snapshot()
+                known.clear()
     raise Unavailable(f"cannot derive {derived.name}: other jobs changed it {_TRIES} times meanwhile; try again")
 
 
@@ -127,8 +130,12 @@ class _Step:
                 expected = self._expected_spans(looking, rest)
             found, crowded = rest.changes, self._crowded(rest)
             self.job.step("work out with Spark", 0.3)
-            with self.job.spark() as session, on_spark(self.spans, self.head.schema, session) as engine:
-                self._write(engine, rest, crowded)
+            try:
+                with self.job.spark() as session, on_spark(self.spans, self.head.schema, session) as engine:
+                    self._write(engine, rest, crowded)
+            except CrannogError as error:
+                self._check_files(rest, error)
+                raise
             self.job.step("verify", 0.8)
             added = self._verified(expected, crowded)
         gone = around(found.stale, self.derived.reach)
@@ -140,6 +147,13 @@ class _Step:
         self.table.log.refresh()
         after_commit(self.table, version)
         return sum(file.rows for file in added), len(gone)
+
+    def _check_files(self, rest: Rest, error: CrannogError) -> None:
+        """Tell a failure of Spark from files that went away under it."""
+        near = around(rest.appended, self.derived.reach)
+        for path in (*rest.changed_files, *(path for day in near for path in rest.changes.before(day))):
+            if not self.job.storage.exists(f"{self.spans.folder}/{path}"):
+                raise SnapshotGone(f"{path} of {self.spans.name} went away while it was read") from error
 
     def _crowded(self, rest: Rest) -> list[DataFile]:
         """Return the files of days that only get rows and have many files: they are merged with what comes."""

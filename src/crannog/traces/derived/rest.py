@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -63,7 +63,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Rest:
-    """What a derived table lacks, once the duplicates are known."""
+    """What a derived table lacks, once the duplicates are known; of the tail, the rows of `tail_days`."""
 
     changes: Changes
     tail: pa.Table | None
@@ -90,11 +90,13 @@ class Rest:
         return not self.appended and not self.changes.stale
 
 
-def find_rest(engine: Engine, changes: Changes, tail: pa.Table | None = None) -> Rest:
-    """Look for spans that were sent again, and settle which days have to be worked out anew."""
-    days = frozenset(tail["partition_date"].unique().to_pylist()) if tail is not None else frozenset()
-    if tail is not None and not tail.num_rows:
-        tail = None
+def find_rest(
+    engine: Engine, changes: Changes, tail: pa.Table | None = None, days: frozenset[dt.date] = frozenset()
+) -> Rest:
+    """Look for spans that were sent again, and settle which days have to be worked out anew.
+
+    `days` are those of the tail that are wanted.
+    """
     rest = Rest(changes, tail, days, DUPLICATES.empty_table())
     if rest.is_empty:
         return rest
@@ -108,9 +110,8 @@ def find_rest(engine: Engine, changes: Changes, tail: pa.Table | None = None) ->
         f" GROUP BY {names} HAVING count(*) > 1"
     ).cast(DUPLICATES)
     if found.num_rows:
-        rest = Rest(changes, tail, days, found)
-        differing = _days_that_differ(engine, rest, old)
-        rest = Rest(changes.with_stale(differing), tail, days, found)
+        rest = replace(rest, duplicates=found)
+        rest = replace(rest, changes=changes.with_stale(_days_that_differ(engine, rest, old)))
     return rest
 
 
@@ -177,8 +178,8 @@ def _of(days: Iterable[dt.date], column: str = "partition_date") -> str:
 
 def _changed_rows(engine: Engine, rest: Rest, columns: Sequence[str] = _READ_BY_ANY) -> str:
     """Rows that came on days which only got some, and all rows of days to be worked out anew."""
-    tail = None if rest.tail is None else engine.held(rest.tail)
-    return _rows(engine, rest.changed_files, tail, columns=columns)
+    tail = engine.held(rest.tail) if rest.tail is not None and rest.tail_days else None
+    return _rows(engine, rest.changed_files, tail, _of(rest.tail_days), columns)
 
 
 def distinct_spans(engine: Engine, rest: Rest, columns: Sequence[str]) -> str:

@@ -11,10 +11,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from dataclasses import replace
 from typing import TypeVar, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
@@ -28,7 +28,7 @@ from crannog.traces.derived.rest import Rest, distinct_spans, find_rest, partial
 from crannog.traces.derived.tables import derived_to, existing
 
 _READS = 5
-_REMEMBERED = 16
+_REMEMBERED = 8
 T = TypeVar("T")
 
 
@@ -124,10 +124,15 @@ class Views:
         last = last + DAY * reach if last is not None else None
         base = snapshot.base
 
-        def found() -> Rest:
-            return find_rest(engine, self._changes(spans, start, base).within(first, last), _tail(snapshot, first, last))
+        tail = snapshot.visible_tail()
 
-        return self._once((base.table_id, start, base.version, snapshot.tail.end, first, last), found)
+        def found() -> Rest:
+            came = self._changes(spans, start, base).within(first, last)
+            # Without the rows of the tail, which is large and in memory anyway as long as it lasts.
+            return replace(find_rest(engine, came, tail, _days(tail, first, last)), tail=None)
+
+        rest = self._once((base.table_id, start, base.version, snapshot.tail.end, first, last), found)
+        return replace(rest, tail=tail)
 
     def _changes(self, spans: OpenTable, start: int | None, head: Base) -> Changes:
         if start is None:
@@ -156,12 +161,9 @@ def _again(read: Callable[[], pa.Table]) -> pa.Table:
     return read()
 
 
-def _tail(snapshot: Snapshot, first: dt.date | None, last: dt.date | None) -> pa.Table:
-    rows = snapshot.visible_tail()
-    for limit, compare in ((first, pc.greater_equal), (last, pc.less_equal)):
-        if limit is not None and rows.num_rows:
-            rows = rows.filter(compare(rows["partition_date"], pa.scalar(limit, pa.date32())))
-    return rows
+def _days(tail: pa.Table, first: dt.date | None, last: dt.date | None) -> frozenset[dt.date]:
+    days = tail["partition_date"].unique().to_pylist()
+    return frozenset(day for day in days if (first is None or day >= first) and (last is None or day <= last))
 
 
 def _between(first: dt.date | None, last: dt.date | None) -> str:

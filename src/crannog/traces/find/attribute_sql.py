@@ -51,7 +51,7 @@ def is_one_of(stored: str, values: Iterable[Value]) -> str:
     asked = list(values)
     kept = [written for value in asked for written in _written(value)]
     plain = f"{stored} IN ({_texts(kept)})" if len(kept) > 1 else f"{stored} = {text(kept[0])}" if kept else "false"
-    return _with_each(stored, plain, lambda last: " OR ".join(_equals(last, value) for value in asked))
+    return _with_each(stored, plain, lambda last: _equals_one(last, asked))
 
 
 def may_be_one_of(stored: str, operator: str, values: Iterable[Value]) -> str:
@@ -127,12 +127,31 @@ def _string(stored: str) -> str:
     return f"(CASE WHEN starts_with({stored}, '\"') THEN json_extract_string({stored}, '$') END)"
 
 
-def _equals(stored: str, value: Value) -> str:
-    if isinstance(value, bool):
-        return f"({stored} = '{'true' if value else 'false'}')"
-    if isinstance(value, str):
-        return f"({_string(stored)} = {text(value)})"
-    return _ordered(stored, "=", value)
+def _equals_one(stored: str, values: list[Value]) -> str:
+    terms = []
+    truths = [str(value).lower() for value in values if isinstance(value, bool)]
+    if truths:
+        terms.append(f"{stored} IN ({_texts(truths)})")
+    texts = [value for value in values if isinstance(value, str)]
+    if texts:
+        terms.append(f"{_string(stored)} IN ({_texts(texts)})")
+    numbers = [value for value in values if not isinstance(value, (bool, str))]
+    if numbers:
+        wholes = [found[1] for found in (against_whole("=", value) for value in numbers) if not isinstance(found, bool)]
+        doubles = [found[1] for found in (against_double("=", value) for value in numbers) if not isinstance(found, bool)]
+        as_whole = f"TRY_CAST({stored} AS BIGINT) IN ({', '.join(map(_big, wholes))})" if wholes else "false"
+        as_double = f"TRY_CAST({stored} AS DOUBLE) IN ({', '.join(map(_exact, doubles))})" if doubles else "false"
+        terms.append(f"({_is_number(stored)} AND CASE WHEN {_is_double(stored)} THEN {as_double} ELSE {as_whole} END)")
+    return "(" + " OR ".join(terms) + ")"
+
+
+def _is_number(stored: str) -> str:
+    # Numbers, and nothing else that is kept, begin with a minus or a digit.
+    return f"({stored} >= '-' AND {stored} < ':')"
+
+
+def _is_double(stored: str) -> str:
+    return f"regexp_matches({stored}, '[.eE]')"
 
 
 def _is_alike(stored: str, value: str) -> str:
@@ -144,7 +163,7 @@ def _is_alike(stored: str, value: str) -> str:
     if not math.isfinite(float(value)) or text_of_double(float(value)) != value:
         return f"({alike})"
     sign = f"starts_with({stored}, '-') = {'true' if value.startswith('-') else 'false'}"
-    return f"({alike} OR (regexp_matches({stored}, '[.eE]') AND {sign} AND {_ordered(stored, '=', float(value))}))"
+    return f"({alike} OR ({_is_double(stored)} AND {sign} AND {_ordered(stored, '=', float(value))}))"
 
 
 def _decoded(stored: str, operator: str, value: str) -> str:
@@ -164,9 +183,8 @@ def _ordered(stored: str, operator: str, value: Value) -> str:
         whole, double = against_whole(operator, value), against_double(operator, value)
         as_whole = str(whole).lower() if isinstance(whole, bool) else f"TRY_CAST({stored} AS BIGINT) {whole[0]} {_big(whole[1])}"
         as_double = str(double).lower() if isinstance(double, bool) else f"TRY_CAST({stored} AS DOUBLE) {double[0]} {_exact(double[1])}"
-        compared = f"CASE WHEN regexp_matches({stored}, '[.eE]') THEN {as_double} ELSE {as_whole} END"
-    # Numbers, and nothing else that is kept, begin with a minus or a digit.
-    parts = [f"WHEN {stored} >= '-' AND {stored} < ':' THEN {compared}"]
+        compared = f"CASE WHEN {_is_double(stored)} THEN {as_double} ELSE {as_whole} END"
+    parts = [f"WHEN {_is_number(stored)} THEN {compared}"]
     for positive, kept in _INFINITY.items():
         if is_above(operator, positive=positive):
             parts.append(f"WHEN {stored} = {literal(kept)} THEN true")

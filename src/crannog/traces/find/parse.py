@@ -43,7 +43,7 @@ from crannog.traces.ids import trace_id_of
 from crannog.traces.spans import KINDS
 from crannog.traces.trace import STATUS
 
-MOST_DEPTH, MOST_TERMS, MOST_VALUES = 64, 1_000, 10_000
+MOST_DEPTH, MOST_TERMS, MOST_VALUES = 64, 100, 1_000
 _MOST_DIGITS = 40
 _RESERVED = ("and", "or", "not", "in", "exists", "contains", "is", "true", "false")
 _LEVELS = {level.value: level for level in (Level.SPAN, Level.RESOURCE, Level.SCOPE, Level.EVENT, Level.LINK)}

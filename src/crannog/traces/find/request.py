@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from crannog.errors import CallerError
-from crannog.traces.find.parse import parsed
+from crannog.traces.find.parse import MOST_TERMS, MOST_VALUES, parsed
 from crannog.traces.find.times import milliseconds, nanoseconds
 from crannog.traces.find.tree import FIELDS, TEXT, Compare, Field, Filter, Level, OneOf, both
 
@@ -62,6 +62,8 @@ def asked_of_spans(
         terms.append(Compare(TEXT, "~", _text("text", text)))
     if attributes is not None and not isinstance(attributes, Mapping):
         raise CallerError(f"attributes is a mapping of keys to values, got {type(attributes).__name__}")
+    if attributes and len(attributes) > MOST_TERMS:
+        raise CallerError(f"{len(attributes):,} attributes; a search asks for {MOST_TERMS:,} at most")
     terms += [_attribute(key, value) for key, value in (attributes or {}).items()]
     return both(*terms, parsed(where))
 
@@ -95,8 +97,8 @@ def checked_size(limit: int, name: str = "limit") -> int:
 def _attribute(key: str, value: Any) -> Filter:
     field = Field(Level.ANY, _text("an attribute's key", key))
     if isinstance(value, (list, tuple, set, frozenset)):
-        if not value:
-            raise CallerError(f"attribute {key!r}: a list of values has at least one")
+        if not 0 < len(value) <= MOST_VALUES:
+            raise CallerError(f"attribute {key!r}: a list has 1 to {MOST_VALUES:,} values, got {len(value):,}")
         return OneOf(field, tuple(_value(key, one) for one in value))
     return Compare(field, "=", _value(key, value))
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from crannog.errors import CallerError
-from crannog.traces.otlp.bodies import unpacked
+from crannog.errors import CallerError, TooLarge
+from crannog.formats.packed import ENCODINGS, PLAIN, unpacked
 from crannog.traces.otlp.decode import checked_request, nested
 from crannog.traces.otlp.flatten import flat
 from crannog.traces.otlp.json_body import request_of_json
@@ -40,7 +40,7 @@ def received(body: bytes, *, content_type: str = PROTOBUF, encoding: str | None 
 
     Raises CallerError if the body is damaged or of an unknown type, TooLarge if it has more than `limit` bytes.
     """
-    plain = unpacked(body, encoding, limit)
+    plain = _plain(body, (encoding or "").strip().lower(), limit)
     kind = media_type(content_type)
     if kind in (PROTOBUF, _PROTOBUF_TOO):
         request = checked_request(plain)
@@ -51,3 +51,13 @@ def received(body: bytes, *, content_type: str = PROTOBUF, encoding: str | None 
     else:
         raise CallerError(f"content type {content_type!r} is not known; {PROTOBUF} and {JSON} are")
     return Received(plain, *flat(nested(request)))
+
+
+def _plain(body: bytes, encoding: str, limit: int) -> bytes:
+    if encoding in ENCODINGS:
+        return unpacked(body, encoding, limit)
+    if encoding not in PLAIN:
+        raise CallerError(f"content encoding {encoding!r} is not known; {', '.join(ENCODINGS)} and none are")
+    if len(body) > limit:
+        raise TooLarge(f"the request has more than {limit:,} bytes, which is the most; send fewer spans at once")
+    return body

@@ -1,0 +1,326 @@
+"""The group of commands on traces, and those that find and show them: search, show, compare, services, metrics and more."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from crannog.cli.context import JsonOption, answer, lake_at
+from crannog.cli.plain import counted
+from crannog.errors import CallerError
+
+if TYPE_CHECKING:
+    from crannog.verbs.lake import LakeVerbs
+    from crannog.verbs.traces import SpanPage, TracedLake, TracePage, TraceVerbs, TraceView
+
+TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="The id of a trace, in hexadecimal.")]
+ServiceOption = Annotated[str | None, typer.Option("--service", "-s", help="Only spans of this service.")]
+OperationOption = Annotated[str | None, typer.Option("--operation", "-o", help="Only spans of this name.")]
+AttributeOption = Annotated[list[str] | None, typer.Option("--attribute", "-a", metavar="KEY=VALUE", help="Only spans with this attribute, at any level; several must all be there.")]
+WhereOption = Annotated[str | None, typer.Option("--where", "-w", metavar="FILTER", help="A filter, like 'kind = server and duration > 250ms'.")]
+StartOption = Annotated[str | None, typer.Option(metavar="TIME", help="Only spans that start then or later: a time (UTC), or an age like 2h.")]
+EndOption = Annotated[str | None, typer.Option(metavar="TIME", help="Only spans that start before then.")]
+LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="Only so many.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the group."""
+    from crannog.cli import traces_upkeep
+
+    group = typer.Typer(name="traces", help="Traces: find them, show them, keep them.", no_args_is_help=True)
+    for command in (search, show, compare, services, operations, metrics, dependencies, complete):
+        group.command()(command)
+    traces_upkeep.add_to(group)
+    app.add_typer(group)
+
+
+@contextmanager
+def traces_at(context: typer.Context, *, make: bool = False) -> Iterator[TraceVerbs]:
+    """Open the traces of the lake for one command."""
+    with lake_at(context, make=make) as lake:
+        yield traces_of(lake)
+
+
+def traces_of(lake: LakeVerbs) -> TraceVerbs:
+    """Return the traces of a lake that a command opened; each has them."""
+    return cast("TracedLake", lake).traces
+
+
+def json_of(value: Any) -> Any:
+    """Return values as JSON that keeps bytes, NaN and all digits."""
+    from crannog.formats.marked import marked
+
+    return marked(value)
+
+
+def time_of(nanoseconds: int) -> str:
+    """Return a time of a span for people, to the millisecond."""
+    from crannog.cli.builds import time_of as to_the_second
+
+    return f"{to_the_second(nanoseconds)}.{nanoseconds // 10**6 % 1000:03d}"
+
+
+def _moment(text: str | None) -> str | int | None:
+    """Read a time, or an age."""
+    from crannog.cli.builds import nanoseconds_ago
+
+    if text and text[-1:] in "smhdw" and text[:-1].isdigit():
+        return nanoseconds_ago(text, dt.datetime.now(dt.UTC))
+    return text
+
+
+def search(
+    context: typer.Context,
+    service: ServiceOption = None,
+    operation: OperationOption = None,
+    text: Annotated[str | None, typer.Option("--text", "-t", help="Words that are somewhere in a span, in any case.")] = None,
+    attribute: AttributeOption = None,
+    where: WhereOption = None,
+    errors: Annotated[bool | None, typer.Option("--errors/--no-errors", help="Only traces with errors, or without.")] = None,
+    min_ms: Annotated[float | None, typer.Option(help="Only traces that took at least so many milliseconds.")] = None,
+    max_ms: Annotated[float | None, typer.Option(help="Only traces that took no longer.")] = None,
+    start: StartOption = None,
+    end: EndOption = None,
+    limit: LimitOption = 20,
+    order: Annotated[str, typer.Option(help="newest, oldest, longest, shortest, most_spans or most_errors.")] = "newest",
+    cursor: Annotated[str | None, typer.Option(help="Where a page before ended.")] = None,
+    count: Annotated[bool, typer.Option("--count", help="Count all that match, too.")] = False,
+    spans: Annotated[bool, typer.Option("--spans", help="List the spans themselves, not their traces.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Find traces of which one span meets all that is asked of spans, the newest first."""
+    from crannog.traces.jaeger.questions import with_attributes
+
+    whole: dict[str, Any] = {"has_errors": errors, "min_duration_ms": min_ms, "max_duration_ms": max_ms}
+    if spans and any(value is not None for value in whole.values()):
+        raise CallerError("--errors, --min-ms and --max-ms are about whole traces; with --spans, ask with --where 'error and duration > 1s'")
+    asked: dict[str, Any] = {
+        "service": service, "operation": operation, "text": text, "where": with_attributes(where, attribute or ()),
+        "start": _moment(start), "end": _moment(end), "limit": limit, "cursor": cursor, "order": order, "count": count,
+    }  # fmt: skip
+    with traces_at(context) as traces:
+        if spans:
+            found = traces.search_spans(**asked)
+            answer(json_of(found), as_json=as_json, otherwise=lambda: _list_spans(found))
+        else:
+            page = traces.search(**asked, **whole)
+            answer(json_of(page), as_json=as_json, otherwise=lambda: _list_traces(page))
+
+
+def _list_traces(page: TracePage) -> None:
+    from crannog.cli.show import listing
+    from crannog.cli.waterfall import took
+
+    rows = [
+        (
+            found.trace_id,
+            time_of(found.start_ns),
+            took(found.duration_ns),
+            f"{found.span_count:,}",
+            f"{found.error_count:,}" if found.error_count else "–",
+            f"{found.root_operation or '(root missing)'} {found.root_service or ''}".strip(),
+        )
+        for found in page.traces
+    ]
+    listing(("trace", "start (UTC)", "took", "spans", "errors", "root"), rows, empty="No trace matches.", right=("trace", "took", "spans", "errors"))
+    _rest(page)
+
+
+def _list_spans(page: SpanPage) -> None:
+    from crannog.cli.show import listing
+    from crannog.cli.waterfall import took
+
+    rows = [(span.trace_id, span.span_id, time_of(span.start_ns), took(span.duration_ns), f"{'✗ ' if span.is_error else ''}{span.name} {span.service}") for span in page.spans]
+    listing(("trace", "span", "start (UTC)", "took", "name"), rows, empty="No span matches.", right=("trace", "span", "took"))
+    _rest(page)
+
+
+def _rest(page: TracePage | SpanPage) -> None:
+    from crannog.cli.show import say
+
+    if page.total is not None:
+        say(f"{page.total:,} match.")
+    if page.next_cursor:
+        say(f"More: --cursor {page.next_cursor}")
+
+
+def show(
+    context: typer.Context,
+    trace: TraceArgument,
+    offset: Annotated[int, typer.Option(min=0, help="Leave out so many spans first.")] = 0,
+    limit: LimitOption = 200,
+    depth: Annotated[int | None, typer.Option(min=0, help="Leave out what is deeper.")] = None,
+    under: Annotated[str | None, typer.Option(metavar="SPAN", help="Only this span and what is below it.")] = None,
+    details: Annotated[bool, typer.Option("--details", "-d", help="Attributes, events and links, too.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a trace: its tree, when each span ran, and what held up its end. Large ones in windows."""
+    with traces_at(context) as traces:
+        view = traces.show(trace, offset, limit, depth=depth, under=under)
+    answer(json_of(view.as_dict()), as_json=as_json, otherwise=lambda: _show_trace(view, details))
+
+
+def _show_trace(view: TraceView, details: bool) -> None:
+    from crannog.cli.show import console, facts, say
+    from crannog.cli.waterfall import legend, lines, took
+
+    odd = [
+        "its root is missing, or has not come yet" if view.is_root_missing else "",
+        f"{view.roots:,} roots" if view.roots > 1 else "",
+        f"{counted(view.orphans, 'span')} whose parent is missing" if view.orphans else "",
+        f"{counted(view.cycles, 'cycle')} of parents" if view.cycles else "",
+        f"{counted(view.skewed, 'span')} that leave the time of their parent" if view.skewed else "",
+        "more spans than are looked at" if view.truncated else "",
+    ]
+    facts(
+        f"trace {view.trace_id}",
+        [
+            ("began", f"{time_of(view.start_ns)} (UTC), took {took(view.duration_ns)}"),
+            ("spans", f"{view.span_count:,}, {view.error_count:,} with errors, {view.deepest + 1:,} deep"),
+            ("services", ", ".join(view.services)),
+            *[("note", text) for text in odd if text],
+        ],
+    )
+    out = console()
+    for line in lines(view, out.width, details=details):
+        out.print(line, overflow="fold" if details else "crop", no_wrap=not details)
+    say(legend(view))
+    if view.next_offset is not None:
+        say(f"{view.next_offset:,} of {view.total:,} spans: --offset {view.next_offset} goes on, --depth and --under show less of it.")
+
+
+def compare(
+    context: typer.Context,
+    before: TraceArgument,
+    after: TraceArgument,
+    limit: LimitOption = 30,
+    tolerance: Annotated[float, typer.Option(min=0, help="Share by which a mean duration may differ and still be the same.")] = 0.1,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what changed from one trace to another, the largest differences first."""
+    with traces_at(context) as traces:
+        found = traces.compare(before, after, limit, tolerance=tolerance)
+
+    def otherwise() -> None:
+        from crannog.cli.show import facts, listing
+        from crannog.cli.waterfall import took
+
+        facts(
+            f"{found.trace_id_before} → {found.trace_id_after}",
+            [("took", f"{took(found.duration_before_ns)} → {took(found.duration_after_ns)}"), ("spans", f"{found.spans_before:,} → {found.spans_after:,}")],
+        )
+        rows = [
+            (one.change, f"{one.count_before:,} → {one.count_after:,}", f"{took(one.duration_before_ns)} → {took(one.duration_after_ns)}", " / ".join(name for _, name in one.path), one.path[-1][0])
+            for one in found.changes
+        ]
+        listing(("change", "spans", "took", "path", "service"), rows, empty="They have no spans.")
+
+    answer(json_of(found), as_json=as_json, otherwise=otherwise)
+
+
+def services(context: typer.Context, as_json: JsonOption = False) -> None:
+    """List the services that sent spans."""
+    with traces_at(context) as traces:
+        found = traces.services()
+    _names(found, as_json, "No spans have come yet.")
+
+
+def operations(
+    context: typer.Context,
+    service: Annotated[str, typer.Argument(metavar="SERVICE", help="The service.")],
+    as_json: JsonOption = False,
+) -> None:
+    """List the operations of a service, with their kinds."""
+    with traces_at(context) as traces:
+        found = [{"operation": name, "kind": kind} for name, kind in traces.operations_by_kind(service)]
+
+    def otherwise() -> None:
+        from crannog.cli.show import listing
+
+        rows = [(one["operation"], (one["kind"] or "–").lower()) for one in found]
+        listing(("operation", "kind"), rows, empty=f"There are no spans of {service}.")
+
+    answer(found, as_json=as_json, otherwise=otherwise)
+
+
+def _names(found: list[str], as_json: bool, empty: str) -> None:
+    def otherwise() -> None:
+        from crannog.cli.show import say
+
+        for name in found:
+            typer.echo(name)
+        if not found:
+            say(empty)
+
+    answer(found, as_json=as_json, otherwise=otherwise)
+
+
+def metrics(
+    context: typer.Context,
+    service: ServiceOption = None,
+    operation: OperationOption = None,
+    kind: Annotated[str | None, typer.Option(help="Only spans of this kind, like server or client.")] = None,
+    where: WhereOption = None,
+    start: StartOption = None,
+    end: EndOption = None,
+    step: Annotated[str, typer.Option(help="Length of a bucket: 10s, 5m, 1h, 1d, 1mo.")] = "1h",
+    by: Annotated[list[str] | None, typer.Option("--by", metavar="FIELD", help="Group by a field or an attribute.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Count spans by time: rates, errors, latencies."""
+    with traces_at(context) as traces:
+        found = traces.metrics(service, operation, kind, start=_moment(start), end=_moment(end), step=step, group_by=by, where=where)
+
+    def otherwise() -> None:
+        from crannog.cli.plain import moment
+        from crannog.cli.show import listing
+        from crannog.cli.waterfall import took
+
+        groups = list(by or ())
+        rows = [
+            (moment(one.start), *(one.group.get(name) for name in groups), f"{one.count:,}", f"{one.rate:,.3g}", f"{one.error_rate:.1%}", *map(took, (one.avg_ns, one.p50_ns, one.p95_ns, one.p99_ns)))
+            for one in found
+        ]
+        figures = ("spans", "per s", "errors", "avg", "p50", "p95", "p99")
+        listing(("from (UTC)", *groups, *figures), rows, empty="No span matches.", right=figures)
+
+    answer(json_of(found), as_json=as_json, otherwise=otherwise)
+
+
+def dependencies(context: typer.Context, start: StartOption = None, end: EndOption = None, as_json: JsonOption = False) -> None:
+    """List which services call which, how often, and with how many errors."""
+    with traces_at(context) as traces:
+        found = traces.dependencies(_moment(start), _moment(end))
+
+    def otherwise() -> None:
+        from crannog.cli.show import listing
+
+        rows = [(one.parent, one.child, f"{one.calls:,}", f"{one.errors:,}") for one in found]
+        listing(("caller", "called", "calls", "errors"), rows, empty="No service called another.", right=("calls", "errors"))
+
+    answer(json_of(found), as_json=as_json, otherwise=otherwise)
+
+
+def complete(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="service, operation, key, or value (of --key).")],
+    prefix: Annotated[str, typer.Argument(metavar="PREFIX", help="How it begins.")] = "",
+    key: Annotated[str | None, typer.Option(help="The attribute whose values are meant.")] = None,
+    where: WhereOption = None,
+    limit: LimitOption = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """Suggest names, attributes and their values, those used most first."""
+    with traces_at(context) as traces:
+        found = traces.complete(what, prefix, key=key, where=where, limit=limit)
+
+    def otherwise() -> None:
+        from crannog.cli.show import listing
+
+        listing((what, "spans"), [(one.value, f"{one.count:,}") for one in found], empty="Nothing begins like that.", right=("spans",))
+
+    answer(json_of(found), as_json=as_json, otherwise=otherwise)

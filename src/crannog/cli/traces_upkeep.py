@@ -1,0 +1,173 @@
+"""Commands that bring traces elsewhere and back, and those that end them: export, import, expire, erase."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from crannog.cli.changes import ActorOption, ReasonOption
+from crannog.cli.context import JsonOption, answer, lake_at
+from crannog.cli.plain import counted, of_bytes
+from crannog.cli.tables import YesOption, confirm, day
+from crannog.cli.upkeep import running, show_receipt
+from crannog.errors import CallerError, NotFound
+
+_TYPES = {"json": "application/json", "protobuf": "application/x-protobuf", "zipkin": "application/vnd.zipkin.v2+json"}
+_ENDINGS = {".json": "json", ".pb": "protobuf", ".binpb": "protobuf", ".bin": "protobuf"}
+_PACKED = {".gz": "gzip", ".zst": "zstd"}
+
+FormOption = Annotated[str | None, typer.Option("--format", metavar="json|protobuf|zipkin", help="Format, if the file's ending does not tell; JSON otherwise.")]
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the commands."""
+    for name, command in (("export", export), ("import", import_), ("expire", expire), ("erase", erase)):
+        group.command(name)(command)
+
+
+def export(
+    context: typer.Context,
+    trace_ids: Annotated[list[str], typer.Argument(metavar="TRACE...", help="Ids of traces.")],
+    file: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Where to; - is standard output.")] = "-",
+    form: FormOption = None,
+) -> None:
+    """Write traces as one OTLP request, as they came in."""
+    from crannog.cli.traces import traces_at
+
+    kind = _form(form, file)
+    if kind == "zipkin":
+        raise CallerError("traces are written as OTLP, in json or protobuf")
+    with traces_at(context) as traces:
+        data = traces.export_protobuf(trace_ids) if kind == "protobuf" else (json.dumps(traces.export(trace_ids), ensure_ascii=False) + "\n").encode()
+    if file == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    Path(file).write_bytes(data)
+    typer.echo(f"{counted(len(trace_ids), 'trace')} written to {file}, {of_bytes(len(data))}.", err=True)
+
+
+def import_(
+    context: typer.Context,
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="OTLP requests, or lines of them in JSON, as the Collector's file exporter writes them; .gz and .zst are unpacked; - is standard input.")],
+    form: FormOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Keep the spans of files; what was kept before is not kept twice."""
+    from crannog.cli.traces import traces_at
+
+    total: dict[str, Any] = {"accepted": 0, "rejected": 0, "duplicates": 0, "messages": []}
+    for file in files:
+        if file != "-" and not Path(file).is_file():
+            raise NotFound(f"there is no file {file}")
+    with traces_at(context, make=True) as traces:
+        for file in files:
+            kind = _form(form, file)
+            for body in _requests(file, kind):
+                done = traces.write_otlp(body, content_type=_TYPES[kind])
+                total["accepted"] += 0 if done.duplicate else done.accepted
+                total["duplicates"] += done.accepted if done.duplicate else 0
+                total["rejected"] += done.rejected
+                total["messages"] += [done.message] if done.message else []
+
+    def otherwise() -> None:
+        typer.echo(f"{counted(total['accepted'], 'span')} kept; {total['duplicates']:,} were there already, {total['rejected']:,} rejected.")
+        for message in total["messages"]:
+            typer.echo(f"  {message}")
+
+    answer(total, as_json=as_json, otherwise=otherwise)
+
+
+def _form(form: str | None, file: str) -> str:
+    if form is not None and form not in _TYPES:
+        raise CallerError(f"the format is one of {', '.join(_TYPES)}, got {form!r}")
+    path = Path(file)
+    ending = Path(path.stem).suffix if path.suffix in _PACKED else path.suffix
+    return form or _ENDINGS.get(ending.lower(), "json")
+
+
+def _requests(file: str, kind: str) -> list[bytes]:
+    """Return the requests in a file: it is one, or each of its lines is."""
+    from crannog.formats.packed import unpacked
+
+    data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    packing = _PACKED.get(Path(file).suffix.lower())
+    if packing:
+        data = unpacked(data, packing, 2**40)
+    lines = [line for line in data.splitlines() if line.strip()] if kind == "json" else []
+    # Of a request over several lines, the first is no JSON by itself.
+    return lines if len(lines) > 1 and _is_json(lines[0]) else [data]
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def expire(
+    context: typer.Context,
+    before: Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="Spans that started before this day (UTC) go.")],
+    service: Annotated[list[str] | None, typer.Option("--service", "-s", help="Only spans of this service.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Drop old spans and what is derived from them, and give back the space."""
+    from crannog.cli.traces import json_of, traces_of
+
+    limit = day(before)
+    with lake_at(context) as lake, running(lake, "expire traces") as (progress, cancellation):
+        report = traces_of(lake).expire(limit, service or None, progress=progress, cancellation=cancellation)
+
+    def otherwise() -> None:
+        from crannog.cli.show import facts
+
+        spans = report.spans
+        facts(
+            f"spans before {before} are gone, in {spans.seconds + report.derived.seconds:.1f} s",
+            [("spans", f"{spans.rows_dropped:,} dropped, {spans.rows_kept:,} kept"), ("given back", of_bytes(report.bytes_given_back))],
+        )
+
+    answer(json_of(report), as_json=as_json, otherwise=otherwise)
+
+
+def erase(
+    context: typer.Context,
+    trace_ids: Annotated[list[str] | None, typer.Argument(metavar="[TRACE...]", help="Ids of traces.")] = None,
+    where: Annotated[str | None, typer.Option("--where", "-w", metavar="FILTER", help="All traces with a span that meets this, like 'user = \"u1\"'.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
+    actor: ActorOption = "",
+    reason: ReasonOption = "",
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Erase whole traces for good, from every file and every derived table, and prove it with a receipt."""
+    from crannog.cli.traces import json_of, traces_of
+
+    with lake_at(context) as lake:
+        traces = traces_of(lake)
+        plan = traces.erasure_plan(trace_ids or None, where)
+        if dry_run:
+            answer(json_of(plan), as_json=as_json, otherwise=lambda: _show_plan(plan))
+            return
+        confirm(f"Erase {counted(plan.traces, 'trace')} of {counted(plan.spans, 'span')} for good?", "erase traces", yes)
+        with running(lake, "erase traces") as (progress, cancellation):
+            receipt = traces.erase(trace_ids or None, where, actor=actor, reason=reason, progress=progress, cancellation=cancellation).as_dict()
+    answer(receipt, as_json=as_json, otherwise=lambda: show_receipt(receipt))
+
+
+def _show_plan(plan: Any) -> None:
+    from crannog.cli.show import facts
+
+    facts(
+        f"{counted(plan.traces, 'trace')} of {counted(plan.spans, 'span')} would be erased",
+        [
+            ("services", ", ".join(f"{name} {count:,}" for name, count in plan.services.items()) or "–"),
+            ("days", ", ".join(f"{on} {count:,}" for on, count in plan.days.items()) or "–"),
+        ],
+    )

@@ -1,0 +1,68 @@
+"""Packed bytes, unpacked within a limit: no small body becomes a huge one, in memory or on its way there."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+from crannog.errors import CallerError, TooLarge
+
+ENCODINGS = ("gzip", "x-gzip", "deflate", "zstd")
+PLAIN = ("", "identity")
+
+_STEP = 1 << 20
+# A block of 128 KiB takes four bytes in zstd: small bites keep what one of them may become small.
+_BITE = 1 << 10
+# Larger windows would let a few bytes ask for gigabytes; 128 MiB is what zstd's --long=27 needs.
+_LARGEST_WINDOW = 1 << 27
+
+
+def unpacked(data: bytes, encoding: str, most: int) -> bytes:
+    """Return what was packed in one of ENCODINGS; CallerError if it is broken or ends early, TooLarge as soon as it is too much."""
+    steps = _from_zstd(data) if encoding == "zstd" else _from_zlib(data, encoding)
+    out: list[bytes] = []
+    size = 0
+    try:
+        for step in steps:
+            size += len(step)
+            if size > most:
+                raise TooLarge(f"the body has more than {most:,} bytes when it is unpacked, which is the most; send it in parts")
+            out.append(step)
+    except (zlib.error, EOFError, ValueError) as error:
+        raise CallerError(f"the body of {len(data):,} bytes is not valid {encoding}: {str(error)[:100]}; nothing of it was kept") from None
+    return b"".join(out)
+
+
+def _from_zlib(data: bytes, encoding: str) -> Iterator[bytes]:
+    window = 16 + zlib.MAX_WBITS
+    if encoding == "deflate":
+        # The standard means zlib's form, some clients send it bare: the first bytes tell.
+        has_header = len(data) > 1 and data[0] & 0x0F == 8 and int.from_bytes(data[:2]) % 31 == 0
+        window = zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS
+    while data:
+        unpacker = zlib.decompressobj(window)
+        while not unpacker.eof:
+            step = unpacker.decompress(data, _STEP)
+            data = unpacker.unconsumed_tail
+            if not step and not data and not unpacker.eof:
+                raise EOFError("it ends in the middle")
+            yield step
+        data = unpacker.unused_data  # packed files may follow one another
+
+
+def _from_zstd(data: bytes) -> Iterator[bytes]:
+    import zstandard
+
+    view, place = memoryview(data), 0
+    try:
+        while place < len(view):
+            unpacker = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).decompressobj()
+            while not unpacker.eof:
+                if place >= len(view):
+                    raise EOFError("it ends in the middle")
+                bite = view[place : place + _BITE]
+                place += len(bite)
+                yield unpacker.decompress(bite)
+            place -= len(unpacker.unused_data)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from None

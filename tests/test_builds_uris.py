@@ -44,7 +44,7 @@ B, P = BuildRequestStatus, PartitionStatus
         ("tee:stdout:", "two addresses or more"),
         ("tee:sqlite::memory:,nonsense", "names no kind"),
         ("postgresql://host:notaport/x", "is no address of a PostgreSQL database|failed"),
-        ("http://127.0.0.1:1", "servers come with a later one"),
+        ("http://127.0.0.1:1", "no server answers at http://127.0.0.1:1"),
     ],
 )
 def test_bad_addresses(uri: str, says: str) -> None:

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as tried
 from hypothesis import strategies as st
 
@@ -56,7 +56,7 @@ def write(traces: Traces, requests: list[list[Sent]], *new: list[Sent]) -> None:
 # -- without Spark ---------------------------------------------------------------------------------------------------
 
 
-@tried(max_examples=12, deadline=None, suppress_health_check=SLACK)
+@tried(max_examples=12, deadline=None, suppress_health_check=SLACK, phases=[Phase.reuse, Phase.generate])
 @given(st.lists(any_spans(), min_size=1, max_size=3))
 def test_staged_spans_count_at_once_and_once_each(requests: list[list[Sent]]) -> None:
     with tempfile.TemporaryDirectory() as folder, opened(Settings(warehouse=folder)) as lake:

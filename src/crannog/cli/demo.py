@@ -33,7 +33,7 @@ def demo(
     keep: Annotated[str, typer.Option("--keep", metavar="DIR", help="Work in this new folder and leave it there, to look at.")] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Show what Crannog does, on data made up on the spot, in less than two minutes.
+    """Show what Crannog does, on data made up on the spot, in less than three minutes.
 
     Every figure is measured while you watch, and every claim is checked: if one does not hold, the exit code says so.
     """
@@ -81,10 +81,11 @@ def _run(folder: Path, audience: Audience) -> tuple[list[Notes], CrannogError | 
 
 @contextmanager
 def _lake(folder: Path) -> Iterator[Lake]:
-    from crannog.datasets.lake import Lake
+    from crannog.embedded import EmbeddedLake
     from crannog.settings import load_settings
 
-    with Lake(str(folder), settings=load_settings(warehouse=str(folder))) as lake:
+    free = {"otlp_http_port": 0, "otlp_grpc_port": 0, "audit": False}
+    with EmbeddedLake(str(folder), settings=load_settings(warehouse=str(folder), **free)) as lake:
         yield lake
 
 

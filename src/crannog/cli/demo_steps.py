@@ -30,6 +30,7 @@ from crannog.cli.demo_data import (
     reading,
     took,
 )
+from crannog.cli.demo_served import served, traces
 from crannog.cli.plain import counted, of_bytes
 
 if TYPE_CHECKING:
@@ -277,6 +278,8 @@ STEPS: tuple[tuple[str, Callable[[Tour, Notes], None]], ...] = (
     ("A new column and a wider one", evolve),
     ("Erasure, with a receipt", erase),
     ("One SQL, three engines", sql),
+    ("A server, and a client without Spark", served),
+    ("Traces over OTLP, searched, derived and erased", traces),
     ("Builds, in the same lake", builds),
     ("What is on record", records),
 )

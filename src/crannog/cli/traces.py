@@ -161,10 +161,11 @@ def show(
     """Show a trace: its tree, when each span ran, and what held up its end. Large ones in windows."""
     with traces_at(context) as traces:
         view = traces.show(trace, offset, limit, depth=depth, under=under)
-    answer(json_of(view.as_dict()), as_json=as_json, otherwise=lambda: _show_trace(view, details))
+    answer(json_of(view.as_dict()), as_json=as_json, otherwise=lambda: show_trace(view, details))
 
 
-def _show_trace(view: TraceView, details: bool) -> None:
+def show_trace(view: TraceView, details: bool) -> None:
+    """Print a trace as a waterfall."""
     from crannog.cli.show import console, facts, say
     from crannog.cli.waterfall import legend, lines, took
 

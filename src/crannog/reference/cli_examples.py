@@ -49,4 +49,25 @@ EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("builds", "wipe"): ("crannog builds wipe build-1 --yes",),
     ("builds", "check"): ("crannog builds check",),
     ("builds", "compact"): ("crannog builds compact",),
+    ("traces", "search"): (
+        "crannog traces search --service shop --errors --start 2h",
+        "crannog traces search -a user.id=u1 -w 'duration > 250ms' --order longest",
+    ),
+    ("traces", "show"): (
+        "crannog traces show 0123456789abcdeffedcba9876543210",
+        "crannog traces show 0123456789abcdeffedcba9876543210 --depth 3 --details",
+    ),
+    ("traces", "compare"): ("crannog traces compare 0123456789abcdeffedcba9876543210 1123456789abcdeffedcba9876543210",),
+    ("traces", "services"): ("crannog traces services",),
+    ("traces", "operations"): ("crannog traces operations shop",),
+    ("traces", "metrics"): ("crannog traces metrics --service shop --start 1d --step 1h --by operation",),
+    ("traces", "dependencies"): ("crannog traces dependencies --start 1d",),
+    ("traces", "complete"): ("crannog traces complete key http.", "crannog traces complete value --key http.method"),
+    ("traces", "export"): ("crannog traces export 0123456789abcdeffedcba9876543210 --output trace.json",),
+    ("traces", "import"): ("crannog traces import trace.json", "crannog traces import - --format zipkin < spans.json"),
+    ("traces", "expire"): ("crannog traces expire --before 2026-01-31 --service shop",),
+    ("traces", "erase"): (
+        "crannog traces erase --where 'user = \"u1\"' --dry-run",
+        "crannog traces erase 0123456789abcdeffedcba9876543210 --reason 'asked for' --yes",
+    ),
 }

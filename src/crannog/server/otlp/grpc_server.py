@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ class GrpcReceiver:
         import grpc
 
         self._service = service
+        self._stopped: threading.Event | None = None
         settings = service.settings
         self._threads = _Threads(settings.http_threads, thread_name_prefix="crannog-otlp")
         # No maximum_concurrent_rpcs: gRPC would answer RESOURCE_EXHAUSTED, and clients would throw the spans away.
@@ -69,7 +71,11 @@ class GrpcReceiver:
 
     def stop(self, grace_s: float) -> None:
         """Take no more requests; what runs may finish."""
-        self._server.stop(grace_s)
+        self._stopped = self._server.stop(grace_s)
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for what runs once it is told to stop; False if something still does."""
+        return self._stopped is None or self._stopped.wait(timeout_s)
 
     def _export(self, body: bytes, context: grpc.ServicerContext) -> bytes:
         try:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from importlib import import_module
+
 from crannog.server.listener import Listener, listening
 from crannog.server.otlp.grpc_server import GrpcReceiver
 from crannog.server.otlp.http_app import OtlpApp
@@ -25,8 +29,8 @@ class Receivers:
 
     def start(self) -> None:
         """Return once requests are taken."""
-        import crannog.traces.traces  # noqa: F401  now, so that no first request waits for it
-
+        # Beside the start, which need not wait for it: the first request will.
+        threading.Thread(target=import_module, args=("crannog.traces.traces",), name="crannog-otlp-load", daemon=True).start()
         self._http.start()
         self._grpc.start()
 
@@ -37,7 +41,9 @@ class Receivers:
 
     def join(self, timeout_s: float) -> bool:
         """Wait for what runs; False if something still does."""
-        return self._http.join(timeout_s)
+        ends = time.monotonic() + timeout_s
+        done = self._http.join(timeout_s)
+        return self._grpc.join(max(0.0, ends - time.monotonic())) and done
 
     def cut_off(self) -> None:
         """No longer wait for clients."""

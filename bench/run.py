@@ -21,6 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import builds
+import otlp
 import over_http
 import peers
 import queries
@@ -217,6 +218,7 @@ SECTIONS: dict[str, Section] = {
     "build_appends": builds.appends,
     "build_reads": builds.reads,
     "http": over_http.writes_and_reads,
+    "traces": otlp.traces,
 }
 
 

@@ -249,6 +249,18 @@ def test_a_wrong_search_is_400_in_the_envelope(api: httpx.Client, asked: dict[st
     assert found["errors"][0]["msg"]
 
 
+def test_an_answer_holds_so_many_spans_and_names_what_it_leaves_out(api: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crannog.server.routes.jaeger._MOST_SPANS", 3)
+    found = got(api, "/api/traces", **DAY)
+    assert ids(found) == SECOND
+    assert [(error["code"], error["traceID"]) for error in found["errors"]] == [(413, CHECKOUT)]
+    found = got(api, "/api/traces", traceID=[CHECKOUT, SHORT])  # a trace alone is always shown
+    assert ids(found) == FIRST
+    assert found["errors"][0]["traceID"] == SHORT
+    assert got(api, "/api/v3/traces", 413, **HOUR_V3)["error"]["httpCode"] == 413
+    assert len(got(api, "/api/v3/trace-summaries", **HOUR_V3)["summaries"]) == 2
+
+
 # -- v1: dependencies and metrics ----------------------------------------------------------------------------------
 
 

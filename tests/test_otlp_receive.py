@@ -191,6 +191,30 @@ def test_a_body_that_cannot_be_read_is_400_with_a_status_in_its_own_encoding(doo
     assert retry_info(status_of(refused.value)) is None
 
 
+def test_bodies_nested_beyond_reason_are_400(doors: Doors) -> None:
+    # By hand: protobuf would not make it.
+    value = _field(1, b"deep")
+    for _ in range(3_000):
+        value = _field(5, _field(1, value))
+    deep = span(2_600, 1).SerializeToString() + _field(9, _field(1, b"deep") + _field(2, value))
+    body = _field(1, _field(2, _field(2, deep)))
+    assert doors.post(body).status_code == 400
+    for text in ("[" * 200_000, '{"resourceSpans":' * 5_000, '{"resourceSpans":[{"a":' + "[" * 5_000 + "]" * 5_000 + "}]}"):
+        assert doors.post(text.encode(), JSON).status_code in (200, 400)  # an unknown field may be as deep as it likes
+        assert doors.post(text.encode(), JSON, "/api/v2/spans").status_code == 400
+    with pytest.raises(grpc.RpcError) as refused:
+        doors.call(body)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def _field(number: int, payload: bytes) -> bytes:
+    """A field of protobuf that holds bytes, text or a message."""
+    size, length = b"", len(payload)
+    while length > 127:
+        size, length = size + bytes([length & 127 | 128]), length >> 7
+    return bytes([number << 3 | 2]) + size + bytes([length]) + payload
+
+
 def test_other_methods_paths_and_types_are_told_in_plain_text(doors: Doors) -> None:
     for answer, status in (
         (doors.ask("GET", "/v1/traces"), 405),

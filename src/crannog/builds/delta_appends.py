@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from crannog.builds.delta_follower import Follower
 from crannog.builds.delta_model import Applied, Position
 from crannog.builds.delta_rows import rows_of
@@ -42,9 +44,14 @@ class DeltaAppends:
         self._alone = False
         self._company = 0
         self._shunned_until = 0.0
+        self._is_warm = False
 
     def append(self, events: list[BuildEvent], *, check_states: bool) -> list[int]:
         """Keep a batch; return its indexes once it is durable."""
+        if not self._is_warm:
+            # pyarrow loads numpy and pandas, for a while, at the first array it makes: not while others wait for the turn.
+            pa.array([0])
+            self._is_warm = True
         return self._calls.submit(Wish(events, check_states))
 
     def close(self) -> None:

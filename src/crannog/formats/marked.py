@@ -2,7 +2,9 @@
 
     {"$bytes": "AAE="}            bytes, base64
     {"$double": "NaN"}            NaN, Infinity, -Infinity
-    {"$map": [["a", 1], …]}       a map with one key that starts with $
+    {"$map": [["a", 1], …]}       a map with one key that starts with $, or with a key twice
+    {"$each": [1, 2]}             only stored: an attribute whose key was sent more than once, in the order sent
+    {"$strindex": 7}              only stored: an index into a table of texts that spans do not have
 
 Doubles always have a point or an exponent, whole numbers never; both have all their digits.
 """
@@ -49,7 +51,7 @@ def _name(number: float) -> str:
 
 
 def unmarked(document: Any) -> Any:
-    """Return what `marked` made JSON of; dataclasses stay objects."""
+    """Return what `marked` made JSON of, dataclasses as dicts; of a key sent more than once, the last."""
     if isinstance(document, list):
         return [unmarked(item) for item in document]
     if not isinstance(document, dict):
@@ -63,4 +65,8 @@ def unmarked(document: Any) -> Any:
                 return _NOT_FINITE[inner]
             case "$map":
                 return {name: unmarked(item) for name, item in inner}
+            case "$each":
+                return unmarked(inner[-1])
+            case "$strindex":
+                return inner
     return {key: unmarked(inner) for key, inner in document.items()}

@@ -51,7 +51,7 @@ EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("builds", "compact"): ("crannog builds compact",),
     ("traces", "search"): (
         "crannog traces search --service shop --errors --start 2h",
-        "crannog traces search -a user.id=u1 -w 'duration > 250ms' --order longest",
+        "crannog traces search -a user.id=u1 -w 'kind = server and error' --order longest",
     ),
     ("traces", "show"): (
         "crannog traces show 0123456789abcdeffedcba9876543210",

@@ -1,13 +1,7 @@
 """Attribute values as JSON text that keeps their OTLP types: the one form in which the span table holds them.
 
 Text, whole numbers, truth values, arrays and maps are plain JSON; a double always has a point or an exponent, so
-that `1` and `1.0` stay apart. What JSON cannot say is an object with one key that starts with `$`:
-
-    {"$bytes": "AAE="}            bytes, base64
-    {"$double": "NaN"}            NaN, Infinity, -Infinity
-    {"$map": [["a", 1], …]}       a map with a key twice, or with one key that starts with $
-    {"$each": [1, 2]}             an attribute whose key was sent more than once, in the order sent
-    {"$strindex": 7}              an index into a table of texts that spans do not have
+that `1` and `1.0` stay apart. What JSON cannot say is marked as `crannog.formats.marked` tells.
 """
 
 from __future__ import annotations
@@ -20,6 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+
+from crannog.formats.marked import unmarked
 
 _TO_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -85,26 +81,7 @@ def quoted(text: str) -> str:
 
 def to_python(text: str) -> Any:
     """Return the plain Python value of a JSON text; of a key sent more than once, the last."""
-    return _plain(json.loads(text))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    match _marked(value):
-        case "$bytes", data:
-            return base64.b64decode(data)
-        case "$double", name:
-            return _NOT_FINITE[name]
-        case "$map", pairs:
-            return {key: _plain(item) for key, item in pairs}
-        case "$each", items:
-            return _plain(items[-1])
-        case "$strindex", number:
-            return number
-    return {key: _plain(item) for key, item in value.items()}
+    return unmarked(json.loads(text))
 
 
 def _marked(value: dict[str, Any]) -> tuple[str, Any] | None:

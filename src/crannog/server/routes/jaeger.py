@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from crannog.errors import CallerError, CrannogError, NotFound
+from crannog.errors import CallerError, CrannogError, NotFound, TooLarge
 from crannog.server.answers import answer
 from crannog.server.call import call_of
 from crannog.traces.jaeger import monitor, questions, v1, v3
@@ -17,7 +19,7 @@ from crannog.traces.spans import SPANS
 
 if TYPE_CHECKING:
     from crannog.traces.traces import Traces
-    from crannog.verbs.traces import Trace
+    from crannog.verbs.traces import Trace, TraceSummary
 
     Work = Callable[[Traces], dict[str, Any]]
 
@@ -25,6 +27,7 @@ router = APIRouter(tags=["jaeger"], include_in_schema=False)
 
 _MOST_TRACES = 1_500  # what Jaeger's own pages ask for at most
 _TRACES = 100
+_MOST_SPANS = 200_000  # in one answer, so that no question fills the memory
 _NO_TRACE = "trace not found"
 _MIN_STEP_MS = 1_000
 
@@ -56,15 +59,18 @@ def _trace(traces: Traces, trace_id: str) -> Trace:
         raise NotFound(_NO_TRACE) from None
 
 
-def _found(traces: Traces, ids: Iterable[str]) -> list[Trace]:
-    """Return traces that a search found, without those that expired or were erased in between."""
-    found = []
+def _found(traces: Traces, ids: Iterable[str]) -> Iterator[Trace]:
+    """Yield traces that a search found, without those that expired or were erased in between."""
     for trace_id in ids:
-        try:
-            found.append(traces.get(trace_id))
-        except NotFound:
-            continue
-    return found
+        with suppress(NotFound):
+            yield traces.get(trace_id)
+
+
+def _fitting(found: Sequence[TraceSummary]) -> tuple[list[str], list[str]]:
+    """Return the ids of traces that fit into one answer, the first always, and of those that do not."""
+    held = list(accumulate(summary.span_count for summary in found))
+    fit = max(1, sum(spans <= _MOST_SPANS for spans in held))
+    return [one.trace_id for one in found[:fit]], [one.trace_id for one in found[fit:]]
 
 
 def _limit(text: str | None, name: str) -> int:
@@ -126,7 +132,8 @@ async def traces(request: Request) -> Response:
             end=now + questions.DAY_NS if end is None else end + 1_000,
             limit=_limit(asked.get("limit"), "limit"),
         )
-        return v1.envelope([v1.trace_of(trace) for trace in _found(traces, [one.trace_id for one in page.traces])])
+        ids, others = _fitting(page.traces)
+        return v1.envelope([v1.trace_of(trace) for trace in _found(traces, ids)], errors=[_left_out(trace_id) for trace_id in others])
 
     return await _v1(request, found)
 
@@ -134,13 +141,21 @@ async def traces(request: Request) -> Response:
 def _named(traces: Traces, ids: list[str]) -> dict[str, Any]:
     if len(ids) > _MOST_TRACES:
         raise CallerError(f"{len(ids):,} traces were asked for; {_MOST_TRACES:,} is the most")
-    found, missing = [], []
+    found: list[dict[str, Any]] = []
+    missing: list[dict[str, Any]] = []
     for trace_id in ids:
+        if sum(len(trace["spans"]) for trace in found) > _MOST_SPANS:
+            missing.append(_left_out(trace_id))
+            continue
         try:
             found.append(v1.trace_of(_trace(traces, trace_id)))
         except NotFound as error:
             missing.append({"code": error.http_status, "msg": error.message, "traceID": trace_id})
     return v1.envelope(found, errors=missing)
+
+
+def _left_out(trace_id: str) -> dict[str, Any]:
+    return {"code": TooLarge.http_status, "msg": f"left out, the answer has more than {_MOST_SPANS:,} spans already: ask for it alone", "traceID": trace_id}
 
 
 @router.get("/api/traces/{trace_id}")
@@ -196,9 +211,11 @@ async def trace_v3(request: Request, trace_id: str) -> Response:
 @router.get("/api/v3/traces")
 async def traces_v3(request: Request) -> Response:
     def found(traces: Traces) -> dict[str, Any]:
-        ids = _searched_v3(request, traces)
+        ids, others = _fitting(_searched_v3(request, traces))
         if not ids:
             raise NotFound("No traces found")
+        if others:
+            raise TooLarge(f"the {len(ids) + len(others):,} traces found have more than {_MOST_SPANS:,} spans; ask for fewer with query.search_depth")
         return {"result": traces.export(ids)}
 
     return await _v3(request, found)
@@ -206,10 +223,10 @@ async def traces_v3(request: Request) -> Response:
 
 @router.get("/api/v3/trace-summaries")
 async def summaries_v3(request: Request) -> Response:
-    return await _v3(request, lambda traces: v3.summaries_of(_found(traces, _searched_v3(request, traces))))
+    return await _v3(request, lambda traces: v3.summaries_of(_found(traces, [one.trace_id for one in _searched_v3(request, traces)])))
 
 
-def _searched_v3(request: Request, traces: Traces) -> list[str]:
+def _searched_v3(request: Request, traces: Traces) -> Sequence[TraceSummary]:
     given = request.query_params
 
     def asked(name: str) -> str | None:
@@ -225,4 +242,4 @@ def _searched_v3(request: Request, traces: Traces) -> list[str]:
         end=questions.moment(asked("start_time_max"), "query.start_time_max") + 1,
         limit=_limit(asked("search_depth") or asked("num_traces"), "query.search_depth"),
     )
-    return [summary.trace_id for summary in page.traces]
+    return page.traces

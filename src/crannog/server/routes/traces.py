@@ -23,8 +23,8 @@ Pairs = Annotated[list[str] | None, Query(description="key=value; several must a
 
 
 def _time(text: str | None) -> str | int | None:
-    # A day may be written without dashes, which nanoseconds of our time never look like.
-    return int(text) if text and text.lstrip("-").isdigit() and len(text) > 8 else text or None
+    # Eight digits are a day written without dashes, which nanoseconds of our time never look like.
+    return int(text) if text and text.lstrip("-").isdecimal() and len(text) != 8 else text or None
 
 
 def _day(text: str | None) -> dt.date | None:

@@ -1,0 +1,183 @@
+"""Traces: spans in over gRPC, HTTP and in the process, folded and compacted, then traces by id and searches against SQLite and DuckDB."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import statistics
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+import httpx
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from queries import live_files
+from stopwatch import Line, median_ms, timed
+
+from crannog.embedded import EmbeddedLake
+from crannog.settings import load_settings
+
+if TYPE_CHECKING:
+    from run import Bench
+
+_SERVICES = [f"service-{number}" for number in range(10)]
+_NAMES = [f"operation-{number}" for number in range(10)]
+_PER_TRACE, _HOURS = 5, 24
+_START_NS = 1_760_000_000 * 10**9 // (86_400 * 10**9) * 86_400 * 10**9
+_SPANS = "crannog.traces.spans"
+
+
+def traces(bench: Bench) -> None:
+    """Traces: 1M spans of 10 services, 5 a trace, 3 attributes each, in 24 hours; then 10 attributes."""
+    total = 100_000 if bench.quick else 1_000_000
+    settings = load_settings(otlp_http_port=0, otlp_grpc_port=0, staged_rows_limit=50_000_000, staged_bytes_limit=16 * 1024**3, audit=False)
+    with EmbeddedLake(str(bench.folder / "traces"), settings=settings) as lake:
+        _arrive(bench, lake, total)
+        table = lake.table(_SPANS)
+        folded = table.fold()
+        compacted = table.compact()
+        where = "Traces: kept by Spark"
+        rows = lake.table(_SPANS).count()
+        bench.results.add(where, Line("fold", rows / folded.seconds, "spans/s", more_is_better=True))
+        bench.results.add(where, Line("compaction", rows / max(compacted.seconds - folded.seconds, 0.001), "spans/s", more_is_better=True))
+        bench.results.add(where, Line("on disk", table.describe()["bytes"] / rows, "bytes/span", aim="≤ 60"))
+        _ask(bench, lake, rows)
+
+
+def _arrive(bench: Bench, lake: EmbeddedLake, total: int) -> None:
+    from crannog.server.http import HttpServer
+
+    where = "Traces: spans to the acknowledgement"
+    share = total // 10
+    # In the process, in requests of 10,000; most of the spans come this way.
+    bodies = [_request(10_000, number * 10_000, 3) for number in range((total - 6 * share) // 10_000)]
+    spent = timed(lambda: [lake.traces.write_otlp(body) for body in bodies])
+    bench.results.add(where, Line("in the process, 10,000 a request, 3 attributes", len(bodies) * 10_000 / spent, "spans/s", aim="≥ 200,000/s", more_is_better=True))
+    first = total
+    for attributes in (3, 10):
+        bodies = [_request(1_000, first + number * 1_000, attributes) for number in range(share // 1_000)]
+        first += share
+        spent = timed(lambda bodies=bodies: [lake.traces.write_otlp(body) for body in bodies])
+        bench.results.add(where, Line(f"in the process, 1,000 a request, {attributes} attributes", share / spent, "spans/s", more_is_better=True))
+    server = HttpServer(lake, "127.0.0.1", 0)
+    server.start()
+    assert server.receivers is not None
+    url, address = f"http://127.0.0.1:{server.receivers.http_port}/v1/traces", f"127.0.0.1:{server.receivers.grpc_port}"
+    for way, aim, senders in (("HTTP", "≥ 60,000/s", [_by_http(url) for _ in range(4)]), ("gRPC", "", [_by_grpc(address) for _ in range(4)])):
+        for attributes in (3, 10):
+            bodies = [_request(1_000, first + number * 1_000, attributes) for number in range(share // 1_000)]
+            first += share
+            spent = timed(lambda bodies=bodies, senders=senders: _at_once(bodies, senders))
+            bench.results.add(where, Line(f"over {way}, 1,000 a request, {attributes} attributes, 4 clients", share / spent, "spans/s", aim=aim if attributes == 3 else "", more_is_better=True))
+    server.refuse_new()
+    server.join(10)
+    server.close()
+
+
+def _request(count: int, first: int, attributes: int) -> bytes:
+    """Return a request with spans `first` to `first + count`, five a trace, spread over a day."""
+    chance = random.Random(first)
+    request = ExportTraceServiceRequest()
+    by_service = {}
+    for name in _SERVICES:
+        resource = request.resource_spans.add()
+        resource.resource.attributes.add(key="service.name").value.string_value = name
+        by_service[name] = resource.scope_spans.add(scope={"name": "bench"})
+    for number in range(first, first + count):
+        trace, place = divmod(number, _PER_TRACE)
+        start = _START_NS + (trace * 7919 % (_HOURS * 3600)) * 10**9 + place * 10**6
+        span = by_service[_SERVICES[(trace + place) % 10]].spans.add(
+            trace_id=_trace_id(trace),
+            span_id=(number + 1).to_bytes(8),
+            parent_span_id=b"" if place == 0 else (number - place + 1).to_bytes(8),
+            name=_NAMES[chance.randrange(10)],
+            kind=Span.SPAN_KIND_SERVER if place == 0 else Span.SPAN_KIND_CLIENT,
+            start_time_unix_nano=start,
+            end_time_unix_nano=start + chance.randrange(10**6, 5 * 10**8),
+        )
+        if chance.random() < 0.02:
+            span.status.code = 2
+        for attribute in range(attributes):
+            pair = span.attributes.add(key=f"attribute.{attribute}")
+            if attribute % 3 == 2:
+                pair.value.int_value = chance.randrange(1000)
+            else:
+                pair.value.string_value = f"value {chance.randrange(50)}"
+    return bytes(request.SerializeToString())
+
+
+def _trace_id(trace: int) -> bytes:
+    return ((trace + 1) * 0x9E3779B97F4A7C15 % 2**64).to_bytes(8) + (trace + 1).to_bytes(8)
+
+
+def _by_http(url: str) -> Callable[[bytes], object]:
+    client = httpx.Client(headers={"Content-Type": "application/x-protobuf"}, timeout=120)
+    return lambda body: client.post(url, content=body).raise_for_status()
+
+
+def _by_grpc(address: str) -> Callable[[bytes], object]:
+    import grpc
+
+    export = grpc.insecure_channel(address).unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+    return lambda body: export(body, timeout=120)
+
+
+def _at_once(bodies: Sequence[bytes], senders: Sequence[Callable[[bytes], object]]) -> None:
+    def work(place: int) -> None:
+        for body in bodies[place :: len(senders)]:
+            senders[place](body)
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(len(senders))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _ask(bench: Bench, lake: EmbeddedLake, rows: int) -> None:
+    where = f"Traces: asked of {rows:,} folded spans"
+    peer = _sqlite(lake, bench.folder / "spans.sqlite")
+    files = duckdb.connect()
+    files.execute(f"CREATE VIEW spans AS SELECT * FROM read_parquet({live_files(lake, _SPANS)!r})")
+    chance = random.Random(1)
+    ids = [_trace_id(chance.randrange(rows // _PER_TRACE // 2)) for _ in range(20 if bench.quick else 100)]
+    ours = [timed(lambda of=of: lake.traces.get(of.hex())) * 1000 for of in ids]
+    lite = [timed(lambda of=of: peer.execute("SELECT * FROM spans WHERE trace_id = ?", [of]).fetchall()) * 1000 for of in ids]
+    duck = [timed(lambda of=of: files.execute("SELECT * FROM spans WHERE trace_id = ?", [of]).fetchall()) * 1000 for of in ids]
+    for name, share, aim in (("p50", 0.5, "≤ 10 ms at 1M"), ("p95", 0.95, "≤ 20 ms at 1M")):
+        peers = {"SQLite, indexed": _quantile(lite, share), "DuckDB on files": _quantile(duck, share)}
+        bench.results.add(where, Line(f"a trace by its id, {name}", _quantile(ours, share), peers=peers, aim=aim))
+    middle = _START_NS + 12 * 3600 * 10**9
+    for what, asked, sql in (
+        ("newest 50 of a service", {"service": "service-3"}, "service_name = 'service-3'"),
+        ("newest 50 with an attribute", {"attributes": {"attribute.0": "value 7"}}, None),
+        ("newest 50 with errors, an hour", {"has_errors": True, "start": middle, "end": middle + 3600 * 10**9}, None),
+    ):
+        times = [timed(lambda asked=asked: lake.traces.search(limit=50, **asked)) * 1000 for _ in range(5 if bench.quick else 15)]
+        peers = {}
+        if sql is not None:
+            text = f"SELECT trace_id, max(start_ns) AS at FROM spans WHERE {sql} GROUP BY trace_id ORDER BY at DESC LIMIT 50"
+            for name, connection in (("SQLite, indexed", peer), ("DuckDB on files", files)):
+                peers[name] = median_ms(lambda connection=connection, text=text: connection.execute(text).fetchall(), 5)
+        bench.results.add(where, Line(f"{what}, p50", statistics.median(times), peers=peers))
+
+
+def _sqlite(lake: EmbeddedLake, path: Path) -> sqlite3.Connection:
+    """Hold the same spans in SQLite, with indexes by trace and by service and time."""
+    rows = lake.sql("SELECT trace_id, span_id, service_name, span_name, start_ns, duration_ns, status_code, search_blob FROM crannog.traces.spans", max_rows=5_000_000).to_arrow()
+    peer = sqlite3.connect(path)
+    peer.execute("CREATE TABLE spans (trace_id BLOB, span_id BLOB, service_name TEXT, span_name TEXT, start_ns INT, duration_ns INT, status_code INT, search_blob TEXT)")
+    for batch in rows.to_batches(max_chunksize=50_000):
+        peer.executemany("INSERT INTO spans VALUES (?,?,?,?,?,?,?,?)", zip(*(column.to_pylist() for column in batch.columns), strict=True))
+    peer.execute("CREATE INDEX by_trace ON spans (trace_id)")
+    peer.execute("CREATE INDEX by_service ON spans (service_name, start_ns)")
+    peer.commit()
+    return peer
+
+
+def _quantile(times: Sequence[float], share: float) -> float:
+    return sorted(times)[min(len(times) - 1, int(len(times) * share))]
+

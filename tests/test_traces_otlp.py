@@ -16,14 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
 )
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
-from crannog.errors import CallerError, Corrupted, Overloaded, TooLarge, Unavailable
+from crannog.errors import CallerError, TooLarge
 from crannog.traces.blob import matches
 from crannog.traces.dialects import DIALECTS
-from crannog.traces.otlp import answers, flatten
+from crannog.traces.otlp import flatten
 from crannog.traces.otlp.decode import nested
 from crannog.traces.otlp.export import request_of_rows
 from crannog.traces.otlp.flatten import flat
@@ -508,35 +507,6 @@ def test_zipkin_spans_become_the_same_rows() -> None:
 def test_what_is_no_zipkin_is_refused(body: bytes) -> None:
     with pytest.raises(CallerError, match="nothing of it was kept"):
         read(body, content_type=ZIPKIN)
-
-
-# -- answers ---------------------------------------------------------------------------------------------------
-
-
-def test_answers_are_those_of_the_specification() -> None:
-    from google.rpc.error_details_pb2 import RetryInfo
-    from google.rpc.status_pb2 import Status as RpcStatus
-
-    assert answers.response_body(0, "", "application/x-protobuf") == b""
-    assert answers.response_body(0, "", "application/json; charset=utf-8") == b"{}"
-    partial = ExportTraceServiceResponse.FromString(answers.response_body(2, "two are bad", "application/x-protobuf"))
-    assert (partial.partial_success.rejected_spans, partial.partial_success.error_message) == (2, "two are bad")
-    assert json.loads(answers.response_body(2, "żle", JSON)) == {"partialSuccess": {"rejectedSpans": "2", "errorMessage": "żle"}}
-    for error, code, retry_s in (
-        (CallerError("wrong " * 100), 3, None),
-        (TooLarge("large"), 8, None),
-        (Overloaded("later", retry_after_s=2.5), 14, 2.5),
-        (Unavailable("broken"), 14, 1.0),
-        (Corrupted("damaged"), 13, None),
-    ):
-        told = RpcStatus.FromString(answers.status_body(error, "application/x-protobuf"))
-        assert (told.code, told.message) == (code, error.message)
-        assert json.loads(answers.status_body(error, JSON)) == {"code": code, "message": error.message}
-        assert len(told.details) == (retry_s is not None)
-        for detail in told.details:
-            info = RetryInfo()
-            assert detail.Unpack(info)
-            assert info.retry_delay.ToTimedelta().total_seconds() == retry_s
 
 
 # -- bodies ----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import pytest
 
 from crannog.datasets.lake import Lake
 from crannog.datasets.table import Table
-from crannog.engine import writer as writer_module
+from crannog.engine import group as group_module
 from crannog.errors import BadRows, CallerError, CrannogError, Overloaded, SchemaMismatch, Unavailable
 from forcing import (
     SCHEMA,
@@ -61,10 +61,10 @@ class Queue:
     def add(self, call: Callable[[], Any]) -> Running:
         """Make a call and wait until it stands in the queue."""
         writer = opened(self._table).writer
-        before = len(writer._waiting)
+        before = len(writer._group._waiting)
         running = Running(call)
         deadline = time.monotonic() + WAIT_S
-        while len(writer._waiting) == before and running._thread.is_alive():
+        while len(writer._group._waiting) == before and running._thread.is_alive():
             assert time.monotonic() < deadline
             time.sleep(0.001)
         self._calls.append(running)
@@ -250,8 +250,8 @@ def test_a_waiting_caller_that_is_interrupted_does_not_stop_the_others(
             self._lock.release()
 
     with Queue(table) as queue:
-        call = writer_module._Call
-        monkeypatch.setattr(writer_module, "_Call", lambda change: call(change, asleep=Interruptible()))
+        call = group_module.Call
+        monkeypatch.setattr(group_module, "Call", lambda value: call(value, asleep=Interruptible()))
 
         def interrupted() -> None:
             threading.current_thread().name = "the interrupted one"

@@ -16,14 +16,15 @@ from crannog.builds.delta_model import Applied, Position
 from crannog.builds.delta_rows import rows_of
 from crannog.builds.desk import Desk, Slip
 from crannog.builds.events import BuildEvent
-from crannog.builds.grouping import Group
 from crannog.builds.intake import plan
 from crannog.builds.slips import Append, Wish, answer_of, calls_of, slip_of, take_answer
 from crannog.builds.transitions import check_changes
+from crannog.engine.group import Group
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError, Conflict, Unavailable
 
 _TRIES = 1_000
+_MOST_WAITING = 10_000
 _PAUSE_S = 0.0003
 _MOMENT_S = 0.002
 _LISTEN_S = 0.02
@@ -40,7 +41,7 @@ class DeltaAppends:
         self._follower = follower
         self._desk = desk
         self._uri = uri
-        self._calls: Group[Wish, list[int]] = Group(self._together)
+        self._calls: Group[Wish, list[int]] = Group(self._together, called=lambda: "the build log", most_waiting=_MOST_WAITING)
         self._alone = False
         self._company = 0
         self._shunned_until = 0.0

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crannog.builds.events import BuildEvent
-from crannog.builds.grouping import Call
 from crannog.builds.values import to_json
+from crannog.engine.group import Call
 from crannog.errors import CrannogError, Unavailable, error_of
 
 _FORMAT = 1

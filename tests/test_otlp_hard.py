@@ -143,8 +143,15 @@ class Load:
             self._next += 1
             return self._next
 
+    def wait_for(self, count: int) -> None:
+        """Wait until so many are acknowledged: the first request of a process takes its time."""
+        ends = time.monotonic() + 60
+        while len(self.acknowledged) < count:
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+
     def run(self, http_port: int, grpc_port: int, stop: threading.Event, over_http: bool) -> None:
-        client = httpx.Client(timeout=10, trust_env=False)
+        client = httpx.Client(timeout=60, trust_env=False)
         channel = grpc.insecure_channel(f"127.0.0.1:{grpc_port}", options=[("grpc.enable_retries", 0)])
         export = channel.unary_unary(EXPORT)
         while not stop.is_set():
@@ -154,7 +161,7 @@ class Load:
                     answer = client.post(f"http://127.0.0.1:{http_port}/v1/traces", content=body_of(number), headers={"Content-Type": PROTOBUF})
                     assert answer.status_code == 200, answer.text
                 else:
-                    export(body_of(number), timeout=10)
+                    export(body_of(number), timeout=60)
             except (httpx.HTTPError, grpc.RpcError):
                 with self._lock:
                     self.unsure.add(number)
@@ -190,7 +197,8 @@ def killed(folder: Path, *, rounds: int, seconds: float) -> None:
             senders = [threading.Thread(target=load.run, args=(http_port, grpc_port, stop, place % 2 == 0)) for place in range(4)]
             for sender in senders:
                 sender.start()
-            time.sleep(seconds * random.uniform(0.5, 1.5))
+            load.wait_for(len(load.acknowledged) + 20)
+            time.sleep(seconds * random.random())
         finally:
             child.kill()
             child.wait()

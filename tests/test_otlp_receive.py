@@ -207,6 +207,35 @@ def test_bodies_nested_beyond_reason_are_400(doors: Doors) -> None:
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+def test_numbers_without_end_are_400(doors: Doors) -> None:
+    for name in ("timestamp", "duration"):
+        given = f'[{{"traceId": "{trace_id(2_601).hex()}", "id": "01", "{name}": 1e400}}]'
+        assert doors.post(given.encode(), JSON, "/api/v2/spans").status_code == 400
+    for name, value in (("startTimeUnixNano", "1e400"), ("kind", "1e400"), ("flags", "-1e999"), ("startTimeUnixNano", "1e30"), ("name", "NaN")):
+        given = f'{{"resourceSpans": [{{"scopeSpans": [{{"spans": [{{"traceId": "{trace_id(2_601).hex()}", "spanId": "{span_id(1).hex()}", "{name}": {value}}}]}}]}}]}}'
+        assert doors.post(given.encode(), JSON).status_code == 400
+    assert kept(doors, 2_601) == []
+
+
+def test_fields_that_nobody_knows_are_left_out_even_strange_ones(doors: Doors) -> None:
+    # A group with a field of number 0 in it: protobuf carries it along, others refuse it.
+    for number, strange in ((2_700, b"\x9b\x06\x02\x00\x9c\x06"), (2_701, b"\x9b\x06\x9c\x06"), (2_702, _field(15, b"x"))):
+        assert doors.post(request_of(span(number, 1, name="kept")).SerializeToString() + strange).status_code == 200
+        assert kept(doors, number) == ["kept"]
+
+
+@pytest.mark.parametrize("depth", [10, 40, 44, 45, 46, 47, 48, 60])
+def test_values_nested_up_to_the_limit_of_protobuf_are_kept_and_deeper_ones_refused(doors: Doors, depth: int) -> None:
+    value = _field(1, b"deep")
+    for _ in range(depth):
+        value = _field(5, _field(1, value))
+    deep = span(2_800 + depth, 1).SerializeToString() + _field(9, _field(1, b"deep") + _field(2, value))
+    answer = doors.post(_field(1, _field(2, _field(2, deep))))
+    assert answer.status_code in (200, 400)
+    assert (kept(doors, 2_800 + depth) == ["op 1"]) is (answer.status_code == 200)
+    assert answer.status_code == 200 or depth > 40
+
+
 def _field(number: int, payload: bytes) -> bytes:
     """A field of protobuf that holds bytes, text or a message."""
     size, length = b"", len(payload)

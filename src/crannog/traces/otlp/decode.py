@@ -34,7 +34,10 @@ def nested(request: ExportTraceServiceRequest) -> pa.Array:
     except ValueError:
         # Protobuf carries fields along that it does not know, some of which ptars does not even skip. We keep none.
         request.DiscardUnknownFields()
-    return _read(request)
+    try:
+        return _read(request)
+    except ValueError as error:
+        raise CallerError(f"the request cannot be read: {str(error)[:200]}; nothing of it was kept") from None
 
 
 def _read(request: ExportTraceServiceRequest) -> pa.Array:

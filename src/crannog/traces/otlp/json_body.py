@@ -38,7 +38,7 @@ def request_of_json(body: bytes) -> ExportTraceServiceRequest:
         json_format.ParseDict(document, request, ignore_unknown_fields=True)
         return request
     # A value of a kind that nobody expected there fails in its own way.
-    except (json_format.ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (json_format.ParseError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CallerError(f"the JSON is no OTLP request: {str(error)[:300]}; nothing of it was kept") from None
 
 

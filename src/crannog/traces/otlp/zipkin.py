@@ -38,7 +38,7 @@ def request_of_zipkin(body: bytes, *, now_ns: int) -> ExportTraceServiceRequest:
             if place not in scopes:
                 scopes[place] = _scope(request, service, name, version)
             scopes[place].spans.append(_span(given, tags, now_ns))
-        except (AttributeError, TypeError, ValueError) as error:
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
             raise CallerError(f"a span in the body is no Zipkin span ({str(error)[:200]}); nothing of it was kept") from None
     return request
 

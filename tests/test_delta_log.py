@@ -517,6 +517,7 @@ def check_spark(spark: SparkRuntime, path: Path, rows: pa.Table, chosen: list[Fi
         assert count == matching(rows, each), f"delta-spark: {each.text}"
 
 
+@pytest.mark.slow
 def test_filters_through_spark(facts: tuple[Path, pa.Table], spark: SparkRuntime) -> None:
     """All columns in one condition: a file that any of them skips wrongly takes its row along."""
     path, rows = facts
@@ -768,6 +769,7 @@ def without_entries(path: Path, before: int) -> None:
         (path / "_delta_log" / f"{version:020}.json").unlink()
 
 
+@pytest.mark.slow
 def test_checkpoints_of_delta_rs_and_of_spark_agree(lake: Lake, spark: SparkRuntime, tmp_path: Path) -> None:
     table = lake.create_table("log.check.points", ORDERS, key="order_id")
     for start in (0, 100, 200):

@@ -21,7 +21,7 @@ class EmbeddedLake(Lake):
         """The traces: OTLP in, traces, metrics and dependencies out."""
         from crannog.traces.traces import Traces
 
-        return Traces(self.warehouse, self.engine)
+        return Traces(self.warehouse, self.engine, lambda: self.copies)
 
     def new_scheduler(self) -> Scheduler:
         """Return a scheduler of all maintenance there is, that of traces included, not yet started."""

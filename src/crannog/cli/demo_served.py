@@ -82,7 +82,7 @@ def traces(tour: Tour, note: Notes) -> None:
     note.check("metrics say the same before and after", (fresh.count, fresh.errors) == (derived.count, derived.errors) == (_REQUESTS * _TRACES, _REQUESTS * _TRACES // 10))
     edges = {(edge.parent, edge.child): edge.calls for edge in store.dependencies()}
     note.check("who calls whom is known: shop → stock, shop → pay", edges == {("shop", "stock"): _REQUESTS * _TRACES, ("shop", "pay"): _REQUESTS * _TRACES})
-    receipt = store.erase([found], actor="demo", reason="asked for", copies=tour.lake.copies)
+    receipt = store.erase([found], actor="demo", reason="asked for")
     note.check("an erased trace is gone, and the receipt proves it", receipt.rows_erased >= len(_TREE) and not any(place.after for place in receipt.places))
 
 

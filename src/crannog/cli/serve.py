@@ -51,7 +51,7 @@ def serve(
 
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: _leave() if stop.is_set() else stop.set())
+        signal.signal(number, lambda *_: _told_to_stop(stop))
     with ExitStack() as held:
         lake = held.enter_context(warehouse_at(context))
         settings = lake.settings
@@ -70,15 +70,21 @@ def serve(
         work.start()
         stop.wait()
         typer.echo("stopping: what runs may finish, up to 20 s")
-        last_resort = threading.Timer(_LONGEST_STOP_S, _leave)
-        last_resort.daemon = True
-        last_resort.start()
         server.refuse_new()
         scheduler.stop()
         _drain(lake, server, work)
         server.close()
-    # The last resort stays: a thread that never ends would keep the process from its end.
     typer.echo("stopped")
+
+
+def _told_to_stop(stop: threading.Event) -> None:
+    """Stop in order; at once if told again. The last resort stays to the end: some thread may keep the process from it."""
+    if stop.is_set():
+        _leave()
+    stop.set()
+    last_resort = threading.Timer(_LONGEST_STOP_S, _leave)
+    last_resort.daemon = True
+    last_resort.start()
 
 
 def _locked(lake: Lake, held: ExitStack) -> Any:

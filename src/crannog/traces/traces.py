@@ -62,7 +62,9 @@ T = TypeVar("T")
 class Traces:
     """Writes and reads the span table, which is made when the first span comes. Safe for threads."""
 
-    def __init__(self, warehouse: Warehouse, tables: Tables) -> None:
+    def __init__(self, warehouse: Warehouse, tables: Tables, copies: Callable[[], Copies | None] = lambda: None) -> None:
+        """`copies` gives the copies of tables in memory, for an erasure to look into."""
+        self._copies = copies
         self._warehouse = warehouse
         self._tables = tables
         self._views = Views(tables)
@@ -383,7 +385,6 @@ class Traces:
         *,
         actor: str = "",
         reason: str = "",
-        copies: Copies | None = None,
         progress: Progress | None = None,
         cancellation: Cancellation | None = None,
     ) -> ErasureReceipt:
@@ -399,7 +400,7 @@ class Traces:
             traces,
             actor=actor,
             reason=reason,
-            copies=copies,
+            copies=self._copies(),
             progress=progress,
             cancellation=cancellation,
         )

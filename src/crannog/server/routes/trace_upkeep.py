@@ -63,7 +63,6 @@ async def erase(request: Request) -> Response:
             asked.where,
             actor=asked.actor or call.caller.name,
             reason=asked.reason,
-            copies=call.service.lake.copies,
             progress=progress,
             cancellation=cancellation,
         ),

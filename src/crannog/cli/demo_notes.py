@@ -119,7 +119,6 @@ class Printed:
         where = str(folder) if kept else f"{folder}, which goes when the tour ends"
         self._console.print(Text.assemble(("Crannog ", "bold"), (VERSION, "bold"), "  a lakehouse for operational data on Delta Lake"))
         self._console.print(Text(f"All that follows runs now, in {where}.", style="dim"))
-        self._console.print(Text("OTLP traces and the server come with later versions.", style="dim"))
 
     @contextmanager
     def step(self, number: int, title: str) -> Iterator[None]:
@@ -164,4 +163,4 @@ class Printed:
         if kept:
             self._console.print(f"The warehouse stays: crannog --warehouse {kept} tables", markup=False)
         self._console.print("Next: README.md for the first steps, ARCHITECTURE.md for how it works and why,", markup=False)
-        self._console.print("`crannog --help` for every command. OTLP traces and the server: in later versions.", markup=False)
+        self._console.print("docs/index.md for the guides, `crannog --help` for every command, `crannog serve` for the server.", markup=False)

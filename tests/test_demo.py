@@ -88,7 +88,6 @@ def test_what_a_person_sees_fits_the_terminal(capsys: pytest.CaptureFixture[str]
     audience.farewell(ok=True, seconds=1.0, kept="folder")
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
-    assert "OTLP traces and the server come with later versions" in out
     assert "README.md" in out
     assert "ARCHITECTURE.md" in out
 

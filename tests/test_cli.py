@@ -559,6 +559,8 @@ def test_a_job_that_is_taken_back_leaves_the_table_as_it_was(shell: Shell, spark
     shell.with_rows()
     spark.session()
     real = Job.step
+    # Whoever runs the tests in the background lets them ignore Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupted(job: Job, name: str, share: float) -> None:
         if "Spark" in name:
@@ -567,11 +569,14 @@ def test_a_job_that_is_taken_back_leaves_the_table_as_it_was(shell: Shell, spark
         real(job, name, share)
 
     monkeypatch.setattr(Job, "step", interrupted)
-    taken = shell("fold", ORDERS)
-    assert taken.code == 1
-    assert "cancelled before it committed" in taken.error
-    assert shell("describe", ORDERS, "--json").json["version"] == 0
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    try:
+        taken = shell("fold", ORDERS)
+        assert taken.code == 1
+        assert "cancelled before it committed" in taken.error
+        assert shell("describe", ORDERS, "--json").json["version"] == 0
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------

@@ -226,6 +226,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sections", nargs="*", help=f"which of {', '.join(SECTIONS)}; all if none is named")
     parser.add_argument("--quick", action="store_true", help="smaller tables, fewer repeats; keeps no results")
+    parser.add_argument("--keep", metavar="FILE", help="keep the results of these sections in a file of their own")
     arguments = parser.parse_args()
     unknown = set(arguments.sections) - set(SECTIONS)
     if unknown:
@@ -238,9 +239,11 @@ def main() -> None:
             print(f"\n{SECTIONS[name].__doc__}", flush=True)
             SECTIONS[name](bench)
         bench.lake.close()
-        if not arguments.quick and chosen == list(SECTIONS):
-            (HERE / "RESULTS.md").write_text(_report(bench.results))
-            print("\nkept in bench/RESULTS.md")
+        whole = HERE / "RESULTS.md" if not arguments.quick and chosen == list(SECTIONS) else None
+        for file in (Path(arguments.keep) if arguments.keep else None, whole):
+            if file is not None:
+                file.write_text(_report(bench.results))
+                print(f"\nkept in {file}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

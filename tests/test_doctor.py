@@ -28,6 +28,13 @@ def test_a_fit_machine_has_no_complaints_and_stays_as_it_was(settings: Settings,
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_variable_that_looks_like_a_setting_and_is_none_is_told() -> None:
+    check = doctor.check_settings({"CRANNOG_PORT": "1", "CRANNOG_LOG_FORMATT": "json", "CRANNOG_ZZZ": "1", "PATH": ""})
+    assert not check.ok
+    assert "CRANNOG_LOG_FORMATT (did you mean CRANNOG_LOG_FORMAT?), CRANNOG_ZZZ" in check.found
+    assert doctor.check_settings({"CRANNOG_PORT": "1", "HOME": "x"}).ok
+
+
 def test_missing_java_is_told_with_advice(settings: Settings, tmp_path: Path) -> None:
     check = doctor.check_java(settings.model_copy(update={"java_home": str(tmp_path)}))
     assert not check.ok

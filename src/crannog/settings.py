@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,6 +20,7 @@ from pydantic_settings import (
 from crannog.errors import CallerError
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
+_PREFIX = "CRANNOG_"
 
 
 def _half_of_memory() -> int:
@@ -28,7 +31,7 @@ class Settings(BaseSettings):
     """What a process may be told; the defaults suit one machine."""
 
     model_config = SettingsConfigDict(
-        env_prefix="CRANNOG_", toml_file="crannog.toml", extra="forbid", frozen=True
+        env_prefix=_PREFIX, toml_file="crannog.toml", extra="forbid", frozen=True
     )
 
     warehouse: str = Field("warehouse", description="Folder, file:// or s3:// address that holds everything.")
@@ -157,6 +160,16 @@ def load_settings(**overrides: Any) -> Settings:
             for item in error.errors()
         ]
         raise CallerError("; ".join(lines) + f" (from arguments, CRANNOG_* or {Path('crannog.toml')})") from None
+
+
+def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that look like settings and are none, each with the one that is nearest, or nothing.
+
+    They are told, not refused: where containers run, others may set variables of that form.
+    """
+    known = [_PREFIX + name.upper() for name in Settings.model_fields]
+    strange = [name for name in environment if name.startswith(_PREFIX) and name not in known]
+    return {name: next(iter(get_close_matches(name, known, 1)), "") for name in sorted(strange)}
 
 
 def reference() -> str:

@@ -1,6 +1,6 @@
 """The protocol holds in every interleaving that was explored, and stops holding when a rule is taken out.
 
-The slow form is bounded by CRANNOG_MODEL_STATES (per scenario) and CRANNOG_MODEL_SECONDS (all scenarios together).
+The slow form is bounded by PROTOCOL_MODEL_STATES (per scenario) and PROTOCOL_MODEL_SECONDS (all scenarios together).
 Run it with `-s` to see what was explored.
 """
 
@@ -15,8 +15,8 @@ from .checker import explore, walk
 from .model import Broken
 from .scenarios import COUNTEREXAMPLES, EVERYTHING, FULL, ONE_LISTING_BREAKS, QUICK
 
-MAX_STATES = int(os.environ.get("CRANNOG_MODEL_STATES", "4000000"))
-MAX_SECONDS = float(os.environ.get("CRANNOG_MODEL_SECONDS", "300"))
+MAX_STATES = int(os.environ.get("PROTOCOL_MODEL_STATES", "4000000"))
+MAX_SECONDS = float(os.environ.get("PROTOCOL_MODEL_SECONDS", "300"))
 SHARE = MAX_SECONDS / (len(FULL) + 4)  # the scenario with everything takes four shares
 
 

@@ -47,6 +47,7 @@ def serve(
     """
     from crannog.server import logs
     from crannog.server.http import HttpServer
+    from crannog.settings import unknown_variables
     from crannog.version import VERSION
 
     stop = threading.Event()
@@ -65,6 +66,8 @@ def serve(
         typer.echo(f"crannog {VERSION} keeps {lake.warehouse.location} at {server.url}; Ctrl-C ends it")
         if server.receivers is not None:
             typer.echo(f"spans come in over OTLP on port {server.receivers.http_port} (HTTP) and {server.receivers.grpc_port} (gRPC)")
+        for name, near in unknown_variables(os.environ).items():
+            typer.echo(f"{name} is no setting and does nothing" + (f"; did you mean {near}?" if near else ""))
         threading.Thread(target=_warm_up, args=(lake,), name="crannog-warm-up", daemon=True).start()
         work = threading.Thread(target=_work, args=(lake, scheduler, stop), name="crannog-serve", daemon=True)
         work.start()

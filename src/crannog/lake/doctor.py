@@ -13,7 +13,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 from crannog.errors import CrannogError
 from crannog.lake import jars, spark_conf
 from crannog.lake.java import find_java
-from crannog.settings import GIB, MIB, Settings
+from crannog.settings import GIB, MIB, Settings, unknown_variables
 
 OLDEST_PYTHON = (3, 11)
 LEAST_MEMORY = 2 * GIB
@@ -47,6 +47,7 @@ def examine(settings: Settings, *, clock: Callable[[], float] = time.time) -> li
     """Run every check; none raises."""
     return [
         check_python(),
+        check_settings(os.environ),
         check_packages(),
         check_java(settings),
         *check_jars(settings),
@@ -61,6 +62,15 @@ def check_python() -> Check:
     found = ".".join(map(str, sys.version_info[:3]))
     ok = sys.version_info[:2] >= OLDEST_PYTHON
     return Check("python", ok, found, "" if ok else "install Python 3.11 or later and run `make setup` again")
+
+
+def check_settings(environment: Mapping[str, str]) -> Check:
+    """No variable looks like a setting and is none."""
+    strange = unknown_variables(environment)
+    if not strange:
+        return Check("settings", True, "every CRANNOG_ variable is a setting")
+    told = [f"{name} (did you mean {near}?)" if near else name for name, near in strange.items()]
+    return Check("settings", False, f"no settings: {', '.join(told)}", "docs/settings.md lists the settings; unset the others")
 
 
 def check_packages() -> Check:

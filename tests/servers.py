@@ -19,7 +19,9 @@ from typing import Any
 import httpx
 import pytest
 
-from crannog.datasets.lake import Lake
+from crannog.embedded import EmbeddedLake
+from crannog.lake import spark
+from crannog.lake.spark import SparkRuntime
 from crannog.server.app import make_app
 from crannog.server.service import Service
 from crannog.settings import load_settings
@@ -109,7 +111,9 @@ def made_token(warehouse: Path, name: str, *scopes: str, expires_days: float | N
 def in_process(folder: Path, address: str = "127.0.0.1", *, loopback: bool = True, **settings: Any) -> Iterator[tuple[Service, Callable[..., httpx.Response]]]:
     """The same application without a process or a socket, for what must be forced; yields its parts and how to ask it."""
     given = load_settings(warehouse=str(folder / "warehouse"), **{"audit": False, **settings})
-    with Lake(given.warehouse, settings=given) as lake:
+    with pytest.MonkeyPatch.context() as patch, EmbeddedLake(given.warehouse, settings=given) as lake:
+        # A process has one Spark, with the settings of whoever asked first: these must not become everybody's.
+        patch.setattr(spark, "_process_wide", SparkRuntime(given))
         service = Service(lake, loopback=loopback)
         app = make_app(service)
 

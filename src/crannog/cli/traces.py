@@ -64,6 +64,13 @@ def time_of(nanoseconds: int) -> str:
     return f"{to_the_second(nanoseconds)}.{nanoseconds // 10**6 % 1000:03d}"
 
 
+def _short_time(nanoseconds: int) -> str:
+    """Return a time for a list: the year only where it is not this one, so that a trace's id and its root fit beside it."""
+    whole = time_of(nanoseconds)
+    year = f"{dt.datetime.now(dt.UTC):%Y}-"
+    return whole[len(year) : 19] if whole.startswith(year) else whole[:10]
+
+
 def _moment(text: str | None) -> str | int | None:
     """Read a time, or an age."""
     from crannog.cli.builds import nanoseconds_ago
@@ -118,15 +125,14 @@ def _list_traces(page: TracePage) -> None:
     rows = [
         (
             found.trace_id,
-            time_of(found.start_ns),
+            _short_time(found.start_ns),
             took(found.duration_ns),
-            f"{found.span_count:,}",
-            f"{found.error_count:,}" if found.error_count else "–",
+            f"{found.span_count:,}" + (f" ✗{found.error_count:,}" if found.error_count else ""),
             f"{found.root_operation or '(root missing)'} {found.root_service or ''}".strip(),
         )
         for found in page.traces
     ]
-    listing(("trace", "start (UTC)", "took", "spans", "errors", "root"), rows, empty="No trace matches.", right=("trace", "took", "spans", "errors"))
+    listing(("trace", "start (UTC)", "took", "spans", "root"), rows, empty="No trace matches.", right=("trace", "start (UTC)", "took", "spans"))
     _rest(page)
 
 
@@ -134,8 +140,8 @@ def _list_spans(page: SpanPage) -> None:
     from crannog.cli.show import listing
     from crannog.cli.waterfall import took
 
-    rows = [(span.trace_id, span.span_id, time_of(span.start_ns), took(span.duration_ns), f"{'✗ ' if span.is_error else ''}{span.name} {span.service}") for span in page.spans]
-    listing(("trace", "span", "start (UTC)", "took", "name"), rows, empty="No span matches.", right=("trace", "span", "took"))
+    rows = [(span.trace_id, span.span_id, _short_time(span.start_ns), took(span.duration_ns), f"{'✗ ' if span.is_error else ''}{span.name} {span.service}") for span in page.spans]
+    listing(("trace", "span", "start (UTC)", "took", "name"), rows, empty="No span matches.", right=("trace", "span", "start (UTC)", "took"))
     _rest(page)
 
 

@@ -73,7 +73,8 @@ class Group(Generic[V, R]):
             self._lead()
         if call.error is not None:
             raise call.error
-        return call.result  # type: ignore[return-value]
+        assert call.result is not None, "work sets each call's result or error"
+        return call.result
 
     def _wait(self, call: Call[V, R]) -> None:
         try:

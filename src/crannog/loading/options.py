@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -58,7 +59,7 @@ class LoadOptions:
         types: Mapping[str, object] | str | None = None,
         mode: str = "append",
         max_bad: int | None = None,
-        **rest: object,
+        **rest: Any,
     ) -> LoadOptions:
         """Return options from what a caller gave; CallerError names what is wrong."""
         unknown = [name for name in rest if name not in cls.__dataclass_fields__]
@@ -68,7 +69,7 @@ class LoadOptions:
             raise CallerError(f"the mode is append or upsert, got {mode!r}")
         if max_bad is not None and (not isinstance(max_bad, int) or max_bad < 0):
             raise CallerError(f"a number of bad rows is a whole number, 0 or more, got {max_bad!r}")
-        return cls(key=names_of(key or ()), partition_by=names_of(partition_by), types=types_of(types or {}), mode=mode, max_bad=max_bad, **rest)  # type: ignore[arg-type]
+        return cls(key=names_of(key or ()), partition_by=names_of(partition_by), types=types_of(types or {}), mode=mode, max_bad=max_bad, **rest)
 
     @property
     def most_bad(self) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from crannog.engine.rows import plan_of
 from crannog.engine.rows.arrow import from_table
@@ -86,8 +87,8 @@ class ParquetReader:
                 found.update(data)
         return found.hexdigest()
 
-    def _blocks(self, file: object) -> Iterator[tuple[pa.Table, int]]:
-        total = max(1, file.metadata.num_rows)  # type: ignore[attr-defined]
+    def _blocks(self, file: pq.ParquetFile) -> Iterator[tuple[pa.Table, int]]:
+        total = max(1, file.metadata.num_rows)
         done = 0
         for rows in blocks(file):
             done += rows.num_rows

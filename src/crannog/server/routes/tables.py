@@ -30,9 +30,9 @@ class Definition(BaseModel):
 
     table_schema: dict[str, Any] = Field(alias="schema", description="A JSON Schema: an object with a property for each column.")
     key: list[str] | str | None = None
-    partition_by: list[str] | str = ()  # type: ignore[assignment]
-    cluster_by: list[str] | str = ()  # type: ignore[assignment]
-    bloom: list[str] | str = ()  # type: ignore[assignment]
+    partition_by: list[str] | str = []
+    cluster_by: list[str] | str = []
+    bloom: list[str] | str = []
 
 
 _DEFINITION: TypeAdapter[Definition] = TypeAdapter(Definition)

@@ -20,7 +20,7 @@ from crannog.traces.find.pruning import conditions_of, times_of
 from crannog.traces.find.reading import Reading, between, reading
 from crannog.traces.find.spread import EARLIEST
 from crannog.traces.find.sql import COLUMNS, sql_of
-from crannog.traces.find.tree import FIELDS, Field, Filter, Level, Type
+from crannog.traces.find.tree import FIELDS, Exists, Field, Filter, Level, Type
 from crannog.traces.values import to_python
 from crannog.verbs.traces import Suggestion
 
@@ -57,7 +57,8 @@ def field_of(key: str | None) -> Field:
         return FIELDS[key]
     written = key if _PLAIN.fullmatch(key) or '"' in key else '"' + key + '"'
     found = parsed(f"{written} exists")
-    return found.field  # type: ignore[union-attr]
+    assert isinstance(found, Exists)
+    return found.field
 
 
 def _names(table: OpenTable, snapshot: Snapshot, kind: str, prefix: str, filter: Filter, limit: int) -> list[Suggestion]:

@@ -79,7 +79,6 @@ def asked(
             raise CallerError(f"{name} is text, got {type(value).__name__}")
     if kind is not None and kind.upper() not in KINDS:
         raise CallerError(f"kind is one of {', '.join(KINDS)}, got {kind!r}"[:200])
-    is_plain = isinstance(where, Mapping)
     return Asked(
         service,
         operation,
@@ -88,7 +87,7 @@ def asked(
         _bounded(nanoseconds(end, "end")) if end is not None else None,
         step_of(step),
         groups_of(group_by),
-        asked_of_spans(attributes=where) if is_plain else asked_of_spans(where=where),  # type: ignore[arg-type]
+        asked_of_spans(attributes=where) if isinstance(where, Mapping) else asked_of_spans(where=where),
     )
 
 

@@ -12,7 +12,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from crannog.errors import CallerError
 from crannog.traces.otlp.json_body import bytes_of_hex, loaded
 
-_KINDS = {"CLIENT": 3, "SERVER": 2, "PRODUCER": 4, "CONSUMER": 5}
+_KINDS = {
+    "CLIENT": Span.SPAN_KIND_CLIENT,
+    "SERVER": Span.SPAN_KIND_SERVER,
+    "PRODUCER": Span.SPAN_KIND_PRODUCER,
+    "CONSUMER": Span.SPAN_KIND_CONSUMER,
+}
 _STATUS = {"OK": Status.STATUS_CODE_OK, "ERROR": Status.STATUS_CODE_ERROR, "UNSET": Status.STATUS_CODE_UNSET}
 _SCOPE_TAGS = (("otel.scope.name", "otel.library.name"), ("otel.scope.version", "otel.library.version"))
 _MOST = 2**64 - 1
@@ -65,7 +70,7 @@ def _span(given: dict[str, Any], tags: dict[str, str], now_ns: int) -> Span:
         span_id=span_id,
         parent_span_id=parent,
         name=_text(given.get("name")),
-        kind=_KINDS.get(_text(given.get("kind")), 1),  # type: ignore[arg-type]
+        kind=_KINDS.get(_text(given.get("kind")), Span.SPAN_KIND_INTERNAL),
         start_time_unix_nano=min(start * 1000, _MOST),
         end_time_unix_nano=min((start + _us(given.get("duration"))) * 1000, _MOST),
         trace_state=tags.pop("w3c.tracestate", ""),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,3 +102,32 @@ def test_a_file_that_is_gone(engine: LocalEngine, tmp_path: Path) -> None:
     for scan in (known, engine.scan([path], SCHEMA), engine.scan([str(tmp_path / "never.parquet")], SCHEMA)):
         with pytest.raises(SnapshotGone):
             rows(engine, scan, "id")
+
+
+def test_every_cursor_reads_times_as_utc_and_remembers_footers(engine: LocalEngine) -> None:
+    with engine.cursor() as cursor:
+        assert cursor.execute("SELECT current_setting('TimeZone'), current_setting('parquet_metadata_cache')").fetchall() == [("UTC", True)]
+
+
+def test_a_machine_in_another_time_zone_gives_the_same_answer() -> None:
+    asked = """
+import datetime as dt, sys, tempfile
+import pyarrow as pa
+import crannog
+
+with tempfile.TemporaryDirectory() as folder, crannog.connect(folder) as lake:
+    table = lake.create_table("a.b.c", pa.schema([("at", pa.timestamp("us", "UTC")), ("day", pa.date32())]))
+    table.append([{"at": dt.datetime(2026, 1, 1, 2, 30, tzinfo=dt.UTC), "day": dt.date(2026, 1, 1)}])
+    sql = "SELECT CAST(at AS STRING) AS s, CAST(at AS DATE) AS d, hour(at) AS h, CAST(day AS TIMESTAMP) AS t FROM a.b.c"
+    print(*lake.sql(sql, engine="local").to_arrow().to_pylist()[0].values(), sep="|")
+"""
+    ran = subprocess.run([sys.executable, "-c", asked], env={**os.environ, "TZ": "America/New_York"}, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "2026-01-01 02:30:00|2026-01-01|2|2026-01-01 00:00:00+00:00"
+
+
+def test_columns_without_a_value_are_known_by_the_footers(engine: LocalEngine, tmp_path: Path) -> None:
+    first, second = written(tmp_path, "a.parquet", SCHEMA, range(3)), written(tmp_path, "b.parquet", WITH_MORE, range(3))
+    assert engine.empty_in_all([first]) == {"d", "t", "m"}
+    assert engine.empty_in_all([first, second]) == {"d", "t", "m"}
+    assert engine.empty_in_all([second]) == {"d", "t", "m", "more"}
+    assert engine.empty_in_all([str(tmp_path / "none.parquet")]) == frozenset()

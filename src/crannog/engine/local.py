@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 
 _FILES_KNOWN = 100_000
 _CLOSE_S = 10.0
+_EMPTY = """
+SELECT file_name, list(name) FILTER (empty)
+FROM (
+    SELECT file_name, split_part(path_in_schema, ', ', 1) AS name,
+        bool_and(coalesce(stats_null_count = num_values, false)) AS empty
+    FROM parquet_metadata(?) GROUP BY ALL
+)
+GROUP BY file_name
+"""
 FILE_COLUMN = "_file"
 """Where a scan with positions tells the file; `file_row_number` is DuckDB's name for the place in it."""
 
@@ -41,8 +50,9 @@ class LocalEngine:
                 "python_enable_replacements": "false",
             }
         )
-        self._connection.execute("SET TimeZone = 'UTC'")
-        self._connection.execute("SET parquet_metadata_cache = true")
+        # Global: a cursor has settings of its own and would take the machine's time zone, and read every footer again.
+        self._connection.execute("SET GLOBAL TimeZone = 'UTC'")
+        self._connection.execute("SET GLOBAL parquet_metadata_cache = true")
         self._connection.execute("SET allowed_directories = ?", [list(folders)])
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET lock_configuration = true")
@@ -50,6 +60,7 @@ class LocalEngine:
         self._types: dict[str, str] = {}
         self._columns_of: dict[str, Mapping[str, str]] = {}
         self._columns: dict[tuple[object, ...], Mapping[str, str]] = {}
+        self._empty_in: dict[str, frozenset[str]] = {}
         self._lent: set[duckdb.DuckDBPyConnection] = set()
         self._lock = threading.Lock()
 
@@ -125,6 +136,25 @@ class LocalEngine:
                     query = f"DESCRIBE SELECT * FROM read_parquet([{literal(path)}], hive_partitioning = false)"
                     self._columns[shape] = {row[0]: row[1] for row in cursor.execute(query).fetchall()}
                 self._columns_of[path] = self._columns[shape]
+
+    def empty_in_all(self, paths: list[str]) -> frozenset[str]:
+        """Return the columns that hold nothing in any of the files, by their footers: whoever reads few rows need not open them.
+
+        A column of lists or maps counts as one where all of them are empty or null.
+        """
+        import duckdb
+
+        fresh = [path for path in paths if path not in self._empty_in]
+        if len(self._empty_in) > _FILES_KNOWN:
+            self._empty_in, fresh = {}, paths
+        try:
+            if fresh:
+                with self.cursor() as cursor:
+                    found = cursor.execute(_EMPTY, [fresh]).fetchall()
+                self._empty_in |= {path: frozenset(names or ()) for path, names in found}
+            return frozenset.intersection(*(self._empty_in[path] for path in paths))
+        except (duckdb.Error, KeyError):
+            return frozenset()  # the read itself tells what is wrong with a file
 
     def close(self) -> None:
         """End what still runs, such as a load behind the scenes, and close."""

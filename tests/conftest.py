@@ -32,6 +32,7 @@ def _own_environment() -> Iterator[None]:
             patch.delenv(name)
         # Servers that tests start take free ports, whoever else listens on the usual ones.
         patch.setenv("CRANNOG_OTLP_HTTP_PORT", "0")
+        patch.setenv("CRANNOG_SPARK_NICE", "0")  # the tests wait for Spark, and run beside it
         patch.setenv("CRANNOG_OTLP_GRPC_PORT", "0")
         yield
 

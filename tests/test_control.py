@@ -20,12 +20,12 @@ from crannog.engine import control as control_module
 from crannog.engine import scheduler as scheduler_module
 from crannog.engine.control import FOLDER, IDLE, PROCESSING, ControlTable, Task
 from crannog.engine.scheduler import FoldLimits, Scheduler, run_as_task, why_fold
-from crannog.errors import Corrupted, Unavailable
+from crannog.errors import CallerError, Corrupted, Unavailable
 from crannog.lake.changelog import Backlog
 from crannog.lake.local_storage import LocalStorage
 from crannog.lake.spark import SparkRuntime
 from crannog.names import TableName
-from crannog.settings import Settings
+from crannog.settings import Settings, load_settings
 from lakes import opened
 
 NAME = "shop.eu.orders"
@@ -324,6 +324,20 @@ def test_a_compaction_that_pays_is_done(settings: Settings, spark: SparkRuntime)
         report = result(lake, f"compact:{NAME}")
         assert (report["files_before"], report["files_after"], report["skipped"]) == (3, 1, "")
         assert report["plan"] == [f"3 small files, {report['bytes_before']:,} bytes, into 1"]
+
+
+def test_tables_with_a_retention_lose_what_is_older(settings: Settings, spark: SparkRuntime) -> None:
+    today = dt.datetime.now(dt.UTC).date()
+    days = [{"day": today - dt.timedelta(days=age), "n": age} for age in (0, 6, 8, 400)]
+    with opened(settings, fold_rows=1, table_retention_days=load_settings(table_retention_days="shop.tmp.kept=300,shop.tmp.*=7").table_retention_days) as lake:
+        for name in ("shop.tmp.kept", "shop.tmp.other", NAME):
+            lake.create_table(name, pa.schema([("day", pa.date32()), ("n", pa.int64())]), partition_by="day").append(days)
+        scheduler = scheduler_of(lake)
+        assert {task for task in scheduler.run_due() if task.startswith("expire")} == {"expire:shop.tmp.kept", "expire:shop.tmp.other"}
+        left = {name: sorted(row["n"] for row in lake.table(name).to_arrow().to_pylist()) for name in lake.tables()}
+        assert left == {"shop.tmp.kept": [0, 6, 8], "shop.tmp.other": [0, 6], NAME: [0, 6, 8, 400]}
+    with pytest.raises(CallerError, match="table_retention_days"):
+        load_settings(table_retention_days="shop.tmp.kept")
 
 
 @pytest.mark.parametrize("why", ["age", "share", "bytes"])

@@ -15,6 +15,8 @@ Version = NewType("Version", int)
 """A version of the base, the number of its Delta log entry."""
 
 RAW_PREFIX = "__raw__"
+OWN_CATALOG = "crannog"
+"""Where Crannog keeps tables of its own: spans and what is derived from them, the audit log."""
 
 # Letters, digits, underscore and hyphen keep a part safe as a folder name, in a URL and, quoted, in SQL.
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*")

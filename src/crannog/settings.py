@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from tomllib import TOMLDecodeError
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
@@ -25,6 +26,9 @@ _PREFIX = "CRANNOG_"
 
 def _half_of_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+DaysByName = Annotated[dict[str, Annotated[int, Field(ge=1, le=36_500)]], NoDecode]
 
 
 class Settings(BaseSettings):
@@ -51,7 +55,7 @@ class Settings(BaseSettings):
     http_body_bytes: int = Field(512 * MIB, ge=1 * KIB, le=64 * GIB, description="Largest body of a request, as it comes and unpacked.")
     http_bodies_bytes: int = Field(2 * GIB, ge=1 * KIB, description="Most bytes of request bodies held at once; beyond, callers are told to wait.")
     http_stall_s: float = Field(30, gt=0, le=3600, description="Silence after which a client in the middle of a request or an answer is cut off.")
-    http_request_s: float = Field(300, gt=0, le=86_400, description="Longest time for a request; SQL and jobs have limits of their own.")
+    http_request_s: float = Field(300, gt=0, le=86_400, description="Longest time for a request; SQL, questions about traces and jobs have limits of their own.")
     http_keep_alive_s: int = Field(75, ge=1, le=3600, description="How long an idle connection stays open.")
     http_requests: int = Field(5_000, ge=1, le=1_000_000, description="Requests served at once; beyond, callers are told to wait.")
     http_threads: int = Field(256, ge=4, le=10_000, description="Threads in which writes wait for their commit; as many again for reads.")
@@ -67,6 +71,9 @@ class Settings(BaseSettings):
     spark_remote: str = Field("", description="Spark Connect address (sc://…); used instead of a master when set.")
     spark_memory_mb: int = Field(
         0, ge=0, le=1_048_576, description="Memory of the embedded JVM in MiB; 0 takes a quarter of the machine's, 1 to 8 GiB."
+    )
+    spark_nice: int = Field(
+        5, ge=0, le=19, description="How far the embedded JVM steps back for reads and writes where processors are short; 0 not at all."
     )
     spark_start_timeout_s: float = Field(120, gt=0, le=3600, description="How long a job waits for Spark to start.")
     spark_at_start: bool = Field(True, description="Whether `serve` starts Spark at once, behind, or when it is first needed.")
@@ -100,9 +107,12 @@ class Settings(BaseSettings):
     compact_interval_s: float = Field(3600, gt=0, description="Time between looks at what to compact.")
     vacuum_interval_s: float = Field(6 * 3600, gt=0, description="Time between vacuums.")
     expire_interval_s: float = Field(24 * 3600, gt=0, description="Time between expiries of tables that have a retention.")
+    table_retention_days: DaysByName = Field(
+        {}, description="Days that rows of tables are kept, by name or pattern, as `shop.logs.events=30,shop.tmp.*=7`; the first that fits counts."
+    )
     derive_interval_s: float = Field(60, ge=0, description="Shortest time between derives of trace summaries, metrics, edges and attributes.")
     trace_retention_days: int | None = Field(None, ge=1, le=36_500, description="Days that spans are kept, and what is derived from them; none: for ever.")
-    trace_service_retention_days: Annotated[dict[str, Annotated[int, Field(ge=1, le=36_500)]], NoDecode] = Field(
+    trace_service_retention_days: DaysByName = Field(
         {}, description="Days that spans of single services are kept instead, as `checkout=7,web=30` or a table of `crannog.toml`."
     )
     scheduler_tick_s: float = Field(2, ge=0.05, le=3600, description="How often the scheduler looks for due work.")
@@ -114,10 +124,10 @@ class Settings(BaseSettings):
     sql_max_rows: int = Field(10_000, ge=1, le=1_000_000_000, description="Rows a query returns unless it asks for more.")
     sql_rows_ceiling: int = Field(5_000_000, ge=1, le=1_000_000_000, description="Most rows a query may ask for; streams have no such limit.")
     sql_result_bytes: int = Field(1 * GIB, ge=1 * KIB, description="Largest result held in memory; a larger one must be streamed.")
-    sql_timeout_s: float = Field(300, gt=0, le=86_400, description="Time after which a query is ended unless it asks for another.")
+    sql_timeout_s: float = Field(300, gt=0, le=86_400, description="Time after which a query, or a question about traces, is ended unless it asks for another.")
     sql_text_bytes: int = Field(1 * MIB, ge=100, le=64 * MIB, description="Longest statement.")
-    sql_running: int = Field(16, ge=1, le=10_000, description="Queries that run at once.")
-    sql_waiting: int = Field(256, ge=0, le=100_000, description="Queries that may wait for their turn.")
+    sql_running: int = Field(16, ge=1, le=10_000, description="Queries that run at once; as many questions about traces.")
+    sql_waiting: int = Field(256, ge=0, le=100_000, description="Queries that may wait for their turn; as many questions about traces.")
     local_scan_bytes: int = Field(4 * GIB, ge=0, description="Most bytes of files, after pruning, that a query reads without Spark.")
     local_temp_mb: int = Field(16_384, ge=0, description="Most disk that the in-process query engine spills to, in MiB.")
     cache_auto_reads: int = Field(0, ge=0, description="Reads within a minute after which a table is loaded into memory by itself; 0 never.")
@@ -127,14 +137,14 @@ class Settings(BaseSettings):
     refresh_ms: int = Field(1_000, ge=0, le=3_600_000, description="On object stores, how old a snapshot may be when a read uses it.")
     local_memory_mb: int = Field(2_048, ge=64, description="Memory of the in-process query engine in MiB.")
 
-    @field_validator("trace_service_retention_days", mode="before")
+    @field_validator("table_retention_days", "trace_service_retention_days", mode="before")
     @classmethod
-    def _days_by_service(cls, given: Any) -> Any:
+    def _days_by_name(cls, given: Any) -> Any:
         if not isinstance(given, str):
             return given
         pairs = [part.rpartition("=") for part in given.split(",") if part.strip()]
         if not all(name.strip() and days.strip() for name, _, days in pairs):
-            raise ValueError("it is a list of service=days, such as checkout=7,web=30")
+            raise ValueError("it is a list of name=days, such as checkout=7,web=30")
         return {name.strip(): days.strip() for name, _, days in pairs}
 
     @classmethod
@@ -160,6 +170,8 @@ def load_settings(**overrides: Any) -> Settings:
             for item in error.errors()
         ]
         raise CallerError("; ".join(lines) + f" (from arguments, CRANNOG_* or {Path('crannog.toml')})") from None
+    except (TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise CallerError(f"cannot read the settings in {Path('crannog.toml').resolve()}: {error}; mend it or take it away") from None
 
 
 def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:

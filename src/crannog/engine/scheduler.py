@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from crannog.engine.control import ControlTable
@@ -23,7 +24,7 @@ from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import CrannogError, NotFound
 from crannog.lake.changelog import Backlog
-from crannog.names import TableName
+from crannog.names import OWN_CATALOG, TableName
 from crannog.verbs.cancellation import Cancellation
 
 _JITTER = 0.1
@@ -148,13 +149,20 @@ class Scheduler:
             work.append(("fold", lambda: {"why": reason, **fold(table, cancellation=self._running).as_dict()}, 0.0))
         work.append(("compact", lambda: self._compact_if_it_pays(table), settings.compact_interval_s))
         work.append(("vacuum", lambda: vacuum(table).as_dict(), settings.vacuum_interval_s))
-        keep = snapshot.base.properties.get("crannog.retentionDays")
-        if keep:
-            before = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=int(keep))
+        days = int(snapshot.base.properties.get("crannog.retentionDays", 0)) or self._days_kept(table.name)
+        if days:
+            before = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=days)
             work.append(("expire", lambda: self._expire_if_old(table, before), settings.expire_interval_s))
         for more in self._upkeep:
             work += more.due(table, self._running)
         return work
+
+    def _days_kept(self, name: TableName) -> int:
+        """Return how many days of a user's table are kept; 0 for all. Crannog's own tables have settings of their own."""
+        if name.catalog == OWN_CATALOG:
+            return 0
+        asked = self._warehouse.settings.table_retention_days
+        return next((days for pattern, days in asked.items() if fnmatchcase(str(name), pattern)), 0)
 
     def _compact_if_it_pays(self, table: OpenTable) -> dict[str, Any]:
         plan = compact(table, dry_run=True)

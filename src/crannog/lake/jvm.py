@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -77,16 +78,27 @@ def scratch_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
 
 
+def _step_back(nice: int) -> None:
+    """Lower the priority of this thread, which whatever it starts then has."""
+    if sys.platform == "linux":  # elsewhere a priority is the whole process's
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
+
+
 def launch(
     java: JavaFound,
     spark_home: Path,
     folder: Path,
     conf: Mapping[str, str],
     *,
+    nice: int,
     timeout_s: float,
     cancelled: Callable[[], bool],
 ) -> Jvm:
-    """Start Spark's gateway process and connect to it; Unavailable says why it could not be."""
+    """Start Spark's gateway process and connect to it; Unavailable says why it could not be.
+
+    `nice` is how far it steps back where processors are short. The calling thread steps back with it.
+    """
     told = folder / "gateway"
     command = [str(spark_home / "bin" / "spark-submit")]
     for key, value in conf.items():
@@ -101,6 +113,7 @@ def launch(
     }
     if conf.get("spark.driver.bindAddress"):
         env["SPARK_LOCAL_IP"] = conf["spark.driver.bindAddress"]
+    _step_back(nice)
     with (folder / "output").open("wb") as output:
         process = subprocess.Popen(
             [*command, "pyspark-shell"],
@@ -112,6 +125,9 @@ def launch(
             # PySpark's own launcher forks Python code into the child, which may deadlock beside other threads.
             start_new_session=True,
         )
+    # Where Linux shares the processors among sessions first, priorities count only inside each.
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{process.pid}/autogroup").write_text(str(nice))
     jvm = Jvm(process, folder)
     try:
         deadline = time.monotonic() + timeout_s

@@ -196,7 +196,13 @@ class SparkRuntime:
             jars=sets,
         )
         start.jvm = launch(
-            java, home, folder, conf, timeout_s=self._settings.spark_start_timeout_s, cancelled=lambda: start.cancelled
+            java,
+            home,
+            folder,
+            conf,
+            nice=self._settings.spark_nice,
+            timeout_s=self._settings.spark_start_timeout_s,
+            cancelled=lambda: start.cancelled,
         )
         # PySpark keeps the gateway of a session that was stopped, and would use it again.
         _forget_gateway(SparkContext._gateway)

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from crannog.datasets.lake import Lake
 from crannog.errors import CrannogError, Overloaded
-from crannog.names import TableName
+from crannog.names import OWN_CATALOG, TableName
 from crannog.server.call import Call
 
-NAME = TableName("crannog", "system", "audit")
+NAME = TableName(OWN_CATALOG, "system", "audit")
 SCHEMA = pa.schema(
     [
         pa.field("time", pa.timestamp("us", "UTC"), nullable=False),

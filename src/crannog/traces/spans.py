@@ -16,9 +16,9 @@ from crannog.engine.tables import Tables
 from crannog.errors import NotFound, Refused
 from crannog.lake.delta_schema import INSTANT, list_of, map_of
 from crannog.lake.layout import BLOOM_FPP
-from crannog.names import TableName
+from crannog.names import OWN_CATALOG, TableName
 
-SPANS = TableName("crannog", "traces", "spans")
+SPANS = TableName(OWN_CATALOG, "traces", "spans")
 VERSION_PROPERTY, SCHEMA_VERSION = "crannog.spansVersion", 1
 
 ATTRIBUTES = map_of(pa.string(), pa.string())

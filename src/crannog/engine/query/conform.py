@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import pyarrow as pa
 
 
@@ -24,10 +26,13 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(field.name, plain(field.type)) for field in schema])
 
 
-def in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the table under the names and types of `schema`, column by column."""
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+
+
+def in_schema(rows: Rows, schema: pa.Schema) -> Rows:
+    """Return rows under the names and types of `schema`, column by column."""
     columns = [
-        column if column.type == field.type else column.cast(field.type)
-        for column, field in zip(table.columns, schema, strict=True)
+        column if column.type == kind else column.cast(kind)
+        for column, kind in zip(rows.columns, schema.types, strict=True)
     ]
-    return pa.Table.from_arrays(columns, schema=schema)
+    return type(rows).from_arrays(columns, schema=schema)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from crannog.engine.local import LocalEngine
-from crannog.engine.query.conform import in_schema, plain_schema
+from crannog.engine.query.conform import in_schema
 from crannog.engine.query.fast.select import Compiled, mark
 from crannog.engine.query.running import Running
 from crannog.errors import SnapshotGone
@@ -39,7 +39,7 @@ def batches(
     engine: LocalEngine, compiled: Compiled, sql: str, tables: Mapping[str, pa.Table], running: Running
 ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
     """Run and lend the batches; ended when the query is cancelled. Raises NotHere where Spark must be asked."""
-    schema = plain_schema(compiled.schema)
+    schema = compiled.schema
     with engine.cursor(tables) as cursor, running.interrupting(cursor.interrupt):
         found = _read(cursor, sql, schema, running)
         try:
@@ -58,7 +58,7 @@ def _read(
             for batch in reader:
                 running.check()
                 if batch.num_rows:
-                    yield from in_schema(pa.Table.from_batches([batch]), schema).to_batches()
+                    yield in_schema(batch, schema)
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         # After the first rows an error of DuckDB comes through Arrow, as an OSError with DuckDB's words.
         running.check()

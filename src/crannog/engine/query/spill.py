@@ -57,4 +57,4 @@ def _batches(warehouse: Warehouse, paths: list[str], schema: pa.Schema) -> Itera
         with warehouse.storage.open(path) as file:
             for batch in pq.ParquetFile(pa.PythonFile(file, mode="r")).iter_batches(_BATCH):
                 if batch.num_rows:
-                    yield from in_schema(pa.Table.from_batches([batch]), schema).to_batches()
+                    yield in_schema(batch, schema)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from crannog.names import TableName
+from crannog.names import OWN_CATALOG, TableName
 
 ERROR = 2
 """OTLP's status code of a span that failed."""
@@ -66,7 +66,7 @@ class Derived:
 
 
 def _table(name: str) -> TableName:
-    return TableName("crannog", "traces", name)
+    return TableName(OWN_CATALOG, "traces", name)
 
 
 def _schema(keys: Sequence[tuple[str, pa.DataType, bool]], values: Sequence[tuple[str, pa.DataType, bool]]) -> pa.Schema:

@@ -10,10 +10,12 @@ import datetime as dt
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import pyarrow as pa
 from sqlglot import exp
 
+from crannog.engine.query.conform import plain_schema
 from crannog.engine.query.fast.aggregates import plain_zero
 from crannog.engine.query.fast.expressions import Expressions, atomic, conjuncts
 from crannog.engine.query.fast.operators import boolean
@@ -47,9 +49,10 @@ class Compiled:
     uses_now: bool
     limited: bool
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
-        return pa.schema([pa.field(column.name, column.type) for column in self.columns])
+        """The columns of its answer, as every engine gives them."""
+        return plain_schema(pa.schema([pa.field(column.name, column.type) for column in self.columns]))
 
 
 def mark(source: int) -> str:

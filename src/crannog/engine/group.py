@@ -6,6 +6,7 @@ There is no thread for it: a lone caller pays no hand-over between threads.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ from threading import Lock
 from typing import Generic, TypeVar
 
 from crannog.errors import CrannogError, Overloaded, Unavailable
+
+_MOMENTS, _MOMENT_S = 4, 0.0001
 
 V = TypeVar("V")
 R = TypeVar("R")
@@ -56,6 +59,7 @@ class Group(Generic[V, R]):
         self._waiting: deque[Call[V, R]] = deque()
         self._mutex = threading.Lock()
         self._led = False
+        self._last = 0
 
     def submit(self, value: V) -> R:
         """Return the result of one value, worked on together with those of others; Overloaded if too many wait."""
@@ -89,8 +93,15 @@ class Group(Generic[V, R]):
             raise
 
     def _lead(self) -> None:
+        # Those of the last group were just woken and are about to come again: without a moment's wait the first of them
+        # would go alone and the rest wait for it. A lone caller never waits.
+        for _ in range(_MOMENTS):
+            if len(self._waiting) >= self._last:
+                break
+            time.sleep(_MOMENT_S)
         with self._mutex:
             group = self._take(self._waiting)
+        self._last = len(group)
         try:
             self._work(group)
         except BaseException as error:

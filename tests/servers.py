@@ -107,13 +107,25 @@ def made_token(warehouse: Path, name: str, *scopes: str, expires_days: float | N
     return str(json.loads(made.stdout)["token"])
 
 
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """Make a certificate for 127.0.0.1 and its key; skips the test where there is no openssl."""
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=localhost", "-days", "2"]
+    try:
+        subprocess.run([*made, "-keyout", str(key), "-out", str(certificate), "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("there is no openssl here")
+    return certificate, key
+
+
 @contextmanager
 def in_process(folder: Path, address: str = "127.0.0.1", *, loopback: bool = True, **settings: Any) -> Iterator[tuple[Service, Callable[..., httpx.Response]]]:
     """The same application without a process or a socket, for what must be forced; yields its parts and how to ask it."""
     given = load_settings(warehouse=str(folder / "warehouse"), **{"audit": False, **settings})
     with pytest.MonkeyPatch.context() as patch, EmbeddedLake(given.warehouse, settings=given) as lake:
-        # A process has one Spark, with the settings of whoever asked first: these must not become everybody's.
-        patch.setattr(spark, "_process_wide", SparkRuntime(given))
+        if spark._process_wide is None:
+            # A process has one Spark, with the settings of whoever asked first: these must not become everybody's.
+            patch.setattr(spark, "_process_wide", SparkRuntime(given))
         service = Service(lake, loopback=loopback)
         app = make_app(service)
 

@@ -20,16 +20,18 @@ from crannog.server.threads import Threads
 log = logging.getLogger("crannog.server")
 _AHEAD = 2
 Put = Callable[[Any], None]
+Make = Callable[[Put], Any]
 _at_work: set[asyncio.Future[Any]] = set()
 
 
 class Outflow:
     """What a thread makes: first a head, then bytes. The thread waits while nobody takes them.
 
+    An answer that is whole at once the thread returns instead: each part that is put costs a turn of both sides.
     One thread from beginning to end: Spark keeps what belongs to a query by the thread that asked.
     """
 
-    def __init__(self, threads: Threads, kind: str, make: Callable[[Put], None], *, cancel: Callable[[], None]) -> None:
+    def __init__(self, threads: Threads, kind: str, make: Make, *, cancel: Callable[[], None]) -> None:
         self._send, self._receive = anyio.create_memory_object_stream[Any](_AHEAD)
         self._cancel = cancel
         self._work = asyncio.ensure_future(threads.endless(kind, lambda: self._run(make)))
@@ -37,22 +39,23 @@ class Outflow:
         _at_work.add(self._work)
         self._work.add_done_callback(_at_work.discard)
         self._work.add_done_callback(lambda work: work.cancelled() or work.exception())
+        self._work.add_done_callback(lambda work: self._send.close())
 
-    def _run(self, make: Callable[[Put], None]) -> None:
+    def _run(self, make: Make) -> Any:
         try:
-            make(lambda part: anyio.from_thread.run(self._send.send, part))
+            return make(lambda part: anyio.from_thread.run(self._send.send, part))
         except anyio.BrokenResourceError:
-            pass  # the client went away
-        finally:
-            anyio.from_thread.run_sync(self._send.close)
+            return None  # the client went away
 
     async def take(self) -> Any:
-        """Return the next part; raises what the work raised, and StopAsyncIteration at the end."""
+        """Return the next part, or the whole; raises what the work raised, and StopAsyncIteration at the end."""
         try:
             return await self._receive.receive()
         except anyio.EndOfStream:
-            await self._work
-            raise StopAsyncIteration from None
+            whole = await self._work
+            if whole is None:
+                raise StopAsyncIteration from None
+            return whole
 
     def close(self) -> None:
         """Let the thread end; its work is taken back if it is not done."""

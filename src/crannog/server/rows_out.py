@@ -13,6 +13,8 @@ from crannog.server.call import call_of
 from crannog.server.outflow import FlowResponse, Outflow, Put, watched
 
 _WHOLE_BYTES = 1 << 20
+Poured = tuple[dict[str, str], bytes] | None
+"""An answer's headers and its bytes; None where they were put part by part."""
 
 
 def rows_response(table: pa.Table, form: str) -> Response:
@@ -25,25 +27,25 @@ async def rows_answer(request: Request, read: Callable[[], pa.Table]) -> Respons
     form = wanted_form(request)
     call = call_of(request)
 
-    def make(put: Put) -> None:
+    def make(put: Put) -> Poured:
         table = read()
         call.rows = table.num_rows
-        pour(put, table.nbytes, table_parts(table, form))
+        return pour(put, table.nbytes, table_parts(table, form))
 
     return await poured(request, "rows", make, MEDIA[form], lambda: None)
 
 
-def pour(put: Put, size: int, parts: Iterator[bytes], headers: Mapping[str, str] | None = None) -> None:
-    """Put the head of an answer and its parts; all in the head where they are few."""
+def pour(put: Put, size: int, parts: Iterator[bytes], headers: Mapping[str, str] | None = None) -> Poured:
+    """Put the head of an answer and its parts; return both where they are few."""
     if size <= _WHOLE_BYTES:
-        put((dict(headers or {}), b"".join(parts)))
-        return
+        return dict(headers or {}), b"".join(parts)
     put((dict(headers or {}), None))
     for part in parts:
         put(part)
+    return None
 
 
-async def poured(request: Request, kind: str, make: Callable[[Put], None], media_type: str, cancel: Callable[[], None]) -> Response:
+async def poured(request: Request, kind: str, make: Callable[[Put], Poured], media_type: str, cancel: Callable[[], None]) -> Response:
     """Answer with what a thread pours; a client that goes away before the first byte ends it too."""
     flow = Outflow(call_of(request).service.threads, kind, make, cancel=cancel)
     try:

@@ -20,7 +20,7 @@ from crannog.server.call import Call, call_of
 from crannog.server.described import OBJECT, gives, takes_json
 from crannog.server.incoming import document, form_of
 from crannog.server.outflow import Put, watched
-from crannog.server.rows_out import pour, poured
+from crannog.server.rows_out import Poured, pour, poured
 from crannog.verbs.result import Result
 
 router = APIRouter(prefix="/api/v1/sql", tags=["sql"])
@@ -73,13 +73,13 @@ async def sql(request: Request) -> Response:
     call, form = call_of(request), wanted_form(request)
     lake, query_id = call.service.lake, wanted.query_id or uuid.uuid4().hex
 
-    def make(put: Put) -> None:
+    def make(put: Put) -> Poured:
         with _asked(call, wanted.sql, query_id):
             _check_tables(call, wanted.sql)
             result = lake.sql(wanted.sql, wanted.max_rows, wanted.engine, wanted.timeout_s, query_id)
             call.rows, call.engine = result.row_count, result.engine
         parts = _as_json(result) if form == "json" else table_parts(result.table, form)
-        pour(put, result.table.nbytes, parts, _headers(result))
+        return pour(put, result.table.nbytes, parts, _headers(result))
 
     return await poured(request, "query", make, MEDIA[form], lambda: _cancel(call, query_id))
 

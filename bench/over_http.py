@@ -1,4 +1,4 @@
-"""The server over HTTP: writes by many clients, SQL against an embedded connection, single rows against SQLite behind FastAPI."""
+"""The server over HTTP: writes by many clients, SQL against an embedded connection, single rows against SQLite behind FastAPI and Datasette."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import datasette_api
 from data import ORDERS, order_rows, orders
 from stopwatch import Line, medians_ms
 
@@ -35,7 +36,7 @@ _TABLE, _READ = "bench.http.orders", "bench.http.read"
 
 def writes_and_reads(bench: Bench) -> None:
     """Over HTTP: 1, 100 and 10,000 rows a request by 1, 8 and 64 clients; SQL; single rows."""
-    with serving(bench.folder / "served", staged_rows_limit=50_000_000, staged_bytes_limit=16 * 1024**3) as server, _sqlite(bench) as peer:
+    with serving(bench.folder / "served", staged_rows_limit=50_000_000, staged_bytes_limit=16 * 1024**3) as server, _running(_sqlite(bench)) as peer:
         with server.client() as client:
             schema = b"".join(arrow(ORDERS, ()))
             client.put(f"/api/v1/tables/{_TABLE}?key=order_id", content=schema, headers={"Content-Type": _ARROW}).raise_for_status()
@@ -78,10 +79,18 @@ def _reads(bench: Bench, url: str, peer: str, seconds: float) -> None:
     written = [json.dumps(row, default=lambda value: value.isoformat()) for row in rows.slice(0, 1_000).to_pylist()]
     _measured(peer, "/rows", [f"[{', '.join(written)}]".encode()], 1, 0.01, "application/json")
     bodies = [json.dumps({"sql": f"SELECT * FROM {_READ} WHERE order_id = '{key}'"}).encode() for key in keys]
-    for clients in (1, 8):
-        ours = _measured(url, "/api/v1/sql", bodies, clients, seconds, "application/json")
-        theirs = _measured(peer, "", [f"/rows/{key}".encode() for key in keys], clients, seconds, "", method="GET")
-        bench.results.add(_READS, Line(f"one row by its key, hot, {clients} clients: p50", ours.p50_ms, peers={"SQLite + FastAPI": theirs.p50_ms}))
+    with ExitStack() as held:
+        peers = {"SQLite + FastAPI": (peer, "/rows/{}")}
+        if program := datasette_api.installed(bench.folder / "datasette"):
+            shown = held.enter_context(_running(lambda port: datasette_api.command(program, _file(bench), port)))
+            peers["Datasette"] = (shown, f"/{_file(bench).stem}/orders/{{}}.json")
+        for clients in (1, 8):
+            ours = _measured(url, "/api/v1/sql", bodies, clients, seconds, "application/json").p50_ms
+            theirs = {
+                name: _measured(place, "", [path.format(key).encode() for key in keys], clients, seconds, "", method="GET").p50_ms
+                for name, (place, path) in peers.items()
+            }
+            bench.results.add(_READS, Line(f"one row by its key, hot, {clients} clients: p50", ours, peers=theirs))
 
 
 class _Measured:
@@ -108,11 +117,7 @@ def _measured(url: str, path: str, bodies: Sequence[bytes], clients: int, second
             started = time.perf_counter()
             writer.write(head.encode() + content)
             line = await reader.readline()
-            size = 0
-            while (header := await reader.readline()) != b"\r\n":
-                if header.lower().startswith(b"content-length:"):
-                    size = int(header.split(b":")[1])
-            answer = await reader.readexactly(size)
+            answer = await _body(reader)
             assert b" 200 " in line, answer
             spent.append(time.perf_counter() - started)
         writer.close()
@@ -135,12 +140,38 @@ def _bodies(bench: Bench, rows: int, *, text: bool = False) -> list[bytes]:
     return [json.dumps(listed, default=lambda value: value.isoformat()).encode() for listed in given]
 
 
+async def _body(reader: asyncio.StreamReader) -> bytes:
+    """Read the headers and the body of an answer, told by its length or sent in chunks."""
+    size, chunked = 0, False
+    while (header := (await reader.readline()).lower()) != b"\r\n":
+        if header.startswith(b"content-length:"):
+            size = int(header.split(b":")[1])
+        chunked |= header.startswith(b"transfer-encoding:") and b"chunked" in header
+    if not chunked:
+        return await reader.readexactly(size)
+    parts = []
+    while length := int(await reader.readline(), 16):
+        parts.append(await reader.readexactly(length))
+        await reader.readline()
+    await reader.readline()
+    return b"".join(parts)
+
+
+def _file(bench: Bench) -> Path:
+    return bench.folder / "http.db"
+
+
+def _sqlite(bench: Bench) -> Callable[[int], list[str]]:
+    return lambda port: [sys.executable, str(Path(__file__).parent / "sqlite_api.py"), str(_file(bench)), str(port)]
+
+
 @contextmanager
-def _sqlite(bench: Bench) -> Iterator[str]:
+def _running(command: Callable[[int], list[str]]) -> Iterator[str]:
+    """Run a peer's server on a free port of loopback and yield its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, str(Path(__file__).parent / "sqlite_api.py"), str(bench.folder / "http.db"), str(port)])
+    process = subprocess.Popen(command(port), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for _ in range(600):
             try:

@@ -4,9 +4,10 @@
 - A `console` block is a transcript: `$ ` and a command, then what it prints. `crannog` runs in this process, so that all
   pages share one Spark; anything else is given to bash. `$ crannog serve` starts a real server, and so does the first
   example that speaks of port 7117.
-- A block without a language or prompts is run too where a page `has_bare_commands`, if it is nothing but commands.
+- A block without prompts is run too, if it is nothing but commands: `crannog` or `curl`.
+- Each line of a `filter` block is a filter of the search for traces, asked of the warehouse `warehouse`.
 - A block with `title="NAME"` is a file, which is written before the examples behind it run.
-- A block is left out if the paragraph above it says why: *Not run by the tests: REASON.*
+- A block is left out if the paragraph above it says why: *Not run by the tests: REASON.* Any other is an error.
 
 What is printed is compared loosely: times, sizes and hashes may differ, and … stands for anything.
 """
@@ -26,12 +27,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import crannog
 from crannog.cli import main as cli
 from crannog.reference.command_line import commands
 from servers import PROGRAM, Server
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=indent)```[ ]*$", re.MULTILINE | re.DOTALL)
-_LEFT_OUT = re.compile(r"\*Not run by the tests: (?P<reason>[^*]+)\.\*\s*\Z")
+_LEFT_OUT = re.compile(r"(?:\*|<!-- )Not run by the tests: (?P<reason>[^*>]+)\.(?:\*| -->)\s*\Z")
 _TITLE = re.compile(r'title="([^"]+)"')
 _SHELL = re.compile(r"[|<>&;`]|\$\(")
 _ADDRESS = "127.0.0.1:7117"
@@ -68,8 +70,34 @@ class Example:
         return found
 
     @property
+    def bare_commands(self) -> list[str]:
+        """The commands of a block without prompts, each from its first line to where its quotes close; empty if it has anything else."""
+        if self.language not in ("", "sh", "bash") or self.commands or self.title:
+            return []
+        known = {path[0] for path, _ in commands() if path}
+        found, begun = [], ""
+        for line in self.text.splitlines():
+            begun = f"{begun}\n{line}" if begun else line
+            try:
+                words = shlex.split(begun, comments=True)
+            except ValueError:
+                continue  # a quote is still open
+            if words[:1] != ["curl"] and not (words[:1] == ["crannog"] and words[1:2] and words[1] in known):
+                return []
+            found.append(begun)
+            begun = ""
+        return [] if begun else found
+
+    @property
     def runs(self) -> bool:
-        return not self.left_out and (self.language == "python" or bool(self.commands))
+        if self.left_out or self.title:
+            return False
+        return self.language in ("python", "filter") or bool(self.commands or self.bare_commands)
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Nobody runs it, and nobody says why."""
+        return not (self.runs or self.title or self.left_out)
 
 
 def examples_of(text: str) -> list[Example]:
@@ -98,28 +126,9 @@ def examples_of(text: str) -> list[Example]:
     return found
 
 
-def bare_commands(example: Example) -> list[str]:
-    """Return the commands of a block without prompts, each from its first line to where its quotes close; else nothing."""
-    if example.language not in ("", "sh", "bash") or example.commands or example.left_out:
-        return []
-    known = {path[0] for path, _ in commands() if path}
-    found, begun = [], ""
-    for line in example.text.splitlines():
-        begun = f"{begun}\n{line}" if begun else line
-        try:
-            words = shlex.split(begun, comments=True)
-        except ValueError:
-            continue  # a quote is still open
-        if words[:1] != ["curl"] and not (words[:1] == ["crannog"] and words[1:2] and words[1] in known):
-            return []
-        found.append(begun)
-        begun = ""
-    return [] if begun else found
-
-
 def needs_spark(text: str) -> bool:
     """Tell whether a page's examples do what only Spark can."""
-    words = r"\.(fold|compact|erase|expire|to_spark)\(|engine=.spark|crannog (fold|compact|erase|expire|demo)|--engine spark"
+    words = r"\.(fold|compact|erase|expire|derive|to_spark)\(|engine=.spark|crannog (fold|compact|erase|expire|demo)|--engine spark"
     return any(re.search(words, example.text) for example in examples_of(text) if example.runs)
 
 
@@ -131,7 +140,6 @@ class Page:
     folder: Path
     names: dict[str, Any] = field(default_factory=lambda: {"__name__": "example"})
     server: Server | None = None
-    has_bare_commands: bool = False
 
     def run(self) -> int:
         """Run all examples; AssertionError says which one did not do what the page says. Returns how many ran."""
@@ -142,13 +150,9 @@ class Page:
                     (self.folder / example.title).write_text(example.text)
                 elif example.runs:
                     ran += 1
-                    self._python(example) if example.language == "python" else self._transcript(example)
-                elif self.has_bare_commands:
-                    for command in bare_commands(example):
-                        ran += 1
-                        code, printed = self._command(command)
-                        assert code == 0, f"{self._at(example)}: `{command}` ended with {code}:\n{printed}"
-                        assert '{"error"' not in printed, f"{self._at(example)}: `{command}` answered {printed}"
+                    self._run(example)
+                else:
+                    assert example.left_out, f"{self._at(example)}: nobody runs this block, and nothing above it says why"
         finally:
             self._close()
         return ran
@@ -159,6 +163,30 @@ class Page:
                 value.close()
         if self.server is not None:
             self.server.kill()
+
+    def _run(self, example: Example) -> None:
+        if example.language == "python":
+            self._python(example)
+        elif example.language == "filter":
+            self._filters(example)
+        elif example.commands:
+            self._transcript(example)
+        else:
+            self._bare_commands(example)
+
+    def _filters(self, example: Example) -> None:
+        with crannog.connect(str(self.folder / "warehouse")) as lake:
+            for line in example.text.splitlines():
+                try:
+                    lake.traces.search(where=line)
+                except crannog.CrannogError as error:
+                    raise AssertionError(f"{self._at(example)}: `{line}`: {error.message}") from None
+
+    def _bare_commands(self, example: Example) -> None:
+        for command in example.bare_commands:
+            code, printed = self._command(command)
+            assert code == 0, f"{self._at(example)}: `{command}` ended with {code}:\n{printed}"
+            assert '{"error"' not in printed, f"{self._at(example)}: `{command}` answered {printed}"
 
     def _python(self, example: Example) -> None:
         printed = io.StringIO()

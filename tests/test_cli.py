@@ -25,6 +25,7 @@ import crannog
 from crannog.cli import main as cli
 from crannog.cli.intake import read_rows
 from crannog.cli.plain import ago, counted, moment, of_bytes, shown
+from crannog.cli.show import bar
 from crannog.formats.plain import plain
 from crannog.formats.rows import keys_of
 from crannog.lake.spark import SparkRuntime
@@ -653,9 +654,35 @@ def test_a_full_stage_is_exit_code_4(shell: Shell, monkeypatch: pytest.MonkeyPat
     assert "fold the table (`crannog fold`)" in full.error
 
 
+@pytest.mark.parametrize("width", [50, 80])
+def test_a_bar_is_not_cut_where_its_words_are_long(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    for name, value in {"COLUMNS": str(width), "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stderr", terminal)
+    with bar(ORDERS) as progress:
+        progress("load 101 of 202 MiB, 1,250,000 rows/s", 0.75)
+    frames = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line) for line in re.split(r"[\r\n]+", terminal.getvalue())]
+    shown_at_75 = [frame for frame in frames if "75 %" in frame]
+    assert shown_at_75
+    for frame in shown_at_75:
+        assert len(frame) == width
+        assert re.fullmatch(rf". {ORDERS}: load.* ━{{9}}\S━{{2}}  75 % \d:\d\d:\d\d", frame), frame
+
+
 def test_settings_that_are_wrong_are_told(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CRANNOG_PORT", "many")
     assert "setting port" in shell("tables").error
+    monkeypatch.delenv("CRANNOG_PORT")
+    monkeypatch.chdir(shell.folder)
+    for content in ("port = = 1", b"\xff = 1"):
+        shell.file("crannog.toml", content)
+        wrong = shell("tables")
+        assert (wrong.code, "cannot read the settings in" in wrong.error) == (2, True)
 
 
 def test_a_server_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

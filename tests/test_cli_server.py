@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -221,14 +222,33 @@ def test_completion_is_offered_and_answers() -> None:
     assert found.stdout.split() == ["tables", "tasks"]
 
 
+def completed(words: str, program: tuple[str, ...] = (PROGRAM,)) -> tuple[list[str], str]:
+    """What bash is offered for the last word, and what is said besides; it tears words at colons, and gives each a line."""
+    torn = words.replace(":", " : ").split(" ")
+    env = {**os.environ, "_CRANNOG_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(torn), "COMP_CWORD": str(len(torn) - 1)}
+    found = subprocess.run(program, capture_output=True, text=True, env=env, timeout=60)
+    return found.stdout.split(), found.stderr
+
+
 def test_names_of_tables_are_completed(server: Server) -> None:
     with crannog.connect(server.url) as lake:
         for name in ("shop.done.a1", "shop.done.a2", "shop.done.b"):
             lake.create_table(name, json.loads(SCHEMA))
-    for place, expected in ((server.url, ["shop.done.a1", "shop.done.a2"]), ("http://127.0.0.1:1", [])):
-        env = {**os.environ, "_CRANNOG_COMPLETE": "complete_bash", "COMP_WORDS": f"crannog --server {place} cache pin shop.done.a", "COMP_CWORD": "5"}
-        found = subprocess.run([PROGRAM], capture_output=True, text=True, env=env, timeout=60)
-        assert (found.stdout.split(), found.stderr) == (expected, "")
+    both = ["shop.done.a1", "shop.done.a2"]
+    assert completed(f"crannog --server {server.url} cache pin shop.done.a") == (both, "")
+    assert completed(f"crannog --server {server.url} load rows.csv shop.done.a") == (both, "")
+    assert completed(f"crannog --server {server.url} load shop.done.a") == ([], "")  # the shell completes files
+
+
+def test_completion_is_silent_whatever_is_wrong(files: Path) -> None:
+    assert completed("crannog --server http://127.0.0.1:1 describe s") == ([], "")
+    (files / "crannog.toml").write_text("port = = 1")
+    assert completed("crannog describe s") == ([], "")
+    (files / "crannog.toml").unlink()
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        impatient = "import sys; sys.argv = ['crannog']; from crannog.cli import completion, main; completion._LONGEST_S = 0.3; main.run()"
+        address = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        assert completed(f"crannog --server {address} describe s", (sys.executable, "-c", impatient)) == ([], "")
 
 
 @pytest.mark.parametrize("place", ["--server", "--warehouse"])

@@ -299,6 +299,8 @@ def test_a_file_is_kept_once_whatever_its_name_and_packing(lake: Lake, tmp_path:
         for again in (path, put(tmp_path, "other.csv", text), put(tmp_path, "f.csv.gz", gzip.compress(text.encode()))):
             report = other.load(again, NAME)
             assert (report.rows, report.duplicate_rows, report.duplicate, report.duplicates) == (0, 1000, True, 1)
+    # Saying what is so anyway makes no other rows of it.
+    assert lake.load(path, NAME, types="a=bigint", delimiter=",").duplicate
     assert lake.table(NAME).count() == 1000
     assert lake.load(path, NAME, again=True).rows == 1000
     assert lake.load(path, NAME, again=True).rows == 1000
@@ -344,6 +346,27 @@ def test_a_full_stage_is_folded_on_the_way(lake: Lake, tmp_path: Path, monkeypat
     monkeypatch.setattr(table_type, "fold", lambda _self: folds.append(1) or Folded())
     assert lake.load(path, NAME).rows == 300
     assert len(folds) == 1
+
+
+def test_a_load_that_sends_too_much_waits_and_folds_nothing(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keep, "BATCH_ROWS", 100)
+    path = put(tmp_path, "f.csv", "a\n" + "".join(f"{n}\n" for n in range(300)))
+    table_type = type(lake.create_table(NAME, pa.schema([("a", pa.int64())])))
+    real, refused = table_type.append, []
+
+    def refused_at_first(self: Any, rows: Any, batch_id: str | None = None) -> Any:
+        if batch_id not in refused:
+            refused.append(batch_id)
+            raise Overloaded("you send more than 2 requests per second", retry_after_s=0.01)
+        return real(self, rows, batch_id)
+
+    monkeypatch.setattr(table_type, "append", refused_at_first)
+    monkeypatch.setattr(table_type, "fold", lambda _self: pytest.fail("nothing is there to fold"))
+    assert lake.load(path, NAME).rows == 300
+    assert len(refused) == 3
+    monkeypatch.setattr(keep, "_PATIENCE_S", 0.0)
+    with pytest.raises(Overloaded, match=r"2 requests per second\. 0 rows were kept before it stopped"):
+        lake.load(path, NAME, again=True)
 
 
 def test_a_load_can_be_taken_back_before_it_keeps_anything(lake: Lake, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crannog.cli.completion import beginning
 from crannog.errors import CallerError, CrannogError, NotFound, Unauthorized, Unavailable
 
 if TYPE_CHECKING:
@@ -22,21 +23,21 @@ if TYPE_CHECKING:
     from crannog.verbs.lake import LakeVerbs
 
 
-
-def _names_that_begin(context: typer.Context, incomplete: str) -> list[str]:
+def names_that_begin(context: typer.Context, incomplete: str) -> list[str]:
     """Complete a table's name for the shell, in silence where there is nothing to complete it from."""
     given = context.find_root().params
     place = Place(**{part: str(given.get(part) or "") for part in ("warehouse", "server", "token")})
-    try:
+
+    def names() -> list[str]:
         with _opened(place, make=False) as lake:
-            return [name for name in lake.tables() if name.startswith(incomplete)]
-    except CrannogError:
-        return []
+            return lake.tables()
+
+    return beginning(incomplete, names)
 
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="The table, as catalog.schema.table.", autocompletion=_names_that_begin)
+    str, typer.Argument(metavar="NAME", help="The table, as catalog.schema.table.", autocompletion=names_that_begin)
 ]
 
 # The engine speaks to whoever calls it from Python; these are its hints in the words of the command line.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crannog.cli.context import JsonOption, answer, lake_at
+from crannog.cli.context import JsonOption, answer, lake_at, names_that_begin
 from crannog.cli.plain import counted, of_bytes
 from crannog.errors import CallerError, Cancelled, CrannogError, NotFound
 
@@ -37,9 +37,14 @@ def add_to(app: typer.Typer) -> None:
     app.command()(load)
 
 
+def _table_behind_files(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete a table's name behind the first file; where there is none, the shell completes files."""
+    return names_that_begin(context, incomplete) if context.params.get("files") and incomplete else []
+
+
 def load(
     context: typer.Context,
-    files: Annotated[list[str], typer.Argument(metavar="FILE... NAME", help="Files or patterns, - for standard input, and last the table, as catalog.schema.table.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE... NAME", help="Files or patterns, - for standard input, and last the table, as catalog.schema.table.", autocompletion=_table_behind_files)],
     create: Annotated[bool, typer.Option("--create", help="Make the table from what the files hold, if there is none.")] = False,
     key: Annotated[str, typer.Option(metavar="A,B", help="With --create: columns that name a row.")] = "",
     partition_by: Annotated[str, typer.Option(metavar="A,B", help="With --create: columns to partition by.")] = "",
@@ -63,7 +68,7 @@ def load(
     if not wanted:
         raise CallerError("give the files to load and, last, the table: crannog load FILE... NAME")
     try:
-        with _lake(context, create, dry_run) as lake, bar(f"load into {name}") as progress:
+        with _lake(context, create, dry_run) as lake, bar(name) as progress:
             report = lake.load(
                 wanted,
                 name,

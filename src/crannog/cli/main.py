@@ -6,12 +6,14 @@ stay light (typer and `context`), so that `--help` answers at once.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import Annotated
 
 import typer
 
+from crannog.cli.completion import put_words_together
 from crannog.cli.context import Place
 from crannog.cli.quick import leave_out_what_is_slow
 from crannog.errors import CallerError, CrannogError
@@ -55,6 +57,7 @@ for _group in GROUPS:
 def run() -> None:
     """Run a command; an error of ours is one line on stderr and its exit code."""
     leave_out_what_is_slow()
+    put_words_together(os.environ)
     try:
         app()
     except CrannogError as error:

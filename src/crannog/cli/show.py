@@ -88,8 +88,17 @@ def bar(title: str) -> Iterator[Callable[[str, float], None]]:
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(20), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    # The words take what is left of the line: on a narrow terminal they are cut, not the bar and the numbers.
+    words = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False, table_column=words),
+        BarColumn(_NARROWEST, table_column=Column(width=_NARROWEST)),
+        TextColumn("{task.percentage:>3.0f} %", table_column=Column(width=5)),
+        TimeElapsedColumn(table_column=Column(width=7)),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True, expand=True) as progress:
         task = progress.add_task(title, total=1.0)
         yield lambda step, share: progress.update(task, description=f"{title}: {step}", completed=share)

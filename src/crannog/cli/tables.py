@@ -11,7 +11,7 @@ import typer
 
 from crannog.cli.context import JsonOption, NameArgument, answer, lake_at
 from crannog.cli.plain import counted, moment, of_bytes
-from crannog.errors import CallerError, Cancelled, CrannogError, NotFound, Refused
+from crannog.errors import CallerError, Cancelled, CrannogError, NotFound, Overloaded, Refused
 
 if TYPE_CHECKING:
     from crannog.verbs.lake import LakeVerbs
@@ -40,6 +40,8 @@ def tables(
 def _summary(lake: LakeVerbs, name: str) -> dict[str, Any]:
     try:
         described = lake.table(name).describe()
+    except Overloaded:
+        raise
     except CrannogError as error:
         # One table that cannot be read must not hide the others.
         return {"name": name, "error": error.message}

@@ -24,6 +24,7 @@ from crannog.verbs.reports import WriteReceipt
 BATCH_ROWS = 50_000
 BATCH_BYTES = 64 * 1024**2
 _FOLDS = 20
+_FULL_S, _LONGEST_PAUSE_S, _PATIENCE_S = 5.0, 10.0, 120.0
 
 Batches = Iterator[tuple[str, pa.Table]]
 
@@ -80,7 +81,8 @@ class Keeping:
     def _file(self, reader: Reader, survey: Survey, rejects: Rejects) -> LoadedFile:
         source = reader.source
         one_time = new_batch_id() if self._options.again else ""
-        content = f"{survey.digest}:{self._options.fingerprint()}:{source.form}:{one_time}"
+        form = f"csv {source.delimiter}" if source.form == "csv" else source.form
+        content = f"{survey.digest}:{self._options.fingerprint()}:{form}:{one_time}"
         key = f"load-{hashlib.sha256(content.encode()).hexdigest()[:40]}"
         batches = self._batches(reader, survey, key, rejects)
         bulk = self._bulk if not self._plan.key and self._bulk is not None and source.size >= self._bulk.least_bytes else None
@@ -133,15 +135,30 @@ class Keeping:
         return rows, duplicate, count
 
     def _write(self, rows: pa.Table, batch_id: str) -> WriteReceipt:
+        """Keep a batch; while others use up what there is, wait, and fold a stage that is full. Overloaded when that helps no more."""
         act = self._table.upsert if self._options.mode == "upsert" else self._table.append
-        for _ in range(_FOLDS):
+        folds, waited_s = 0, 0.0
+        while True:
             try:
                 return act(rows, batch_id)
             except Overloaded as error:
-                # The stage is full: folding makes room. If there is nothing to fold, somebody else is at work.
-                if not self._table.fold().changes:
-                    time.sleep(error.retry_after_s or 1.0)
-        return act(rows, batch_id)
+                if folds >= _FOLDS or waited_s >= _PATIENCE_S:
+                    raise
+                pause_s = min(error.retry_after_s or _FULL_S, _LONGEST_PAUSE_S)
+            # Too many requests are a matter of a moment; for a full stage one is told to stay away longer, and folding makes room.
+            if pause_s >= _FULL_S:
+                folds += 1
+                if self._folded():
+                    continue
+            self._meter.check()
+            time.sleep(pause_s)
+            waited_s += pause_s
+
+    def _folded(self) -> bool:
+        try:
+            return bool(self._table.fold().changes)
+        except Overloaded:
+            return False
 
 
 def _cut(blocks: Iterator[pa.Table]) -> Iterator[pa.Table]:

@@ -8,6 +8,7 @@ from crannog.verbs.cancellation import Cancellation
 from crannog.verbs.reports import Progress
 
 _EVERY_S = 0.1
+_MANY = 10 * 1024**2
 
 
 class Meter:
@@ -31,9 +32,13 @@ class Meter:
         """One file is read."""
         self._done += size
 
+    def check(self) -> None:
+        """Raise Cancelled if the load was taken back."""
+        self._cancellation.check()
+
     def seen(self, consumed: int, rows: int) -> None:
         """Tell how far the present file is; raises Cancelled if the load was taken back."""
-        self._cancellation.check()
+        self.check()
         self._rows += rows
         now = time.perf_counter()
         if self._progress is None or now - self._told < _EVERY_S:
@@ -42,7 +47,8 @@ class Meter:
         done = min(self._total, self._done + consumed)
         speed = self._rows / max(now - self._since, 1e-6)
         half = 0.5 if self._step == "load" else 0.0
-        mib = 1024**2
+        mib, digits = 1024**2, 1 if self._total < _MANY else 0
         self._progress(
-            f"{self._step} {done / mib:,.1f} of {self._total / mib:,.1f} MiB, {speed:,.0f} rows/s", round(half + 0.5 * done / self._total, 3)
+            f"{self._step} {done / mib:,.{digits}f} of {self._total / mib:,.{digits}f} MiB, {speed:,.0f} rows/s",
+            round(half + 0.5 * done / self._total, 3),
         )

@@ -75,10 +75,11 @@ def test_a_search_lists_traces_newest_first(crannog: Crannog) -> None:
 
 def test_a_search_goes_on_where_a_page_ended(crannog: Crannog) -> None:
     first = crannog("search", "-n", "2").stdout
-    cursor = re.search(r"--cursor (\S+)", " ".join(first.split()))
-    assert cursor
-    page = told(crannog("search", "-n", "2", "--json"))
-    assert [one["trace_id"] for one in told(crannog("search", "-n", "2", "--cursor", page["next_cursor"], "--json"))["traces"]] == [CHECKOUT]
+    [more] = re.findall(r"^More: --cursor (\S+)$", first, re.MULTILINE)  # in one line, however long
+    second = crannog("search", "-n", "2", "--cursor", more).stdout
+    assert CHECKOUT in second
+    [back] = re.findall(r"^Back: --cursor (\S+)$", second, re.MULTILINE)
+    assert [one["trace_id"] for one in told(crannog("search", "-n", "2", "--cursor", back, "--json"))["traces"]] == [SHORT, DEEP]
 
 
 def test_a_search_lists_spans_if_asked(crannog: Crannog) -> None:
@@ -190,9 +191,11 @@ def test_an_erasure_tells_first_what_would_go_and_asks(crannog: Crannog) -> None
         (("show", MISSING), "there is no trace"),
         (("show", CHECKOUT, "--under", "00000000000000ff"), "has no span"),
         (("search", "--order", "best"), "order is one of"),
-        (("search", "-w", "service ="), ""),
+        (("search", "-w", "service ="), "at character 10"),
+        (("search", "-w", "service =", "-a", "k=1"), "at character 10"),
         (("search", "-a", "novalue"), "key=value"),
         (("metrics", "--step", "soon"), "a step is a number"),
+        (("search", "--timeout", "0"), "timeout_s is a number"),
         (("complete", "anything"), ""),
         (("export", MISSING), "there is no trace"),
         (("import", "nowhere.json"), "there is no file"),

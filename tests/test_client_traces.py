@@ -140,6 +140,7 @@ def test_pages_go_both_ways_across_both_sides(sides: Sides) -> None:
         lambda traces: traces.metrics(),
         lambda traces: traces.metrics("shop", step="10s", group_by=["operation", "http.status_code"]),
         lambda traces: traces.metrics(where={"card": "visa"}),
+        lambda traces: traces.metrics(of="traces", group_by="operation", quantiles=[0.9, 0.999]),
         lambda traces: traces.metrics(kind="server", start=T0, end=T0 + 60 * S, group_by="service"),
         lambda traces: traces.dependencies(),
         lambda traces: traces.dependencies(dt.datetime(2025, 10, 9, tzinfo=dt.UTC), T0 + 60 * S),

@@ -286,7 +286,10 @@ def test_metrics_are_a_family_of_gauges(api: httpx.Client) -> None:
     slow = got(api, "/api/metrics/latencies", quantile="0.95", **asked)
     values = [point["gaugeValue"]["doubleValue"] for point in slow["metrics"][0]["metricPoints"]]
     assert values == [pytest.approx(2000, rel=0.02), pytest.approx(5, rel=0.02)]  # milliseconds
-    assert got(api, "/api/metrics/latencies", quantile="0.75", **asked)["metrics"]
+    spread = {"service": "shop", "spanKind": ["server", "client", "internal"], "endTs": str(T0 // 10**6 + 60_000), "lookback": "120000", "step": "3600000"}
+    for quantile, expected in (("0.2", 1), ("0.5", 250), ("0.75", 2000), ("0.9", 2000), ("1", 2000)):
+        found = got(api, "/api/metrics/latencies", quantile=quantile, **spread)
+        assert found["metrics"][0]["metricPoints"][0]["gaugeValue"]["doubleValue"] == pytest.approx(expected, rel=0.02)
 
 
 def test_metrics_may_be_by_operation_kind_and_several_services(api: httpx.Client) -> None:

@@ -57,6 +57,13 @@ def said(content: bytes) -> str:
 # -- without Spark ---------------------------------------------------------------------------------------------------
 
 
+def test_where_no_span_was_kept_there_is_nothing_to_erase_and_no_table_is_made(lake: Lake, traces: Traces) -> None:
+    for ask in (traces.erasure_plan, traces.erase):
+        with pytest.raises(NotFound, match="nothing to erase"):
+            ask(where='user.id = "x"')
+    assert lake.tables() == []
+
+
 def test_the_plan_of_an_erasure_counts_and_changes_nothing(lake: Lake, traces: Traces) -> None:
     spans = [Sent(1, 1, attributes={"user.id": "x"}), Sent(1, 2, 1, "api", start=NOON + DAY), Sent(2, 1, attributes={"user.id": "xy"})]
     traces.write_otlp(body(spans))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -25,6 +25,10 @@ WhereOption = Annotated[str | None, typer.Option("--where", "-w", metavar="FILTE
 StartOption = Annotated[str | None, typer.Option(metavar="TIME", help="Only spans that start then or later: a time (UTC), or an age like 2h.")]
 EndOption = Annotated[str | None, typer.Option(metavar="TIME", help="Only spans that start before then.")]
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="Only so many.")]
+TimeoutOption = Annotated[float | None, typer.Option("--timeout", metavar="SECONDS", help="End it after this long.")]
+
+
+_WIDE = 100
 
 
 def add_to(app: typer.Typer) -> None:
@@ -39,10 +43,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 @contextmanager
-def traces_at(context: typer.Context, *, make: bool = False) -> Iterator[TraceVerbs]:
-    """Open the traces of the lake for one command."""
+def traces_at(context: typer.Context, timeout_s: float | None = None, *, make: bool = False) -> Iterator[TraceVerbs]:
+    """Open the traces of the lake for one command, whose questions may take so long."""
     with lake_at(context, make=make) as lake:
-        yield traces_of(lake)
+        yield traces_of(lake).within(timeout_s=timeout_s)
 
 
 def traces_of(lake: LakeVerbs) -> TraceVerbs:
@@ -73,7 +77,7 @@ def _short_time(nanoseconds: int) -> str:
 
 def _moment(text: str | None) -> str | int | None:
     """Read a time, or an age."""
-    from crannog.cli.builds import nanoseconds_ago
+    from crannog.cli.builds_filters import nanoseconds_ago
 
     if text and text[-1:] in "smhdw" and text[:-1].isdigit():
         return nanoseconds_ago(text, dt.datetime.now(dt.UTC))
@@ -97,6 +101,7 @@ def search(
     cursor: Annotated[str | None, typer.Option(help="Where a page before ended.")] = None,
     count: Annotated[bool, typer.Option("--count", help="Count all that match, too.")] = False,
     spans: Annotated[bool, typer.Option("--spans", help="List the spans themselves, not their traces.")] = False,
+    timeout_s: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Find traces of which one span meets all that is asked of spans, the newest first."""
@@ -109,7 +114,7 @@ def search(
         "service": service, "operation": operation, "text": text, "where": with_attributes(where, attribute or ()),
         "start": _moment(start), "end": _moment(end), "limit": limit, "cursor": cursor, "order": order, "count": count,
     }  # fmt: skip
-    with traces_at(context) as traces:
+    with traces_at(context, timeout_s) as traces:
         if spans:
             found = traces.search_spans(**asked)
             answer(json_of(found), as_json=as_json, otherwise=lambda: _list_spans(found))
@@ -137,12 +142,20 @@ def _list_traces(page: TracePage) -> None:
 
 
 def _list_spans(page: SpanPage) -> None:
-    from crannog.cli.show import listing
     from crannog.cli.waterfall import took
 
     rows = [(span.trace_id, span.span_id, _short_time(span.start_ns), took(span.duration_ns), f"{'✗ ' if span.is_error else ''}{span.name} {span.service}") for span in page.spans]
-    listing(("trace", "span", "start (UTC)", "took", "name"), rows, empty="No span matches.", right=("trace", "span", "start (UTC)", "took"))
+    _listing_that_fits(("trace", "span", "start (UTC)", "took", "name"), rows, ("span",), empty="No span matches.", right=("trace", "span", "start (UTC)", "took"))
     _rest(page)
+
+
+def _listing_that_fits(columns: Sequence[str], rows: list[tuple[Any, ...]], spare: Sequence[str], *, empty: str, right: Sequence[str]) -> None:
+    """List rows; in a narrow terminal without the columns that can be spared. `--json` has them all."""
+    from crannog.cli.show import console, listing
+
+    left_out = {columns.index(name) for name in spare} if console().width < _WIDE else set()
+    kept = [place for place in range(len(columns)) if place not in left_out]
+    listing([columns[place] for place in kept], [[row[place] for place in kept] for row in rows], empty=empty, right=right)
 
 
 def _rest(page: TracePage | SpanPage) -> None:
@@ -151,7 +164,9 @@ def _rest(page: TracePage | SpanPage) -> None:
     if page.total is not None:
         say(f"{page.total:,} match.")
     if page.next_cursor:
-        say(f"More: --cursor {page.next_cursor}")
+        typer.echo(f"More: --cursor {page.next_cursor}")  # in one line however long, to be copied
+    if page.previous_cursor:
+        typer.echo(f"Back: --cursor {page.previous_cursor}")
 
 
 def show(
@@ -162,10 +177,11 @@ def show(
     depth: Annotated[int | None, typer.Option(min=0, help="Leave out what is deeper.")] = None,
     under: Annotated[str | None, typer.Option(metavar="SPAN", help="Only this span and what is below it.")] = None,
     details: Annotated[bool, typer.Option("--details", "-d", help="Attributes, events and links, too.")] = False,
+    timeout_s: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show a trace: its tree, when each span ran, and what held up its end. Large ones in windows."""
-    with traces_at(context) as traces:
+    with traces_at(context, timeout_s) as traces:
         view = traces.show(trace, offset, limit, depth=depth, under=under)
     answer(json_of(view.as_dict()), as_json=as_json, otherwise=lambda: show_trace(view, details))
 
@@ -180,7 +196,7 @@ def show_trace(view: TraceView, details: bool) -> None:
         f"{view.roots:,} roots" if view.roots > 1 else "",
         f"{counted(view.orphans, 'span')} whose parent is missing" if view.orphans else "",
         f"{counted(view.cycles, 'cycle')} of parents" if view.cycles else "",
-        f"{counted(view.skewed, 'span')} that leave the time of their parent" if view.skewed else "",
+        f"{counted(view.skewed, 'span')} outside the time of the parent" if view.skewed else "",
         "more spans than are looked at" if view.truncated else "",
     ]
     facts(
@@ -206,10 +222,11 @@ def compare(
     after: TraceArgument,
     limit: LimitOption = 30,
     tolerance: Annotated[float, typer.Option(min=0, help="Share by which a mean duration may differ and still be the same.")] = 0.1,
+    timeout_s: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Tell what changed from one trace to another, the largest differences first."""
-    with traces_at(context) as traces:
+    with traces_at(context, timeout_s) as traces:
         found = traces.compare(before, after, limit, tolerance=tolerance)
 
     def otherwise() -> None:
@@ -276,15 +293,17 @@ def metrics(
     end: EndOption = None,
     step: Annotated[str, typer.Option(help="Length of a bucket: 10s, 5m, 1h, 1d, 1mo.")] = "1h",
     by: Annotated[list[str] | None, typer.Option("--by", metavar="FIELD", help="Group by a field or an attribute.")] = None,
+    whole: Annotated[bool, typer.Option("--traces", help="Count whole traces of which one span meets all that, grouped by what their root has.")] = False,
+    timeout_s: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Count spans by time: rates, errors, latencies."""
-    with traces_at(context) as traces:
-        found = traces.metrics(service, operation, kind, start=_moment(start), end=_moment(end), step=step, group_by=by, where=where)
+    """Count spans, or traces, by time: rates, errors, latencies."""
+    counted_things = "traces" if whole else "spans"
+    with traces_at(context, timeout_s) as traces:
+        found = traces.metrics(service, operation, kind, start=_moment(start), end=_moment(end), step=step, group_by=by, where=where, of=counted_things)
 
     def otherwise() -> None:
         from crannog.cli.plain import moment
-        from crannog.cli.show import listing
         from crannog.cli.waterfall import took
 
         groups = list(by or ())
@@ -292,15 +311,19 @@ def metrics(
             (moment(one.start), *(one.group.get(name) for name in groups), f"{one.count:,}", f"{one.rate:,.3g}", f"{one.error_rate:.1%}", *map(took, (one.avg_ns, one.p50_ns, one.p95_ns, one.p99_ns)))
             for one in found
         ]
-        figures = ("spans", "per s", "errors", "avg", "p50", "p95", "p99")
-        listing(("from (UTC)", *groups, *figures), rows, empty="No span matches.", right=figures)
+        figures = (counted_things, "per s", "errors", "avg", "p50", "p95", "p99")
+        spare = ("per s", "avg") if groups else ()
+        empty = f"No {counted_things.removesuffix('s')} matches."
+        _listing_that_fits(("from (UTC)", *groups, *figures), rows, spare, empty=empty, right=("from (UTC)", *figures))
 
     answer(json_of(found), as_json=as_json, otherwise=otherwise)
 
 
-def dependencies(context: typer.Context, start: StartOption = None, end: EndOption = None, as_json: JsonOption = False) -> None:
+def dependencies(
+    context: typer.Context, start: StartOption = None, end: EndOption = None, timeout_s: TimeoutOption = None, as_json: JsonOption = False
+) -> None:
     """List which services call which, how often, and with how many errors."""
-    with traces_at(context) as traces:
+    with traces_at(context, timeout_s) as traces:
         found = traces.dependencies(_moment(start), _moment(end))
 
     def otherwise() -> None:
@@ -319,10 +342,11 @@ def complete(
     key: Annotated[str | None, typer.Option(help="The attribute whose values are meant.")] = None,
     where: WhereOption = None,
     limit: LimitOption = 20,
+    timeout_s: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Suggest names, attributes and their values, those used most first."""
-    with traces_at(context) as traces:
+    with traces_at(context, timeout_s) as traces:
         found = traces.complete(what, prefix, key=key, where=where, limit=limit)
 
     def otherwise() -> None:

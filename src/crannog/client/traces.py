@@ -6,12 +6,14 @@ import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
-from crannog.client.connection import READ_TRIES, WRITE_TRIES, Connection, Params
+from crannog.client.connection import ONE_TRY, READ_TRIES, WRITE_TRIES, Connection, Params
 from crannog.client.jobs import read_as, run_job
 from crannog.errors import CallerError
 from crannog.formats.marked import unmarked
+from crannog.verbs.asked import checked_query_id, checked_timeout
 from crannog.verbs.cancellation import Cancellation
 from crannog.verbs.reports import ErasureReceipt, Progress
 from crannog.verbs.traces import (
@@ -31,6 +33,9 @@ from crannog.verbs.traces import (
     WriteOutcome,
 )
 
+if TYPE_CHECKING:
+    import httpx
+
 T = TypeVar("T")
 _PROTOBUF, _ZIPKIN = "application/x-protobuf", "application/vnd.zipkin.v2+json"
 _OF_SPAN = frozenset(field.name for field in fields(Span))
@@ -39,8 +44,24 @@ _OF_SPAN = frozenset(field.name for field in fields(Span))
 class RemoteTraces:
     """Spans in, traces out. Safe for threads; arguments, answers and errors are those of an embedded connection."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, timeout_s: float | None = None, query_id: str | None = None) -> None:
         self._connection = connection
+        # What is asked under an id is asked once: sent again, it might meet itself.
+        self._tries = READ_TRIES if query_id is None else ONE_TRY
+        self._limits = {"Crannog-Query-Id": quote(query_id)} if query_id is not None else {}
+        if timeout_s is not None:
+            self._limits["Crannog-Timeout-S"] = repr(timeout_s)
+
+    # -- limits ------------------------------------------------------------------------------------------------------
+
+    def within(self, *, timeout_s: float | None = None, query_id: str | None = None) -> RemoteTraces:
+        """Return the same traces for questions that may take so long, or that `cancel` can end by an id of the caller's."""
+        given = None if query_id is None else checked_query_id(query_id)
+        return RemoteTraces(self._connection, timeout_s=checked_timeout(timeout_s), query_id=given)
+
+    def cancel(self, query_id: str) -> None:
+        """End a question that runs or waits, which raises Cancelled; NotFound if there is none by this id."""
+        self._connection.ask("DELETE", f"/traces/questions/{quote(str(query_id), safe='')}")
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -83,7 +104,7 @@ class RemoteTraces:
     def export_protobuf(self, trace_ids: Sequence[str]) -> bytes:
         """Return traces as one OTLP request in protobuf, which `write_otlp` takes back."""
         asked = {"trace_ids": list(trace_ids)}
-        return self._connection.ask("POST", "/traces/export", document=asked, headers={"Accept": _PROTOBUF}, tries=READ_TRIES).content
+        return self._read("POST", "/traces/export", document=asked, headers={"Accept": _PROTOBUF}).content
 
     # -- finding -----------------------------------------------------------------------------------------------------
 
@@ -144,7 +165,7 @@ class RemoteTraces:
         """Return a window of a trace's tree: `limit` spans from `offset` on, with their own time and the critical path."""
         params = {"offset": offset, "limit": limit, "depth": depth, "under": under}
         given: Params = {name: str(value) for name, value in params.items() if value is not None}
-        found = self._connection.ask("GET", f"/traces/{_part(trace_id)}", params=given, tries=READ_TRIES).json()
+        found = self._read("GET", f"/traces/{_part(trace_id)}", params=given).json()
         found["spans"] = [_placed(span) for span in found["spans"]]
         return read_as(TraceView, unmarked(found))
 
@@ -165,10 +186,13 @@ class RemoteTraces:
         step: str = "1m",
         group_by: Sequence[str] | str | None = None,
         where: str | Mapping[str, Any] | None = None,
+        *,
+        of: str = "spans",
+        quantiles: Sequence[float] = (),
     ) -> list[MetricPoint]:
-        """Return count, rate, errors and latencies of spans, by time and by fields or attributes; staged spans count."""
+        """Return count, rate, errors and latencies of spans, or of whole traces, by time and by fields or attributes; staged spans count."""
         asked = {"service": service, "operation": operation, "kind": kind, "start": start, "end": end, "step": step}
-        found = self._asked(list[dict[str, Any]], "metrics", {**asked, "group_by": group_by, "where": where})
+        found = self._asked(list[dict[str, Any]], "metrics", {**asked, "group_by": group_by, "where": where, "of": of, "quantiles": quantiles})
         # Read here, so that the zone is the same UTC as everywhere.
         return read_as(list[MetricPoint], [{**point, "start": dt.datetime.fromisoformat(point["start"])} for point in found])
 
@@ -209,7 +233,7 @@ class RemoteTraces:
     ) -> ErasurePlan:
         """Tell what `erase` would erase; changes nothing."""
         document = {**_doomed(trace_ids, where), "dry_run": True}
-        return read_as(ErasurePlan, self._connection.ask("POST", "/traces/erase", document=document, tries=READ_TRIES).json())
+        return read_as(ErasurePlan, self._read("POST", "/traces/erase", document=document).json())
 
     def erase(
         self,
@@ -228,11 +252,15 @@ class RemoteTraces:
     # -- the wire ----------------------------------------------------------------------------------------------------
 
     def _got(self, kind: type[T], path: str, params: Params | None = None) -> T:
-        return read_as(kind, unmarked(self._connection.ask("GET", path, params=params, tries=READ_TRIES).json()))
+        return read_as(kind, unmarked(self._read("GET", path, params=params).json()))
 
     def _asked(self, kind: type[T], what: str, asked: Mapping[str, Any]) -> T:
         document = {name: _plain(value) for name, value in asked.items() if value is not None}
-        return read_as(kind, unmarked(self._connection.ask("POST", f"/traces/{what}", document=document, tries=READ_TRIES).json()))
+        return read_as(kind, unmarked(self._read("POST", f"/traces/{what}", document=document).json()))
+
+    def _read(self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **request: Any) -> httpx.Response:
+        """Ask within the limits, and wait as long as the server lets it take."""
+        return self._connection.ask(method, path, headers={**(headers or {}), **self._limits}, tries=self._tries, read_s=None, **request)
 
 
 def _chosen(

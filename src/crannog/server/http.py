@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import ssl
 import time
 
 from crannog.access.tokens import Tokens
@@ -93,3 +94,14 @@ def _check_tls(certificate: str, key: str) -> None:
     for path in (certificate, key):
         if path and not os.access(path, os.R_OK):
             raise CallerError(f"cannot read {path}, which TLS needs")
+    if certificate:
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key, password=_no_password)
+        except (ssl.SSLError, ValueError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise CallerError(f"TLS cannot use {certificate} with {key}: {reason}; both are PEM, the key is the certificate's and has no password") from None
+
+
+def _no_password() -> str:
+    # Without this, OpenSSL would ask for one on the terminal, and the server would wait there.
+    raise ValueError("the key has a password")

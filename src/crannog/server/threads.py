@@ -30,6 +30,7 @@ class Threads:
         self._limiters = {
             # Queries queue in the engine, where they can be counted, cancelled and refused.
             "query": anyio.CapacityLimiter(settings.sql_running + settings.sql_waiting + 1),
+            "traces": anyio.CapacityLimiter(settings.sql_running + settings.sql_waiting + 1),
             "rows": anyio.CapacityLimiter(settings.http_threads),
             "job": anyio.CapacityLimiter(_JOBS),
         }

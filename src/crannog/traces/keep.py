@@ -20,6 +20,7 @@ from crannog.engine.snapshot import Snapshot, read
 from crannog.engine.tables import Tables
 from crannog.errors import CallerError, CrannogError, NotFound, Unavailable, VerificationFailed
 from crannog.lake.leases import live_leases
+from crannog.traces.asking import cursor_of
 from crannog.traces.derived.definitions import ALL, SUMMARIES
 from crannog.traces.derived.derive import derive
 from crannog.traces.derived.tables import existing
@@ -223,5 +224,5 @@ def _keys(traces: Sequence[bytes]) -> pa.Table:
 def _asked(spans: OpenTable, of: Snapshot, query: str, tables: Mapping[str, pa.Table] | None = None) -> pa.Table:
     """Ask all rows of a snapshot, every copy of a span, as `spans`."""
     rows, held = spans.relation(of, "held")
-    with spans.warehouse.local.cursor({**held, **(tables or {})}) as cursor:
+    with cursor_of(spans.warehouse.local, {**held, **(tables or {})}) as cursor:
         return read(cursor, f"WITH spans AS ({rows}) {query}")

@@ -9,6 +9,7 @@ from crannog.engine.open_table import OpenTable
 from crannog.engine.query.fast.terms import Condition
 from crannog.engine.query.pruning import pruned
 from crannog.engine.snapshot import Snapshot, read
+from crannog.traces.asking import cursor_of
 
 
 def services(table: OpenTable, *, limit: int) -> list[str]:
@@ -27,5 +28,5 @@ def operations(table: OpenTable, service: str, *, limit: int) -> list[tuple[str,
 
 def _distinct(table: OpenTable, of: Snapshot, columns: str, where: str, conditions: list[Condition], limit: int) -> pa.Table:
     query, tables = table.relation(of, "spans", files=pruned(of.base, conditions).files)
-    with table.warehouse.local.cursor(tables) as cursor:
+    with cursor_of(table.warehouse.local, tables) as cursor:
         return read(cursor, f"SELECT DISTINCT {columns} FROM ({query}) WHERE {where} ORDER BY ALL LIMIT {int(limit)}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -14,12 +16,13 @@ from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.job import part_of
 from crannog.engine.maintenance.key_search import Copies
 from crannog.engine.open_table import OpenTable
+from crannog.engine.query.running import RunningQueries
 from crannog.engine.snapshot import Snapshot
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
-from crannog.errors import CallerError, NotFound
+from crannog.errors import CallerError, NotFound, TooLarge
 from crannog.lake.stage import BYTES_PER_CHANGE, Change
-from crannog.traces import keep, names
+from crannog.traces import asking, bulk, keep, names
 from crannog.traces.derived.catalogue import attribute_keys
 from crannog.traces.derived.derive import derive
 from crannog.traces.derived.views import Views
@@ -37,6 +40,7 @@ from crannog.traces.show.trees import Trees
 from crannog.traces.show.view import Absent, Shown, view_of
 from crannog.traces.spans import SCHEMA, SPANS, open_spans
 from crannog.traces.trace import COLUMNS, in_tree_order, span_of
+from crannog.verbs.asked import checked_query_id, checked_timeout
 from crannog.verbs.cancellation import Cancellation
 from crannog.verbs.reports import ErasureReceipt, Progress
 from crannog.verbs.traces import (
@@ -69,6 +73,30 @@ class Traces:
         self._tables = tables
         self._views = Views(tables)
         self._trees = Trees()
+        # Apart from those of SQL: neither waits for its turn behind the other.
+        self._running = RunningQueries(warehouse.settings)
+        self._query_id: str | None = None
+        self._timeout_s: float | None = None
+
+    # -- limits ------------------------------------------------------------------------------------------------------
+
+    def within(self, *, timeout_s: float | None = None, query_id: str | None = None) -> Traces:
+        """Return the same traces for questions that may take so long, or that `cancel` can end by an id of the caller's.
+
+        Every read, search and metric has `sql_timeout_s`, as a query of SQL has; beyond, it raises TimedOut.
+        """
+        limited = copy.copy(self)
+        limited._timeout_s = checked_timeout(timeout_s)
+        limited._query_id = None if query_id is None else checked_query_id(query_id)
+        return limited
+
+    def cancel(self, query_id: str) -> None:
+        """End a question that runs or waits, which raises Cancelled; NotFound if there is none by this id."""
+        self._running.cancel(query_id)
+
+    def question(self) -> AbstractContextManager[None]:
+        """Take all that is asked in a block for one question, with one time and one id."""
+        return asking.question(self._running, self._query_id, self._timeout_s)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -110,6 +138,13 @@ class Traces:
         """The span table, made if there is none yet."""
         return open_spans(self._tables)
 
+    def _kept_spans(self) -> OpenTable:
+        """Return the span table for what makes none; NotFound while there is none."""
+        try:
+            return self._tables.open(SPANS)
+        except NotFound:
+            raise NotFound("nothing to erase: no spans were kept here yet") from None
+
     def _on(self, act: Callable[[OpenTable], T]) -> T:
         """Do something with the span table, made if need be; again if another process dropped it meanwhile."""
         try:
@@ -122,6 +157,10 @@ class Traces:
 
     def _read(self, act: Callable[[OpenTable], T], nothing: T) -> T:
         """Read from the span table; `nothing` while there is none, since reading makes none."""
+        with self.question():
+            return self._read_now(act, nothing)
+
+    def _read_now(self, act: Callable[[OpenTable], T], nothing: T) -> T:
         try:
             table = self._tables.open(SPANS)
         except NotFound:
@@ -142,21 +181,43 @@ class Traces:
         """
         wanted = trace_id_of(trace_id)
         limit = self._warehouse.settings.trace_spans_limit
-        rows = self._rows_of(wanted, limit + 1, COLUMNS)
+        rows = self._rows_of(wanted, limit + 1, COLUMNS, exact=False)
         if not rows.num_rows:
             raise _no_trace(wanted)
         truncated = rows.num_rows > limit
         spans = in_tree_order(span_of(row) for row in newest_of_each(rows.slice(0, limit)).to_pylist())
         return Trace(wanted.hex(), tuple(spans), truncated)
 
+    def get_many(self, trace_ids: Sequence[str]) -> Iterator[Trace]:
+        """Yield those of these traces that there are, in order and each as `get` gives it; read many at once."""
+        for trace_id, rows, truncated in self._many(trace_ids, COLUMNS):
+            yield Trace(trace_id.hex(), tuple(in_tree_order(map(span_of, rows.to_pylist()))), truncated)
+
+    def span_counts(self, trace_ids: Sequence[str]) -> dict[str, int]:
+        """Return how many spans each of these traces has, those that were sent again counted again; without those that are not there."""
+        found = bulk.counts(self._read, [trace_id_of(text) for text in trace_ids])
+        return {trace_id.hex(): count for trace_id, count in found.items()}
+
+    def _many(self, trace_ids: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[bytes, pa.Table, bool]]:
+        """Yield the rows of traces, each span once, and whether there are more than were read."""
+        limit = self._warehouse.settings.trace_spans_limit
+        ids = list(dict.fromkeys(map(trace_id_of, trace_ids)))
+        if len(ids) == 1:  # one alone is found faster
+            rows = self._rows_of(ids[0], limit + 1, columns)
+            if rows.num_rows:
+                yield ids[0], newest_of_each(rows.slice(0, limit)), rows.num_rows > limit
+            return
+        for each, found in bulk.rows(self._read, ids, columns, limit):
+            yield (each, found, False) if found is not None else (each, newest_of_each(self._rows_of(each, limit, columns)), True)
+
     def rows_of(self, trace_id: str) -> pa.Table:
         """Return the rows of a trace, each span once, in the columns of the span table; for exports."""
         rows = self._rows_of(trace_id_of(trace_id), self._warehouse.settings.trace_spans_limit, SCHEMA.names)
         return newest_of_each(rows).select(SCHEMA.names) if rows.num_rows else rows
 
-    def _rows_of(self, trace_id: bytes, limit: int, columns: Sequence[str]) -> pa.Table:
+    def _rows_of(self, trace_id: bytes, limit: int, columns: Sequence[str], *, exact: bool = True) -> pa.Table:
         def found(table: OpenTable) -> pa.Table:
-            return table.newest(lambda snapshot: rows_of_trace(table, snapshot, trace_id, columns=columns, limit=limit))
+            return table.newest(lambda of: rows_of_trace(table, of, trace_id, columns=columns, limit=limit, exact=exact))
 
         return self._read(found, SCHEMA.empty_table())
 
@@ -174,7 +235,10 @@ class Traces:
         return self._read(lambda table: names.operations(table, service, limit=_MOST_NAMES), [])
 
     def export(self, trace_ids: Sequence[str]) -> dict[str, Any]:
-        """Return traces as one OTLP request in JSON, as they came in; NotFound names one that there is none of."""
+        """Return traces as one OTLP request in JSON, as they came in.
+
+        NotFound names one that there is none of, TooLarge one of more than `trace_spans_limit` spans.
+        """
         from crannog.traces.otlp.json_body import json_of_request
 
         return json_of_request(self._request_of(trace_ids))
@@ -186,11 +250,19 @@ class Traces:
     def _request_of(self, trace_ids: Sequence[str]) -> Any:
         from crannog.traces.otlp.export import request_of_rows
 
-        parts = [(trace_id, self.rows_of(trace_id)) for trace_id in trace_ids]
-        for trace_id, rows in parts:
-            if not rows.num_rows:
-                raise _no_trace(trace_id_of(trace_id))
-        return request_of_rows(pa.concat_tables([rows for _, rows in parts]) if parts else SCHEMA.empty_table())
+        found: dict[bytes, pa.Table] = {}
+        with self.question():
+            for trace_id, rows, truncated in self._many(trace_ids, SCHEMA.names):
+                if truncated:
+                    raise TooLarge(
+                        f"trace {trace_id.hex()} has more spans than an export takes, which would leave some out:"
+                        f" raise `trace_spans_limit`, now {self._warehouse.settings.trace_spans_limit:,}"
+                    )
+                found[trace_id] = rows.select(SCHEMA.names)
+        for trace_id in map(trace_id_of, trace_ids):
+            if trace_id not in found:
+                raise _no_trace(trace_id)
+        return request_of_rows(pa.concat_tables(found.values()) if found else SCHEMA.empty_table())
 
     # -- finding -----------------------------------------------------------------------------------------------------
 
@@ -328,16 +400,21 @@ class Traces:
         step: str = "1m",
         group_by: Sequence[str] | str | None = None,
         where: str | Mapping[str, Any] | None = None,
+        *,
+        of: str = "spans",
+        quantiles: Sequence[float] = (),
     ) -> list[MetricPoint]:
         """Return count, rate, errors and latencies of spans, by time and by fields or attributes; staged spans count.
 
         `start` and `end` bound the start of a span, the end excluded: nanoseconds, datetimes or ISO text. `step` goes
-        from "1s" to "1y", `where` is a filter, or attributes that a span must have. Raises CallerError if the question
-        is wrong or has too many answers.
+        from "1s" to "1y", `where` is a filter, or attributes that a span must have. With `of="traces"` those of whole
+        traces, of which one span meets what is asked; their groups are those of the root. `quantiles` are further
+        ones. Raises CallerError if the question is wrong or has too many answers.
         """
         question = asked(
-            service=service, operation=operation, kind=kind, start=start, end=end, step=step, group_by=group_by, where=where
-        )
+            service=service, operation=operation, kind=kind, start=start, end=end, step=step, group_by=group_by, where=where,
+            of=of, quantiles=quantiles,
+        )  # fmt: skip
         return self._read(lambda table: metrics(self._views, table, question), [])
 
     def dependencies(self, start: Any = None, end: Any = None) -> list[Dependency]:
@@ -375,8 +452,9 @@ class Traces:
         self, trace_ids: Sequence[str] | None = None, where: str | Mapping[str, Any] | None = None
     ) -> ErasurePlan:
         """Tell what `erase` would erase; changes nothing."""
-        table = self.spans
-        return keep.plan(table, keep.chosen_traces(table, trace_ids=trace_ids, where=where))
+        table = self._kept_spans()
+        with self.question():
+            return keep.plan(table, keep.chosen_traces(table, trace_ids=trace_ids, where=where))
 
     def erase(
         self,
@@ -392,8 +470,9 @@ class Traces:
 
         Raises NotFound if there are none, VerificationFailed if something is still readable afterwards.
         """
-        table = self.spans
-        traces = keep.chosen_traces(table, trace_ids=trace_ids, where=where)
+        table = self._kept_spans()
+        with asking.under(cancellation):
+            traces = keep.chosen_traces(table, trace_ids=trace_ids, where=where)
         return keep.erase(
             self._tables,
             table,

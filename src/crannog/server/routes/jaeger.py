@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from starlette.responses import Response
 from crannog.errors import CallerError, CrannogError, NotFound, TooLarge
 from crannog.server.answers import answer
 from crannog.server.call import call_of
+from crannog.server.trace_reads import asked_of_traces
 from crannog.traces.jaeger import monitor, questions, v1, v3
 from crannog.traces.spans import SPANS
 
@@ -36,7 +36,8 @@ async def _asked(request: Request, work: Work, refusal: Callable[[int, str], dic
     call = call_of(request)
     try:
         call.need("read", SPANS)
-        return answer(await call.service.threads.run("read", lambda: work(call.service.lake.traces)))
+        # Written in the thread: many traces take their time.
+        return await asked_of_traces(request, lambda traces: answer(work(traces)))
     except CrannogError as error:
         call.error_code = error.code
         return answer(refusal(error.http_status, error.message), error.http_status)
@@ -59,18 +60,15 @@ def _trace(traces: Traces, trace_id: str) -> Trace:
         raise NotFound(_NO_TRACE) from None
 
 
-def _found(traces: Traces, ids: Iterable[str]) -> Iterator[Trace]:
-    """Yield traces that a search found, without those that expired or were erased in between."""
-    for trace_id in ids:
-        with suppress(NotFound):
-            yield traces.get(trace_id)
-
-
-def _fitting(found: Sequence[TraceSummary]) -> tuple[list[str], list[str]]:
-    """Return the ids of traces that fit into one answer, the first always, and of those that do not."""
-    held = list(accumulate(summary.span_count for summary in found))
+def _fitting(counts: Mapping[str, int]) -> tuple[list[str], list[str]]:
+    """Return the ids of traces, given with their spans, that fit into one answer, the first always, and of those that do not."""
+    ids, held = list(counts), accumulate(counts.values())
     fit = max(1, sum(spans <= _MOST_SPANS for spans in held))
-    return [one.trace_id for one in found[:fit]], [one.trace_id for one in found[fit:]]
+    return ids[:fit], ids[fit:]
+
+
+def _counts(found: Sequence[TraceSummary]) -> dict[str, int]:
+    return {summary.trace_id: summary.span_count for summary in found}
 
 
 def _limit(text: str | None, name: str) -> int:
@@ -132,8 +130,8 @@ async def traces(request: Request) -> Response:
             end=now + questions.DAY_NS if end is None else end + 1_000,
             limit=_limit(asked.get("limit"), "limit"),
         )
-        ids, others = _fitting(page.traces)
-        return v1.envelope([v1.trace_of(trace) for trace in _found(traces, ids)], errors=[_left_out(trace_id) for trace_id in others])
+        ids, others = _fitting(_counts(page.traces))
+        return v1.envelope([v1.trace_of(trace) for trace in traces.get_many(ids)], errors=[_left_out(trace_id) for trace_id in others])
 
     return await _v1(request, found)
 
@@ -141,17 +139,12 @@ async def traces(request: Request) -> Response:
 def _named(traces: Traces, ids: list[str]) -> dict[str, Any]:
     if len(ids) > _MOST_TRACES:
         raise CallerError(f"{len(ids):,} traces were asked for; {_MOST_TRACES:,} is the most")
-    found: list[dict[str, Any]] = []
-    missing: list[dict[str, Any]] = []
-    for trace_id in ids:
-        if sum(len(trace["spans"]) for trace in found) > _MOST_SPANS:
-            missing.append(_left_out(trace_id))
-            continue
-        try:
-            found.append(v1.trace_of(_trace(traces, trace_id)))
-        except NotFound as error:
-            missing.append({"code": error.http_status, "msg": error.message, "traceID": trace_id})
-    return v1.envelope(found, errors=missing)
+    asked = {questions.trace_id(text): text for text in ids}
+    counts = traces.span_counts(list(asked))
+    fit, others = _fitting({trace_id: counts[trace_id] for trace_id in asked if trace_id in counts})
+    missing = [{"code": NotFound.http_status, "msg": _NO_TRACE, "traceID": text} for trace_id, text in asked.items() if trace_id not in counts]
+    found = [v1.trace_of(trace) for trace in traces.get_many(fit)]
+    return v1.envelope(found, errors=[*missing, *(_left_out(asked[trace_id]) for trace_id in others)])
 
 
 def _left_out(trace_id: str) -> dict[str, Any]:
@@ -205,13 +198,19 @@ async def operations_v3(request: Request) -> Response:
 
 @router.get("/api/v3/traces/{trace_id}")
 async def trace_v3(request: Request, trace_id: str) -> Response:
-    return await _v3(request, lambda traces: {"result": traces.export([_trace(traces, trace_id).trace_id])})
+    def found(traces: Traces) -> dict[str, Any]:
+        try:
+            return {"result": traces.export([questions.trace_id(trace_id)])}
+        except NotFound:
+            raise NotFound(_NO_TRACE) from None
+
+    return await _v3(request, found)
 
 
 @router.get("/api/v3/traces")
 async def traces_v3(request: Request) -> Response:
     def found(traces: Traces) -> dict[str, Any]:
-        ids, others = _fitting(_searched_v3(request, traces))
+        ids, others = _fitting(_counts(_searched_v3(request, traces)))
         if not ids:
             raise NotFound("No traces found")
         if others:
@@ -223,7 +222,7 @@ async def traces_v3(request: Request) -> Response:
 
 @router.get("/api/v3/trace-summaries")
 async def summaries_v3(request: Request) -> Response:
-    return await _v3(request, lambda traces: v3.summaries_of(_found(traces, [one.trace_id for one in _searched_v3(request, traces)])))
+    return await _v3(request, lambda traces: v3.summaries_of(traces.get_many([one.trace_id for one in _searched_v3(request, traces)])))
 
 
 def _searched_v3(request: Request, traces: Traces) -> Sequence[TraceSummary]:

@@ -9,12 +9,14 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from starlette.responses import Response
 
+from crannog.errors import NotFound
 from crannog.formats.columns import dumped
 from crannog.formats.marked import marked
-from crannog.server.answers import JSON
+from crannog.server.answers import JSON, answer
 from crannog.server.call import call_of
 from crannog.server.described import LIST, OBJECT, gives, takes, takes_json
 from crannog.server.incoming import document
+from crannog.server.trace_reads import LIMITS, asked_of_traces, key_of
 from crannog.traces.spans import SPANS
 
 if TYPE_CHECKING:
@@ -83,6 +85,8 @@ class MetricQuestion(_Question):
     step: Any = "1m"
     group_by: Any = None
     where: Any = None
+    of: Any = "spans"
+    quantiles: Any = ()
 
 
 class DependencyQuestion(_Question):
@@ -103,8 +107,7 @@ async def read(request: Request, work: Callable[[Traces], Any]) -> Response:
     call = call_of(request)
     call.need("read", SPANS)
     # In the thread, too: a trace of many spans takes its time to write.
-    body = await call.service.threads.run("read", lambda: dumped(marked(work(call.service.lake.traces))))
-    return Response(body, media_type=JSON)
+    return Response(await asked_of_traces(request, lambda traces: dumped(marked(work(traces)))), media_type=JSON)
 
 
 async def exported(request: Request, trace_ids: Sequence[str]) -> Response:
@@ -113,8 +116,7 @@ async def exported(request: Request, trace_ids: Sequence[str]) -> Response:
         return await read(request, lambda traces: traces.export(trace_ids))
     call = call_of(request)
     call.need("read", SPANS)
-    body = await call.service.threads.run("read", lambda: call.service.lake.traces.export_protobuf(trace_ids))
-    return Response(body, media_type=PROTOBUF)
+    return Response(await asked_of_traces(request, lambda traces: traces.export_protobuf(trace_ids)), media_type=PROTOBUF)
 
 
 async def _asked(request: Request, shape: type[_Question], work: Callable[[Traces, dict[str, Any]], Any]) -> Response:
@@ -124,43 +126,55 @@ async def _asked(request: Request, shape: type[_Question], work: Callable[[Trace
     return await read(request, lambda traces: work(traces, asked.given))
 
 
-@router.post("/traces/search", responses=gives(OBJECT), openapi_extra=takes_json(TraceQuestion))
+@router.post("/traces/search", responses=gives(OBJECT), openapi_extra=takes_json(TraceQuestion) | LIMITS)
 async def search_question(request: Request) -> Response:
     """Find traces."""
     return await _asked(request, TraceQuestion, lambda traces, asked: traces.search(**asked))
 
 
-@router.post("/traces/spans", responses=gives(OBJECT), openapi_extra=takes_json(SpanQuestion))
+@router.post("/traces/spans", responses=gives(OBJECT), openapi_extra=takes_json(SpanQuestion) | LIMITS)
 async def span_question(request: Request) -> Response:
     """Find spans."""
     return await _asked(request, SpanQuestion, lambda traces, asked: traces.search_spans(**asked))
 
 
-@router.post("/traces/complete", responses=gives(LIST), openapi_extra=takes_json(CompleteQuestion))
+@router.post("/traces/complete", responses=gives(LIST), openapi_extra=takes_json(CompleteQuestion) | LIMITS)
 async def complete_question(request: Request) -> Response:
     """What could be typed next, within the spans of a filter."""
     return await _asked(request, CompleteQuestion, lambda traces, asked: traces.complete(**asked))
 
 
-@router.post("/traces/metrics", responses=gives(LIST), openapi_extra=takes_json(MetricQuestion))
+@router.post("/traces/metrics", responses=gives(LIST), openapi_extra=takes_json(MetricQuestion) | LIMITS)
 async def metric_question(request: Request) -> Response:
     """Counts, rates, errors and latencies by time."""
     return await _asked(request, MetricQuestion, lambda traces, asked: traces.metrics(**asked))
 
 
-@router.post("/traces/dependencies", responses=gives(LIST), openapi_extra=takes_json(DependencyQuestion))
+@router.post("/traces/dependencies", responses=gives(LIST), openapi_extra=takes_json(DependencyQuestion) | LIMITS)
 async def dependency_question(request: Request) -> Response:
     """Which services call which."""
     return await _asked(request, DependencyQuestion, lambda traces, asked: traces.dependencies(**asked))
 
 
-@router.post("/traces/export", responses=gives(OBJECT), openapi_extra=takes_json(Named))
+@router.post("/traces/export", responses=gives(OBJECT), openapi_extra=takes_json(Named) | LIMITS)
 async def export_question(request: Request) -> Response:
     """Several traces as one OTLP request, in JSON, or in protobuf where that is accepted."""
     call = call_of(request)
     call.need("read", SPANS)
     asked: Named = document(await call.service.bodies.read(request), TypeAdapter(Named))
     return await exported(request, asked.trace_ids)
+
+
+@router.delete("/traces/questions/{query_id:path}", responses=gives(OBJECT))
+async def cancel(request: Request, query_id: str) -> Response:
+    """End a question that was asked with the header `Crannog-Query-Id`. Everybody may end their own, an admin all."""
+    call = call_of(request)
+    service = call.service
+    owner = service.owner(key_of(query_id))
+    if owner is None or (owner != call.caller.name and not call.caller.may_everywhere("admin")):
+        raise NotFound(f"no question {query_id!r} of yours runs; it may have ended")
+    await service.threads.run("read", lambda: service.lake.traces.cancel(query_id))
+    return answer({"query_id": query_id, "cancelled": True})
 
 
 @router.post("/traces/otlp", responses=gives(OBJECT), openapi_extra=takes({PROTOBUF: {"type": "string", "format": "binary"}, JSON: OBJECT}))

@@ -14,6 +14,7 @@ from crannog.server.answers import answer
 from crannog.server.call import call_of
 from crannog.server.described import OBJECT, gives, takes_json
 from crannog.server.incoming import document
+from crannog.server.trace_reads import asked_of_traces
 from crannog.server.work import long_work
 from crannog.traces.spans import SPANS
 
@@ -55,7 +56,7 @@ async def erase(request: Request) -> Response:
     asked: Doomed = document(await call.service.bodies.read(request), TypeAdapter(Doomed))
     traces = call.service.lake.traces
     if asked.dry_run:
-        return answer(await call.service.threads.run("read", lambda: traces.erasure_plan(asked.trace_ids, asked.where)))
+        return answer(await asked_of_traces(request, lambda traces: traces.erasure_plan(asked.trace_ids, asked.where)))
     return await long_work(
         request,
         lambda progress, cancellation: traces.erase(

@@ -12,6 +12,7 @@ from crannog.errors import CallerError
 from crannog.server.described import LIST, OBJECT, gives
 from crannog.server.routes import trace_questions, trace_upkeep
 from crannog.server.routes.trace_questions import exported, read
+from crannog.server.trace_reads import LIMITS
 from crannog.traces.jaeger.questions import with_attributes
 
 router = APIRouter(prefix="/api/v1", tags=["traces"])
@@ -34,7 +35,7 @@ def _day(text: str | None) -> dt.date | None:
         raise CallerError(f"a day is given as YYYY-MM-DD, like 2026-01-31, got {str(text)[:40]!r}") from None
 
 
-@router.get("/traces", responses=gives(OBJECT))
+@router.get("/traces", responses=gives(OBJECT), openapi_extra=LIMITS)
 async def search(
     request: Request,
     service: str | None = None,
@@ -73,7 +74,7 @@ async def search(
     )
 
 
-@router.get("/traces/metrics", responses=gives(LIST))
+@router.get("/traces/metrics", responses=gives(LIST), openapi_extra=LIMITS)
 async def metrics(
     request: Request,
     service: str | None = None,
@@ -84,17 +85,20 @@ async def metrics(
     end: Time = None,
     step: str = "1m",
     group_by: Annotated[list[str] | None, Query(description="Fields or attributes.")] = None,
+    of: Annotated[str, Query(description="`spans`, or `traces`: whole ones, of which one span meets what is asked.")] = "spans",
+    quantile: Annotated[list[float] | None, Query(description="Further quantiles, like 0.9.")] = None,
 ) -> Response:
     """Counts, rates, errors and latencies by time."""
     return await read(
         request,
         lambda traces: traces.metrics(
-            service=service, operation=operation, kind=kind, where=where, start=_time(start), end=_time(end), step=step, group_by=group_by
+            service=service, operation=operation, kind=kind, where=where, start=_time(start), end=_time(end), step=step, group_by=group_by,
+            of=of, quantiles=quantile or (),
         ),
     )
 
 
-@router.get("/traces/complete", responses=gives(LIST))
+@router.get("/traces/complete", responses=gives(LIST), openapi_extra=LIMITS)
 async def complete(
     request: Request, what: str, prefix: str = "", key: str | None = None, where: Filter = None, limit: int = 20
 ) -> Response:
@@ -102,19 +106,19 @@ async def complete(
     return await read(request, lambda traces: traces.complete(what, prefix, key=key, where=where, limit=limit))
 
 
-@router.get("/traces/attributes", responses=gives(LIST))
+@router.get("/traces/attributes", responses=gives(LIST), openapi_extra=LIMITS)
 async def attribute_keys(request: Request, first: Day = None, last: Day = None) -> Response:
     """The keys of attributes, those used most first."""
     return await read(request, lambda traces: traces.attribute_keys(_day(first), _day(last)))
 
 
-@router.get("/traces/compare", responses=gives(OBJECT))
+@router.get("/traces/compare", responses=gives(OBJECT), openapi_extra=LIMITS)
 async def compare(request: Request, before: str, after: str, limit: int = 1_000, tolerance: float = 0.0) -> Response:
     """What changed from one trace to another."""
     return await read(request, lambda traces: traces.compare(before, after, limit, tolerance=tolerance))
 
 
-@router.get("/traces/{trace_id}", responses=gives(OBJECT))
+@router.get("/traces/{trace_id}", responses=gives(OBJECT), openapi_extra=LIMITS)
 async def show(
     request: Request, trace_id: str, offset: int = 0, limit: int = 1_000, depth: int | None = None, under: str | None = None
 ) -> Response:
@@ -122,37 +126,37 @@ async def show(
     return await read(request, lambda traces: traces.show(trace_id, offset, limit, depth=depth, under=under).as_dict())
 
 
-@router.get("/traces/{trace_id}/spans", responses=gives(OBJECT))
+@router.get("/traces/{trace_id}/spans", responses=gives(OBJECT), openapi_extra=LIMITS)
 async def get(request: Request, trace_id: str) -> Response:
     """All spans of a trace in tree order, up to `trace_spans_limit`."""
     return await read(request, lambda traces: traces.get(trace_id))
 
 
-@router.get("/traces/{trace_id}/otlp", responses=gives(OBJECT))
+@router.get("/traces/{trace_id}/otlp", responses=gives(OBJECT), openapi_extra=LIMITS)
 async def export(request: Request, trace_id: str) -> Response:
     """A trace as OTLP, in JSON, or in protobuf where that is accepted."""
     return await exported(request, [trace_id])
 
 
-@router.get("/services", responses=gives(LIST))
+@router.get("/services", responses=gives(LIST), openapi_extra=LIMITS)
 async def services(request: Request) -> Response:
     """The names of all services."""
     return await read(request, lambda traces: traces.services())
 
 
-@router.get("/services/{service:path}/operations", responses=gives(LIST))
+@router.get("/services/{service:path}/operations", responses=gives(LIST), openapi_extra=LIMITS)
 async def operations(request: Request, service: str, kind: str | None = None) -> Response:
     """The operations of a service."""
     return await read(request, lambda traces: traces.operations(service, kind))
 
 
-@router.get("/operations", responses=gives(LIST))
+@router.get("/operations", responses=gives(LIST), openapi_extra=LIMITS)
 async def operations_by_kind(request: Request, service: str) -> Response:
     """The operations of a service, each with each kind it has."""
     return await read(request, lambda traces: traces.operations_by_kind(service))
 
 
-@router.get("/dependencies", responses=gives(LIST))
+@router.get("/dependencies", responses=gives(LIST), openapi_extra=LIMITS)
 async def dependencies(request: Request, start: Time = None, end: Time = None) -> Response:
     """Which services call which."""
     return await read(request, lambda traces: traces.dependencies(_time(start), _time(end)))

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
+from crannog.traces.asking import cursor_of
 from crannog.traces.derived.definitions import for_duckdb
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class OnDuckDB:
 @contextmanager
 def on_duckdb(table: OpenTable, snapshot: Snapshot) -> Iterator[OnDuckDB]:
     """Lend the in-process engine on the files of a snapshot's table."""
-    with table.warehouse.local.cursor() as cursor:
+    with cursor_of(table.warehouse.local) as cursor:
         yield OnDuckDB(table, snapshot, cursor)
 
 

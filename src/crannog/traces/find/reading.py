@@ -13,6 +13,7 @@ from crannog.engine.query.fast.terms import Condition
 from crannog.engine.query.pruning import pruned
 from crannog.engine.snapshot import Snapshot, read, written
 from crannog.errors import Overloaded, Unavailable
+from crannog.traces.asking import check, cursor_of
 from crannog.traces.find.pruning import conditions_of
 from crannog.traces.find.spread import Spread, spread_of
 from crannog.traces.find.tree import Filter
@@ -57,6 +58,7 @@ class Reading:
 
     def ask(self, sql: str, tables: Mapping[str, pa.Table] | None = None) -> pa.Table:
         """Run a query that may name these tables."""
+        check()
         for name, table in (tables or {}).items():
             self.cursor.register(name, table)
         try:
@@ -79,7 +81,7 @@ def between(low: int, high: int) -> list[Condition]:
 
 @contextmanager
 def reading(table: OpenTable, snapshot: Snapshot) -> Iterator[Reading]:
-    with table.warehouse.local.cursor({_TAIL: snapshot.visible_tail()}) as cursor:
+    with cursor_of(table.warehouse.local, {_TAIL: snapshot.visible_tail()}) as cursor:
         yield Reading(table, snapshot, cursor)
 
 
@@ -93,4 +95,5 @@ def _told() -> Iterator[None]:
     except duckdb.OutOfMemoryException as error:
         raise Overloaded("the search needs more memory or disk than it may have; ask for less time, or raise `local_memory_mb`") from error
     except duckdb.Error as error:
+        check()
         raise Unavailable(f"the search failed: {str(error).splitlines()[0][:300]}") from error

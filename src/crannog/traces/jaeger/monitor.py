@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from crannog.errors import CallerError, NotFound
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     Value = Callable[[MetricPoint], float]
 
 _NAMES = {"latencies": "latencies", "calls": "call_rate", "errors": "error_rate"}
-_KNOWN = ((0.0, None), (0.5, "p50_ns"), (0.95, "p95_ns"), (0.99, "p99_ns"))
 Line = tuple[Mapping[str, str], Sequence[tuple[int, float]]]
 
 
@@ -33,7 +31,8 @@ def family(metrics: Asked, what: str, given: Mapping[str, str], services: Sequen
     # A rate is per second and over each step; Jaeger would smooth it over this long, which must be a number all the same.
     questions.milliseconds(given.get("ratePer"), "ratePer")
     by_operation = given.get("groupByOperation") == "true"
-    value, described = _value(what, given.get("quantile"))
+    share = _quantile(given.get("quantile")) if what == "latencies" else ()
+    value, described = _value(what, share)
     lines: list[Line] = []
     for service in services:
         points = metrics(
@@ -42,7 +41,8 @@ def family(metrics: Asked, what: str, given: Mapping[str, str], services: Sequen
             end=end_ms * 10**6,
             step=f"{step_s}s",
             group_by=["operation"] if by_operation else None,
-            where=questions.of_kinds(kinds or ["server"]),
+            **questions.of_kinds(kinds or ["server"]),
+            quantiles=share,
         )
         lines += _lines(service, points, value)
     name = f"service_{'operation_' if by_operation else ''}{_NAMES[what]}"
@@ -50,27 +50,22 @@ def family(metrics: Asked, what: str, given: Mapping[str, str], services: Sequen
     return series(name, f"{described}, grouped by {grouped}", lines)
 
 
-def _value(what: str, quantile: str | None) -> tuple[Value, str]:
+def _quantile(text: str | None) -> tuple[float]:
+    try:
+        share = float(text) if text else 0.0
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise CallerError(f"malformed parameter 'quantile': it is required, a number above 0 and up to 1, got {str(text)[:40]!r}")
+    return (share,)
+
+
+def _value(what: str, share: tuple[float, ...]) -> tuple[Value, str]:
     if what == "calls":
         return lambda point: float(point.rate), "calls/sec"
     if what == "errors":
         return lambda point: float(point.error_rate), "error rate, computed as a fraction of errors/sec over calls/sec"
-    try:
-        share = float(quantile) if quantile else 0.0
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise CallerError(f"malformed parameter 'quantile': it is required, a number above 0 and up to 1, got {str(quantile)[:40]!r}")
-    return lambda point: _latency_ns(point, share) / 10**6, f"{share:g}th quantile latency in milliseconds"
-
-
-def _latency_ns(point: MetricPoint, share: float) -> float:
-    """Return a quantile: as it was worked out, or on the line between those that were."""
-    known = [(at, 0.0 if name is None else float(getattr(point, name))) for at, name in _KNOWN]
-    for (low, below), (high, above) in pairwise(known):
-        if share <= high:
-            return below + (above - below) * (share - low) / (high - low)
-    return known[-1][1]
+    return lambda point: point.quantiles_ns[0] / 10**6, f"{share[0]:g}th quantile latency in milliseconds"
 
 
 def _lines(service: str, points: Iterable[MetricPoint], value: Value) -> list[Line]:

@@ -110,12 +110,20 @@ def with_attributes(where: str | None, pairs: Iterable[str]) -> str | None:
         if not equals or not key:
             raise CallerError(f"an attribute is given as key=value, got {pair[:80]!r}")
         wanted[key] = value
-    return " and ".join(f"({part})" for part in (where, filter_of(wanted)) if part) or None
+    if not wanted:
+        return where
+    if where:
+        from crannog.traces.find.parse import parsed  # here: a server does not load it before it is asked
+
+        parsed(where)  # by itself: a mistake is told with its place in what was written
+    return " and ".join(f"({part})" for part in (where, filter_of(wanted)) if part)
 
 
-def of_kinds(kinds: Iterable[str]) -> str:
-    """Return the filter of spans of these kinds, which may be named as OTLP's enumeration does."""
-    return f"kind in ({', '.join(_quoted(kind.lower().removeprefix('span_kind_')) for kind in kinds)})"
+def of_kinds(kinds: Iterable[str]) -> dict[str, str]:
+    """Return the arguments of metrics of spans of these kinds, which may be named as OTLP's enumeration does."""
+    named = [kind.lower().removeprefix("span_kind_") for kind in kinds]
+    # Of one kind there are figures at hand; a filter is asked of the spans.
+    return {"kind": named[0]} if len(named) == 1 else {"where": f"kind in ({', '.join(map(_quoted, named))})"}
 
 
 def _quoted(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Metrics over spans: from the RED table where it has what is asked, from the spans themselves otherwise.
+"""Metrics over spans, or traces: of spans from the RED table where it has what is asked, from the spans themselves otherwise.
 
 Both ways give the same numbers. The RED table knows whole minutes; where the time asked for cuts one, the spans of that
 minute are read.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +24,8 @@ from crannog.traces.find.sql import sql_of
 from crannog.traces.find.times import nanoseconds
 from crannog.traces.find.tree import EVERYTHING, FIELDS, Compare, Filter, both
 from crannog.traces.metrics.groups import Group, groups_of
-from crannog.traces.metrics.points import merged, points
+from crannog.traces.metrics.of_traces import from_traces
+from crannog.traces.metrics.points import merged, points, quantiles_of
 from crannog.traces.metrics.steps import Step, step_of
 from crannog.traces.spans import KINDS
 from crannog.verbs.traces import MetricPoint
@@ -51,11 +53,25 @@ class Asked:
     step: Step
     groups: Sequence[Group]
     where: Filter
+    of_traces: bool = False
+    quantiles: Sequence[Decimal] = ()
 
     @property
     def fits_red(self) -> bool:
         """Tell whether the RED table has everything that is asked about a whole minute."""
         return self.where == EVERYTHING and self.step.is_of_minutes and all(group.column_of_red for group in self.groups)
+
+    @property
+    def filter(self) -> Filter:
+        """Everything that is asked of a span, but for the time."""
+        asked = asked_of_spans(service=self.service, operation=self.operation)
+        if self.kind is not None:
+            asked = both(asked, Compare(FIELDS["kind"], "=", self.kind))
+        return both(asked, self.where)
+
+    @property
+    def days(self) -> tuple[dt.date | None, dt.date | None]:
+        return _day(self.start_ns), _day(self.end_ns, before=True)
 
     @property
     def is_empty(self) -> bool:
@@ -72,6 +88,8 @@ def asked(
     step: str = "1m",
     group_by: Sequence[str] | str | None = None,
     where: str | Mapping[str, Any] | None = None,
+    of: str = "spans",
+    quantiles: Sequence[float] = (),
 ) -> Asked:
     """Check a question; CallerError says what is wrong with it."""
     for name, value in (("service", service), ("operation", operation), ("kind", kind)):
@@ -79,6 +97,8 @@ def asked(
             raise CallerError(f"{name} is text, got {type(value).__name__}")
     if kind is not None and kind.upper() not in KINDS:
         raise CallerError(f"kind is one of {', '.join(KINDS)}, got {kind!r}"[:200])
+    if of not in ("spans", "traces"):
+        raise CallerError(f"metrics are of spans or of traces, got {of!r}"[:200])
     return Asked(
         service,
         operation,
@@ -88,6 +108,8 @@ def asked(
         step_of(step),
         groups_of(group_by),
         asked_of_spans(attributes=where) if isinstance(where, Mapping) else asked_of_spans(where=where),
+        of == "traces",
+        quantiles_of(quantiles),
     )
 
 
@@ -95,9 +117,12 @@ def metrics(views: Views, spans: OpenTable, asked: Asked) -> list[MetricPoint]:
     """Return the points of a metric, in order of time and group; CallerError if there are too many."""
     if asked.is_empty:
         return []
-    histograms = [source(views, spans, asked, limits) for source, limits in parts(asked)]
+    if asked.of_traces:
+        histograms = [_checked(from_traces(views, spans, asked, _MOST_ROWS + 1))]
+    else:
+        histograms = [source(views, spans, asked, limits) for source, limits in parts(asked)]
     names = [f"g{place}" for place in range(len(asked.groups))]
-    rows = merged(spans.warehouse.local, histograms, names, MOST_POINTS + 1)
+    rows = merged(spans.warehouse.local, histograms, names, MOST_POINTS + 1, asked.quantiles)
     if rows.num_rows > MOST_POINTS:
         raise CallerError(f"more than {MOST_POINTS:,} points; ask for a shorter time, a longer step or fewer groups")
     return points(rows, dict(zip(names, asked.groups, strict=True)), asked.step, asked.start_ns, asked.end_ns)
@@ -143,10 +168,7 @@ def _from_red(views: Views, spans: OpenTable, asked: Asked, limits: Range) -> pa
 
 def _from_spans(views: Views, spans: OpenTable, asked: Asked, limits: Range) -> pa.Table:
     start, end = limits
-    filter = asked_of_spans(service=asked.service, operation=asked.operation, start=start, end=end)
-    if asked.kind is not None:
-        filter = both(filter, Compare(FIELDS["kind"], "=", asked.kind))
-    where = sql_of(both(filter, asked.where))
+    where = sql_of(both(asked_of_spans(start=start, end=end), asked.filter))
     keys = _keys(asked, "start_ns // 1000000000", [group.sql for group in asked.groups])
     return _checked(
         views.ask_spans(

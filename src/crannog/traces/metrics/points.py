@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
 
 import pyarrow as pa
 
 from crannog.engine.local import LocalEngine
 from crannog.engine.snapshot import read
+from crannog.errors import CallerError
+from crannog.traces.asking import cursor_of
 from crannog.traces.metrics.groups import Group
 from crannog.traces.metrics.steps import Step
 from crannog.verbs.traces import MetricPoint
 
-QUANTILES = {"p50_ns": 50, "p95_ns": 95, "p99_ns": 99}
+QUANTILES = {"p50_ns": Decimal("0.5"), "p95_ns": Decimal("0.95"), "p99_ns": Decimal("0.99")}
+_MOST_QUANTILES, _LEAST_QUANTILE = 20, 1e-9
 VALUES = ("span_count", "error_count", "duration_s", "duration_rest_ns", "min_ns", "max_ns")
 _NS_PER_S = 10**9
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -32,14 +37,31 @@ def middle_of(bucket: int) -> int:
     return low + ((1 << shift) - 1) // 2
 
 
-def merged(engine: LocalEngine, histograms: Sequence[pa.Table], groups: Sequence[str], most: int) -> pa.Table:
-    """Return a row for each `begin` and group, with the buckets of its quantiles; up to `most`, in order of time."""
+def quantiles_of(asked: Sequence[float]) -> list[Decimal]:
+    """Read shares such as 0.9 or 0.999, exactly as they are written; CallerError if one is none."""
+    shares = [asked] if isinstance(asked, (int, float)) else list(asked or ())
+    for share in shares:
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not _LEAST_QUANTILE <= share <= 1:
+            raise CallerError(f"a quantile is a number above 0 and up to 1, got {share!r}"[:200])
+    if len(shares) > _MOST_QUANTILES:
+        raise CallerError(f"{len(shares)} quantiles were asked for; {_MOST_QUANTILES} is the most")
+    return [Decimal(repr(share)) for share in shares]
+
+
+def merged(
+    engine: LocalEngine, histograms: Sequence[pa.Table], groups: Sequence[str], most: int, further: Sequence[Decimal] = ()
+) -> pa.Table:
+    """Return a row for each `begin` and group, with the buckets of its quantiles; up to `most`, in order of time.
+
+    Those of further quantiles are in the columns q0, q1, ….
+    """
     keys = ", ".join(["begin", *groups])
     sums = ", ".join(f"sum({name}) AS {name}" for name in VALUES[:4])
+    shares = [*QUANTILES.items(), *((f"q{place}", share) for place, share in enumerate(further))]
     quantiles = ", ".join(
         # The nearest rank: the lowest bucket up to which at least this share of the spans lies.
-        f"min(bucket) FILTER (up_to * 100 >= whole * {share}) AS {name}"
-        for name, share in QUANTILES.items()
+        f"min(bucket) FILTER (up_to * {part.denominator} >= whole * {part.numerator}) AS {name}"
+        for name, part in ((name, Fraction(share)) for name, share in shares)
     )
     query = (
         f"WITH once AS (SELECT {keys}, bucket, {sums}, min(min_ns) AS min_ns, max(max_ns) AS max_ns FROM histogram"
@@ -50,7 +72,7 @@ def merged(engine: LocalEngine, histograms: Sequence[pa.Table], groups: Sequence
         f" min(min_ns) AS min_ns, max(max_ns) AS max_ns, {quantiles} FROM ranked GROUP BY {keys}"
         f" ORDER BY {keys} LIMIT {most}"
     )
-    with engine.cursor({"histogram": pa.concat_tables(histograms)}) as cursor:
+    with cursor_of(engine, {"histogram": pa.concat_tables(histograms)}) as cursor:
         return read(cursor, query)
 
 
@@ -59,11 +81,12 @@ def points(
 ) -> list[MetricPoint]:
     """Return the points of merged rows; `groups` are what they are grouped by, by the columns that hold it."""
     found = []
+    further = [name for name in rows.column_names if name.startswith("q")]
     for row in rows.to_pylist():
         begin, end = row["begin"] * _NS_PER_S, step.end(row["begin"]) * _NS_PER_S
         within = min(end, end_ns if end_ns is not None else end) - max(begin, start_ns if start_ns is not None else begin)
         count, errors, seconds_sum, rest_ns = (int(row[name]) for name in VALUES[:4])
-        quantiles = {name: max(row["min_ns"], min(middle_of(row[name]), row["max_ns"])) for name in QUANTILES}
+        quantiles = {name: max(row["min_ns"], min(middle_of(row[name]), row["max_ns"])) for name in (*QUANTILES, *further)}
         found.append(
             MetricPoint(
                 start=_EPOCH + dt.timedelta(seconds=row["begin"]),
@@ -74,7 +97,8 @@ def points(
                 errors=errors,
                 error_rate=errors / count,
                 avg_ns=(seconds_sum * _NS_PER_S + rest_ns) / count,
-                **quantiles,
+                **{name: quantiles[name] for name in QUANTILES},
+                quantiles_ns=tuple(quantiles[name] for name in further),
             )
         )
     return found

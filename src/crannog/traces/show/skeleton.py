@@ -47,10 +47,7 @@ def skeleton_of(table: OpenTable, snapshot: Snapshot, trace_id: bytes, *, limit:
     rows = rows_of_trace(table, snapshot, trace_id, columns=_COLUMNS, limit=limit + 1)
     if not rows.num_rows:
         return None
-    some = rows.slice(0, limit)
-    if pc.count_distinct(some["span_id"]).as_py() < some.num_rows:  # cheaper to ask than to sort a million rows for nothing
-        some = newest_of_each(some)
-    return built(trace_id, some, truncated=rows.num_rows > limit)
+    return built(trace_id, newest_of_each(rows.slice(0, limit)), truncated=rows.num_rows > limit)
 
 
 def built(trace_id: bytes, rows: pa.Table, *, truncated: bool = False) -> Skeleton:

@@ -10,9 +10,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """One bucket of time of one group; buckets without spans have none.
+    """One bucket of time of one group; buckets without spans, or traces, have none.
 
-    `seconds` is how long it is, within the time asked for, and what `rate` is per second of; durations are nanoseconds.
+    `quantiles_ns` are those that were asked for besides, in their order. `seconds` is how long it is, within the time asked for, and what `rate` is per second of; durations are nanoseconds.
     """
 
     start: dt.datetime
@@ -26,6 +26,7 @@ class MetricPoint:
     p50_ns: int
     p95_ns: int
     p99_ns: int
+    quantiles_ns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from crannog.verbs.cancellation import Cancellation
 from crannog.verbs.reports import ErasureReceipt, Progress
@@ -17,6 +17,12 @@ from crannog.verbs.traces.spans import Trace
 
 class TraceVerbs(Protocol):
     """Spans in, traces out. Safe for threads."""
+
+    def within(self, *, timeout_s: float | None = None, query_id: str | None = None) -> Self:
+        """Return the same traces for questions that may take so long, or that `cancel` can end by an id of the caller's."""
+
+    def cancel(self, query_id: str) -> None:
+        """End a question that runs or waits, which raises Cancelled; NotFound if there is none by this id."""
 
     def write_otlp(self, body: bytes, *, content_type: str = ..., encoding: str | None = None) -> WriteOutcome:
         """Keep the spans of an OTLP request; durable and visible when it returns. The same request again is kept once."""
@@ -96,8 +102,11 @@ class TraceVerbs(Protocol):
         step: str = "1m",
         group_by: Sequence[str] | str | None = None,
         where: str | Mapping[str, Any] | None = None,
+        *,
+        of: str = "spans",
+        quantiles: Sequence[float] = (),
     ) -> list[MetricPoint]:
-        """Return count, rate, errors and latencies of spans, by time and by fields or attributes."""
+        """Return count, rate, errors and latencies of spans, or of whole traces, by time and by fields or attributes."""
 
     def dependencies(self, start: Any = None, end: Any = None) -> list[Dependency]:
         """Return which services call which, how often and with how many errors."""

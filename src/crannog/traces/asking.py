@@ -1,0 +1,72 @@
+"""Questions about traces while they run: each has an id and a time, and can be taken back, as a query of SQL can.
+
+What works on a question finds it by its thread: to hand it down to every read of a file would name it everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from crannog.engine.local import LocalEngine
+from crannog.engine.query.running import RunningQueries
+from crannog.errors import CrannogError
+from crannog.verbs.cancellation import Cancellation
+
+if TYPE_CHECKING:
+    import duckdb
+
+_now: ContextVar[Cancellation | None] = ContextVar("question", default=None)
+
+
+@contextmanager
+def question(all_of_them: RunningQueries, query_id: str | None, timeout_s: float | None) -> Iterator[None]:
+    """Ask something within limits; what is asked inside of it is a part of it.
+
+    Raises TimedOut and Cancelled, Conflict if the id runs already, Overloaded if too many wait.
+    """
+    if _now.get() is not None:
+        yield
+        return
+    with all_of_them.running(query_id, timeout_s) as running, under(running):
+        yield
+
+
+@contextmanager
+def under(cancellation: Cancellation | None) -> Iterator[None]:
+    """Let what is asked in a block end with a job, which has an end of its own; without one, as ever."""
+    token = _now.set(cancellation)
+    try:
+        yield
+    finally:
+        _now.reset(token)
+
+
+def check() -> None:
+    """Raise TimedOut or Cancelled if the question that this thread works on is to end."""
+    running = _now.get()
+    if running is not None:
+        running.check()
+
+
+@contextmanager
+def cursor_of(engine: LocalEngine, tables: Mapping[str, pa.Table] | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Lend a cursor that sees `tables`, and whose query ends with the question; one at a time."""
+    running = _now.get()
+    with engine.cursor(tables) as cursor:
+        if running is None:
+            yield cursor
+            return
+        import duckdb
+
+        with running.interrupting(cursor.interrupt):
+            try:
+                yield cursor
+            except (duckdb.Error, pa.ArrowException, CrannogError):
+                # Whatever the engine calls it, a query that was ended is told as one.
+                running.check()
+                raise

@@ -59,6 +59,24 @@ def test_reading_commands_say_what_python_says(run: Run, uri: str) -> None:
         assert (stats["events"], stats["activity"]["total_builds_count"]) == (22, 2)
         assert as_json(run("compare", "b1", "b2", "--json"))["same_partitions"] == 0
         assert as_json(run("graph", "b1", "--json"))["mermaid"].startswith("flowchart")
+        first = next(log.all_events())
+        assert as_json(run("event", first.event_id, "--json")) == first.as_dict()
+        assert as_json(run("runs", "--json")) == plain(log.list_job_runs())
+        assert as_json(run("runs", "--build", "b1", "--job", "//job", "--json")) == plain(log.list_job_runs("b1", "//job"))
+        assert as_json(run("manifests", "--json")) == log.get_manifests() == [{"outputs": ["p1", "p2"], "inputs": ["raw"]}]
+        assert as_json(run("manifests", "--build", "b2", "--json")) == []
+        one = as_json(run("partition", "p1", "--json"))
+        assert (one["status"], one["active_builds"]) == (plain(log.get_latest_partition_status("p1")), [])
+        assert one["events"] == plain(log.list_events(limit=20, descending=True, partition_refs=["p1"]).events)
+
+
+def test_the_log_as_it_stood_earlier(run: Run, uri: str) -> None:
+    with open_log(uri) as log, log.as_of(5) as then:
+        assert as_json(run("--as-of", "5", "list", "--json")) == plain(then.list_build_requests())
+        assert then.list_build_requests().builds[0].status.name == "EXECUTING"
+        assert run("--as-of", "5", "tail", "-n", "1").stdout.startswith("       5  ")
+    with pytest.raises(Refused, match="is the past: it cannot be written"):
+        run("--as-of", "5", "import", stdin=request("b9", BuildRequestStatus.RECEIVED).as_json())
 
 
 def test_words_for_people(run: Run) -> None:
@@ -71,6 +89,13 @@ def test_words_for_people(run: Run) -> None:
     assert "50%" in run("jobs").stdout
     assert run("graph", "b2").stdout.startswith("flowchart LR\n")
     assert "p2" in run("partitions").stdout
+    assert "b1-run" in run("runs", "--build", "b1").stdout
+    assert '"outputs": ["p1", "p2"]' in run("manifests").stdout
+    assert '"build_request_id": "b1"' in run("event", "b1:RECEIVED").stdout
+    assert [line.split() for line in run("partition", "p1").stdout.splitlines()[1:2]] == [["status", "failed"]]
+    for thing in ("event", "partition"):
+        with pytest.raises(NotFound, match=f"there is no {thing} nothing"):
+            run(thing, "nothing")
     assert "made" in run("lineage", "p1").stdout
     assert "Nothing is known" in run("lineage", "nothing").stdout
     assert "completed, failed" in run("compare", "b1", "b2").stdout
@@ -84,6 +109,10 @@ def test_tail_and_filters(run: Run) -> None:
     lines = run("tail", "--build", "b2", "--kind", "partition", "--json").stdout.splitlines()
     assert [json.loads(line)["event_id"] for line in lines] == ["b2:p1:BUILDING", "b2:p1:FAILED"]
     assert len(run("tail", "--partition", "p[2]", "-n", "50").stdout.splitlines()) == 9
+    assert len(run("tail", "--run", "b2-run").stdout.splitlines()) == 3
+    # b1 began at 22:13:20 and took 13 s, b2 began 100 s later.
+    assert len(run("tail", "--from", "2023-11-14T22:14:00", "-n", "50").stdout.splitlines()) == 10
+    assert len(run("export", "--to", "2023-11-14T23:13:21+01:00").stdout.splitlines()) == 2
 
 
 def test_wait_tells_how_it_ended(run: Run) -> None:

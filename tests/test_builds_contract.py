@@ -223,6 +223,7 @@ def test_filters(log: EventLog) -> None:
         ({"partition_refs": []}, "empty list"),
         ({"start_ns": 1.5}, "nanoseconds"),
         ({"job_labels": [3]}, "list of texts"),
+        ({"since": 2**70}, "index of an event"),
     ],
 )
 @pytest.mark.parametrize("place", ["memory", "delta"], indirect=True)
@@ -240,6 +241,10 @@ def test_unknown_ids_give_an_empty_answer(log: EventLog) -> None:
         assert log.get_build(unknown) is None
         assert log.get_build_partitions(unknown) == {}
         assert log.list_job_runs(build_request_id=unknown) == []
+        for part in ("build_request_ids", "partition_refs", "partition_globs", "job_labels", "job_run_ids"):
+            assert log.list_events(**{part: [unknown]}).events == ()
+    assert log.get_events_in_range(2**70, 2**71) == log.get_events_in_range(-(2**70), -1) == []
+    assert len(log.get_events_in_range(-(2**70), 2**70)) == 8
     assert log.get_build_request_events("nobody") == log.get_partition_events("nobody") == log.get_job_run_events("nobody") == []
     assert log.list_build_requests(status=B.FAILED).builds == ()
 

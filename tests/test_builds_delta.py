@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 import crannog
 from build_samples import one_of_each, partition, random_stream, request, whole_build
-from crannog.builds import BuildRequestStatus, PartitionStatus, check, open_log
+from crannog.builds import BuildRequestStatus, PartitionStatus, check, delta_model, open_log
 from crannog.builds.delta_log import DeltaLog
 from crannog.builds.delta_versions import Step, bring_up, stored_version
 from crannog.builds.model.tables import Migration
@@ -118,6 +118,56 @@ def test_an_append_is_one_staged_file_with_the_events_as_rows(log: DeltaLog, war
         assert filled == [event.kind.column]
     assert json.loads(rows[2]["job_event"]["config"]) == events[2].payload.config  # type: ignore[union-attr]
     assert rows[1]["partition_event"]["status_name"] == "PARTITION_BUILDING"
+
+
+def test_an_append_that_storage_refuses_is_not_acknowledged(log: DeltaLog, warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full, or the folder read-only: every caller hears of it, and nothing was kept."""
+    log.append_event(request("b1", B.RECEIVED))
+    put, failing = log.warehouse.storage.put_if_absent, threading.Event()
+
+    def full(path: str, data: bytes, **options: Any) -> bool:
+        if failing.is_set() and "/stage/" in path:
+            raise Unavailable(f"cannot write {path}: No space left on device")
+        return put(path, data, **options)
+
+    monkeypatch.setattr(log.warehouse.storage, "put_if_absent", full)
+    failing.set()
+    heard: list[Unavailable] = []
+
+    def append(number: int) -> None:
+        with pytest.raises(Unavailable, match="No space left") as failure:
+            log.append_events(one_of_each(f"full-{number}"))
+        heard.append(failure.value)
+
+    threads = [threading.Thread(target=append, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(heard) == 4
+    assert (log.head(), len(staged_rows(warehouse))) == (1, 1)
+    failing.clear()
+    assert log.append_events(one_of_each("full-0")) == list(range(2, 10))
+    assert len(staged_rows(warehouse)) == 9
+
+
+def test_the_model_of_somebody_else_is_left_alone(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user's files can be read but not changed: this process has a model of its own, in memory."""
+    with opened_at(warehouse) as log:
+        log.append_events(one_of_each())
+
+    def may_not(*_: object, **__: object) -> None:
+        raise Refused("the build log is read-only: attempt to write a readonly database")
+
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    prepare = delta_model.prepare
+    monkeypatch.setattr(delta_model, "prepare", lambda model, where: may_not() if where != "None" else prepare(model, where))
+    monkeypatch.setattr(Path, "unlink", denied)
+    with opened_at(warehouse) as log:
+        assert log.stats().store["model"] == "memory"
+        assert len(list(log.all_events())) == 8
 
 
 def test_the_read_model_is_made_again_when_it_is_gone_damaged_or_wrong(warehouse: Path) -> None:

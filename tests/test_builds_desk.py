@@ -47,6 +47,16 @@ def wish(*events: object, check_states: bool = False) -> Append:
     return Append(Wish(list(events), check_states))  # type: ignore[arg-type]
 
 
+def test_who_has_just_had_the_turn_has_it_before_the_others(log: DeltaLog, other_desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crannog.builds.desk._MOMENT_NS", 10**12)
+    log.append_event(request("b", B.RECEIVED))
+    assert not other_desk.take_turn(1)
+    assert log.append_event(request("b", B.PLANNING)) == 2
+    monkeypatch.setattr("crannog.builds.desk._MOMENT_NS", 0)
+    assert other_desk.take_turn(1)
+    other_desk.end_turn()
+
+
 def test_a_slip_is_committed_with_the_events_of_whoever_has_the_turn(log: DeltaLog, other_desk: Desk) -> None:
     left = [wish(partition("b", "p", P.BUILDING)), wish(partition("b", "q", P.BUILDING), partition("b", "r", P.BUILDING))]
     name = other_desk.leave(slip_of(left))

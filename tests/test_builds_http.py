@@ -89,6 +89,8 @@ def test_what_is_wrong_is_told_in_the_one_shape_of_errors(kept: EventLog, http: 
         (http.post("/builds/events", json={**one_of_each("b3")[0].as_dict(), "timestamp": 9}), 409, "other content"),
         (http.get("/builds/events", params={"limit": 0}), 400, "limit"),
         (http.get("/builds/events", params={"kind": "none"}), 422, "no kind"),
+        (http.get("/builds/events", params={"since": 2**70}), 400, "index of an event"),
+        (http.get("/builds/events", params={"build": "b1"}), 400, "no parameter build"),
         (http.post("/builds/events/query", json={"colour": "red"}), 400, "colour"),
         (http.get("/builds", params={"status": "WELL"}), 422, "WELL"),
         (http.post("/builds/prune", json={}), 400, "age or a number"),

@@ -36,7 +36,7 @@ def check(found: dict[str, Any], count: int) -> None:
 @pytest.mark.parametrize("kind", ["sqlite", "delta"])
 def test_the_short_of_it(kind: str, tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/log.db" if kind == "sqlite" else f"delta://{tmp_path}/warehouse"
-    check(told(uri, 10_000), 10_000)
+    check(told(uri, 4_000), 4_000)
 
 
 @pytest.mark.slow

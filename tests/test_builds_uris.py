@@ -72,6 +72,14 @@ def test_a_file_that_is_no_log(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database " * 1000)
     with pytest.raises(Corrupted, match="is not a build log or is damaged"):
         open_log(f"sqlite:///{tmp_path}/text")
+    for statement in ("CREATE TABLE shopping (what TEXT)", "CREATE TABLE meta (what TEXT)"):
+        with sqlite3.connect(tmp_path / "other.db") as raw:
+            raw.execute(statement)
+        raw.close()
+        with pytest.raises(Refused, match="a SQLite database, but no build log"):
+            open_log(f"sqlite:///{tmp_path}/other.db")
+    with pytest.raises(CallerError, match="cannot open a build log at delta:///proc/log"):
+        open_log("delta:///proc/log")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -18,8 +18,10 @@ import httpx
 import pyarrow.parquet as pq
 import pytest
 
+from crannog.errors import CallerError
+from crannog.server.http import _check_tls
 from crannog.server.lock import PATH, ServerLock, server_of
-from servers import PROGRAM, Server, serving
+from servers import PROGRAM, Server, self_signed, serving
 from test_server_routes import NOTE
 
 NAME = "t.life.notes"
@@ -79,18 +81,33 @@ def test_a_port_that_is_taken_is_told(running: Server, tmp_path: Path) -> None:
 
 
 def test_tls_by_setting(warehouse: Path, tmp_path: Path) -> None:
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=localhost", "-days", "2"]
-    with suppress(FileNotFoundError):
-        subprocess.run([*made, "-keyout", str(key), "-out", str(certificate), "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
-    if not certificate.exists():
-        pytest.skip("there is no openssl here")
+    certificate, key = self_signed(tmp_path)
     with serving(warehouse, tls_certificate=certificate, tls_key=key) as server:
         assert server.url.startswith("https://")
         import ssl
 
         with httpx.Client(base_url=server.url, verify=ssl.create_default_context(cafile=str(certificate))) as client:
             assert client.get("/healthz").json() == {"status": "ok"}
+
+
+def test_tls_files_that_are_none_are_told_at_once(tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path)
+    (tmp_path / "garbage.pem").write_text("garbage")
+    (tmp_path / "other").mkdir()
+    locked = tmp_path / "locked.pem"
+    subprocess.run(["openssl", "ec", "-in", str(key), "-aes256", "-passout", "pass:secret", "-out", str(locked)], check=True, capture_output=True)
+    others_key = self_signed(tmp_path / "other")[1]
+    for files, said in (
+        ((certificate, tmp_path / "garbage.pem"), "both are PEM"),
+        ((tmp_path / "garbage.pem", key), "both are PEM"),
+        ((certificate, others_key), "both are PEM"),
+        ((certificate, locked), "has a password"),
+        ((certificate, tmp_path / "nowhere.pem"), "cannot read"),
+        ((certificate, ""), "takes both"),
+    ):
+        with pytest.raises(CallerError, match=said):
+            _check_tls(*map(str, files))
+    _check_tls(str(certificate), str(key))
 
 
 # -- its end ---------------------------------------------------------------------------------------------------------

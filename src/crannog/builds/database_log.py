@@ -11,7 +11,7 @@ from crannog.builds.intake import checked, find, plan
 from crannog.builds.model.apply import add_events
 from crannog.builds.model.connection import Connection
 from crannog.builds.model.removal import remove_events
-from crannog.builds.model.tables import last_index, prepare
+from crannog.builds.model.tables import last_index, prepare, refuse_others
 from crannog.builds.model_log import ModelLog, checked_indexes
 from crannog.builds.transitions import check_changes
 
@@ -41,6 +41,8 @@ class DatabaseLog(ModelLog, Generic[D]):
         self.database = database
         try:
             with database.writing() as model:
+                if model.flavour == "sqlite":
+                    refuse_others(model, uri)
                 self.migration = prepare(model, uri)
         except BaseException:
             database.close()

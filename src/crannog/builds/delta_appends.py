@@ -27,7 +27,7 @@ _TRIES = 1_000
 _MOST_WAITING = 10_000
 _PAUSE_S = 0.0003
 _MOMENT_S = 0.002
-_LISTEN_S = 0.02
+_LISTEN_S = 0.004
 _SHUNNED_S = 10.0
 # Writing more than that down for another process costs more than to wait and commit it oneself.
 _MOST_ON_A_SLIP = 200
@@ -139,7 +139,7 @@ class DeltaAppends:
             newest = self._follower.newest()
             # Who finds nothing new will look at the next commit only: it fails if somebody else wrote meanwhile.
             self._alone, seen = newest == seen, newest
-        fresh = self._planned(calls, seen)
+        fresh, indexes = self._planned(calls, seen)
         if fresh:
             try:
                 receipt = self._table.stage(rows_of(fresh), after=seen.sequence)
@@ -147,14 +147,18 @@ class DeltaAppends:
                 self._alone = False
                 return False  # another process was first: its events may be among ours, and ours come after them
             self._follower.committed(Applied(receipt.sequence, tuple(fresh)))
+        # Not before: a call with a result counts as kept, whatever happens to the commit.
+        for call, given in indexes:
+            call.result = given
         return True
 
-    def _planned(self, calls: Sequence[Append], seen: Position) -> list[BuildEvent]:
-        """Give each call its indexes, or its error; return the events to keep."""
+    def _planned(self, calls: Sequence[Append], seen: Position) -> tuple[list[BuildEvent], list[tuple[Append, list[int]]]]:
+        """Return the events to keep, and each call's indexes once they are kept; a call that cannot be gets its error."""
         known = self._follower.known([event.event_id for call in calls for event in call.value.events])
         fresh: list[BuildEvent] = []
+        indexes: list[tuple[Append, list[int]]] = []
         for call in calls:
-            call.error = call.result = None
+            call.error = None
             try:
                 planned = plan(call.value.events, known, seen.last_index + len(fresh))
                 if call.value.check_states:
@@ -164,7 +168,7 @@ class DeltaAppends:
             except (CallerError, Conflict) as error:
                 call.error = error
                 continue
-            call.result = planned.indexes
+            indexes.append((call, planned.indexes))
             fresh.extend(planned.fresh)
             known.update((event.event_id, event) for event in planned.fresh)
-        return fresh
+        return fresh, indexes

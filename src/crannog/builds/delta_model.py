@@ -66,7 +66,10 @@ class DeltaModel:
             return self._prepared()
         except (Corrupted, Refused):
             # A damaged file, or another version's: it can be made again from the table, so it is.
-            self._discard()
+            try:
+                self._discard()
+            except OSError:
+                self.path = None  # another user's
             return self._prepared()
         except CallerError:
             # The folder cannot be written to: memory will do, it only has to be filled at each opening.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from crannog.builds.events import Kind
+from crannog.builds.values import LARGEST_TIMESTAMP, is_name
 from crannog.errors import CallerError
 
 # One name where one thing is meant.
@@ -60,7 +61,7 @@ class EventFilter:
                 values[target] = (*values.get(target, ()), *_listed(name, value))
         if "kinds" in values:
             values["kinds"] = tuple(Kind.read(kind) for kind in values["kinds"])
-        return cls(**values)
+        return cls(**values | _times(values.get("start_ns"), values.get("end_ns")))
 
     def as_json(self) -> dict[str, Any]:
         """Return the parts that are given, as JSON has them."""
@@ -73,7 +74,7 @@ class EventFilter:
 
 def _listed(name: str, value: Any) -> tuple[Any, ...]:
     if isinstance(value, (str, Kind)):
-        return (value,)
+        return _listed(name, [value])
     if not isinstance(value, Iterable):
         raise CallerError(f"{name} is text or a list of texts, got {value!r}")
     listed = tuple(value)
@@ -84,4 +85,12 @@ def _listed(name: str, value: Any) -> tuple[Any, ...]:
         raise CallerError(f"{name} has {len(listed):,} values; {_MOST_VALUES:,} is the most")
     if not all(isinstance(one, (str, Kind)) for one in listed):
         raise CallerError(f"{name} is a list of texts, got {value!r}")
-    return listed
+    # What no store can hold matches nothing; nor does the empty text, which nothing is named.
+    return tuple(one for one in listed if isinstance(one, Kind) or is_name(one)) or ("",)
+
+
+def _times(start: int | None, end: int | None) -> dict[str, int | None]:
+    """Return two ends of time as 64 bits hold them; what lies beyond has no events."""
+    if (start is not None and start > LARGEST_TIMESTAMP) or (end is not None and end < 0):
+        return {"start_ns": 1, "end_ns": 0}
+    return {"start_ns": start and max(start, 0), "end_ns": None if end is None else min(end, LARGEST_TIMESTAMP)}

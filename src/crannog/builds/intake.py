@@ -32,6 +32,8 @@ class Plan:
 
 def checked(events: Iterable[BuildEvent]) -> list[BuildEvent]:
     """Return a batch as a list; CallerError if it is none or too large."""
+    if not isinstance(events, Iterable):
+        raise BadRows(f"a batch is a list of events, got {type(events).__name__}")
     listed = list(events)
     if len(listed) > LARGEST_BATCH:
         raise CallerError(f"{len(listed):,} events in one batch; {LARGEST_BATCH:,} is the most: send them in parts")

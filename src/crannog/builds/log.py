@@ -28,6 +28,7 @@ from crannog.builds.statuses import BuildRequestStatus, PartitionStatus
 from crannog.errors import CallerError
 
 LARGEST_PAGE = 100_000
+LARGEST_INDEX = 2**62
 _CHUNK = 5_000
 
 
@@ -220,7 +221,7 @@ def page_arguments(since: int | None, limit: int, descending: bool, filter: dict
     """Check what `list_events` was asked; return where the page starts (None: at the end it comes from) and the filter."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LARGEST_PAGE:
         raise CallerError(f"limit is a whole number from 1 to {LARGEST_PAGE:,}, got {limit!r}")
-    if since is not None and (isinstance(since, bool) or not isinstance(since, int) or since < 0):
+    if since is not None and (isinstance(since, bool) or not isinstance(since, int) or not 0 <= since <= LARGEST_INDEX):
         raise CallerError(f"since is the index of an event, 0 or more, got {since!r}")
     # Downwards there is nothing below 0: who gives no cursor, or 0, starts at the last event.
     start = since or None
@@ -232,16 +233,3 @@ def whole_number(value: Any, name: str, *, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise CallerError(f"{name} is a whole number from {least} to {most:,}, got {value!r}")
     return value
-
-
-def is_name(value: Any) -> bool:
-    """Tell whether text can name something in a log at all."""
-    if not isinstance(value, str):
-        raise CallerError(f"an id is text, got {type(value).__name__}")
-    if "\0" in value:
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from crannog.builds.events import BuildEvent
-from crannog.builds.log import LARGEST_PAGE, EventLog, is_name, page_arguments, whole_number
+from crannog.builds.log import LARGEST_PAGE, EventLog, page_arguments, whole_number
 from crannog.builds.model import edge_queries, event_queries, job_queries, state_queries
 from crannog.builds.model.connection import Connection
 from crannog.builds.model.tables import last_index, stored_version
@@ -24,6 +24,7 @@ from crannog.builds.results import (
     PartitionSummary,
 )
 from crannog.builds.statuses import BuildRequestStatus, PartitionStatus
+from crannog.builds.values import is_name
 
 T = TypeVar("T")
 _MOST = 1_000_000
@@ -42,7 +43,7 @@ class ModelLog(EventLog):
 
     def list_events(self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any) -> EventPage:
         start, wanted = page_arguments(since, limit, descending, filter)
-        with self.reading() as model:
+        with self.reading(whole=event_queries.asks_twice(wanted)) as model:
             return event_queries.events_page(model, wanted, since=start, limit=limit, descending=descending)
 
     def get_event(self, event_id: str) -> BuildEvent | None:
@@ -106,12 +107,16 @@ class ModelLog(EventLog):
             return edge_queries.edges(model, refs, upstream=upstream)
 
     def list_prunable(self, before_ns: int | None, keep_events: int | None, limit: int) -> list[int]:
+        for value, name in ((before_ns, "before_ns"), (keep_events, "keep_events"), (limit, "limit")):
+            if value is not None:
+                whole_number(value, name, least=0, most=2**63 - 1)
         with self.reading(whole=True) as model:
             return edge_queries.prunable(model, before_ns, keep_events, limit)
 
     def stats(self) -> LogStats:
         with self.reading(whole=True) as model:
-            [(first, last)] = model.query("SELECT min(timestamp), max(timestamp) FROM events")
+            # One at a time, each is the end of an index; both at once read all of it.
+            [(first, last)] = model.query("SELECT (SELECT min(timestamp) FROM events), (SELECT max(timestamp) FROM events)")
             builds, partitions, runs = (
                 model.query(f"SELECT count(*) FROM {table}")[0][0] for table in ("builds", "partitions", "job_runs")
             )

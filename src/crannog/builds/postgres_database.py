@@ -53,6 +53,9 @@ class PostgresConnection:
     def glob(self, pattern: str) -> str:
         return glob_to_regex(pattern)
 
+    def aside(self, column: str) -> str:
+        return column
+
 
 class PostgresDatabase:
     """A database by its address. Safe for threads; any number of processes may use it at once."""

@@ -47,6 +47,9 @@ class SqliteConnection:
         # SQLite negates a set with ^, where shells, and PostgreSQL's half of this, take ! as well.
         return pattern.replace("[!", "[^")
 
+    def aside(self, column: str) -> str:
+        return f"+{column}"
+
 
 class SqliteDatabase:
     """A file, or memory if `path` is None. Safe for threads and, as a file, for processes.

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from crannog.errors import BadRows
+from crannog.errors import BadRows, CallerError
 
 LARGEST_TIMESTAMP = 2**63 - 1
 LONGEST_ID = 1_024
@@ -63,6 +63,19 @@ def timestamp(value: Any, where: str) -> int:
     if not 0 <= value <= LARGEST_TIMESTAMP:
         raise BadRows(f"{where} is {value}; it must lie between 0 and {LARGEST_TIMESTAMP} nanoseconds")
     return int(value)
+
+
+def is_name(value: Any) -> bool:
+    """Tell whether text can name something in a log at all."""
+    if not isinstance(value, str):
+        raise CallerError(f"an id is text, got {type(value).__name__}")
+    if "\0" in value:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def json_value(value: Any, where: str) -> Any:

@@ -10,21 +10,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crannog.cli.builds_filters import (
+    FilterBuild,
+    FilterFrom,
+    FilterJob,
+    FilterKind,
+    FilterPartition,
+    FilterRun,
+    FilterTo,
+    event_filter,
+)
 from crannog.cli.context import JsonOption, answer, place_of
 from crannog.cli.plain import ago, moment, of_bytes
-from crannog.errors import CallerError, NotFound
+from crannog.errors import NotFound
 
 if TYPE_CHECKING:
     from crannog.builds import BuildEvent, EventLog
 
 BuildArgument = Annotated[str, typer.Argument(metavar="BUILD", help="The id of a build request.")]
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Only so many, the newest.")]
-FilterPartition = Annotated[list[str] | None, typer.Option("--partition", help="Only events of this partition; * ? […] match many.")]
-FilterBuild = Annotated[list[str] | None, typer.Option("--build", help="Only events of this build.")]
-FilterJob = Annotated[list[str] | None, typer.Option("--job", help="Only events of the job with this label.")]
-FilterKind = Annotated[list[str] | None, typer.Option("--kind", help="Only events of this kind, like job or partition.")]
 
-_LOG = "builds log"
+_LOG, _AS_OF = "builds log", "builds as of"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -43,9 +49,10 @@ def add_to(app: typer.Typer) -> None:
 def _log_option(
     context: typer.Context,
     log: Annotated[str, typer.Option("--log", metavar="URI", help="The log; else CRANNOG_BUILD_LOG, else a Delta log in the warehouse.")] = "",
+    as_of: Annotated[int | None, typer.Option("--as-of", metavar="INDEX", min=0, help="Read the log as it stood when this was its last event.")] = None,
 ) -> None:
     """The build event log: what happened in which build."""
-    context.meta[_LOG] = log
+    context.meta[_LOG], context.meta[_AS_OF] = log, as_of
 
 
 @contextmanager
@@ -58,7 +65,11 @@ def log_of(context: typer.Context, *, make: bool = False) -> Iterator[EventLog]:
         _check_there(uri)
     options: dict[str, Any] = {"token": place_of(context).token} if uri.startswith(("http:", "https:")) else {}
     with open_log(uri, **options) as log:
-        yield log
+        if context.meta[_AS_OF] is None:
+            yield log
+            return
+        with log.as_of(context.meta[_AS_OF]) as then:
+            yield then
 
 
 def default_uri(context: typer.Context) -> str:
@@ -190,12 +201,6 @@ def described(event: BuildEvent) -> str:
     return " ".join(what) + (f": {note}" if note else "")
 
 
-def event_filter(partition: list[str] | None, build: list[str] | None, job: list[str] | None, kind: list[str] | None) -> dict[str, Any]:
-    """Return the filter that options ask for."""
-    given = {"partition_globs": partition, "build_request_ids": build, "job_labels": job, "kinds": kind}
-    return {name: value for name, value in given.items() if value}
-
-
 def tail(
     context: typer.Context,
     since: Annotated[int | None, typer.Option(min=0, help="Start after this index; else the newest few are shown first.")] = None,
@@ -205,10 +210,13 @@ def tail(
     build: FilterBuild = None,
     job: FilterJob = None,
     kind: FilterKind = None,
+    run: FilterRun = None,
+    start: FilterFrom = None,
+    end: FilterTo = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the newest events, or those after an index; --json gives one line each."""
-    wanted = event_filter(partition, build, job, kind)
+    wanted = event_filter(partition, build, job, kind, run, start, end)
     with log_of(context) as log:
         head = log.head()
         if since is None:
@@ -220,8 +228,8 @@ def tail(
             for event in events:
                 _print(event, as_json)
             if follow:
-                start = max([head, *(event.index for event in events[-1:] if event.index)]) if since is None else head
-                for event in log.follow(start, **wanted):
+                position = max([head, *(event.index for event in events[-1:] if event.index)]) if since is None else head
+                for event in log.follow(position, **wanted):
                     _print(event, as_json)
         except KeyboardInterrupt:
             return
@@ -278,14 +286,3 @@ def wait(
     answer(plain(found), as_json=as_json, otherwise=lambda: typer.echo(f"{build} is {short(found.status)}."))
     if found.status is not BuildRequestStatus.COMPLETED:
         raise typer.Exit(1)
-
-
-def nanoseconds_ago(text: str, now: dt.datetime) -> int:
-    """Read an age like 30d or 12h, or a day, as the moment in nanoseconds that it means."""
-    units = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
-    if text[-1:] in units and text[:-1].isdigit():
-        return int((now.timestamp() - int(text[:-1]) * units[text[-1]]) * 10**9)
-    try:
-        return int(dt.datetime.combine(dt.date.fromisoformat(text), dt.time(), dt.UTC).timestamp()) * 10**9
-    except ValueError:
-        raise CallerError(f"an age is given like 30d, 12h or 90m, or as a day like 2026-01-31; got {text!r}") from None

@@ -9,16 +9,17 @@ from typing import Annotated
 
 import typer
 
-from crannog.cli.builds import (
-    BuildArgument,
+from crannog.cli.builds import BuildArgument, log_of, time_of
+from crannog.cli.builds_filters import (
     FilterBuild,
+    FilterFrom,
     FilterJob,
     FilterKind,
     FilterPartition,
+    FilterRun,
+    FilterTo,
     event_filter,
-    log_of,
     nanoseconds_ago,
-    time_of,
 )
 from crannog.cli.context import JsonOption, answer
 from crannog.cli.plain import counted
@@ -45,11 +46,14 @@ def export(
     build: FilterBuild = None,
     job: FilterJob = None,
     kind: FilterKind = None,
+    run: FilterRun = None,
+    start: FilterFrom = None,
+    end: FilterTo = None,
 ) -> None:
     """Write events as lines of JSON, in commit order."""
     from crannog.builds import export_lines
 
-    wanted = event_filter(partition, build, job, kind)
+    wanted = event_filter(partition, build, job, kind, run, start, end)
     with log_of(context) as log:
         if file == "-":
             export_lines(log, sys.stdout, since, **wanted)

@@ -1,22 +1,37 @@
-"""Commands that look at a build log from other sides: jobs, partitions, lineage, graph, compare."""
+"""Commands that look at a build log from other sides: an event, jobs and runs, partitions, manifests, lineage, graph, compare."""
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
 
-from crannog.cli.builds import BuildArgument, LimitOption, duration, log_of, short, time_of
+from crannog.cli.builds import BuildArgument, LimitOption, described, duration, log_of, short, time_of
 from crannog.cli.context import JsonOption, answer
 from crannog.cli.plain import counted
+from crannog.errors import NotFound
 
 PartitionArgument = Annotated[str, typer.Argument(metavar="PARTITION", help="The partition.")]
+OfBuild = Annotated[str | None, typer.Option("--build", help="Only of this build.")]
+OfJob = Annotated[str | None, typer.Option("--job", help="Only of the job with this label.")]
 
 
 def add_to(group: typer.Typer) -> None:
     """Add the commands."""
-    for command in (jobs, partitions, lineage, graph, compare):
+    for command in (event, jobs, runs, partitions, partition, manifests, lineage, graph, compare):
         group.command()(command)
+
+
+def event(context: typer.Context, event_id: Annotated[str, typer.Argument(metavar="EVENT", help="The id of an event.")], as_json: JsonOption = False) -> None:
+    """Show one event with all its fields."""
+    from crannog.builds import plain
+
+    with log_of(context) as log:
+        found = log.get_event(event_id)
+    if found is None:
+        raise NotFound(f"there is no event {event_id} in the log; `crannog builds tail` shows the newest")
+    answer(plain(found), as_json=as_json, otherwise=lambda: typer.echo(json.dumps(plain(found), indent=2, ensure_ascii=False)))
 
 
 def jobs(context: typer.Context, limit: LimitOption = 50, as_json: JsonOption = False) -> None:
@@ -36,6 +51,72 @@ def jobs(context: typer.Context, limit: LimitOption = 50, as_json: JsonOption = 
         ]  # fmt: skip
         right = ("runs", "good", "retries", "median", "longest")
         listing(("job", *right, "last", "at (UTC)"), rows, empty="No job ran.", right=right)
+
+    answer(plain(found), as_json=as_json, otherwise=otherwise)
+
+
+def runs(context: typer.Context, build: OfBuild = None, job: OfJob = None, limit: LimitOption = 50, as_json: JsonOption = False) -> None:
+    """List runs of jobs, newest first."""
+    from crannog.builds import plain
+
+    with log_of(context) as log:
+        found = log.list_job_runs(build, job, limit)
+
+    def otherwise() -> None:
+        from crannog.cli.show import listing
+
+        rows = [
+            (run.job_run_id, run.job_label, run.build_request_id, short(run.status), time_of(run.first_at), duration(run.duration_ns), ", ".join(run.target_partitions))
+            for run in found
+        ]
+        listing(("run", "job", "build", "status", "began (UTC)", "took", "partitions"), rows, empty="No job ran.", right=("took",))
+
+    answer(plain(found), as_json=as_json, otherwise=otherwise)
+
+
+def partition(context: typer.Context, ref: PartitionArgument, limit: LimitOption = 20, as_json: JsonOption = False) -> None:
+    """Show one partition: its latest status, the builds that work on it, its newest events."""
+    from crannog.builds import plain
+
+    with log_of(context) as log:
+        status, active = log.get_latest_partition_status(ref), log.get_active_builds_for_partition(ref)
+        events = log.list_events(limit=limit, descending=True, partition_refs=[ref]).events
+    if not events:
+        raise NotFound(f"there is no partition {ref} in the log; `crannog builds partitions` lists those there are")
+
+    def otherwise() -> None:
+        from crannog.cli.show import facts, listing
+
+        facts(
+            ref,
+            [
+                ("status", short(status and status.status) + (", invalidated" if status and status.invalidated else "")),
+                ("since", time_of(status.updated_at if status else None)),
+                ("build", status.build_request_id if status else "–"),
+                ("active builds", ", ".join(active) or "–"),
+            ],
+        )
+        rows = [(str(event.index), time_of(event.timestamp), event.build_request_id, described(event)) for event in events]
+        listing(("index", "time (UTC)", "build", "event"), rows, empty="", right=("index",))
+
+    answer({"status": plain(status), "active_builds": active, "events": plain(events)}, as_json=as_json, otherwise=otherwise)
+
+
+def manifests(
+    context: typer.Context,
+    build: OfBuild = None,
+    of: Annotated[str | None, typer.Option("--partition", help="Only for this partition.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the manifests that jobs left, oldest first, a line of JSON each; --json gives one list."""
+    from crannog.builds import plain
+
+    with log_of(context) as log:
+        found = log.get_manifests(build, of)
+
+    def otherwise() -> None:
+        for manifest in found:
+            typer.echo(json.dumps(plain(manifest), ensure_ascii=False))
 
     answer(plain(found), as_json=as_json, otherwise=otherwise)
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from crannog.builds.check import CheckReport
 from crannog.builds.events import BuildEvent
 from crannog.builds.intake import checked
-from crannog.builds.log import EventLog, is_name, page_arguments, whole_number
+from crannog.builds.log import EventLog, page_arguments, whole_number
 from crannog.builds.reading_results import event_of, result_of
 from crannog.builds.results import (
     ActivitySummary,
@@ -25,7 +25,7 @@ from crannog.builds.results import (
     PartitionSummary,
 )
 from crannog.builds.statuses import BuildRequestStatus, PartitionStatus
-from crannog.builds.values import to_json
+from crannog.builds.values import is_name, to_json
 from crannog.client.connection import READ_TRIES, WRITE_TRIES, Connection
 from crannog.errors import CallerError, Unavailable, error_of
 

@@ -1,4 +1,4 @@
-"""What the read model asks of a database: three acts, and the two things SQLite and PostgreSQL say differently."""
+"""What the read model asks of a database: three acts, and the few things SQLite and PostgreSQL say differently."""
 
 from __future__ import annotations
 
@@ -26,3 +26,6 @@ class Connection(Protocol):
 
     def glob(self, pattern: str) -> str:
         """Return a pattern as `matches_glob` wants its value."""
+
+    def aside(self, column: str) -> str:
+        """Return a column to be compared without its index, where the database has no statistics to choose one by."""

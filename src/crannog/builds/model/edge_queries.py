@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crannog.builds.model.connection import Connection
-from crannog.builds.model.event_queries import one_of
+from crannog.builds.model.narrowing import one_of
 from crannog.builds.results import Edge
 from crannog.builds.statuses import FINISHED_BUILDS
 

@@ -9,20 +9,31 @@ from typing import Any
 
 from crannog.builds.model.connection import Connection
 from crannog.builds.results import JobRun, JobSummary
-from crannog.builds.statuses import JobStatus
+from crannog.builds.statuses import FINISHED_JOBS, JobStatus
 
 _RUN = "job_run_id, job_label, build_request_id, status, targets, first_at, started_at, ended_at, first_idx"
-
+# From label to label: grouped by label, every run would be looked at.
+_LABELS = (
+    "WITH RECURSIVE labels (label) AS (SELECT min(job_label) FROM job_runs"
+    " UNION ALL SELECT (SELECT min(job_label) FROM job_runs WHERE job_label > label) FROM labels WHERE label IS NOT NULL)"
+    " SELECT label, (SELECT max(first_idx) FROM job_runs WHERE job_label = label) FROM labels WHERE label IS NOT NULL"
+    " ORDER BY 2 DESC LIMIT ?"
+)
+_TAKEN = "ended_at - COALESCE(started_at, first_at)"
 
 
 def job_runs(connection: Connection, *, build_request_id: str | None = None, job_label: str | None = None, limit: int = 1_000) -> tuple[JobRun, ...]:
     """Return runs, newest first."""
-    conditions, values = ["1 = 1"], []
-    for column, value in (("build_request_id", build_request_id), ("job_label", job_label)):
-        if value is not None:
-            conditions.append(f"{column} = ?")
-            values.append(value)
-    rows = connection.query(f"SELECT {_RUN} FROM job_runs WHERE {' AND '.join(conditions)} ORDER BY first_idx DESC LIMIT ?", (*values, limit))
+    conditions: list[str] = []
+    values: list[Any] = []
+    if build_request_id is not None:
+        conditions.append("build_request_id = ?")
+        values.append(build_request_id)
+    if job_label is not None:
+        conditions.append(f"{connection.aside('job_label') if conditions else 'job_label'} = ?")
+        values.append(job_label)
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    rows = connection.query(f"SELECT {_RUN} FROM job_runs{where} ORDER BY first_idx DESC LIMIT ?", (*values, limit))
     return tuple(map(_run_of, rows))
 
 
@@ -33,7 +44,7 @@ def _run_of(row: Sequence[Any]) -> JobRun:
 
 def jobs(connection: Connection, limit: int) -> tuple[JobSummary, ...]:
     """Return each job with what its runs tell, the one that ran last first."""
-    labels = connection.query("SELECT job_label, max(first_idx) FROM job_runs GROUP BY job_label ORDER BY 2 DESC LIMIT ?", (limit,))
+    labels = connection.query(_LABELS, (limit,))
     return tuple(_job(connection, label) for label, _ in labels)
 
 
@@ -42,16 +53,14 @@ def _job(connection: Connection, label: str) -> JobSummary:
         {JobStatus(status): number for status, number in connection.query("SELECT status, count(*) FROM job_runs WHERE job_label = ? GROUP BY status", (label,))}
     )
     total = sum(counts.values())
-    ended = sum(counts[status] for status in (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED))
+    ended = sum(counts[status] for status in FINISHED_JOBS)
     [(tasks,)] = connection.query(
         "SELECT count(*) FROM (SELECT DISTINCT build_request_id, targets FROM job_runs WHERE job_label = ?) AS tasks", (label,)
     )
-    durations = [
-        max(0, taken)
-        for (taken,) in connection.query(
-            "SELECT ended_at - COALESCE(started_at, first_at) FROM job_runs WHERE job_label = ? AND ended_at IS NOT NULL ORDER BY 1", (label,)
-        )
-    ]
+    middle = connection.query(
+        f"SELECT {_TAKEN} FROM job_runs WHERE job_label = ? AND ended_at IS NOT NULL ORDER BY 1 LIMIT 1 OFFSET ?", (label, (max(ended, 1) - 1) // 2)
+    )
+    [(longest,)] = connection.query(f"SELECT max({_TAKEN}) FROM job_runs WHERE job_label = ?", (label,))
     [last] = connection.query(f"SELECT {_RUN} FROM job_runs WHERE job_label = ? ORDER BY first_idx DESC LIMIT 1", (label,))
     return JobSummary(
         label,
@@ -62,7 +71,7 @@ def _job(connection: Connection, label: str) -> JobSummary:
         total - ended,
         counts[JobStatus.COMPLETED] / ended if ended else None,
         total - tasks,
-        durations[(len(durations) - 1) // 2] if durations else None,
-        durations[-1] if durations else None,
+        max(0, middle[0][0]) if middle else None,
+        max(0, longest) if longest is not None else None,
         _run_of(last),
     )

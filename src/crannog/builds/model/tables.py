@@ -56,6 +56,9 @@ CREATE TABLE IF NOT EXISTS job_runs (
     targets TEXT NOT NULL){compact};
 CREATE INDEX IF NOT EXISTS job_runs_by_label ON job_runs (job_label, first_idx);
 CREATE INDEX IF NOT EXISTS job_runs_by_build ON job_runs (build_request_id, first_idx);
+CREATE INDEX IF NOT EXISTS job_runs_by_first ON job_runs (first_idx);
+CREATE INDEX IF NOT EXISTS job_runs_by_status ON job_runs (job_label, status, ended_at, started_at, first_at);
+{tasks}
 CREATE TABLE IF NOT EXISTS edges (
     output_ref {text} NOT NULL, input_ref {text} NOT NULL, idx BIGINT NOT NULL, job_run_id {text} NOT NULL,
     build_request_id {text} NOT NULL, made SMALLINT NOT NULL, PRIMARY KEY (output_ref, input_ref, idx)){compact};
@@ -66,9 +69,14 @@ CREATE INDEX IF NOT EXISTS edges_by_idx ON edges (idx)
 ALL_TABLES = ("meta", "events", "event_partitions", "builds", "partitions", "build_partitions", "job_runs", "edges")
 
 _FLAVOURS: Mapping[str, Mapping[str, str]] = {
-    "sqlite": {"text": "TEXT", "index": "INTEGER", "compact": " WITHOUT ROWID"},
-    # The order of bytes, as SQLite has it: lists must come out alike everywhere.
-    "postgresql": {"text": 'TEXT COLLATE "C"', "index": "BIGINT", "compact": ""},
+    "sqlite": {
+        "text": "TEXT",
+        "index": "INTEGER",
+        "compact": " WITHOUT ROWID",
+        "tasks": "CREATE INDEX IF NOT EXISTS job_runs_by_task ON job_runs (job_label, build_request_id, targets);",
+    },
+    # The order of bytes, as SQLite has it: lists must come out alike everywhere. No index of texts of any length.
+    "postgresql": {"text": 'TEXT COLLATE "C"', "index": "BIGINT", "compact": "", "tasks": ""},
 }
 
 
@@ -113,6 +121,14 @@ def prepare(
     if before != version:
         stamp(connection, "schema_version", str(version))
     return Migration(before, version)
+
+
+def refuse_others(connection: Connection, where: str) -> None:
+    """Refuse a SQLite file that another program keeps its tables in: a log is a file of its own."""
+    tables = {name for (name,) in connection.query("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    columns = {name for (name,) in connection.query("SELECT name FROM pragma_table_info('meta')")}
+    if tables and (not {"meta", "events"} <= tables or columns != {"name", "value"}):
+        raise Refused(f"{where} is a SQLite database, but no build log: it has the table {sorted(tables)[0]}; give a file of its own")
 
 
 def stamp(connection: Connection, name: str, value: str) -> None:

@@ -18,7 +18,7 @@ from crannog.builds.graph import mermaid
 from crannog.builds.log import EventLog
 from crannog.builds.results import plain
 from crannog.builds.values import from_json, to_json
-from crannog.errors import BadRows
+from crannog.errors import BadRows, CallerError
 from crannog.names import TableName
 from crannog.server.answers import JSON, NDJSON
 from crannog.server.call import Call, call_of
@@ -66,6 +66,7 @@ class EdgesOf(BaseModel):
 
 _WANTED: TypeAdapter[Wanted] = TypeAdapter(Wanted)
 _EDGES: TypeAdapter[EdgesOf] = TypeAdapter(EdgesOf)
+_PARAMETERS = {name.removesuffix("s") if name.endswith(("ids", "refs", "globs", "labels", "kinds")) else name for name in Wanted.model_fields}
 _EVENTS: dict[str, Any] = {"oneOf": [OBJECT, LIST]}
 
 
@@ -138,6 +139,9 @@ async def list_events(
     end_ns: int | None = None,
 ) -> Response:
     """A page of events, strictly after the index `since`; go on after its `next_index` while it `has_more`."""
+    # A filter that is misspelt and passed over would give everything.
+    if unknown := sorted(request.query_params.keys() - _PARAMETERS):
+        raise CallerError(f"events have no parameter {unknown[0]}; they have {', '.join(sorted(_PARAMETERS))}")
     given = Wanted(
         since=since, limit=limit, descending=descending, build_request_ids=build_request_id or None, partition_refs=partition_ref or None,
         partition_globs=partition_glob or None, job_labels=job_label or None, job_run_ids=job_run_id or None, kinds=kind or None,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from crannog.lake import local_storage
+from crannog.errors import Unavailable
 from crannog.lake.local_storage import LocalStorage
 
 
@@ -45,3 +46,8 @@ def test_any_change_of_the_names_changes_the_stamp(tmp_path: Path, change: str, 
     assert storage.quiet_stamp("stage") is None  # another change within the same tick could leave the same time
     monkeypatch.setattr(local_storage, "_CLOCK_TICK_NS", 0)
     assert storage.quiet_stamp("stage") != before
+
+
+def test_a_place_where_no_folder_can_be_made_is_told() -> None:
+    with pytest.raises(Unavailable, match="cannot make the folder /proc/nowhere/t: .*give another place"):
+        LocalStorage(Path("/proc/nowhere")).make_folder("t")

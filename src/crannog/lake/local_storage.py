@@ -53,7 +53,10 @@ class LocalStorage:
         with _translated("make the folder", folder):
             missing = [target, *target.parents]
             missing = missing[: next((i for i, p in enumerate(missing) if p.is_dir()), len(missing))]
-            target.mkdir(parents=True, exist_ok=True)
+            try:
+                target.mkdir(parents=True, exist_ok=True)
+            except FileNotFoundError as error:  # /proc and the like; to callers it would mean that something was dropped
+                raise Unavailable(f"cannot make the folder {target}: {error.strerror}; give another place") from error
             for made in missing:
                 _sync_path(str(made.parent))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from crannog.lake import local_storage
 from crannog.errors import Unavailable
+from crannog.lake import local_storage
 from crannog.lake.local_storage import LocalStorage
 
 
@@ -49,5 +49,5 @@ def test_any_change_of_the_names_changes_the_stamp(tmp_path: Path, change: str, 
 
 
 def test_a_place_where_no_folder_can_be_made_is_told() -> None:
-    with pytest.raises(Unavailable, match="cannot make the folder /proc/nowhere/t: .*give another place"):
+    with pytest.raises(Unavailable, match=r"cannot make the folder /proc/nowhere/t: .*give another place"):
         LocalStorage(Path("/proc/nowhere")).make_folder("t")

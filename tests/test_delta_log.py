@@ -758,6 +758,8 @@ def state(path: Path) -> dict[str, Any]:
 def spark_files(spark: SparkRuntime, path: Path) -> tuple[int, int, set[tuple[str, int, str]]]:
     """Version, folded sequence and live files as Delta's own reader takes them from a log."""
     session = spark.session()
+    # Delta asks the thread for its session, which only PySpark's own calls set.
+    session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
     snapshot = session._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, str(path)).unsafeVolatileSnapshot()
     files = [json.loads(line) for line in snapshot.allFiles().toJSON().collectAsList()]
     folded = snapshot.transactions().apply(snapshot.metadata().id())

@@ -124,12 +124,11 @@ def segment_of(changes: Sequence[Change], sequence: int, writer: str, columns: M
             column = given.column(name)
             arrays.append(column if column.type == kind else column.cast(kind))
         elif name == CREATED_AT:
-            arrays.append(_spread([change.at_us for change in changes], counts, pa.int64()).cast(kind))
+            arrays.append(_spread([change.at_us for change in changes], counts, kind))
         elif name == BATCH_ID:
             arrays.append(_spread([change.batch_id for change in changes], counts, kind))
         else:
-            days = [change.at_us // _US_PER_DAY for change in changes]
-            arrays.append(_spread(days, counts, pa.int32()).cast(kind))
+            arrays.append(_spread([change.at_us // _US_PER_DAY for change in changes], counts, kind))
     arrays.append(pa.repeat(pa.scalar(sequence, pa.int64()), total))
     arrays.append(pa.array(range(total), pa.int32()))
     arrays.append(_spread([DELETE if change.kind == "delete" else UPSERT for change in changes], counts, pa.int8()))

@@ -48,10 +48,7 @@ def open_delta_log(uri: str, location: str, query: str, options: dict[str, Any])
     if name is None and "://" not in location and (Path(location) / "_delta_log").is_dir():
         *above, catalog, schema, table = Path(location).parts
         name, location = f"{catalog}.{schema}.{table}", str(Path(*above))
-    try:
-        return DeltaLog(uri, location, TableName.parse(name or DEFAULT_TABLE), **options)
-    except OSError as error:
-        raise CallerError(f"cannot open a build log at {uri}: {error.strerror or error}; check that its folder exists and may be written to") from error
+    return DeltaLog(uri, location, TableName.parse(name or DEFAULT_TABLE), **options)
 
 
 class DeltaLog(ModelLog):

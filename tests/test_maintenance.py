@@ -193,7 +193,7 @@ def wide_rows() -> pa.Table:
     return pa.table(columns, schema=WIDE)
 
 
-@pytest.mark.parametrize("folded", [True, False], ids=["folded before", "all staged"])
+@pytest.mark.parametrize("folded", [pytest.param(True, id="folded before"), pytest.param(False, id="all staged", marks=pytest.mark.slow)])
 def test_the_seeds_end_to_end_run(settings: Settings, spark: SparkRuntime, folded: bool) -> None:
     assert len(WIDE) == 15
     doomed = ["order-000000", "order-050000", "order-099999"]

@@ -60,6 +60,7 @@ def test_a_java_process_that_ends_at_start_is_told_with_its_words(settings: Sett
         runtime.session()
 
 
+@pytest.mark.slow
 def test_the_background_start_returns_at_once_and_threads_share_one_session(spark: SparkRuntime) -> None:
     spark.stop()
     began = time.monotonic()
@@ -236,6 +237,7 @@ def test_a_killed_java_process_is_replaced(spark: SparkRuntime) -> None:
     assert not start.jvm.folder.exists()
 
 
+@pytest.mark.slow
 def test_a_stopped_context_is_replaced(spark: SparkRuntime) -> None:
     spark.session().stop()
     assert spark.session().sql("select 3 as three").collect()[0].three == 3

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from crannog.errors import CallerError, Cancelled, Conflict, NotFound, Unavailable
+from crannog.errors import CallerError, Cancelled, Conflict, NotFound, SparkLost, Unavailable
 from crannog.lake import jars, spark_conf
 from crannog.lake.spark import SparkRuntime, in_pool, spark_runtime, translated
 from crannog.lake.spark_errors import shortened
@@ -305,3 +305,15 @@ def test_spark_reads_from_s3_what_it_wrote(spark: SparkRuntime) -> None:
         assert session.read.format("delta").load("s3a://runtime/table").count() == 10
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Job 3 cancelled because SparkContext was shut down",
+        'Cannot invoke "org.apache.spark.scheduler.DAGScheduler.cleanupQueryJobs(long)" because the return value of'
+        ' "org.apache.spark.SparkContext.dagScheduler()" is null',
+    ],
+)
+def test_work_that_was_cut_off_by_an_end_is_lost_not_failed(said: str) -> None:
+    assert isinstance(translated(RuntimeError(said)), SparkLost)

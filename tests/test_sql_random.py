@@ -42,6 +42,12 @@ def _compare(lake: Lake, text: str, pieces: list[str], alone: Callable[[str], st
     spark = ask(lake, text, "spark")
     if spark.result is None:
         guilty = [piece for piece in pieces if ask(lake, alone(f"{piece} as c"), "spark").failed]
+        rest = [piece for piece in pieces if piece not in guilty]
+        if guilty and "overflow" in str(spark.error) and all(piece.startswith("sum(") for piece in guilty):
+            # Spark's sum overflows on the way or not, by the order of its tasks; ours only at the end (docs/sql.md).
+            if rest:
+                _compare(lake, alone(_listed(rest)), rest, alone, told)
+            return
         raise AssertionError(f"Spark refuses what the fast engines answer: {guilty or text}: {spark.error}\n{told}")
     for engine in FAST:
         other = ask(lake, text, engine)

@@ -14,7 +14,10 @@ _LOST_RACE = re.compile(
     r"|ConcurrentDeleteDelete|ConcurrentTransaction)Exception\b"
 )
 _CANCELLED = re.compile(r"\bcancell?ed\b.*\b(job|stage|query)|\b(job|stage|query)\b.*\bcancell?ed\b|OPERATION_CANCELED", re.IGNORECASE | re.DOTALL)
-_SHUT_DOWN = re.compile(r"SparkContext was shut down|stopped SparkContext|SparkContext has been shutdown", re.IGNORECASE)
+# A context that is being stopped has lost its parts, which whoever still asks it stumbles over.
+_SHUT_DOWN = re.compile(
+    r"SparkContext was shut down|stopped SparkContext|SparkContext has been shutdown|SparkContext\.\w+\(\)\" is null", re.IGNORECASE
+)
 _WRAPPER = "Exception thrown in awaitResult"
 # SQLSTATE classes that blame the statement or its data: cardinality, data, constraint, syntax, raise_error, no support.
 _CALLERS_FAULT = ("21", "22", "23", "42", "P0", "0A")

@@ -152,6 +152,7 @@ def test_the_program_itself(tmp_path: Path) -> None:
     assert process.wait(60) == 1
 
 
+@pytest.mark.slow
 def test_a_job_says_when_there_is_no_java_and_ends_the_one_it_started(tmp_path: Path) -> None:
     with crannog.connect(str(tmp_path / "warehouse")) as lake:
         lake.create_table(NOTES, NOTE_SCHEMA).append([{"text": "a"}, {"text": "b"}])

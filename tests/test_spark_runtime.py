@@ -131,6 +131,7 @@ def test_storage_settings_reach_the_live_session(spark: SparkRuntime) -> None:
     assert spark.session() is session
 
 
+@pytest.mark.slow
 def test_storage_settings_outlive_a_session_and_stay_off_the_command_line(spark: SparkRuntime) -> None:
     spark.configure_storage({"fs.crannog.secret": "hush"})
     spark.stop()

@@ -90,7 +90,7 @@ def check(lake: Lake, example: Example) -> int:
     return asked
 
 
-@hypothesis_settings(max_examples=4, derandomize=True, database=None, deadline=None, phases=_PHASES, suppress_health_check=list(HealthCheck))
+@hypothesis_settings(max_examples=2, derandomize=True, database=None, deadline=None, phases=_PHASES, suppress_health_check=list(HealthCheck))
 @given(example=examples(16))
 def test_a_few_statements_made_up(lake: Lake, example: Example) -> None:
     check(lake, example)

@@ -106,6 +106,7 @@ def test_spans_at_the_ends_of_time_count(lake: Lake, traces: Traces) -> None:
 # -- with jobs -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_spark_works_out_what_python_does(lake: Lake, traces: Traces, spark: SparkRuntime) -> None:
     midnight = NOON + 12 * HOUR
     first = [

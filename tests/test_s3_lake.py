@@ -254,13 +254,14 @@ def test_processes_that_only_write_to_a_bucket(lake: Any, s3_location: str, tmp_
 
 
 @pytest.mark.slow
-def test_two_processes_write_and_fold_in_a_bucket_at_once(
-    mother: Child | None, lake: Any, s3_location: str, tmp_path: Path
+@pytest.mark.parametrize("count", [2, 4])
+def test_processes_write_and_fold_in_a_bucket_at_once(
+    mother: Child | None, lake: Any, s3_location: str, tmp_path: Path, count: int
 ) -> None:
-    plans = plans_for(2, with_spark=2, pause=0.05, writers=1, settings={"spark_memory_mb": 768})
+    plans = plans_for(count, with_spark=count, pause=0.05, writers=1, settings={"spark_memory_mb": 768})
     children = run_together(s3_location, plans, tmp_path, seconds=30, steps=3)
     check_together_in_bucket(s3_location, children)
-    # All of it in the base, by a third process with Spark: then plain delta-rs reads the same.
+    # All of it in the base, by one more process with Spark: then plain delta-rs reads the same.
     with Child(s3_location, mother=mother, spark=True, seconds=0, writers=0, **{"finally": ["fold"]}) as folder:
         assert folder.wait(200) == 0, folder.words()
     for table in TABLES:

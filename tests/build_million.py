@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-import resource
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from crannog.builds import (
@@ -67,7 +68,8 @@ def main(uri: str, count: int) -> None:
     told["pruned"] = timed("prune", lambda: prune(log, keep_events=count - count // 10)).removed
     told["kept"] = log.stats().events
     log.close()
-    told["memory_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    # Not ru_maxrss: that remembers how large the process was that started this one.
+    told["memory_mib"] = int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) // 1024  # type: ignore[index]
     print(json.dumps(told))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -69,7 +68,8 @@ def main(uri: str, count: int) -> None:
     told["kept"] = log.stats().events
     log.close()
     # Not ru_maxrss: that remembers how large the process was that started this one.
-    told["memory_mib"] = int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) // 1024  # type: ignore[index]
+    lines = Path("/proc/self/status").read_text().splitlines()
+    told["memory_mib"] = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) // 1024
     print(json.dumps(told))
 
 

@@ -166,7 +166,7 @@ def load_settings(**overrides: Any) -> Settings:
         return Settings(**overrides)
     except ValidationError as error:
         lines = [
-            f"setting {'.'.join(map(str, item['loc']))}: {item['msg']}, got {item.get('input')!r}"
+            f"setting {'.'.join(map(str, item['loc']))}: {item['msg'].removeprefix('Value error, ')}, got {item.get('input')!r}"
             for item in error.errors()
         ]
         raise CallerError("; ".join(lines) + f" (from arguments, CRANNOG_* or {Path('crannog.toml')})") from None

@@ -14,7 +14,7 @@ from crannog.engine.query.fast.terms import Condition
 from crannog.engine.snapshot import Snapshot
 from crannog.traces.find.reading import Reading, reading
 from crannog.traces.ids import first_half
-from crannog.traces.lookup import ARRIVED, newest_of_each
+from crannog.traces.lookup import newest_of_each, with_age
 
 MOST_IDS = 256
 """Bloom filters find so many traces at any age; for more they would let every row group through."""
@@ -65,7 +65,7 @@ def counts_of(table: OpenTable, snapshot: Snapshot, ids: Sequence[bytes]) -> dic
 
 def rows_of_traces(table: OpenTable, snapshot: Snapshot, ids: Sequence[bytes], columns: Sequence[str]) -> dict[bytes, pa.Table]:
     """Return the rows of up to `MOST_IDS` traces, by trace, each span once; without those that are not there."""
-    names = [*dict.fromkeys(["trace_id", *columns, ARRIVED, "_batch_id", "start_ns", "end_ns", "span_id"])]
+    names = with_age(["trace_id", *columns])
     with reading(table, snapshot) as open_reading:
         rows = open_reading.ask(f"SELECT {', '.join(map(quoted, names))} FROM {_rows(open_reading, ids)}")
     rows = rows.cast(pa.schema([snapshot.base.readable.field(name) for name in names]))

@@ -6,12 +6,11 @@ The first half of the id, a number, prunes files by the log's statistics; the bl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crannog.engine.local import FILE_COLUMN, quoted
+from crannog.engine.local import FILE_COLUMN, LocalEngine, quoted
 from crannog.engine.open_table import OpenTable
 from crannog.engine.query.fast.terms import Condition
 from crannog.engine.query.pruning import pruned
@@ -20,10 +19,8 @@ from crannog.lake.stage import conformed
 from crannog.traces.asking import cursor_of
 from crannog.traces.ids import first_half
 
-if TYPE_CHECKING:
-    import duckdb
-
 ARRIVED = "_created_at"
+_ID = pa.schema([("trace_id", pa.binary())])
 _NEWEST_FIRST = [(ARRIVED, "descending"), ("end_ns", "descending"), ("start_ns", "descending"), ("_batch_id", "descending")]
 
 
@@ -32,13 +29,12 @@ def rows_of_trace(table: OpenTable, snapshot: Snapshot, trace_id: bytes, *, colu
 
     Unless they must be `exact`, an empty list or map may come as null: such columns are not opened.
     """
-    names = [*dict.fromkeys([*columns, ARRIVED, "_batch_id", "start_ns", "end_ns", "span_id"])]
+    names = with_age(columns)
     schema = pa.schema([snapshot.base.readable.field(name) for name in names])
     parts = [_staged(snapshot, trace_id, names).cast(schema)] if snapshot.tail.segments else []
     files = pruned(snapshot.base, [Condition(0, "trace_hi", "=", (first_half(trace_id),))]).files
     if files and sum(part.num_rows for part in parts) < limit:
-        with cursor_of(table.warehouse.local) as cursor:
-            parts.append(_kept(table, snapshot, cursor, files, trace_id, schema, limit, exact))
+        parts.append(_kept(table.warehouse.local, snapshot.local_paths(list(files)), trace_id, schema, limit, exact))
     return pa.concat_tables(parts).slice(0, limit) if parts else schema.empty_table()
 
 
@@ -50,31 +46,25 @@ def _staged(snapshot: Snapshot, trace_id: bytes, names: list[str]) -> pa.Table:
     return near.filter(pc.equal(near["trace_id"], pa.scalar(trace_id, pa.binary()))).select(names)
 
 
-def _kept(
-    table: OpenTable,
-    snapshot: Snapshot,
-    cursor: duckdb.DuckDBPyConnection,
-    files: Sequence[str],
-    trace_id: bytes,
-    schema: pa.Schema,
-    limit: int,
-    exact: bool,
-) -> pa.Table:
-    engine = table.warehouse.local
-    paths = snapshot.local_paths(list(files))
+def _kept(engine: LocalEngine, paths: list[str], trace_id: bytes, schema: pa.Schema, limit: int, exact: bool) -> pa.Table:
     by_id = f"WHERE trace_id = from_hex('{trace_id.hex()}')"
-    if len(paths) > 1:
-        # Of many files few have the trace: to look into all of them for its id alone costs a tenth of opening every column.
-        where = engine.scan(paths, snapshot.base.schema, positions=True)
-        found = read(cursor, f"SELECT DISTINCT {FILE_COLUMN} FROM {where} {by_id}")
-        paths = found[FILE_COLUMN].to_pylist()
-    empty = engine.empty_in_all(paths) if paths else frozenset(schema.names)
-    there = pa.schema([field for field in schema if field.name not in empty or (exact and pa.types.is_nested(field.type))])
-    if not len(there):
-        return schema.empty_table()
-    wanted = ", ".join(map(quoted, there.names))
-    rows = read(cursor, f"SELECT {wanted} FROM {engine.scan(paths, there)} {by_id} LIMIT {int(limit)}")
+    with cursor_of(engine) as cursor:
+        if len(paths) > 1:
+            # Of many files few have the trace: to look into all of them for its id alone costs a tenth of opening every column.
+            where = engine.scan(paths, _ID, positions=True)
+            paths = read(cursor, f"SELECT DISTINCT {FILE_COLUMN} FROM {where} {by_id}")[FILE_COLUMN].to_pylist()
+        if not paths:
+            return schema.empty_table()
+        empty = engine.empty_in_all(paths)
+        there = pa.schema([field for field in schema if field.name not in empty or (exact and pa.types.is_nested(field.type))])
+        wanted = ", ".join(map(quoted, there.names))
+        rows = read(cursor, f"SELECT {wanted} FROM {engine.scan(paths, there)} {by_id} LIMIT {int(limit)}")
     return conformed(rows, schema)
+
+
+def with_age(columns: Sequence[str]) -> list[str]:
+    """Return the columns, and those that tell which of two rows of a span is the newer."""
+    return [*dict.fromkeys([*columns, ARRIVED, "_batch_id", "start_ns", "end_ns", "span_id"])]
 
 
 def newest_of_each(rows: pa.Table) -> pa.Table:

@@ -27,7 +27,6 @@ import tpch
 if TYPE_CHECKING:
     from run import Bench
 
-_MANY = 1_000_000
 _OTHER_BYTES_PER_ROW = 408e6 / 1.1e6
 _HOT_AIM, _LOCAL_AIM, _KEYED_AIM = "≤ 1.2x native DuckDB", "≤ 1.3x DuckDB on files", "≤ 1.5x DuckDB on files"
 HOT, NATIVE, FILES, SPARK = "hot", "DuckDB native", "DuckDB on files", "Spark on files"
@@ -36,17 +35,15 @@ HOT, NATIVE, FILES, SPARK = "hot", "DuckDB native", "DuckDB on files", "Spark on
 class Peers:
     """The same rows without us: DuckDB with native tables, DuckDB over the files, Spark over the files."""
 
-    def __init__(self, session: Any, rows: Mapping[str, pa.Table], files: Mapping[str, list[str]]) -> None:
+    def __init__(self, session: Any, files: Mapping[str, list[str]]) -> None:
         self._session = session
         self.files = files
         self.native = duckdb.connect()
         self.reading = duckdb.connect()
         for one in (self.native, self.reading):
             one.execute("SET TimeZone = 'UTC'")
-        for name, given in rows.items():
-            self.native.register("given", given)
-            self.native.execute(f"CREATE TABLE {name} AS SELECT * FROM given")
-            self.native.unregister("given")
+        for name in files:
+            self.native.execute(f"CREATE TABLE {name} AS SELECT * FROM {self.scan(name)}")
             self.reading.execute(f"CREATE VIEW {name} AS SELECT * FROM {self.scan(name)}")
             session.read.parquet(*files[name]).createOrReplaceTempView(name)
 
@@ -74,7 +71,7 @@ class Staffing:
             made.append(given)
             made.fold()
             self.lake.cache.pin(self.name(name))
-        self.peers = Peers(bench.session, rows, {name: live_files(self.lake, self.name(name)) for name in rows})
+        self.peers = Peers(bench.session, {name: live_files(self.lake, self.name(name)) for name in rows})
         self.peer_names = {name: name for name in rows}
         self.rows = rows
 
@@ -90,7 +87,7 @@ class Staffing:
 
     def ask(self, query: str, engine: str) -> Callable[[], Any]:
         text = self.text(query)
-        return lambda: self.lake.sql(text, engine=engine, max_rows=_MANY)
+        return lambda: self.lake.sql(text, engine=engine)
 
 
 @cache
@@ -127,7 +124,7 @@ def engines(bench: Bench) -> None:
 def _cold(bench: Bench, text: str) -> Callable[[], object]:
     def work() -> None:
         with crannog.connect(str(bench.folder / "warehouse")) as lake:
-            lake.sql(text, engine="local", max_rows=_MANY)
+            lake.sql(text, engine="local")
 
     return work
 
@@ -218,7 +215,7 @@ def _latencies(lake: crannog.Lake, texts: list[str], engine: str, seconds: float
     def work(number: int) -> None:
         turn = number
         while time.perf_counter() < ends:
-            spent[number].append(timed(lambda text=texts[turn % len(texts)]: lake.sql(text, engine=asked, max_rows=_MANY)) * 1000)
+            spent[number].append(timed(lambda text=texts[turn % len(texts)]: lake.sql(text, engine=asked)) * 1000)
             turn += 1
 
     running = [threading.Thread(target=work, args=(number,)) for number in range(8)]
@@ -269,7 +266,7 @@ def tpc_h(bench: Bench) -> None:
             made.append(given)
             made.fold()
             lake.cache.pin(made.name)
-        peers = Peers(bench.session, rows, {name: live_files(lake, f"{tpch.CATALOG}.{tpch.SCHEMA}.{name}") for name in rows})
+        peers = Peers(bench.session, {name: live_files(lake, f"{tpch.CATALOG}.{tpch.SCHEMA}.{name}") for name in rows})
         texts = tpch.queries(scale)
         served = [number for number, text in texts.items() if lake.explain(text).engine == HOT]
         total: dict[str, float] = {}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from crannog.engine.bound import Bound, BoundStatements
 from crannog.settings import Settings
 
 if TYPE_CHECKING:
@@ -63,23 +66,58 @@ class LocalEngine:
         self._empty_in: dict[str, frozenset[str]] = {}
         self._lent: set[duckdb.DuckDBPyConnection] = set()
         self._lock = threading.Lock()
+        self._bound = BoundStatements(self._new_cursor, self._close_cursor)
+        self._numbers = itertools.count(1)
+        self.unwanted: deque[str] = deque()
+        """Tables of `keep` that nobody reads any more; whoever lets go of one may hold any lock, so others drop it."""
 
     @contextmanager
     def cursor(self, tables: Mapping[str, pa.Table] | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
         """Lend a cursor that sees `tables` under their names."""
-        with self._lock:  # the connection itself takes one call at a time
-            cursor = self._connection.cursor()
-            self._lent.add(cursor)
+        cursor = self._new_cursor()
         try:
+            self._drop_unwanted(cursor)
             for name, table in (tables or {}).items():
                 cursor.register(name, table)
             yield cursor
         finally:
-            with self._lock:
-                self._lent.discard(cursor)
             for name in tables or {}:
                 cursor.unregister(name)
-            cursor.close()
+            self._close_cursor(cursor)
+
+    @contextmanager
+    def statement(self, sql: str, tables: Mapping[str, pa.Table]) -> Iterator[Bound]:
+        """Lend a cursor for a statement; the one that has it bound already, if it names no `tables` of its own."""
+        if not tables:
+            with self._bound.lent(sql) as bound:
+                self._drop_unwanted(bound.cursor)
+                yield bound
+        else:
+            with self.cursor(tables) as cursor:
+                yield Bound(cursor)
+
+    def keep(self, rows: pa.Table) -> str:
+        """Copy rows into a table of the engine and return its name; it stays until that is put among the `unwanted`."""
+        name = f"kept_{next(self._numbers)}"
+        with self.cursor({"given": rows}) as cursor:
+            cursor.execute(f"CREATE TABLE {name} AS SELECT * FROM given")
+        return name
+
+    def _new_cursor(self) -> duckdb.DuckDBPyConnection:
+        with self._lock:  # the connection itself takes one call at a time
+            cursor = self._connection.cursor()
+            self._lent.add(cursor)
+            return cursor
+
+    def _close_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        with self._lock:
+            self._lent.discard(cursor)
+        cursor.close()
+
+    def _drop_unwanted(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        while self.unwanted:
+            with suppress(IndexError):  # another thread was quicker
+                cursor.execute(f"DROP TABLE IF EXISTS {self.unwanted.popleft()}")
 
     def type_name(self, kind: pa.DataType) -> str:
         """Return DuckDB's name for an Arrow type."""
@@ -170,7 +208,8 @@ class LocalEngine:
                     if time.monotonic() > gives_up_at:
                         raise
                     for cursor in self._lent:
-                        cursor.interrupt()
+                        with suppress(duckdb.Error):  # those that were idle are closed already
+                            cursor.interrupt()
             time.sleep(0.01)
         shutil.rmtree(self._spill_folder, ignore_errors=True)
 

@@ -66,6 +66,8 @@ class OpenTable:
         self._snapshot: Snapshot | None = None
         self._refreshed_at = 0.0
         self.used_at = time.monotonic()
+        self.before_fold: Callable[[Snapshot], None] | None = None
+        """Told what a fold takes before it does: a copy in memory must apply the changes while they are at hand."""
 
     # -- writing ---------------------------------------------------------------------------------------------
 

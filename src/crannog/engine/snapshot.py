@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from crannog.engine.beside import Beside
 from crannog.engine.local import FILE_COLUMN, LocalEngine, quoted
 from crannog.errors import Corrupted, SnapshotGone
 from crannog.lake.base import Base
@@ -36,6 +37,7 @@ class Snapshot:
     base: Base
     tail: Tail
     local_paths: Callable[[Sequence[str]], list[str]] = field(repr=False)
+    beside: Beside = field(default_factory=Beside, repr=False, compare=False)
 
     @property
     def sequence(self) -> int:
@@ -174,6 +176,13 @@ def relation(
     base = snapshot.base
     names = ", ".join(quoted(name) for name in base.schema.names)
     tables: dict[str, pa.Table] = {}
+
+    def named(what: str, rows: pa.Table) -> str:
+        kept = snapshot.beside.name(engine, f"raw {what}" if raw else what, rows)
+        if kept is None:
+            tables[f"{prefix}_{what}"] = rows
+        return kept or f"{prefix}_{what}"
+
     parts = []
     paths = snapshot.local_paths(list(base.files if files is None else files))
     hidden = set(masks[FILE_COLUMN].unique().to_pylist()).intersection(paths) if masks.num_rows else set()
@@ -181,13 +190,11 @@ def relation(
     if plain:
         parts.append(f"SELECT {names} FROM {engine.scan(plain, base.schema)}")
     if hidden:
-        tables[f"{prefix}_mask"] = masks
         parts.append(
             f"SELECT {names} FROM {engine.scan(sorted(hidden), base.schema, positions=True)} t"
-            f" ANTI JOIN {prefix}_mask m ON m.{FILE_COLUMN} = t.{FILE_COLUMN} AND m.file_row_number = t.file_row_number"
+            f" ANTI JOIN {named('mask', masks)} m ON m.{FILE_COLUMN} = t.{FILE_COLUMN} AND m.file_row_number = t.file_row_number"
         )
     tail = snapshot.visible_tail(raw=raw)
     if tail.num_rows or not parts:
-        tables[f"{prefix}_tail"] = tail
-        parts.append(f"SELECT {names} FROM {prefix}_tail")
+        parts.append(f"SELECT {names} FROM {named('tail', tail)}")
     return " UNION ALL ".join(parts), tables

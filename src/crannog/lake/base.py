@@ -51,7 +51,7 @@ class Base:
     files: Mapping[str, DataFile]
     actions: pa.Table
 
-    @property
+    @cached_property
     def key(self) -> tuple[str, ...]:
         return tuple(json.loads(self.properties.get("crannog.key", "[]")))
 

@@ -35,6 +35,10 @@ class Cancellation:
                 interrupt()
             time.sleep(_INTERRUPT_EVERY_S)
 
+    @property
+    def is_cancelled(self) -> bool:
+        return self._asked
+
     def check(self) -> None:
         if self._asked:
             raise Cancelled(self._said)

@@ -73,6 +73,8 @@ def _fold_once(table: OpenTable, snapshot: Snapshot, job: Job) -> FoldReport:
     audit.record(table, job.id, tombstones)
     phases.reached("rewrite.ledger_written")
     job.step("commit", 0.95)
+    if table.before_fold is not None:
+        table.before_fold(snapshot)
     rewrite = Rewrite(
         job.id,
         "FOLD",

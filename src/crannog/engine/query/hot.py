@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,21 +122,36 @@ class HotCache:
     # -- what queries ask for ----------------------------------------------------------------------------------
 
     @contextmanager
-    def borrowed(self, table: OpenTable, snapshot: Snapshot) -> Iterator[str | None]:
-        """Lend the name of a copy that stands at the snapshot or later; None if there is none now."""
-        with self._borrowed(table.name) as held:
+    def borrowed(self, table: OpenTable, snapshot: Snapshot, *, wait: bool = False) -> Iterator[str | None]:
+        """Lend the name of a copy that stands at the snapshot or later; None if there is none now.
+
+        A pinned copy that has to be loaded anew is waited for if so asked.
+        """
+        with ExitStack() as lending:
+            held = lending.enter_context(self._borrowed(table.name))
+            if held is not None and not self._current(held, table, snapshot):
+                if wait and held.pinned:
+                    self._load(table, pinned=True)
+                    held = lending.enter_context(self._borrowed(table.name))
+                else:
+                    self._reload_behind(table, held)
+                    held = None
             if held is None:
                 self._missed(table)
-                yield None
-            elif not self._current(held, table, snapshot):
-                self._missed(table)
-                self._reload_behind(table, held)
                 yield None
             else:
                 with self._lock:
                     held.hits += 1
                     held.last_access = time.time()
                 yield held.relation
+
+    def follow(self, table: OpenTable, snapshot: Snapshot) -> None:
+        """Bring a copy up to a snapshot whose changes are about to be folded; one that cannot be is loaded anew later."""
+        import duckdb
+
+        with self._borrowed(table.name) as held, suppress(duckdb.Error):
+            if held is not None:
+                self._current(held, table, snapshot)
 
     @contextmanager
     def _borrowed(self, name: TableName) -> Iterator[HotTable | None]:
@@ -210,21 +225,23 @@ class HotCache:
                 cursor.execute(f"INSERT INTO {held.relation} SELECT {columns} FROM hot_added")
             return int(added.num_rows)
         last = last_per_key(fresh, snapshot.key)
-        added = snapshot.in_table_columns(last.filter(pc.equal(last["_op"], UPSERT)))
-        keys = last.select(list(snapshot.key))
+        changes = snapshot.in_table_columns(last).append_column("_op", last["_op"])
         match = " AND ".join(f"k.{quoted(name)} = {held.relation}.{quoted(name)}" for name in snapshot.key)
-        with self._engine().cursor({"hot_added": added, "hot_keys": keys}) as cursor:
-            cursor.execute("BEGIN")
-            try:
-                [[gone]] = cursor.execute(f"DELETE FROM {held.relation} USING hot_keys k WHERE {match}").fetchall()
-                if added.num_rows:
-                    cursor.execute(f"INSERT INTO {held.relation} SELECT {columns} FROM hot_added")
-                cursor.execute("COMMIT")
-            except BaseException:
-                cursor.execute("ROLLBACK")
-                raise
-        held.replaced += gone
-        return int(added.num_rows) - int(gone)
+        rest = ", ".join(f"{quoted(name)} = k.{quoted(name)}" for name in snapshot.base.schema.names if name not in snapshot.key)
+        given = ", ".join(f"k.{quoted(name)}" for name in snapshot.base.schema.names)
+        # In their place where it can be: a scan has to step around every row that is deleted and put at the end.
+        command = (
+            f"MERGE INTO {held.relation} USING hot_changes k ON {match}"
+            f" WHEN MATCHED AND k._op <> {UPSERT} THEN DELETE WHEN MATCHED THEN UPDATE SET {rest}"
+            f" WHEN NOT MATCHED AND k._op = {UPSERT} THEN INSERT ({columns}) VALUES ({given})"
+        )
+        with self._engine().cursor({"hot_changes": changes}) as cursor:
+            # What was done to each row is not asked for: to tell it, DuckDB would write the keys anew, too.
+            [[touched]] = cursor.execute(command).fetchall()
+            [[rows]] = cursor.execute(f"SELECT count(*) FROM {held.relation}").fetchall()
+        deleted = touched - pc.sum(pc.equal(last["_op"], UPSERT)).as_py()
+        held.replaced += touched - (rows - held.rows + deleted)
+        return int(rows) - held.rows
 
     # -- loading -----------------------------------------------------------------------------------------------
 
@@ -287,6 +304,7 @@ class HotCache:
             if old is not None:
                 held.hits, held.pinned = old.hits, old.pinned or pinned
             self._tables[table.name] = held
+        table.before_fold = lambda snapshot: self.follow(table, snapshot)
         if old is not None:
             self._retire(old)
         return held

@@ -5,18 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from crannog.engine.bound import Bound
 from crannog.engine.local import LocalEngine
 from crannog.engine.query.conform import in_schema
 from crannog.engine.query.fast.select import Compiled, mark
 from crannog.engine.query.running import Running
 from crannog.errors import SnapshotGone
-
-if TYPE_CHECKING:
-    import duckdb
 
 _BATCH = 100_000
 _LOST_FILE = re.compile(r"IO Error|No such file|Could not (open|read)")
@@ -31,7 +28,15 @@ def sql_of(compiled: Compiled, relations: Mapping[int, str], limit: int | None) 
     sql = compiled.sql
     for source, relation in relations.items():
         sql = sql.replace(mark(source), relation)
-    return sql if limit is None or compiled.limited else f"{sql} LIMIT {limit}"
+    if limit is None or (compiled.limit is not None and compiled.limit <= limit):
+        return sql
+    return f"{sql} LIMIT {limit}" if compiled.limit is None else f"SELECT * FROM ({sql}) LIMIT {limit}"
+
+
+def whole(engine: LocalEngine, compiled: Compiled, sql: str, tables: Mapping[str, pa.Table], running: Running) -> pa.Table:
+    """Run and return the rows at once, a quarter faster than batch by batch where they are few; raises as `batches` does."""
+    with _lent(engine, sql, tables, running) as bound, _told_apart(running):
+        return in_schema(bound.relation(sql).to_arrow_table(), compiled.schema)
 
 
 @contextmanager
@@ -39,26 +44,38 @@ def batches(
     engine: LocalEngine, compiled: Compiled, sql: str, tables: Mapping[str, pa.Table], running: Running
 ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
     """Run and lend the batches; ended when the query is cancelled. Raises NotHere where Spark must be asked."""
-    schema = compiled.schema
-    with engine.cursor(tables) as cursor, running.interrupting(cursor.interrupt):
-        found = _read(cursor, sql, schema, running)
+    with _lent(engine, sql, tables, running) as bound:
+        found = _read(bound, sql, compiled.schema, running)
         try:
-            yield schema, found
+            yield compiled.schema, found
         finally:
             found.close()  # an answer that was not read to its end is still open
 
 
-def _read(
-    cursor: duckdb.DuckDBPyConnection, sql: str, schema: pa.Schema, running: Running
-) -> Generator[pa.RecordBatch, None, None]:
+@contextmanager
+def _lent(engine: LocalEngine, sql: str, tables: Mapping[str, pa.Table], running: Running) -> Iterator[Bound]:
+    with engine.statement(sql, tables) as bound:
+        try:
+            with running.interrupting(bound.cursor.interrupt):
+                yield bound
+        finally:
+            bound.again = not running.is_cancelled
+
+
+def _read(bound: Bound, sql: str, schema: pa.Schema, running: Running) -> Generator[pa.RecordBatch, None, None]:
+    with _told_apart(running), bound.relation(sql).to_arrow_reader(_BATCH) as reader:
+        for batch in reader:
+            running.check()
+            if batch.num_rows:
+                yield in_schema(batch, schema)
+
+
+@contextmanager
+def _told_apart(running: Running) -> Iterator[None]:
     import duckdb
 
     try:
-        with cursor.sql(sql).to_arrow_reader(_BATCH) as reader:
-            for batch in reader:
-                running.check()
-                if batch.num_rows:
-                    yield in_schema(batch, schema)
+        yield
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         # After the first rows an error of DuckDB comes through Arrow, as an OSError with DuckDB's words.
         running.check()

@@ -36,6 +36,7 @@ from crannog.verbs.result import Result, Stream
 
 _TRIES = 4
 _COMPILED = 512
+_FEW_ROWS = 20_000
 # A read of more than this may outlast the retention floor's idea of a short one: it takes a lease.
 _LONG_READ_BYTES = 256 * 1024**2
 T = TypeVar("T")
@@ -220,9 +221,9 @@ class Queries:
         not_hot = ""
         if plan.compiled is not None and engine in ("auto", "hot"):
             for start, source in plan.sources.items():
-                relation = (
-                    held.enter_context(self.cache.borrowed(source.table, source.snapshot)) if source.is_current else None
-                )
+                relation = None
+                if source.is_current:
+                    relation = held.enter_context(self.cache.borrowed(source.table, source.snapshot, wait=engine == "hot"))
                 if relation is None:
                     not_hot = not_hot or str(source.name)
                 else:
@@ -262,27 +263,38 @@ class Queries:
     ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
         assert plan.compiled is not None
         sql, tables = self._local_sql(plan, hot, limit)
-        with ExitStack() as leases:
-            if limit is None or plan.scan_bytes(hot) > _LONG_READ_BYTES:
-                for start, source in plan.sources.items():
-                    if start not in hot:
-                        leases.enter_context(source.table.reading(source.snapshot))
-            with on_duckdb.batches(self._warehouse.local, plan.compiled, sql, tables, running) as found:
-                yield found
+        with (
+            _leased(plan, hot, may_be_long=limit is None),
+            on_duckdb.batches(self._warehouse.local, plan.compiled, sql, tables, running) as found,
+        ):
+            yield found
 
     def _fast(self, plan: _Plan, hot: Mapping[int, str], running: Running, most: int) -> tuple[pa.Table, bool]:
+        table = self._few(plan, hot, running, most + 1) if most < _FEW_ROWS else self._many(plan, hot, running, most + 1)
+        return table.slice(0, most), table.num_rows > most
+
+    def _few(self, plan: _Plan, hot: Mapping[int, str], running: Running, limit: int) -> pa.Table:
+        assert plan.compiled is not None
+        sql, tables = self._local_sql(plan, hot, limit)
+        with _leased(plan, hot):
+            table = on_duckdb.whole(self._warehouse.local, plan.compiled, sql, tables, running)
+        # To add up the buffers, shared or not, takes a tenth of the time of the exact sum.
+        if table.get_total_buffer_size() > self._settings.sql_result_bytes:
+            self._check_bytes(table.nbytes)
+        return table
+
+    def _many(self, plan: _Plan, hot: Mapping[int, str], running: Running, limit: int) -> pa.Table:
         kept: list[pa.RecordBatch] = []
         rows = size = 0
-        with self._fast_batches(plan, hot, running, most + 1) as (schema, batches):
+        with self._fast_batches(plan, hot, running, limit) as (schema, batches):
             for batch in batches:
                 kept.append(batch)
                 rows += batch.num_rows
                 size += batch.nbytes
                 self._check_bytes(size)
-                if rows > most:
+                if rows >= limit:
                     break
-        table = pa.Table.from_batches(kept, schema)
-        return table.slice(0, most), rows > most
+        return pa.Table.from_batches(kept, schema)
 
     def _on_newest(self, statement: Statement, act: Callable[[], T]) -> T:
         for _ in range(_TRIES):
@@ -323,6 +335,17 @@ def _check_may_be_known(statement: Statement, unknown: UnknownName) -> None:
     if len(unknown.parts) == 1 and name not in named_elsewhere | KNOWN and not statement.tree.find(exp.Lambda, exp.Lateral):
         shown = ", ".join(unknown.columns[:30]) + (", …" if len(unknown.columns) > 30 else "")
         raise CallerError(f"there is no column {unknown.parts[0]}; there are {shown or 'no columns here'}")
+
+
+@contextmanager
+def _leased(plan: _Plan, hot: Mapping[int, str], *, may_be_long: bool = False) -> Iterator[None]:
+    """Keep the files that a long read needs; a short one is over before they may go."""
+    with ExitStack() as leases:
+        if may_be_long or plan.scan_bytes(hot) > _LONG_READ_BYTES:
+            for start, source in plan.sources.items():
+                if start not in hot:
+                    leases.enter_context(source.table.reading(source.snapshot))
+        yield
 
 
 def _files(plan: _Plan) -> dict[int, tuple[str, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
+from functools import lru_cache
 
 from crannog.engine.open_table import OpenTable
 from crannog.engine.query.fast.select import SourceShape
@@ -48,6 +49,8 @@ class Sources:
     def __init__(self, tables: Tables, settings: Settings) -> None:
         self._tables = tables
         self._settings = settings
+        self.name_of = lru_cache(maxsize=512)(self._name_of)
+        """Returns the full name a table is meant by, and whether its raw form is."""
 
     def of(self, statement: Statement) -> dict[int, Source]:
         """Return the sources by their place in the text; NotFound names the table that is not there."""
@@ -62,8 +65,7 @@ class Sources:
             found[ref.start] = Source(ref, name, table, seen[what], raw, ref.version is not None or ref.timestamp is not None)
         return found
 
-    def name_of(self, ref: TableRef) -> tuple[TableName, bool]:
-        """Return the full name a table is meant by, and whether its raw form is."""
+    def _name_of(self, ref: TableRef) -> tuple[TableName, bool]:
         parts = list(ref.parts)
         if len(parts) > 3:
             raise CallerError(f"a table name has up to three parts, got {ref.written}")
@@ -101,5 +103,3 @@ def _version_at(log: DeltaLog, ref: TableRef) -> int:
 def schema_key(source: Source) -> tuple[str, int]:
     """Return what tells whether a compiled statement still fits a source."""
     return str(source.name), hash(source.snapshot.base.readable)
-
-

@@ -47,7 +47,8 @@ class Compiled:
     columns: tuple[Column, ...]
     conditions: Mapping[int, tuple[Condition, ...]]
     uses_now: bool
-    limited: bool
+    limit: int | None
+    """The most rows that the statement itself asks for."""
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -73,8 +74,8 @@ def compile_statement(statement: Statement, shapes: Mapping[int, SourceShape], n
     compiler = _Compiler(statement, shapes, now)
     query = compiler.query(statement.tree, None, {})
     conditions = {source: tuple(found) for source, found in compiler.conditions.items()}
-    limited = statement.tree.args.get("limit") is not None
-    return Compiled(query.sql, query.columns, conditions, compiler.uses_now, limited)
+    limit = statement.tree.args.get("limit")
+    return Compiled(query.sql, query.columns, conditions, compiler.uses_now, None if limit is None else int(limit.expression.name))
 
 
 @dataclass

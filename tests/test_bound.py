@@ -1,0 +1,126 @@
+"""Statements that are run again, and staged rows that are kept for them."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+from crannog.datasets.lake import Lake
+from crannog.engine.bound import BoundStatements
+from crannog.engine.local import LocalEngine
+from crannog.errors import Cancelled
+from crannog.settings import Settings
+from lakes import opened
+
+NAME = "b.t.t"
+
+
+def kept(engine: LocalEngine) -> set[str]:
+    with engine.cursor() as cursor:
+        return {row[0] for row in cursor.execute("SELECT table_name FROM duckdb_tables() WHERE table_name LIKE 'kept%'").fetchall()}
+
+
+def idle(lake: Lake) -> BoundStatements:
+    return lake.warehouse.local._bound
+
+
+def made(lake: Lake) -> None:
+    lake.create_table(NAME, pa.schema([("id", pa.int64()), ("v", pa.string())]), key=["id"]).upsert([{"id": number, "v": "one"} for number in range(100)])
+
+
+def test_a_statement_that_is_run_again_sees_what_changed(settings: Settings) -> None:
+    with opened(settings) as lake:
+        made(lake)
+        for turn in range(6):
+            for _ in range(3):
+                for engine in ("local", "hot") if turn > 2 else ("local",):
+                    found = lake.sql(f"SELECT v, count(*) AS n FROM {NAME} GROUP BY v ORDER BY v", engine=engine).rows()
+                    assert found == [{"v": "one", "n": 100 - turn}, *([{"v": "two", "n": turn}] if turn else [])]
+            if turn == 2:
+                lake.cache.pin(NAME)
+            lake.table(NAME).upsert([{"id": turn, "v": "two"}])
+
+
+def test_staged_rows_are_kept_only_while_their_snapshot_is(settings: Settings) -> None:
+    with opened(settings) as lake:
+        made(lake)
+        engine = lake.warehouse.local
+        asked = f"SELECT max(v) AS v FROM {NAME}"
+        lake.sql(asked)
+        assert not kept(engine), "a snapshot that is read once is not copied"
+        lake.sql(asked)
+        lake.sql(asked)
+        first = kept(engine)
+        assert len(first) == 1
+        for number in range(3):
+            lake.table(NAME).upsert([{"id": 5, "v": f"x{number}"}])
+            assert [lake.sql(asked).rows() for _ in range(3)] == [[{"v": f"x{number}"}]] * 3
+        gc.collect()
+        last = kept(engine)
+        assert len(last) == 1
+        assert last != first, "the copies of older snapshots are dropped"
+
+
+def test_a_cursor_that_was_interrupted_is_not_lent_again(settings: Settings) -> None:
+    others = " ".join(f"CROSS JOIN {NAME} t{number}" for number in range(5))
+    slow = f"SELECT sum(t0.id * t1.id * t2.id * t3.id * t4.id % 7) AS n FROM {NAME} t {others}"
+    with opened(settings) as lake:
+        made(lake)
+        lake.sql(f"SELECT count(*) AS n FROM {NAME}")
+        lake.sql(f"SELECT count(*) AS n FROM {NAME}")
+        [before] = [bound.cursor for bound in idle(lake)._idle]
+        failed: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                lake.sql(slow, engine="local", query_id="slow")
+            except BaseException as error:
+                failed.append(error)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        for _ in range(200):
+            time.sleep(0.05)
+            if lake._queries.running.ids():
+                break
+        time.sleep(0.3)
+        lake.cancel("slow")
+        asking.join(20)
+        [error] = failed
+        assert isinstance(error, Cancelled)
+        assert before not in [bound.cursor for bound in idle(lake)._idle]
+        assert lake.sql(f"SELECT count(*) AS n FROM {NAME}").rows() == [{"n": 100}]
+
+
+def test_after_an_error_a_cursor_is_closed() -> None:
+    class Cursor:
+        closed = False
+
+        def sql(self, text: str) -> str:
+            if text == "bad":
+                raise ValueError(text)
+            return text
+
+    def close(cursor: Cursor) -> None:
+        cursor.closed = True
+
+    statements = BoundStatements(Cursor, close)  # type: ignore[arg-type]
+    with statements.lent("good") as first:
+        assert first.relation("good") == "good"
+    with statements.lent("other") as again:
+        assert again is first
+        with statements.lent("good") as second:
+            assert second is not first, "one is lent once at a time"
+    with statements.lent("good") as known:
+        assert known is first, "the one that knows the statement"
+    with pytest.raises(ValueError), statements.lent("bad") as failing:
+        failing.relation("bad")
+    assert failing.cursor.closed
+    assert [bound.cursor.closed for bound in statements._idle] == [False]
+    with statements.lent("cancelled") as spoiled:
+        spoiled.again = False
+    assert spoiled.cursor.closed

@@ -252,6 +252,10 @@ def test_rows_are_limited_and_the_cut_is_flagged(folded: Lake) -> None:
         assert ([row[0] for row in asked.rows()], asked.truncated) == ([6009, 6008, 6007, 6006, 6005], True)
         none = folded.sql(f"SELECT id FROM {NAME}", max_rows=0, engine=engine)
         assert (none.row_count, none.truncated) == (0, True)
+    # An answer that was whole is read without a limit the next time; it is cut off all the same.
+    for most in (6010, 6010, 5, 5, 25_000, 6009, 6010):
+        again = folded.sql(f"SELECT id FROM {NAME} ORDER BY id", max_rows=most)
+        assert ([row[0] for row in again.rows()], again.truncated) == (list(range(min(most, 6010))), most < 6010)
 
 
 def test_ten_thousand_rows_unless_more_is_asked_for(lake: Lake) -> None:

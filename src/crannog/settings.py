@@ -73,7 +73,7 @@ class Settings(BaseSettings):
         0, ge=0, le=1_048_576, description="Memory of the embedded JVM in MiB; 0 takes a quarter of the machine's, 1 to 8 GiB."
     )
     spark_nice: int = Field(
-        5, ge=0, le=19, description="How far the embedded JVM steps back for reads and writes where processors are short; 0 not at all."
+        12, ge=0, le=19, description="How far the embedded JVM steps back for reads and writes where processors are short; 0 not at all."
     )
     spark_start_timeout_s: float = Field(120, gt=0, le=3600, description="How long a job waits for Spark to start.")
     spark_at_start: bool = Field(True, description="Whether `serve` starts Spark at once, behind, or when it is first needed.")

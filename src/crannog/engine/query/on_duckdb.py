@@ -41,11 +41,14 @@ def whole(engine: LocalEngine, compiled: Compiled, sql: str, tables: Mapping[str
 
 @contextmanager
 def batches(
-    engine: LocalEngine, compiled: Compiled, sql: str, tables: Mapping[str, pa.Table], running: Running
+    engine: LocalEngine, compiled: Compiled, sql: str, tables: Mapping[str, pa.Table], running: Running, enough: int | None = None
 ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-    """Run and lend the batches; ended when the query is cancelled. Raises NotHere where Spark must be asked."""
+    """Run and lend the batches, none much larger than what is `enough`; ended when the query is cancelled.
+
+    Raises NotHere where Spark must be asked.
+    """
     with _lent(engine, sql, tables, running) as bound:
-        found = _read(bound, sql, compiled.schema, running)
+        found = _read(bound, sql, compiled.schema, running, min(enough or _BATCH, _BATCH))
         try:
             yield compiled.schema, found
         finally:
@@ -62,8 +65,8 @@ def _lent(engine: LocalEngine, sql: str, tables: Mapping[str, pa.Table], running
             bound.again = not running.is_cancelled
 
 
-def _read(bound: Bound, sql: str, schema: pa.Schema, running: Running) -> Generator[pa.RecordBatch, None, None]:
-    with _told_apart(running), bound.relation(sql).to_arrow_reader(_BATCH) as reader:
+def _read(bound: Bound, sql: str, schema: pa.Schema, running: Running, size: int) -> Generator[pa.RecordBatch, None, None]:
+    with _told_apart(running), bound.relation(sql).to_arrow_reader(size) as reader:
         for batch in reader:
             running.check()
             if batch.num_rows:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import pyarrow as pa
 from sqlglot import exp
@@ -76,6 +77,7 @@ class Queries:
             lambda: warehouse.local, self._settings.cache_bytes, auto_reads=self._settings.cache_auto_reads
         )
         self._compiled: OrderedDict[tuple[Any, ...], Compiled | str] = OrderedDict()
+        self._short: WeakSet[Compiled] = WeakSet()
         self._lock = threading.Lock()
 
     def sql(
@@ -133,7 +135,7 @@ class Queries:
             first: list[pa.RecordBatch] = []
             if route.engine != "spark":
                 try:
-                    schema, batches = held.enter_context(self._fast_batches(plan, relations, running, None))
+                    schema, batches = held.enter_context(self._fast_batches(plan, relations, running))
                     # The first batch tells whether it can be served here at all.
                     first = [batch for batch in [next(batches, None)] if batch is not None]
                 except NotHere as error:
@@ -259,18 +261,25 @@ class Queries:
 
     @contextmanager
     def _fast_batches(
-        self, plan: _Plan, hot: Mapping[int, str], running: Running, limit: int | None
+        self, plan: _Plan, hot: Mapping[int, str], running: Running, *, limit: int | None = None, enough: int | None = None
     ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+        """Lend the batches of an answer, of up to `limit` rows; `enough` of them are likely to be read, all if not given."""
         assert plan.compiled is not None
         sql, tables = self._local_sql(plan, hot, limit)
         with (
-            _leased(plan, hot, may_be_long=limit is None),
-            on_duckdb.batches(self._warehouse.local, plan.compiled, sql, tables, running) as found,
+            _leased(plan, hot, may_be_long=enough is None),
+            on_duckdb.batches(self._warehouse.local, plan.compiled, sql, tables, running, enough) as found,
         ):
             yield found
 
     def _fast(self, plan: _Plan, hot: Mapping[int, str], running: Running, most: int) -> tuple[pa.Table, bool]:
-        table = self._few(plan, hot, running, most + 1) if most < _FEW_ROWS else self._many(plan, hot, running, most + 1)
+        compiled = plan.compiled
+        assert compiled is not None
+        # With a limit DuckDB reads on one core. An answer that was not cut off last time is likely to be short again.
+        limit = None if compiled in self._short else most + 1
+        table = self._few(plan, hot, running, limit) if limit and most < _FEW_ROWS else self._many(plan, hot, running, limit, most + 1)
+        with self._lock:
+            self._short.discard(compiled) if table.num_rows > most else self._short.add(compiled)
         return table.slice(0, most), table.num_rows > most
 
     def _few(self, plan: _Plan, hot: Mapping[int, str], running: Running, limit: int) -> pa.Table:
@@ -283,16 +292,17 @@ class Queries:
             self._check_bytes(table.nbytes)
         return table
 
-    def _many(self, plan: _Plan, hot: Mapping[int, str], running: Running, limit: int) -> pa.Table:
+    def _many(self, plan: _Plan, hot: Mapping[int, str], running: Running, limit: int | None, enough: int) -> pa.Table:
         kept: list[pa.RecordBatch] = []
         rows = size = 0
-        with self._fast_batches(plan, hot, running, limit) as (schema, batches):
+        with self._fast_batches(plan, hot, running, limit=limit, enough=enough) as (schema, batches):
             for batch in batches:
                 kept.append(batch)
                 rows += batch.num_rows
-                size += batch.nbytes
-                self._check_bytes(size)
-                if rows >= limit:
+                size += batch.get_total_buffer_size()
+                if size > self._settings.sql_result_bytes:
+                    self._check_bytes(sum(one.nbytes for one in kept))
+                if rows >= enough:
                     break
         return pa.Table.from_batches(kept, schema)
 

@@ -39,7 +39,7 @@ class Query:
     columns: tuple[Column, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Compiled:
     """A whole statement: its SQL with a mark for each source, its columns, and what its sources are pruned by."""
 

@@ -78,7 +78,7 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
     monkeypatch.setattr(LocalEngine, "cursor", cursor)
     # The spans are staged: as if some were in a file, too, where a trace is looked for with DuckDB.
-    monkeypatch.setattr(lookup, "pruned", lambda *_: SimpleNamespace(files=("data/some.parquet", "data/other.parquet")))
+    monkeypatch.setattr(lookup, "pruned", lambda *_: SimpleNamespace(files=tuple(f"data/{number}.parquet" for number in range(9))))
     monkeypatch.setattr(LocalEngine, "scan", lambda *_, **__: "some_file")
     Endless.begun.clear()
     return Endless.begun

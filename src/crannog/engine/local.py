@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from crannog.engine.blooms import Blooms
 from crannog.engine.bound import Bound, BoundStatements
 from crannog.settings import Settings
 
@@ -66,6 +67,7 @@ class LocalEngine:
         self._empty_in: dict[str, frozenset[str]] = {}
         self._lent: set[duckdb.DuckDBPyConnection] = set()
         self._lock = threading.Lock()
+        self._blooms: dict[str, Blooms] = {}
         self._bound = BoundStatements(self._new_cursor, self._close_cursor)
         self._numbers = itertools.count(1)
         self.unwanted: deque[str] = deque()
@@ -99,8 +101,13 @@ class LocalEngine:
     def keep(self, rows: pa.Table) -> str:
         """Copy rows into a table of the engine and return its name; it stays until that is put among the `unwanted`."""
         name = f"kept_{next(self._numbers)}"
-        with self.cursor({"given": rows}) as cursor:
+        cursor = self._new_cursor()
+        try:
+            cursor.register("given", rows)
             cursor.execute(f"CREATE TABLE {name} AS SELECT * FROM given")
+            cursor.unregister("given")
+        finally:
+            self._close_cursor(cursor)
         return name
 
     def _new_cursor(self) -> duckdb.DuckDBPyConnection:
@@ -193,6 +200,10 @@ class LocalEngine:
             return frozenset.intersection(*(self._empty_in[path] for path in paths))
         except (duckdb.Error, KeyError):
             return frozenset()  # the read itself tells what is wrong with a file
+
+    def blooms(self, column: str) -> Blooms:
+        """Return the bloom filters of a column, to tell which files may hold an id."""
+        return self._blooms.setdefault(column, Blooms(column))
 
     def close(self) -> None:
         """End what still runs, such as a load behind the scenes, and close."""

@@ -1,6 +1,7 @@
 """Rows of the span table by trace id, without time bounds: from the staged tail in memory, and from few files of the base.
 
-The first half of the id, a number, prunes files by the log's statistics; the bloom filters of the id spare row groups.
+The first half of the id, a number, prunes files by the log's statistics; of the others, bloom filters in memory name those
+that may hold it.
 """
 
 from __future__ import annotations
@@ -20,16 +21,22 @@ from crannog.traces.asking import cursor_of
 from crannog.traces.ids import first_half
 
 ARRIVED = "_created_at"
+_FEW_FILES = 4
 _ID = pa.schema([("trace_id", pa.binary())])
 _NEWEST_FIRST = [(ARRIVED, "descending"), ("end_ns", "descending"), ("start_ns", "descending"), ("_batch_id", "descending")]
 
 
 def rows_of_trace(table: OpenTable, snapshot: Snapshot, trace_id: bytes, *, columns: Sequence[str], limit: int, exact: bool = True) -> pa.Table:
-    """Return up to `limit` rows of a trace, as they were kept: duplicates too.
+    """Return up to `limit` rows of a trace in these columns, with what `newest_of_each` needs if a span is there twice.
 
     Unless they must be `exact`, an empty list or map may come as null: such columns are not opened.
     """
-    names = with_age(columns)
+    names = [*dict.fromkeys([*columns, "span_id"])]
+    rows = _rows(table, snapshot, trace_id, names, limit, exact)
+    return rows if _each_once(rows) else _rows(table, snapshot, trace_id, with_age(names), limit, exact)
+
+
+def _rows(table: OpenTable, snapshot: Snapshot, trace_id: bytes, names: list[str], limit: int, exact: bool) -> pa.Table:
     schema = pa.schema([snapshot.base.readable.field(name) for name in names])
     parts = [_staged(snapshot, trace_id, names).cast(schema)] if snapshot.tail.segments else []
     files = pruned(snapshot.base, [Condition(0, "trace_hi", "=", (first_half(trace_id),))]).files
@@ -47,9 +54,10 @@ def _staged(snapshot: Snapshot, trace_id: bytes, names: list[str]) -> pa.Table:
 
 
 def _kept(engine: LocalEngine, paths: list[str], trace_id: bytes, schema: pa.Schema, limit: int, exact: bool) -> pa.Table:
+    paths, most = engine.blooms("trace_id").may_hold(paths, trace_id)
     by_id = f"WHERE trace_id = from_hex('{trace_id.hex()}')"
     with cursor_of(engine) as cursor:
-        if len(paths) > 1:
+        if len(paths) > _FEW_FILES:
             # Of many files few have the trace: to look into all of them for its id alone costs a tenth of opening every column.
             where = engine.scan(paths, _ID, positions=True)
             paths = read(cursor, f"SELECT DISTINCT {FILE_COLUMN} FROM {where} {by_id}")[FILE_COLUMN].to_pylist()
@@ -58,7 +66,8 @@ def _kept(engine: LocalEngine, paths: list[str], trace_id: bytes, schema: pa.Sch
         empty = engine.empty_in_all(paths)
         there = pa.schema([field for field in schema if field.name not in empty or (exact and pa.types.is_nested(field.type))])
         wanted = ", ".join(map(quoted, there.names))
-        rows = read(cursor, f"SELECT {wanted} FROM {engine.scan(paths, there)} {by_id} LIMIT {int(limit)}")
+        ending = "" if most is not None and most <= limit else f" LIMIT {int(limit)}"  # a limit that is not needed costs a tenth
+        rows = read(cursor, f"SELECT {wanted} FROM {engine.scan(paths, there)} {by_id}{ending}")
     return conformed(rows, schema)
 
 
@@ -69,9 +78,13 @@ def with_age(columns: Sequence[str]) -> list[str]:
 
 def newest_of_each(rows: pa.Table) -> pa.Table:
     """Keep one row per span id, the newest: the last to arrive, of those that came together the one that ends last."""
-    if pc.count_distinct(rows["span_id"]).as_py() == rows.num_rows:  # cheaper to ask than to sort a million rows for nothing
+    if _each_once(rows):
         return rows
     ordered = rows.take(pc.sort_indices(rows, sort_keys=_NEWEST_FIRST))
     places = pa.table({"span_id": ordered["span_id"], "place": pa.array(range(ordered.num_rows), pa.int64())})
     first = places.group_by("span_id", use_threads=False).aggregate([("place", "min")])["place_min"]
     return ordered.take(first.combine_chunks().sort())
+
+
+def _each_once(rows: pa.Table) -> bool:
+    return bool(pc.count_distinct(rows["span_id"]).as_py() == rows.num_rows)

@@ -60,6 +60,7 @@ from crannog.verbs.traces import (
 )
 
 _MOST_NAMES = 10_000
+_NO_ROWS = SCHEMA.empty_table()
 T = TypeVar("T")
 
 
@@ -219,7 +220,7 @@ class Traces:
         def found(table: OpenTable) -> pa.Table:
             return table.newest(lambda of: rows_of_trace(table, of, trace_id, columns=columns, limit=limit, exact=exact))
 
-        return self._read(found, SCHEMA.empty_table())
+        return self._read(found, _NO_ROWS)
 
     def services(self) -> list[str]:
         """Return the names of all services, in order; the first 10,000."""

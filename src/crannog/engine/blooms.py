@@ -1,0 +1,117 @@
+"""Which files may hold an id: the bloom filters of their row groups, read once and kept in memory.
+
+DuckDB opens every file for that, at every question. A filter of 16 KiB stands for 32,768 rows, so that a hundred million
+spans take 50 MB; beyond the limit a file counts as one that may hold the id.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_LIMIT_BYTES = 64 * 1024**2
+_BLOCK = struct.Struct("<8I")
+_LANES = struct.Struct("<2Q")
+_SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
+_PRIMES = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
+_64_BITS = 2**64 - 1
+_UNKNOWN = 2**62
+Filters = tuple[tuple[bytes, int], ...]
+"""Of each row group its filter and its rows; nothing if a file has no filters."""
+
+
+class Blooms:
+    """The filters of one column in many files, which never change. Safe for threads."""
+
+    def __init__(self, column: str) -> None:
+        self._column = column
+        self._filters: dict[str, Filters] = {}
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def may_hold(self, paths: Sequence[str], value: bytes) -> tuple[list[str], int | None]:
+        """Return those of the files that may hold an id of 16 bytes, and the most rows they may have of it, if that is known.
+
+        The other files surely do not hold it.
+        """
+        key = _hash(value)
+        masks = tuple(1 << ((key * salt & 0xFFFFFFFF) >> 27) for salt in _SALTS)
+        found, most = [], 0
+        for path in paths:
+            filters = self._of(path, paths)
+            rows = sum(rows for bits, rows in filters if _passes(bits, key, masks))
+            if rows or not filters:
+                found.append(path)
+                most += rows or _UNKNOWN
+        return found, most if most < _UNKNOWN else None
+
+    def _of(self, path: str, paths: Sequence[str]) -> Filters:
+        """Return the filters of a file; nothing for one that has none, or for which there was no room."""
+        found = self._filters.get(path)
+        if found is None:
+            found = _read(path, self._column)
+            with self._lock:
+                self._keep(path, found, paths)
+        return found
+
+    def _keep(self, path: str, found: Filters, paths: Sequence[str]) -> None:
+        size = _size(found)
+        if self._bytes + size > _LIMIT_BYTES:
+            wanted = set(paths)  # what was compacted away goes first
+            self._filters = {known: filters for known, filters in self._filters.items() if known in wanted}
+            self._bytes = sum(map(_size, self._filters.values()))
+        if self._bytes + size > _LIMIT_BYTES:
+            found, size = (), 0
+        if path not in self._filters:
+            self._filters[path] = found
+            self._bytes += size
+
+
+def _size(filters: Filters) -> int:
+    return sum(len(bits) for bits, _ in filters)
+
+
+def _passes(bits: bytes, key: int, masks: tuple[int, ...]) -> bool:
+    block = ((key >> 32) * (len(bits) // _BLOCK.size)) >> 32
+    return all(map(int.__and__, _BLOCK.unpack_from(bits, block * _BLOCK.size), masks))
+
+
+def _read(path: str, column: str) -> Filters:
+    """Read a file's filters, one for each row group; whatever is wrong with the file, its reader will say."""
+    try:
+        with pq.ParquetFile(path) as file, open(path, "rb") as raw:
+            metadata = file.metadata
+            place = metadata.schema.names.index(column)
+            filters = []
+            for number in range(metadata.num_row_groups):
+                group = metadata.row_group(number)
+                chunk = group.column(place)
+                offset, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
+                if chunk.path_in_schema != column or not offset or not length:
+                    return ()
+                raw.seek(offset)
+                # A header of less than a block, then the blocks.
+                filters.append((raw.read(length)[length % _BLOCK.size :], group.num_rows))
+            return tuple(filters)
+    except (OSError, ValueError, pa.ArrowException):
+        return ()
+
+
+def _hash(value: bytes) -> int:
+    """Return XXH64 of 16 bytes, which is what Parquet's filters are made with."""
+    first, second, third, fourth, fifth = _PRIMES
+    found = fifth + len(value)
+    for lane in _LANES.unpack(value):
+        found ^= _turned(lane * second & _64_BITS, 31) * first & _64_BITS
+        found = (_turned(found, 27) * first + fourth) & _64_BITS
+    found = (found ^ found >> 33) * second & _64_BITS
+    found = (found ^ found >> 29) * third & _64_BITS
+    return found ^ found >> 32
+
+
+def _turned(value: int, by: int) -> int:
+    return (value << by | value >> 64 - by) & _64_BITS

@@ -80,6 +80,32 @@ def test_each_route_says_what_python_says(kept: EventLog, http: httpx.Client) ->
     assert http.get("/builds/build", params={"build_request_id": "nobody"}).json() is None
 
 
+def test_every_read_can_be_of_the_past(kept: EventLog, http: httpx.Client) -> None:
+    half = kept.head() // 2
+    for index in (half, half, 3, 1, kept.head() + 10):
+        with kept.as_of(index) as then:
+            for path, params, expected in (
+                ("", {}, then.list_build_requests()),
+                ("/events", {"kind": ["job"]}, then.list_events(kinds=["job"])),
+                ("/partitions/status", {"partition_ref": "p/1"}, then.get_latest_partition_status("p/1")),
+                ("/head", {}, {"index": then.head()}),
+            ):
+                answer = http.get(f"/builds{path}", params={**params, "as_of": index})
+                assert answer.status_code == 200, answer.text
+                assert json.loads(answer.text) == plain(expected), (path, index)
+            edges = http.post("/builds/edges", params={"as_of": index}, json={"partition_refs": ["p/1"]})
+            assert json.loads(edges.text) == plain(then.list_edges(["p/1"], upstream=True))
+    wipe_build(kept, "b1")
+    with kept.as_of(half) as then:
+        assert json.loads(http.get("/builds", params={"as_of": half}).text) == plain(then.list_build_requests()), "what is wiped is gone from the past"
+    for wrong in ("-1", "soon"):
+        refused = http.get("/builds/head", params={"as_of": wrong})
+        assert (refused.status_code, "as_of" in refused.text) == (400, True)
+    too_long = http.get("/builds/head", params={"as_of": 10**9})
+    assert too_long.status_code == 413
+    assert "as_of" in too_long.json()["error"]["message"]
+
+
 def test_what_is_wrong_is_told_in_the_one_shape_of_errors(kept: EventLog, http: httpx.Client) -> None:
     wrong: list[tuple[httpx.Response, int, str]] = [
         (http.post("/builds/events", json=[{"event_id": "x"}]), 422, "event 0"),

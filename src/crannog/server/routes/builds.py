@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from starlette.responses import Response
 
@@ -25,13 +25,22 @@ from crannog.server.call import Call, call_of
 from crannog.server.described import LIST, OBJECT, gives, takes, takes_json
 from crannog.server.incoming import document, form_of
 
-router = APIRouter(prefix="/api/v1/builds", tags=["builds"])
 TABLE = TableName.parse("crannog.builds.build_events")
 
 Id = Annotated[str, Query(description="The id of a build request.")]
 Ref = Annotated[str, Query(description="A partition.")]
 Limit = Annotated[int, Query(description="Only so many.")]
 Texts = Annotated[list[str], Query()]
+AsOf = Annotated[int | None, Query(ge=0, description="Read the log as it stood when this index was its last.")]
+
+
+def past(request: Request, as_of: AsOf = None) -> None:
+    """Note which past a request is about, for `asked`."""
+    request.state.as_of = as_of
+
+
+writes = APIRouter(prefix="/api/v1/builds", tags=["builds"])
+reads = APIRouter(prefix="/api/v1/builds", tags=["builds"], dependencies=[Depends(past)])
 
 
 class Wanted(BaseModel):
@@ -66,7 +75,7 @@ class EdgesOf(BaseModel):
 
 _WANTED: TypeAdapter[Wanted] = TypeAdapter(Wanted)
 _EDGES: TypeAdapter[EdgesOf] = TypeAdapter(EdgesOf)
-_PARAMETERS = {name.removesuffix("s") if name.endswith(("ids", "refs", "globs", "labels", "kinds")) else name for name in Wanted.model_fields}
+_PARAMETERS = {name.removesuffix("s") if name.endswith(("ids", "refs", "globs", "labels", "kinds")) else name for name in Wanted.model_fields} | {"as_of"}
 _EVENTS: dict[str, Any] = {"oneOf": [OBJECT, LIST]}
 
 
@@ -76,16 +85,17 @@ def told(value: Any) -> Response:
 
 
 async def asked(request: Request, question: Callable[[EventLog], Any]) -> Response:
-    """Ask the log for somebody who may read it."""
+    """Ask the log, or its past, for somebody who may read it."""
     call = call_of(request)
     call.need("read", TABLE)
-    return told(await call.service.threads.run("read", lambda: plain(question(call.service.build_log.get()))))
+    index = getattr(request.state, "as_of", None)
+    return told(await call.service.threads.run("read", lambda: plain(question(call.service.build_log.as_of(index)))))
 
 
 # -- events ------------------------------------------------------------------------------------------------------
 
 
-@router.post("/events", responses=gives(OBJECT), openapi_extra=takes({JSON: _EVENTS, NDJSON: {"type": "string"}}))
+@writes.post("/events", responses=gives(OBJECT), openapi_extra=takes({JSON: _EVENTS, NDJSON: {"type": "string"}}))
 async def append_events(
     request: Request, check_states: Annotated[bool, Query(description="Refuse a status that cannot follow the last one.")] = False
 ) -> Response:
@@ -123,7 +133,7 @@ def _event(place: int, given: Any) -> BuildEvent:
         raise BadRows(f"event {place} (counting from 0): {error.message}; nothing of the batch was kept") from None
 
 
-@router.get("/events", responses=gives(OBJECT))
+@reads.get("/events", responses=gives(OBJECT))
 async def list_events(
     request: Request,
     since: int | None = None,
@@ -150,7 +160,7 @@ async def list_events(
     return await asked(request, lambda log: log.list_events(given.since, given.limit, given.descending, **given.filter()))
 
 
-@router.post("/events/query", responses=gives(OBJECT), openapi_extra=takes_json(Wanted))
+@reads.post("/events/query", responses=gives(OBJECT), openapi_extra=takes_json(Wanted))
 async def query_events(request: Request) -> Response:
     """The same, for filters that are too long for an address."""
     given = await body(request, _WANTED)
@@ -164,13 +174,13 @@ async def body(request: Request, shape: TypeAdapter[Any]) -> Any:
     return document(await call.service.bodies.read(request), shape)
 
 
-@router.get("/event", responses=gives(OBJECT))
+@reads.get("/event", responses=gives(OBJECT))
 async def get_event(request: Request, event_id: Annotated[str, Query(description="The id of an event.")]) -> Response:
     """One event, or null."""
     return await asked(request, lambda log: log.get_event(event_id))
 
 
-@router.get("/head", responses=gives(OBJECT))
+@reads.get("/head", responses=gives(OBJECT))
 async def head(request: Request) -> Response:
     """The largest index given."""
     return await asked(request, lambda log: {"index": log.head()})
@@ -179,31 +189,31 @@ async def head(request: Request) -> Response:
 # -- builds ------------------------------------------------------------------------------------------------------
 
 
-@router.get("", responses=gives(OBJECT))
+@reads.get("", responses=gives(OBJECT))
 async def list_build_requests(request: Request, status: str | None = None, limit: Limit = 50, offset: int = 0) -> Response:
     """Builds, the one that began last first, and how many there are."""
     return await asked(request, lambda log: log.list_build_requests(status, limit, offset))
 
 
-@router.get("/build", responses=gives(OBJECT))
+@reads.get("/build", responses=gives(OBJECT))
 async def get_build(request: Request, build_request_id: Id) -> Response:
     """A build as it stands, or null."""
     return await asked(request, lambda log: log.get_build(build_request_id))
 
 
-@router.get("/build/partitions", responses=gives(OBJECT))
+@reads.get("/build/partitions", responses=gives(OBJECT))
 async def get_build_partitions(request: Request, build_request_id: Id) -> Response:
     """What became of each partition in one build."""
     return await asked(request, lambda log: log.get_build_partitions(build_request_id))
 
 
-@router.get("/build/graph", responses=gives(OBJECT))
+@reads.get("/build/graph", responses=gives(OBJECT))
 async def get_graph(request: Request, build_request_id: Id) -> Response:
     """The plan of a build as a mermaid diagram, coloured by how its jobs went."""
     return await asked(request, lambda log: {"mermaid": mermaid(log, build_request_id)})
 
 
-@router.get("/compare", responses=gives(OBJECT))
+@reads.get("/compare", responses=gives(OBJECT))
 async def compare_builds(request: Request, first: Id, second: Id) -> Response:
     """Where two builds differ."""
     return await asked(request, lambda log: compare(log, first, second))
@@ -212,25 +222,25 @@ async def compare_builds(request: Request, first: Id, second: Id) -> Response:
 # -- partitions and jobs -----------------------------------------------------------------------------------------
 
 
-@router.get("/partitions", responses=gives(LIST))
+@reads.get("/partitions", responses=gives(LIST))
 async def list_recent_partitions(request: Request, limit: Limit = 50) -> Response:
     """The partitions whose status changed last, newest first."""
     return await asked(request, lambda log: log.list_recent_partitions(limit))
 
 
-@router.get("/partitions/status", responses=gives(OBJECT))
+@reads.get("/partitions/status", responses=gives(OBJECT))
 async def get_latest_partition_status(request: Request, partition_ref: Ref) -> Response:
     """The last status of a partition by commit order, or null."""
     return await asked(request, lambda log: log.get_latest_partition_status(partition_ref))
 
 
-@router.get("/partitions/active", responses=gives(LIST))
+@reads.get("/partitions/active", responses=gives(LIST))
 async def get_active_builds_for_partition(request: Request, partition_ref: Ref) -> Response:
     """The unfinished builds that are about a partition; delegation is followed."""
     return await asked(request, lambda log: log.get_active_builds_for_partition(partition_ref))
 
 
-@router.get("/lineage", responses=gives(OBJECT))
+@reads.get("/lineage", responses=gives(OBJECT))
 async def get_lineage(
     request: Request, partition_ref: Ref, direction: Literal["upstream", "downstream"] = "upstream", depth: int = 100, limit: Limit = 10_000
 ) -> Response:
@@ -238,38 +248,43 @@ async def get_lineage(
     return await asked(request, lambda log: log.get_lineage(partition_ref, direction, depth=depth, limit=limit))
 
 
-@router.post("/edges", responses=gives(LIST), openapi_extra=takes_json(EdgesOf))
+@reads.post("/edges", responses=gives(LIST), openapi_extra=takes_json(EdgesOf))
 async def list_edges(request: Request) -> Response:
     """What partitions were made from, or went into, one step far."""
     given = await body(request, _EDGES)
     return await asked(request, lambda log: log.list_edges(given.partition_refs, upstream=given.upstream))
 
 
-@router.get("/manifests", responses=gives(LIST))
+@reads.get("/manifests", responses=gives(LIST))
 async def get_manifests(request: Request, build_request_id: str | None = None, partition_ref: str | None = None) -> Response:
     """The manifests that jobs left, oldest first."""
     return await asked(request, lambda log: log.get_manifests(build_request_id, partition_ref))
 
 
-@router.get("/jobs", responses=gives(LIST))
+@reads.get("/jobs", responses=gives(LIST))
 async def list_jobs(request: Request, limit: Limit = 1_000) -> Response:
     """Each job with its success rate, durations, retries and last run."""
     return await asked(request, lambda log: log.list_jobs(limit))
 
 
-@router.get("/runs", responses=gives(LIST))
+@reads.get("/runs", responses=gives(LIST))
 async def list_job_runs(request: Request, build_request_id: str | None = None, job_label: str | None = None, limit: Limit = 1_000) -> Response:
     """Runs of jobs, newest first."""
     return await asked(request, lambda log: log.list_job_runs(build_request_id, job_label, limit))
 
 
-@router.get("/activity", responses=gives(OBJECT))
+@reads.get("/activity", responses=gives(OBJECT))
 async def get_activity_summary(request: Request, recent: int = 10) -> Response:
     """The log at a glance."""
     return await asked(request, lambda log: log.get_activity_summary(recent))
 
 
-@router.get("/stats", responses=gives(OBJECT))
+@reads.get("/stats", responses=gives(OBJECT))
 async def stats(request: Request) -> Response:
     """How large the log is and how it is kept."""
     return await asked(request, lambda log: log.stats())
+
+
+router = APIRouter()
+router.include_router(writes)
+router.include_router(reads)

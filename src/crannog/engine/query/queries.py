@@ -278,9 +278,13 @@ class Queries:
         # With a limit DuckDB reads on one core. An answer that was not cut off last time is likely to be short again.
         limit = None if compiled in self._short else most + 1
         table = self._few(plan, hot, running, limit) if limit and most < _FEW_ROWS else self._many(plan, hot, running, limit, most + 1)
+        more = table.num_rows > most
         with self._lock:
-            self._short.discard(compiled) if table.num_rows > most else self._short.add(compiled)
-        return table.slice(0, most), table.num_rows > most
+            if more:
+                self._short.discard(compiled)
+            else:
+                self._short.add(compiled)
+        return table.slice(0, most), more
 
     def _few(self, plan: _Plan, hot: Mapping[int, str], running: Running, limit: int) -> pa.Table:
         assert plan.compiled is not None

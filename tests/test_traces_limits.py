@@ -42,6 +42,7 @@ READS: dict[str, Ask] = {
     "show": lambda traces: traces.show(CHECKOUT),
     "compare": lambda traces: traces.compare(CHECKOUT, CHECKOUT),
     "export": lambda traces: traces.export([CHECKOUT]),
+    "export of lines": lambda traces: list(traces.export_lines([CHECKOUT])),
     "plan of an erasure": lambda traces: traces.erasure_plan(where="error"),
 }
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,8 +14,12 @@ from crannog.cli.changes import ActorOption, ReasonOption
 from crannog.cli.context import JsonOption, answer, lake_at
 from crannog.cli.plain import counted, of_bytes
 from crannog.cli.tables import YesOption, confirm, day
+from crannog.cli.traces import TimeoutOption, json_of, traces_at, traces_of
 from crannog.cli.upkeep import running, show_receipt
 from crannog.errors import CallerError, NotFound
+
+if TYPE_CHECKING:
+    from crannog.verbs.traces import TraceVerbs
 
 _TYPES = {"json": "application/json", "protobuf": "application/x-protobuf", "zipkin": "application/vnd.zipkin.v2+json"}
 _ENDINGS = {".json": "json", ".pb": "protobuf", ".binpb": "protobuf", ".bin": "protobuf"}
@@ -34,14 +39,19 @@ def export(
     trace_ids: Annotated[list[str], typer.Argument(metavar="TRACE...", help="Ids of traces.")],
     file: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Where to; - is standard output.")] = "-",
     form: FormOption = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Write requests of up to 5,000 spans, one a line, so that traces may have any size.")] = False,
+    timeout_s: TimeoutOption = None,
 ) -> None:
-    """Write traces as one OTLP request, as they came in."""
-    from crannog.cli.traces import traces_at
-
+    """Write traces as OTLP, as they came in: as one request, or as lines of requests."""
     kind = _form(form, file)
     if kind == "zipkin":
         raise CallerError("traces are written as OTLP, in json or protobuf")
-    with traces_at(context) as traces:
+    if lines and kind == "protobuf":
+        raise CallerError("--lines are JSON: leave out --format, and write to a file that does not end in .pb, .binpb or .bin")
+    with traces_at(context, timeout_s) as traces:
+        if lines:
+            _write_lines(traces, trace_ids, file)
+            return
         data = traces.export_protobuf(trace_ids) if kind == "protobuf" else (json.dumps(traces.export(trace_ids), ensure_ascii=False) + "\n").encode()
     if file == "-":
         sys.stdout.buffer.write(data)
@@ -51,6 +61,18 @@ def export(
     typer.echo(f"{counted(len(trace_ids), 'trace')} written to {file}, {of_bytes(len(data))}.", err=True)
 
 
+def _write_lines(traces: TraceVerbs, trace_ids: list[str], file: str) -> None:
+    # Asked first: a file that was there stays as it is if there is no such trace.
+    with closing(traces.export_lines(trace_ids)) as lines:
+        if file == "-":
+            for line in lines:
+                sys.stdout.write(f"{line}\n")
+            return
+        with open(file, "w", encoding="ascii") as out:
+            size = sum(out.write(f"{line}\n") for line in lines)
+    typer.echo(f"{counted(len(trace_ids), 'trace')} written to {file}, {of_bytes(size)}.", err=True)
+
+
 def import_(
     context: typer.Context,
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="OTLP requests, or lines of them in JSON, as the Collector's file exporter writes them; .gz and .zst are unpacked; - is standard input.")],
@@ -58,8 +80,6 @@ def import_(
     as_json: JsonOption = False,
 ) -> None:
     """Keep the spans of files; what was kept before is not kept twice."""
-    from crannog.cli.traces import traces_at
-
     total: dict[str, Any] = {"accepted": 0, "rejected": 0, "duplicates": 0, "messages": []}
     for file in files:
         if file != "-" and not Path(file).is_file():
@@ -118,8 +138,6 @@ def expire(
     as_json: JsonOption = False,
 ) -> None:
     """Drop old spans and what is derived from them, and give back the space."""
-    from crannog.cli.traces import json_of, traces_of
-
     limit = day(before)
     with lake_at(context) as lake, running(lake, "expire traces") as (progress, cancellation):
         report = traces_of(lake).expire(limit, service or None, progress=progress, cancellation=cancellation)
@@ -147,8 +165,6 @@ def erase(
     as_json: JsonOption = False,
 ) -> None:
     """Erase whole traces for good, from every file and every derived table, and prove it with a receipt."""
-    from crannog.cli.traces import json_of, traces_of
-
     with lake_at(context) as lake:
         traces = traces_of(lake)
         plan = traces.erasure_plan(trace_ids or None, where)

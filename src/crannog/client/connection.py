@@ -24,6 +24,7 @@ from crannog.errors import CallerError, Overloaded, Unavailable
 from crannog.version import VERSION
 
 ARROW = "application/vnd.apache.arrow.stream"
+NDJSON = "application/x-ndjson"
 Params = Mapping[str, str | list[str] | None]
 T = TypeVar("T")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack
 from io import BufferedReader
 from typing import Any
@@ -10,7 +11,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from crannog.client.arrow_bodies import Incoming, batches_of
-from crannog.client.connection import ARROW, Connection
+from crannog.client.connection import ARROW, NDJSON, Connection
 from crannog.errors import Unavailable
 from crannog.verbs.result import Stream
 
@@ -31,6 +32,24 @@ def opened_stream(connection: Connection, asked: dict[str, Any]) -> Stream:
         return Stream(
             reader.schema, told["Crannog-Engine"], unquote(told["Crannog-Query-Id"]), _Batches(reader, opening.pop_all())
         )
+
+
+def opened_lines(connection: Connection, path: str, asked: dict[str, Any], headers: Mapping[str, str]) -> Generator[str, None, None]:
+    """Ask for lines and return them as they come; closing them ends the question on the server."""
+    lines = _lines(connection, path, asked, headers)
+    next(lines)  # a refusal is told here
+    return lines
+
+
+def _lines(connection: Connection, path: str, asked: dict[str, Any], headers: Mapping[str, str]) -> Generator[str, None, None]:
+    """Yield an empty line once the server answers, then the lines."""
+    with connection.opened("POST", path, document=asked, headers={**headers, "Accept": NDJSON}, read_s=None) as response:
+        kind = response.headers.get("Content-Type", "")
+        if not kind.startswith(NDJSON):
+            raise Unavailable(f"the server at {connection.address} sent no lines but {kind or 'nothing'}: it may be an older one")
+        yield ""
+        for line in BufferedReader(Incoming(response.iter_bytes()), _AT_ONCE):
+            yield line.rstrip(b"\n").decode()
 
 
 class _Batches:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -105,6 +105,12 @@ class RemoteTraces:
         """Return traces as one OTLP request in protobuf, which `write_otlp` takes back."""
         asked = {"trace_ids": list(trace_ids)}
         return self._read("POST", "/traces/export", document=asked, headers={"Accept": _PROTOBUF}).content
+
+    def export_lines(self, trace_ids: Sequence[str]) -> Generator[str, None, None]:
+        """Yield traces of any size as OTLP requests in JSON, one a line, as the server reads them; close it, or read all."""
+        from crannog.client.streaming import opened_lines
+
+        return opened_lines(self._connection, "/traces/export", {"trace_ids": list(trace_ids)}, self._limits)
 
     # -- finding -----------------------------------------------------------------------------------------------------
 

@@ -67,7 +67,10 @@ EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("traces", "metrics"): ("crannog traces metrics --service shop --start 1d --step 1h --by operation",),
     ("traces", "dependencies"): ("crannog traces dependencies --start 1d",),
     ("traces", "complete"): ("crannog traces complete key http.", "crannog traces complete value --key http.method"),
-    ("traces", "export"): ("crannog traces export 0123456789abcdeffedcba9876543210 --output trace.json",),
+    ("traces", "export"): (
+        "crannog traces export 0123456789abcdeffedcba9876543210 --output trace.json",
+        "crannog traces export 0123456789abcdeffedcba9876543210 --lines --output trace.jsonl",
+    ),
     ("traces", "import"): ("crannog traces import trace.json", "crannog traces import - --format zipkin < spans.json"),
     ("traces", "expire"): ("crannog traces expire --before 2026-01-31 --service shop",),
     ("traces", "erase"): (

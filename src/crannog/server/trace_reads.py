@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from crannog.errors import CallerError, Cancelled, NotFound
+from crannog.server.answers import NDJSON
 from crannog.server.call import Call, call_of
-from crannog.server.outflow import watched
+from crannog.server.outflow import Put, watched
+from crannog.server.rows_out import Poured, poured
 from crannog.verbs.asked import checked_query_id, checked_timeout
 
 if TYPE_CHECKING:
@@ -30,24 +35,63 @@ T = TypeVar("T")
 
 async def asked_of_traces(request: Request, work: Callable[[Traces], T]) -> T:
     """Return what the work gives; all that it asks is one question. The body must have been read."""
-    call, service = call_of(request), call_of(request).service
-    given = request.headers.get(QUERY_ID)
-    query_id, timeout_s = checked_query_id(unquote(given) if given else None), _seconds(request.headers.get(TIMEOUT))
-
-    def cancel() -> None:
-        call.left = True
-        with suppress(NotFound):
-            service.lake.traces.cancel(query_id)
+    question = _question_of(request)
 
     def asked() -> T:
-        _check_still_there(call)
-        traces = service.lake.traces.within(timeout_s=timeout_s, query_id=query_id)
-        with service.running(key_of(query_id), call.caller.name, lambda: service.lake.traces.cancel(query_id)), traces.question():
-            _check_still_there(call)
+        with question.asked() as traces:
             return work(traces)
 
-    found: T = await watched(request, service.threads.endless("traces", asked), cancel)
+    found: T = await watched(request, question.call.service.threads.endless("traces", asked), question.cancel)
     return found
+
+
+async def lines_of_traces(request: Request, work: Callable[[Traces], Generator[str, None, None]]) -> Response:
+    """Answer with lines as they are made. What fails before the first is an error, later the answer breaks off."""
+    question = _question_of(request)
+
+    def make(put: Put) -> Poured:
+        with question.asked() as traces, closing(work(traces)) as lines:
+            first = next(lines, None)
+            if first is None:
+                return {}, b""
+            put(({}, None))
+            put(f"{first}\n".encode())
+            for line in lines:
+                put(f"{line}\n".encode())
+        return None
+
+    return await poured(request, "traces", make, NDJSON, question.cancel)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A question of a request, with its limits."""
+
+    call: Call
+    query_id: str
+    timeout_s: float | None
+
+    @contextmanager
+    def asked(self) -> Iterator[Traces]:
+        """Ask it in a block, in a thread."""
+        call, service = self.call, self.call.service
+        _check_still_there(call)
+        traces = service.lake.traces.within(timeout_s=self.timeout_s, query_id=self.query_id)
+        cancel = partial(service.lake.traces.cancel, self.query_id)
+        with service.running(key_of(self.query_id), call.caller.name, cancel), traces.question():
+            _check_still_there(call)
+            yield traces
+
+    def cancel(self) -> None:
+        """End what nobody waits for any more; if it has not begun, it does not begin."""
+        self.call.left = True
+        with suppress(NotFound):
+            self.call.service.lake.traces.cancel(self.query_id)
+
+
+def _question_of(request: Request) -> _Question:
+    given = request.headers.get(QUERY_ID)
+    return _Question(call_of(request), checked_query_id(unquote(given) if given else None), _seconds(request.headers.get(TIMEOUT)))
 
 
 def key_of(query_id: str) -> object:

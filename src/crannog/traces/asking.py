@@ -5,10 +5,10 @@ What works on a question finds it by its thread: to hand it down to every read o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _now: ContextVar[Cancellation | None] = ContextVar("question", default=None)
+T = TypeVar("T")
 
 
 @contextmanager
@@ -34,6 +35,24 @@ def question(all_of_them: RunningQueries, query_id: str | None, timeout_s: float
         return
     with all_of_them.running(query_id, timeout_s) as running, under(running):
         yield
+
+
+def step_by_step(
+    all_of_them: RunningQueries, query_id: str | None, timeout_s: float | None, steps: Generator[T, None, None]
+) -> Generator[T, None, None]:
+    """Yield what `steps` give as one question, from the first of them until the last, or until it is closed."""
+    with ExitStack() as held:
+        running = _now.get() or held.enter_context(all_of_them.running(query_id, timeout_s))
+        held.enter_context(closing(steps))
+        while True:
+            # Between two steps the thread is the caller's, whose other questions are no part of this one.
+            with under(running):
+                check()
+                try:
+                    step = next(steps)
+                except StopIteration:
+                    return
+            yield step
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def _found(read: Read, ids: Sequence[bytes], columns: Sequence[str]) -> dict[byt
 def counts_of(table: OpenTable, snapshot: Snapshot, ids: Sequence[bytes]) -> dict[bytes, int]:
     """Return how many rows each of up to `MOST_IDS` traces has, spans that were sent again included; without those that have none."""
     with reading(table, snapshot) as open_reading:
-        found = open_reading.ask(f"SELECT trace_id, count(*) AS n FROM {_rows(open_reading, ids)} GROUP BY trace_id")
+        found = open_reading.ask(f"SELECT trace_id, count(*) AS n FROM {of_ids(open_reading, ids)} GROUP BY trace_id")
     return dict(zip(found["trace_id"].to_pylist(), found["n"].to_pylist(), strict=True))
 
 
@@ -67,9 +67,10 @@ def rows_of_traces(table: OpenTable, snapshot: Snapshot, ids: Sequence[bytes], c
     """Return the rows of up to `MOST_IDS` traces, by trace, each span once; without those that are not there."""
     names = with_age(["trace_id", *columns])
     with reading(table, snapshot) as open_reading:
-        rows = open_reading.ask(f"SELECT {', '.join(map(quoted, names))} FROM {_rows(open_reading, ids)}")
+        rows = open_reading.ask(f"SELECT {', '.join(map(quoted, names))} FROM {of_ids(open_reading, ids)}")
     rows = rows.cast(pa.schema([snapshot.base.readable.field(name) for name in names]))
-    return {trace_id: newest_of_each(part) for trace_id, part in _by_trace(rows)}
+    in_order = rows.take(pc.sort_indices(rows["trace_id"]))
+    return {trace_id: newest_of_each(part) for trace_id, part in by_trace(in_order)}
 
 
 def parts_of(ids: Sequence[bytes], counts: Mapping[bytes, int]) -> Iterator[list[bytes]]:
@@ -86,15 +87,16 @@ def parts_of(ids: Sequence[bytes], counts: Mapping[bytes, int]) -> Iterator[list
         yield part
 
 
-def _rows(open_reading: Reading, ids: Sequence[bytes]) -> str:
+def of_ids(open_reading: Reading, ids: Sequence[bytes]) -> str:
+    """Return the SQL, in parentheses, of the rows of up to `MOST_IDS` traces."""
     rows = open_reading.rows([Condition(0, "trace_hi", "in", tuple({first_half(each) for each in ids}))])
     listed = ", ".join(f"from_hex('{each.hex()}')" for each in ids)
     return f"(SELECT * FROM {rows} WHERE trace_id IN ({listed}))"
 
 
-def _by_trace(rows: pa.Table) -> Iterator[tuple[bytes, pa.Table]]:
-    ordered = rows.take(pc.sort_indices(rows["trace_id"]))
+def by_trace(rows: pa.Table) -> Iterator[tuple[bytes, pa.Table]]:
+    """Yield the rows of each trace; those of one stand together."""
     start = 0
-    for run in pc.run_end_encode(ordered["trace_id"].combine_chunks()).run_ends.to_pylist() if ordered.num_rows else ():
-        yield ordered["trace_id"][start].as_py(), ordered.slice(start, run - start)
+    for run in pc.run_end_encode(rows["trace_id"].combine_chunks()).run_ends.to_pylist() if rows.num_rows else ():
+        yield rows["trace_id"][start].as_py(), rows.slice(start, run - start)
         start = run

@@ -6,8 +6,8 @@ import copy
 import datetime as dt
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError, NotFound, TooLarge
 from crannog.lake.stage import BYTES_PER_CHANGE, Change
-from crannog.traces import asking, bulk, keep, names
+from crannog.traces import asking, bulk, keep, names, outgoing
 from crannog.traces.derived.catalogue import attribute_keys
 from crannog.traces.derived.derive import derive
 from crannog.traces.derived.views import Views
@@ -238,7 +238,7 @@ class Traces:
     def export(self, trace_ids: Sequence[str]) -> dict[str, Any]:
         """Return traces as one OTLP request in JSON, as they came in.
 
-        NotFound names one that there is none of, TooLarge one of more than `trace_spans_limit` spans.
+        NotFound names one that there is none of, TooLarge one of more than `trace_spans_limit` spans: see `export_lines`.
         """
         from crannog.traces.otlp.json_body import json_of_request
 
@@ -248,6 +248,29 @@ class Traces:
         """Return traces as one OTLP request in protobuf, which `write_otlp` takes back."""
         return bytes(self._request_of(trace_ids).SerializeToString())
 
+    def export_lines(self, trace_ids: Sequence[str]) -> Generator[str, None, None]:
+        """Yield traces of any size as OTLP requests in JSON, one a line: of one trace each, with up to 5,000 spans.
+
+        The traces come in the order asked for, each span once; up to 50,000 spans by their start, more as they are stored.
+        They are read while the lines are taken: it is one question until the last line, or until it is closed. NotFound
+        names a trace there is none of, before the first line.
+        """
+        ids = list(dict.fromkeys(map(trace_id_of, trace_ids)))
+        lines = asking.step_by_step(self._running, self._query_id, self._timeout_s, self._lines(ids))
+        next(lines)  # so that what is wrong with the question is told here
+        return lines
+
+    def _lines(self, ids: Sequence[bytes]) -> Generator[str, None, None]:
+        """Yield an empty line once all is there, then the lines."""
+        with ExitStack() as held:
+            found = self._read_now(lambda table: table.newest(lambda of: outgoing.opened(table, of, ids, held)), None)
+            for trace_id in ids:
+                if found is None or trace_id not in found.counts:
+                    raise _no_trace(trace_id)
+            yield ""
+            if found is not None:
+                yield from found.lines()
+
     def _request_of(self, trace_ids: Sequence[str]) -> Any:
         from crannog.traces.otlp.export import request_of_rows
 
@@ -256,8 +279,9 @@ class Traces:
             for trace_id, rows, truncated in self._many(trace_ids, SCHEMA.names):
                 if truncated:
                     raise TooLarge(
-                        f"trace {trace_id.hex()} has more spans than an export takes, which would leave some out:"
-                        f" raise `trace_spans_limit`, now {self._warehouse.settings.trace_spans_limit:,}"
+                        f"trace {trace_id.hex()} has more spans than one request takes, which would leave some out:"
+                        " export_lines() gives traces of any size, over HTTP an Accept of application/x-ndjson;"
+                        f" or raise `trace_spans_limit`, now {self._warehouse.settings.trace_spans_limit:,}"
                     )
                 found[trace_id] = rows.select(SCHEMA.names)
         for trace_id in map(trace_id_of, trace_ids):

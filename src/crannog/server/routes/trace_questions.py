@@ -12,11 +12,11 @@ from starlette.responses import Response
 from crannog.errors import NotFound
 from crannog.formats.columns import dumped
 from crannog.formats.marked import marked
-from crannog.server.answers import JSON, answer
+from crannog.server.answers import JSON, answer, wanted_form
 from crannog.server.call import call_of
 from crannog.server.described import LIST, OBJECT, gives, takes, takes_json
 from crannog.server.incoming import document
-from crannog.server.trace_reads import LIMITS, asked_of_traces, key_of
+from crannog.server.trace_reads import LIMITS, asked_of_traces, key_of, lines_of_traces
 from crannog.traces.spans import SPANS
 
 if TYPE_CHECKING:
@@ -111,11 +111,12 @@ async def read(request: Request, work: Callable[[Traces], Any]) -> Response:
 
 
 async def exported(request: Request, trace_ids: Sequence[str]) -> Response:
-    """Answer with traces as OTLP, in JSON, or in protobuf where that is accepted."""
+    """Answer with traces as OTLP: in JSON, or in protobuf or in lines of JSON where that is accepted."""
+    call_of(request).need("read", SPANS)
     if PROTOBUF not in request.headers.get("accept", ""):
+        if wanted_form(request, ("json", "ndjson")) == "ndjson":
+            return await lines_of_traces(request, lambda traces: traces.export_lines(trace_ids))
         return await read(request, lambda traces: traces.export(trace_ids))
-    call = call_of(request)
-    call.need("read", SPANS)
     return Response(await asked_of_traces(request, lambda traces: traces.export_protobuf(trace_ids)), media_type=PROTOBUF)
 
 
@@ -156,9 +157,9 @@ async def dependency_question(request: Request) -> Response:
     return await _asked(request, DependencyQuestion, lambda traces, asked: traces.dependencies(**asked))
 
 
-@router.post("/traces/export", responses=gives(OBJECT), openapi_extra=takes_json(Named) | LIMITS)
+@router.post("/traces/export", responses=gives(OBJECT, lines=True), openapi_extra=takes_json(Named) | LIMITS)
 async def export_question(request: Request) -> Response:
-    """Several traces as one OTLP request, in JSON, or in protobuf where that is accepted."""
+    """Several traces as one OTLP request, in JSON, or in protobuf where that is accepted; of any size as lines of requests."""
     call = call_of(request)
     call.need("read", SPANS)
     asked: Named = document(await call.service.bodies.read(request), TypeAdapter(Named))

@@ -132,9 +132,9 @@ async def get(request: Request, trace_id: str) -> Response:
     return await read(request, lambda traces: traces.get(trace_id))
 
 
-@router.get("/traces/{trace_id}/otlp", responses=gives(OBJECT), openapi_extra=LIMITS)
+@router.get("/traces/{trace_id}/otlp", responses=gives(OBJECT, lines=True), openapi_extra=LIMITS)
 async def export(request: Request, trace_id: str) -> Response:
-    """A trace as OTLP, in JSON, or in protobuf where that is accepted."""
+    """A trace as OTLP, in JSON, or in protobuf where that is accepted; of any size as lines of requests."""
     return await exported(request, [trace_id])
 
 

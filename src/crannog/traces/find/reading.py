@@ -12,7 +12,7 @@ from crannog.engine.open_table import OpenTable
 from crannog.engine.query.fast.terms import Condition
 from crannog.engine.query.pruning import pruned
 from crannog.engine.snapshot import Snapshot, read, written
-from crannog.errors import Overloaded, Unavailable
+from crannog.errors import Overloaded, SnapshotGone, Unavailable
 from crannog.traces.asking import check, cursor_of
 from crannog.traces.find.pruning import conditions_of
 from crannog.traces.find.spread import Spread, spread_of
@@ -68,6 +68,14 @@ class Reading:
             for name in tables or {}:
                 self.cursor.unregister(name)
 
+    def batches(self, sql: str, size: int) -> Iterator[pa.RecordBatch]:
+        """Run a query and yield its rows as they come, `size` at a time; nothing else may be asked meanwhile."""
+        check()
+        with _told(), self.cursor.sql(sql).to_arrow_reader(size) as reader:
+            for batch in reader:
+                check()
+                yield batch
+
     def make(self, name: str, query: str) -> int:
         """Keep the rows of a query under a name as long as the search runs, spilled where they are many; return how many."""
         with _told():
@@ -94,6 +102,10 @@ def _told() -> Iterator[None]:
         yield
     except duckdb.OutOfMemoryException as error:
         raise Overloaded("the search needs more memory or disk than it may have; ask for less time, or raise `local_memory_mb`") from error
-    except duckdb.Error as error:
+    except duckdb.IOException as error:
+        check()
+        raise SnapshotGone("the files of this snapshot are gone; read again to see the table as it is now") from error
+    # After the first rows of a stream, the engine's errors come through Arrow.
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
         check()
         raise Unavailable(f"the search failed: {str(error).splitlines()[0][:300]}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Protocol, Self
 
 from crannog.verbs.cancellation import Cancellation
@@ -119,6 +119,9 @@ class TraceVerbs(Protocol):
 
     def export_protobuf(self, trace_ids: Sequence[str]) -> bytes:
         """Return traces as one OTLP request in protobuf, which `write_otlp` takes back."""
+
+    def export_lines(self, trace_ids: Sequence[str]) -> Generator[str, None, None]:
+        """Yield traces of any size as OTLP requests in JSON, one a line, each with up to 5,000 spans; close it, or read all."""
 
     def derive(
         self, anew: Sequence[dt.date] = (), *, progress: Progress | None = None, cancellation: Cancellation | None = None

@@ -202,13 +202,13 @@ class OpenTable:
         return self._masks.masks(snapshot)
 
     def relation(
-        self, snapshot: Snapshot, prefix: str, *, raw: bool = False, files: Sequence[str] | None = None
+        self, snapshot: Snapshot, prefix: str, *, raw: bool = False, files: Sequence[str] | None = None, keep: bool = True
     ) -> tuple[str, Mapping[str, pa.Table]]:
         """Return the SQL, for the in-process engine, that reads a snapshot, and the in-memory tables it names.
 
-        `files` are those of the base that are needed; all if it is not given.
+        `files` are those of the base that are needed, all if it is not given; without `keep` no name is the engine's own.
         """
-        return relation(self.warehouse.local, snapshot, self.masks(snapshot, raw=raw), prefix, raw=raw, files=files)
+        return relation(self.warehouse.local, snapshot, self.masks(snapshot, raw=raw), prefix, raw=raw, files=files, keep=keep)
 
     def to_arrow(self, *, raw: bool = False, limit: int | None = None, snapshot: Snapshot | None = None) -> pa.Table:
         """Read the table, or a snapshot of it, through the in-process engine."""

@@ -168,17 +168,19 @@ def relation(
     *,
     raw: bool = False,
     files: Sequence[str] | None = None,
+    keep: bool = True,
 ) -> tuple[str, dict[str, pa.Table]]:
     """Return the SQL that reads a snapshot, and the in-memory tables it names (each name starts with `prefix`).
 
-    `files` are the files of the base that are needed; all if it is not given.
+    `files` are the files of the base that are needed; all if it is not given. `keep` lets staged rows that are read again
+    be kept in the engine, under names of its own.
     """
     base = snapshot.base
     names = ", ".join(quoted(name) for name in base.schema.names)
     tables: dict[str, pa.Table] = {}
 
     def named(what: str, rows: pa.Table) -> str:
-        kept = snapshot.beside.name(engine, f"raw {what}" if raw else what, rows)
+        kept = snapshot.beside.name(engine, f"raw {what}" if raw else what, rows) if keep else None
         if kept is None:
             tables[f"{prefix}_{what}"] = rows
         return kept or f"{prefix}_{what}"

@@ -167,7 +167,7 @@ class Queries:
                     shown = on_spark.explained(frame)
             else:
                 assert plan.compiled is not None
-                sql, tables = self._local_sql(plan, relations, None)
+                sql, tables = self._local_sql(plan, relations, None, keep=False)
                 shown = on_duckdb.explained(self._warehouse.local, sql, tables)
             reports = table_reports(plan.sources, {start: plan.pruned(start) for start in plan.sources}, relations)
         result = self.sql(text, engine=route.engine) if analyze else None
@@ -244,7 +244,7 @@ class Queries:
 
     # -- running -----------------------------------------------------------------------------------------------
 
-    def _local_sql(self, plan: _Plan, hot: Mapping[int, str], limit: int | None) -> tuple[str, dict[str, pa.Table]]:
+    def _local_sql(self, plan: _Plan, hot: Mapping[int, str], limit: int | None, *, keep: bool = True) -> tuple[str, dict[str, pa.Table]]:
         assert plan.compiled is not None
         relations: dict[int, str] = {}
         tables: dict[str, pa.Table] = {}
@@ -253,7 +253,7 @@ class Queries:
                 relations[start] = hot[start]
                 continue
             query, needed = source.table.relation(
-                source.snapshot, f"t{number}", raw=source.raw, files=plan.pruned(start).files
+                source.snapshot, f"t{number}", raw=source.raw, files=plan.pruned(start).files, keep=keep
             )
             relations[start] = f"({query})"
             tables.update(needed)

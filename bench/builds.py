@@ -108,11 +108,17 @@ def appends(bench: Bench) -> None:
 
 def _in_turns(logs: Logs, act: Callable[[str, list[BuildEvent]], object], size: int, repeats: int) -> dict[str, list[float]]:
     spent: dict[str, list[float]] = {name: [] for name in logs.logs}
-    for _ in range(repeats):
+    for number in range(repeats):
         given = logs.fresh(size)
-        for name, times in spent.items():
-            times.append(timed(lambda name=name, given=given: act(name, given)) * 1000)
+        for name in _order(logs, number):
+            spent[name].append(timed(lambda name=name, given=given: act(name, given)) * 1000)
     return spent
+
+
+def _order(logs: Logs, turn: int) -> tuple[str, ...]:
+    """Return whose turn it is first: whoever comes after one that waited for a server finds the processor cold."""
+    orders = list(itertools.permutations(logs.logs))
+    return orders[turn % len(orders)]
 
 
 def _quantile(times: list[float], at: float) -> float:
@@ -230,7 +236,7 @@ def _compare(bench: Bench, where: str, what: str, logs: Logs, ask: Callable[[Eve
     repeats = max(5, min(300, int(0.5 / max(once, 1e-6))))
     spent: dict[str, list[float]] = {name: [] for name in logs.logs}
     for number in range(repeats):
-        for name, log in logs.logs.items():
-            spent[name].append(timed(lambda log=log, number=number: ask(log, number * 7_919)) * 1000)
+        for name in _order(logs, number):
+            spent[name].append(timed(lambda log=logs.logs[name], number=number: ask(log, number * 7_919)) * 1000)
     for label, at in (("p50", 0.5), ("p95", 0.95)):
         _line(bench, where, f"{what}, {label}", {name: _quantile(times, at) for name, times in spent.items()}, "≤ 1.2x SQLite")

@@ -45,14 +45,20 @@ class Follower:
         self._pending_events = 0
         self._seen = Position(0, 0)
         self._looked_at = 0.0
-        self._stage = table.warehouse.storage.uri(table.log.stage_folder)
+        self._stage = _opened(table.warehouse.storage.uri(table.log.stage_folder)) if self._is_local else None
         self._quiet_since: int | None = None
         try:
             self._start_from_model()
             self._check_agrees()
         except BaseException:
-            self.model.database.close()
+            self.close()
             raise
+
+    def close(self) -> None:
+        self.model.database.close()
+        if self._stage is not None:
+            os.close(self._stage)
+            self._stage = None
 
     # -- seeing ------------------------------------------------------------------------------------------------------
 
@@ -84,11 +90,10 @@ class Follower:
 
     def _is_quiet(self) -> bool:
         """Tell by one look at the folder that nothing was staged since the last one: what most reads find."""
-        try:
-            changed_ns = os.stat(self._stage).st_mtime_ns  # noqa: PTH116 - a Path costs as much again as a small query
-        except OSError:
+        if self._stage is None:
             return False
-        return changed_ns == self._quiet_since and not self._pending
+        folder = os.fstat(self._stage)
+        return folder.st_mtime_ns == self._quiet_since and folder.st_nlink > 0 and not self._pending
 
     def known(self, ids: list[str]) -> dict[str, BuildEvent]:
         """Return those of these events that were seen."""
@@ -269,3 +274,11 @@ class Follower:
     def _largest_given(self) -> int:
         names = self.table.warehouse.storage.names(self._marks)
         return max((int(name.removeprefix("given-")) for name in names if name.startswith("given-")), default=0)
+
+
+def _opened(folder: str) -> int | None:
+    """Open a folder, to look at it again and again: to find it by its path costs as much as a small query."""
+    try:
+        return os.open(folder, os.O_RDONLY)
+    except OSError:
+        return None

@@ -182,7 +182,7 @@ class DeltaLog(ModelLog):
         self._follower.flush()
         self.warehouse.close()
         self._appends.close()
-        self._follower.model.database.close()
+        self._follower.close()
 
 
 def _open_table(warehouse: Warehouse, name: TableName, uri: str) -> tuple[OpenTable, Migration]:

@@ -64,6 +64,13 @@ class BoundStatements:
             if not keep:
                 self._close(bound.cursor)
 
+    def forget(self) -> None:
+        """Let go of the cursors that are not lent, and of what they have bound."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for bound in idle:
+            self._close(bound.cursor)
+
     def _taken(self, sql: str) -> Bound:
         with self._lock:
             if self._idle:

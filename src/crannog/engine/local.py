@@ -209,6 +209,7 @@ class LocalEngine:
         """End what still runs, such as a load behind the scenes, and close."""
         import duckdb
 
+        self._bound.forget()
         gives_up_at = time.monotonic() + _CLOSE_S
         while True:
             with self._lock:

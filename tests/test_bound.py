@@ -108,7 +108,7 @@ def test_after_an_error_a_cursor_is_closed() -> None:
     def close(cursor: Cursor) -> None:
         cursor.closed = True
 
-    statements = BoundStatements(Cursor, close)  # type: ignore[arg-type]
+    statements = BoundStatements(Cursor, close)
     with statements.lent("good") as first:
         assert first.relation("good") == "good"
     with statements.lent("other") as again:

@@ -139,7 +139,7 @@ def test_what_is_wrong_is_told_before_the_first_line(store: Model, settings: Set
         store.export_lines([LONG, MISSING])
     for wrong in (["x"], LONG, [LONG, "0" * 32], [5]):
         with pytest.raises(CallerError):
-            store.export_lines(wrong)  # type: ignore[arg-type]
+            store.export_lines(wrong)
     assert list(store.export_lines([])) == []
     empty = Store(settings)
     with pytest.raises(NotFound, match=LONG):

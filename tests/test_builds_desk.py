@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from crannog.builds import BuildRequestStatus, PartitionStatus, open_log
 from crannog.builds.delta_log import DeltaLog
 from crannog.builds.desk import Desk
 from crannog.builds.slips import Append, Wish, answer_of, calls_of, slip_of, take_answer
+from crannog.builds.tray import Tray
 from crannog.errors import Conflict, Refused
 
 B, P = BuildRequestStatus, PartitionStatus
@@ -44,26 +46,38 @@ def folder_of(log: DeltaLog) -> Path:
 
 
 def wish(*events: object, check_states: bool = False) -> Append:
-    return Append(Wish(list(events), check_states))  # type: ignore[arg-type]
+    return Append(Wish(list(events), check_states))
 
 
 def test_who_has_just_had_the_turn_has_it_before_the_others(log: DeltaLog, other_desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crannog.builds.desk._MOMENT_NS", 10**12)
+    monkeypatch.setattr("crannog.builds.desk._MOMENT_NS", 10**11)
+    monkeypatch.setattr("crannog.builds.desk._LONG_MOMENT_NS", 10**12)
     log.append_event(request("b", B.RECEIVED))
     assert not other_desk.take_turn(1)
     assert log.append_event(request("b", B.PLANNING)) == 2
     monkeypatch.setattr("crannog.builds.desk._MOMENT_NS", 0)
+    assert log.append_event(request("b", B.EXECUTING)) == 3
+    assert other_desk.take_turn(1)
+    other_desk.end_turn()
+
+
+def test_a_moment_that_was_written_down_before_the_machine_started_anew_counts_for_nothing(
+    log: DeltaLog, other_desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crannog.builds.desk._MOMENT_NS", 10**15)
+    log.append_event(request("b", B.RECEIVED))
     assert other_desk.take_turn(1)
     other_desk.end_turn()
 
 
 def test_a_slip_is_committed_with_the_events_of_whoever_has_the_turn(log: DeltaLog, other_desk: Desk) -> None:
     left = [wish(partition("b", "p", P.BUILDING)), wish(partition("b", "q", P.BUILDING), partition("b", "r", P.BUILDING))]
-    name = other_desk.leave(slip_of(left))
+    assert other_desk.tray.leave(slip_of(left))
     before = log.table.log.latest()[1].end
+    assert other_desk.tray.answer() is None
     assert log.append_event(request("b", B.RECEIVED)) == 1
     assert log.table.log.latest()[1].end == before + 1
-    answer = other_desk.answer_to(name)
+    answer = other_desk.tray.answer()
     assert answer is not None
     take_answer(left, answer)
     assert [call.result for call in left] == [[2], [3, 4]]
@@ -79,9 +93,9 @@ def test_a_slip_has_its_own_errors_and_spoils_nobodys_append(log: DeltaLog, othe
         wish(request("b", B.EXECUTING), check_states=True),
         wish(partition("b", "x", P.BUILDING)),
     ]
-    name = other_desk.leave(slip_of(left))
+    assert other_desk.tray.leave(slip_of(left))
     assert log.append_event(other) == 2
-    answer = other_desk.answer_to(name)
+    answer = other_desk.tray.answer()
     assert answer is not None
     take_answer(left, answer)
     assert [type(call.error) for call in left] == [Conflict, Refused, type(None)]
@@ -114,33 +128,70 @@ def test_a_turn_that_never_ends_holds_nobody_up(log: DeltaLog, other_desk: Desk)
     other_desk.end_turn()
 
 
-def test_slips_that_nobody_waits_for_are_thrown_away(log: DeltaLog, other_desk: Desk) -> None:
-    old = other_desk.leave(slip_of([wish(partition("old", "p", P.BUILDING))]))
-    hour_ago = time.time() - 3600
-    os.utime(folder_of(log) / f"{old}.call", (hour_ago, hour_ago))
-    strange = other_desk.leave(b'{"format": 99}')
+def test_a_slip_is_answered_once_and_one_that_was_withdrawn_not_at_all(log: DeltaLog, other_desk: Desk) -> None:
+    tray = other_desk.tray
+    assert tray.leave(slip_of([wish(partition("b", "p", P.BUILDING))]))
+    tray.withdraw()
     assert log.append_event(request("b", B.RECEIVED)) == 1
-    assert log.head() == 1
-    assert not (folder_of(log) / f"{old}.call").exists()
-    assert other_desk.answer_to(strange) is None
-    other_desk.clear(strange)
+    assert tray.leave(slip_of([wish(partition("b", "q", P.BUILDING))]))
+    assert log.append_event(request("b", B.PLANNING)) == 2
+    assert log.append_event(request("b", B.EXECUTING)) == 4
+    assert [event.event_id for event in log.all_events()] == ["b:RECEIVED", "b:PLANNING", "b:q:BUILDING", "b:EXECUTING"]
+
+
+def test_a_slip_of_another_version_is_left_to_whoever_wrote_it(log: DeltaLog, other_desk: Desk) -> None:
+    assert other_desk.tray.leave(b'{"format": 99}')
+    assert log.append_event(request("b", B.RECEIVED)) == 1
+    assert other_desk.tray.answer() is None
     other_desk.close()
+    log.append_event(request("b", B.PLANNING))
     assert sorted(file.name for file in folder_of(log).iterdir()) == ["next", "turn"]
 
 
-def test_the_bell_of_a_process_that_was_killed_is_taken_away(log: DeltaLog, other_desk: Desk) -> None:
-    dead, alive = folder_of(log) / "dead.bell", other_desk.leave(b"{}")
-    os.mkfifo(dead)
-    hour_ago = time.time() - 3600
-    os.utime(dead, (hour_ago, hour_ago))
-    log.append_event(request("b", B.RECEIVED))
-    assert not dead.exists()
-    other_desk.clear(alive)
-    other_desk.ring("nobody")
+def test_a_slip_that_is_just_being_written_is_not_read(other_desk: Desk) -> None:
+    tray = other_desk.tray
+    assert tray.leave(b"whole")
+    looking = Tray(tray._path, own=False)
+    assert looking.slip() == b"whole"
+    tray._memory[20] ^= 1
+    assert looking.slip() is None
+    looking.close()
+
+
+def test_what_is_too_long_for_a_tray_waits_for_the_turn(log: DeltaLog, other_desk: Desk) -> None:
+    assert not other_desk.tray.leave(b"x" * 2**17)
+    long = request("b", B.RECEIVED, *(f"p{n}" * 100 for n in range(1_000)))
+    assert other_desk.take_turn(1)
+    threading.Timer(0.3, other_desk.end_turn).start()
     began = time.monotonic()
-    other_desk.ring(alive.partition("-")[0])
-    other_desk.wait(20)
+    assert log.append_event(long) == 1
+    assert 0.1 < time.monotonic() - began < 1.9
+
+
+def test_the_tray_of_a_process_that_was_killed_is_taken_away_with_its_slip(log: DeltaLog, tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from crannog.builds.desk import Desk\n"
+        "desk = Desk(Path(sys.argv[1])); desk.tray.leave(sys.stdin.buffer.read()); os.kill(os.getpid(), 9)"
+    )
+    slip = slip_of([wish(partition("dead", "p", P.BUILDING))])
+    subprocess.run([sys.executable, "-c", code, str(folder_of(log))], input=slip, check=False)
+    assert len(list(folder_of(log).glob("*.tray"))) == 1
+    assert log.append_event(request("b", B.RECEIVED)) == 1
+    assert [event.build_request_id for event in log.all_events()] == ["b"]
+    assert sorted(file.name for file in folder_of(log).iterdir()) == ["next", "turn"]
+
+
+def test_a_bell_wakes_who_waits(other_desk: Desk) -> None:
+    tray = other_desk.tray
+    looking = Tray(tray._path, own=False)
+    began = time.monotonic()
+    looking.ring()
+    tray.wait(20)
     assert time.monotonic() - began < 10
+    tray.close()
+    looking.ring()  # nobody is there any more
+    looking.close()
+    other_desk._tray = None
 
 
 def test_slips_and_answers_say_exactly_what_was_meant() -> None:

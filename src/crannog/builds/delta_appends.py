@@ -14,20 +14,20 @@ import pyarrow as pa
 from crannog.builds.delta_follower import Follower
 from crannog.builds.delta_model import Applied, Position
 from crannog.builds.delta_rows import rows_of
-from crannog.builds.desk import Desk, Slip
+from crannog.builds.desk import Desk
 from crannog.builds.events import BuildEvent
 from crannog.builds.intake import plan
 from crannog.builds.slips import Append, Wish, answer_of, calls_of, slip_of, take_answer
 from crannog.builds.transitions import check_changes
+from crannog.builds.tray import Tray
 from crannog.engine.group import Group
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError, Conflict, Unavailable
 
 _TRIES = 1_000
 _MOST_WAITING = 10_000
-_PAUSE_S = 0.0003
+_PAUSE_S = 0.0001
 _MOMENT_S = 0.002
-_LISTEN_S = 0.004
 _SHUNNED_S = 10.0
 # Writing more than that down for another process costs more than to wait and commit it oneself.
 _MOST_ON_A_SLIP = 200
@@ -65,36 +65,34 @@ class DeltaAppends:
             self._commit(calls)
         elif self._desk.take_turn(size):
             self._in_turn(self._desk, calls)
-        elif size > _MOST_ON_A_SLIP:
+        elif size <= _MOST_ON_A_SLIP and self._desk.tray.leave(slip_of(calls)):
+            self._by_slip(self._desk, calls, size)
+        else:
             with self._desk.turn(size) as mine:
                 self._shun_unless(mine)
                 self._commit(calls)
-        else:
-            self._by_slip(self._desk, calls, size)
         self._follower.flush_when_due()
 
     def _by_slip(self, desk: Desk, calls: list[Append], size: int) -> None:
-        """Leave the calls to whoever has the turn, or take it when that one is done; alone when it stands still."""
+        """Wait for the answer of whoever has the turn, or take it when that one is done; go alone when it stands still."""
         began = time.monotonic()
-        slip = desk.leave(slip_of(calls))
-        try:
-            while not desk.is_stuck(began):
-                mine = desk.take_turn(size)
-                # Asked for after the try: who had the turn answers before it ends.
-                answer = desk.answer_to(slip)
-                if answer is not None:
-                    if mine:
-                        desk.end_turn()
-                        desk.ring_next()
-                    take_answer(calls, answer)
-                    return
-                if mine:
-                    desk.clear(slip)
+        tray = desk.tray
+        while not desk.is_stuck(began):
+            answer = tray.answer()
+            if answer is None and desk.take_turn(size):
+                # Asked for again: who had the turn answered before it ended.
+                answer = tray.answer()
+                if answer is None:
+                    tray.withdraw()
                     self._in_turn(desk, calls)
                     return
-                desk.wait(_LISTEN_S)
-        finally:
-            desk.clear(slip)
+                desk.end_turn()
+                desk.ring_next()
+            if answer is not None:
+                take_answer(calls, answer)
+                return
+            desk.listen()
+        tray.withdraw()
         self._shun_unless(False)
         self._commit(calls)
 
@@ -104,28 +102,31 @@ class DeltaAppends:
             self._shunned_until = time.monotonic() + _SHUNNED_S
 
     def _in_turn(self, desk: Desk, calls: list[Append]) -> None:
-        others: list[tuple[Slip, list[Append]]] = []
+        others: list[tuple[Tray, list[Append]]] = []
         try:
-            others = [(slip, calls_of(slip.content)) for slip in self._slips(desk)]
+            others = self._slips(desk)
             self._commit([*calls, *(call for _, left in others for call in left)])
-            for slip, left in others:
+            for tray, left in others:
                 if left:
-                    desk.answer(slip, answer_of(left))
+                    tray.give(answer_of(left))
         finally:
-            desk.end_turn()
+            desk.end_turn(in_company=bool(others))
             # Only now: who wakes up takes the time of who rings, and the turn would be held meanwhile.
-            for slip, _ in others:
-                desk.ring(slip.bell)
+            for tray, _ in others:
+                tray.ring()
             desk.ring_next()
 
-    def _slips(self, desk: Desk) -> list[Slip]:
-        """Return the slips on the desk, after a moment for those who have just had their answers to come again."""
+    def _slips(self, desk: Desk) -> list[tuple[Tray, list[Append]]]:
+        """Return what stands on the slips, after a moment for those who have just had their answers to come again."""
         ends = time.monotonic() + _MOMENT_S
-        while (waiting := desk.count()) < self._company and time.monotonic() < ends:
+        read: dict[str, tuple[Tray, list[Append]]] = {}
+        while True:
+            read |= {tray.name: (tray, calls_of(slip)) for tray, slip in desk.slips(but=read.keys())}
+            if len(read) >= self._company or time.monotonic() > ends:
+                break
             time.sleep(_PAUSE_S)
-        slips = desk.slips() if waiting else []
-        self._company = len(slips)
-        return slips
+        self._company = len(read)
+        return list(read.values())
 
     def _commit(self, calls: Sequence[Append]) -> None:
         for _ in range(_TRIES):

@@ -7,35 +7,25 @@ that stands still, or dies, with the turn or with a slip on the desk holds up no
 
 from __future__ import annotations
 
-import errno
 import fcntl
+import mmap
 import os
-import select
+import struct
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from crannog.builds.tray import ENDING, Tray
 
 _PATIENCE_S = 2.0
 _EVENTS_PER_S = 5_000
 _PAUSE_S = 0.002
-_OLD_S = 10.0
-_EVENTS_WIDTH = 12
-_MOMENT_NS = 3_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Slip:
-    """What another process wants appended; its name begins with the name of that process's bell."""
-
-    name: str
-    content: bytes
-
-    @property
-    def bell(self) -> str:
-        return self.name.partition("-")[0]
+_CLOCK_TICK_NS = 100_000_000
+_MOMENT_NS, _LONG_MOMENT_NS = 2_000_000, 10_000_000
+_LISTEN_S = 0.02
+_TURN = struct.Struct("<qq32s")
 
 
 class Desk:
@@ -47,11 +37,15 @@ class Desk:
         self._folder = folder
         folder.mkdir(exist_ok=True)
         self._turn = os.open(folder / "turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        os.ftruncate(self._turn, _TURN.size)
+        self._had = mmap.mmap(self._turn, _TURN.size)
+        """For how many events the turn was taken, and until when whoever had it last, by name, may have it again."""
         self._next = os.open(folder / "next", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        # Rung when there is an answer, or the turn is free: to ask all the time would take the time of who commits.
-        self._name = uuid.uuid4().hex
-        self._bell: int | None = None
-        self._left = 0
+        self._place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._name = uuid.uuid4().hex.encode()
+        self._tray: Tray | None = None
+        self._others: dict[str, Tray] = {}
+        self._changed_ns: int | None = None
 
     # -- the turn ----------------------------------------------------------------------------------------------------
 
@@ -60,7 +54,7 @@ class Desk:
 
         Who has just committed may do so again at once, knowing all there is; anybody else would first have to read it.
         """
-        if self._others_moment() or not _locked(self._next):
+        if self._others_moment_ns() or not _locked(self._next):
             return False
         try:
             return self._take(events)
@@ -70,21 +64,24 @@ class Desk:
     def _take(self, events: int) -> bool:
         if not _locked(self._turn):
             return False
-        os.pwrite(self._turn, b"%*d" % (_EVENTS_WIDTH, events), 0)
+        _TURN.pack_into(self._had, 0, events, 0, self._name)
         return True
 
-    def end_turn(self) -> None:
-        os.pwrite(self._turn, b"%20d%s" % (time.monotonic_ns(), self._name.encode()), _EVENTS_WIDTH)
+    def end_turn(self, *, in_company: bool = False) -> None:
+        """Let others have the turn, after a moment; a longer one where many wait, who take the processor meanwhile."""
+        until = time.monotonic_ns() + (_LONG_MOMENT_NS if in_company else _MOMENT_NS)
+        _TURN.pack_into(self._had, 0, 0, until, self._name)
         fcntl.flock(self._turn, fcntl.LOCK_UN)
 
-    def _others_moment(self) -> bool:
-        written = os.pread(self._turn, 52, _EVENTS_WIDTH)
-        if len(written) < 52 or written[20:] == self._name.encode():
-            return False
-        try:
-            return 0 <= time.monotonic_ns() - int(written[:20]) < _MOMENT_NS
-        except ValueError:
-            return False
+    def _others_moment_ns(self) -> int:
+        """Return how long another process may still have the turn again."""
+        _, until, name = _TURN.unpack_from(self._had)
+        left = until - time.monotonic_ns()
+        return left if name != self._name and 0 < left <= _LONG_MOMENT_NS else 0
+
+    def listen(self) -> None:
+        """Wait for an answer, or until the turn may be free: who has it rings when it ends, unless it dies."""
+        self.tray.wait(self._others_moment_ns() / 1e9 or _LISTEN_S)
 
     @contextmanager
     def turn(self, events: int) -> Iterator[bool]:
@@ -109,106 +106,60 @@ class Desk:
 
     def is_stuck(self, since: float) -> bool:
         """Tell whether one has waited since then for longer than the turn that is being had should take."""
-        try:
-            events = int(os.pread(self._turn, _EVENTS_WIDTH, 0) or 0)
-        except ValueError:
-            events = 0
-        return time.monotonic() - since > self._patience_s + events / _EVENTS_PER_S
+        events, _, _ = _TURN.unpack_from(self._had)
+        return time.monotonic() - since > self._patience_s + int(events) / _EVENTS_PER_S
 
     # -- slips -------------------------------------------------------------------------------------------------------
 
-    def leave(self, content: bytes) -> str:
-        """Leave a slip for whoever has the turn; return its name."""
-        if self._bell is None:
-            path = self._folder / f"{self._name}.bell"
-            os.mkfifo(path, 0o666)
-            self._bell = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._left += 1
-        name = f"{self._name}-{self._left}"
-        self._put(f"{name}.call", content)
-        return name
+    @property
+    def tray(self) -> Tray:
+        """The tray of this process, made when it is first needed: most never find the turn taken."""
+        if self._tray is None:
+            self._tray = Tray(self._folder / f"{self._name.decode()}{ENDING}", own=True)
+        return self._tray
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait until somebody rings, for so long at most."""
-        assert self._bell is not None
-        if select.select([self._bell], [], [], timeout_s)[0]:
-            with suppress(BlockingIOError):
-                os.read(self._bell, 4_096)
+    def waiting(self) -> list[Tray]:
+        """Return the trays of the others in which a slip waits."""
+        self._look_for_trays()
+        return [tray for tray in self._others.values() if tray.has_slip]
 
-    def ring(self, bell: str) -> None:
-        """Wake whoever waits for an answer, or for the turn."""
-        with suppress(OSError):  # gone, or rung often enough already
-            handle = os.open(self._folder / f"{bell}.bell", os.O_WRONLY | os.O_NONBLOCK)
-            try:
-                os.write(handle, b"!")
-            finally:
-                os.close(handle)
+    def slips(self, but: Collection[str] = ()) -> list[tuple[Tray, bytes]]:
+        """Return the slips that wait, but for those in some trays, and those of processes that have died."""
+        found = []
+        for tray in self.waiting():
+            if tray.name in but:
+                continue
+            if tray.remove_if_abandoned():
+                self._others.pop(tray.name).close()
+            elif (slip := tray.slip()) is not None:
+                found.append((tray, slip))
+        return found
 
     def ring_next(self) -> None:
         """Wake one of those whose slips still lie on the desk: the turn is free."""
-        for entry in os.listdir(self._folder):  # noqa: PTH208
-            if entry.endswith(".call"):
-                self.ring(entry.partition("-")[0])
-                return
+        for tray in self.waiting()[:1]:
+            tray.ring()
 
-    def answer_to(self, name: str) -> bytes | None:
-        """Return what became of a slip; None if nothing has yet."""
-        try:
-            return (self._folder / f"{name}.done").read_bytes()
-        except FileNotFoundError:
-            return None
-
-    def clear(self, name: str) -> None:
-        """Take a slip and its answer away."""
-        for ending in ("call", "done"):
-            (self._folder / f"{name}.{ending}").unlink(missing_ok=True)
-
-    def count(self) -> int:
-        """Return how many slips lie on the desk."""
-        return sum(entry.endswith(".call") for entry in os.listdir(self._folder))  # noqa: PTH208
-
-    def slips(self) -> list[Slip]:
-        """Return the slips on the desk, but for those whose writers have long given up."""
-        found = []
-        for file in self._folder.iterdir():
-            if file.suffix == ".bell":
-                self._remove_if_dead(file)
-            if file.suffix not in (".call", ".done", ".tmp"):
-                continue
+    def _look_for_trays(self) -> None:
+        """See who has come or gone; by one look at the folder if nobody has for a while."""
+        changed_ns = os.fstat(self._place).st_mtime_ns
+        if changed_ns == self._changed_ns:
+            return
+        here = {Path(entry).stem: entry for entry in os.listdir(self._folder) if entry.endswith(ENDING)}  # noqa: PTH208
+        for name in self._others.keys() - here.keys():
+            self._others.pop(name).close()
+        for name in here.keys() - self._others.keys() - {self._name.decode()}:
             with suppress(FileNotFoundError):
-                if time.time() - file.stat().st_mtime > _OLD_S:
-                    file.unlink()
-                elif file.suffix == ".call":
-                    found.append(Slip(file.stem, file.read_bytes()))
-        return found
-
-    @staticmethod
-    def _remove_if_dead(bell: Path) -> None:
-        """Take away the bell of a process that was killed: nobody has it open any more."""
-        try:
-            os.close(os.open(bell, os.O_WRONLY | os.O_NONBLOCK))
-        except OSError as error:
-            if error.errno == errno.ENXIO and time.time() - bell.stat().st_mtime > _OLD_S:
-                bell.unlink(missing_ok=True)
-
-    def answer(self, slip: Slip, content: bytes) -> None:
-        """Write what became of a slip, unless its writer took it back; `ring` tells that it is there."""
-        with suppress(FileNotFoundError):
-            (self._folder / f"{slip.name}.call").unlink()
-            self._put(f"{slip.name}.done", content)
-
-    def _put(self, name: str, content: bytes) -> None:
-        # Complete before its name appears. Not synced: it is worth nothing after a crash.
-        temporary = self._folder / f"{name}.tmp"
-        temporary.write_bytes(content)
-        temporary.rename(self._folder / name)
+                self._others[name] = Tray(self._folder / here[name], own=False)
+        # The file system's clock ticks in milliseconds: two changes within one tick leave the same time.
+        self._changed_ns = changed_ns if time.time_ns() - changed_ns >= _CLOCK_TICK_NS else None
 
     def close(self) -> None:
-        if self._bell is not None:
-            os.close(self._bell)
-            (self._folder / f"{self._name}.bell").unlink(missing_ok=True)
-        os.close(self._turn)
-        os.close(self._next)
+        for tray in (*self._others.values(), *([self._tray] if self._tray is not None else [])):
+            tray.close()
+        self._had.close()
+        for handle in (self._turn, self._next, self._place):
+            os.close(handle)
 
 
 def _locked(handle: int) -> bool:

@@ -14,6 +14,7 @@ LONGEST_ID = 1_024
 LARGEST_EVENT_BYTES = 16 * 1024**2
 _DEEPEST_JSON = 100
 _LARGEST_NUMBER_BITS = 8_192
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def text(value: Any, where: str) -> str:
@@ -119,7 +120,7 @@ def _copied(value: Any, where: str, depth: int) -> Any:
 
 def to_json(value: Any) -> str:
     """Write a JSON value as the text that is stored."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _JSON.encode(value)
 
 
 def from_json(stored: str, where: str = "the stored JSON") -> Any:

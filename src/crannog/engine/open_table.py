@@ -26,6 +26,7 @@ from crannog.errors import (
 )
 from crannog.lake.base import Base
 from crannog.lake.changelog import ChangeLog
+from crannog.lake.few_rows import FewRows
 from crannog.lake.leases import Lease
 from crannog.lake.schemas import fingerprint
 from crannog.lake.stage import BYTES_PER_CHANGE, Change
@@ -60,7 +61,7 @@ class OpenTable:
             WriterLimits(
                 settings.queue_calls, settings.group_commit_rows, settings.staged_rows_limit, settings.staged_bytes_limit
             ),
-            after_commit=self._pack_when_due,
+            after_commit=self._keep_up,
         )
         self._masks: MaskCache | None = None
         self._snapshot: Snapshot | None = None
@@ -85,7 +86,7 @@ class OpenTable:
             raise Overloaded(f"{table.num_rows:,} rows in one call to {self.name}; {limit:,} is the most: send them in parts")
         return self._stage("upsert" if base.key else "append", base, table, batch_id, after=after)
 
-    def stage(self, rows: pa.Table, *, after: int | None = None) -> WriteReceipt:
+    def stage(self, rows: pa.Table | FewRows, *, after: int | None = None) -> WriteReceipt:
         """Keep rows that are known to fit, as those of Crannog's own tables are; columns that are not given are null."""
         base = self.log.latest_base()
         return self._stage("upsert" if base.key else "append", base, rows, None, after=after)
@@ -124,7 +125,7 @@ class OpenTable:
         self,
         kind: str,
         base: Base,
-        given: pa.Table,
+        given: pa.Table | FewRows,
         batch_id: str | None,
         *,
         actor: str = "",
@@ -140,9 +141,11 @@ class OpenTable:
         kept = self.writer.write(Change(batch, kind, given, size, actor, reason, now_us), after=after)
         return WriteReceipt(kept.sequence, count, batch, kept.duplicate)
 
-    def _pack_when_due(self) -> None:
+    def _keep_up(self) -> None:
         if self.log.wants_packing:
             self.warehouse.behind(self._pack_quietly)
+        if self.log.wants_preparing:
+            self.warehouse.behind(self.log.prepare)
 
     def _pack_quietly(self) -> None:
         # A pack that fails costs nothing but files: the next one, or a fold, takes them.

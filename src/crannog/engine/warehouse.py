@@ -82,6 +82,7 @@ class Warehouse:
     def close(self) -> None:
         self._background.shutdown(wait=True)
         self._closed = True
+        self.storage.close()
         with self._lock:
             if self._local is not None:
                 self._local.close()

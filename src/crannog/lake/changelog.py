@@ -18,12 +18,15 @@ from crannog.lake import phases
 from crannog.lake.base import Base, DeltaLog, marker_path
 from crannog.lake.blocks import complete_blocks, file_name, packs_over, parse_name
 from crannog.lake.ledger import Ledger
+from crannog.lake.small_parquet import padded
+from crannog.lake.spare_files import SPARE_BYTES
 from crannog.lake.stage import Change, encode, joined, segment_of
 from crannog.lake.storage import Storage
 from crannog.lake.tail import Tail, TailCache
 
 _PATIENCE_S = 60.0
 _LOST_ANSWERS = 3
+_OFTEN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ class ChangeLog:
         self._tail = TailCache(storage, self.stage_folder, base.table_id)
         self._writer = uuid.uuid4().hex
         self._groups = 0
+        self._is_preparing = False
         self._ledger_version = -1
         self._stale = True
         self._known_base = base
@@ -173,6 +177,8 @@ class ChangeLog:
                 )
             segment = segment_of(fresh, sequence, own, self._known_base.staged_types)
             data = encode(segment, table_id=self.table_id, schema_version=str(self._known_base.version))
+            if self._storage.is_local:
+                data = padded(data, SPARE_BYTES)
             path = f"{self.stage_folder}/{file_name(sequence).name}"
             try:
                 taken = self._storage.put_if_absent(path, data)
@@ -230,6 +236,19 @@ class ChangeLog:
     def wants_packing(self) -> bool:
         """Tell cheaply whether the last commit may have completed a block."""
         return (self._tail.end + 1) % 64 == 0
+
+    @property
+    def wants_preparing(self) -> bool:
+        """Tell cheaply whether there should be room for more small files: not for who writes now and then."""
+        return self._groups >= _OFTEN and not self._is_preparing and not self._storage.is_prepared(self.stage_folder)
+
+    def prepare(self) -> None:
+        """Make ready for the next commits."""
+        self._is_preparing = True
+        try:
+            self._storage.prepare(self.stage_folder)
+        finally:
+            self._is_preparing = False
 
     def history(self, limit: int | None) -> list[dict[str, Any]]:
         """List the versions of the base, newest first."""

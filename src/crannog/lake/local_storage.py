@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from crannog.errors import CallerError, Unavailable
 from crannog.lake import phases
+from crannog.lake.spare_files import SpareFiles
 from crannog.lake.storage import StoredFile
 
 _ADVICE = {
@@ -31,6 +32,7 @@ _ADVICE = {
 }
 
 TRASH = "_crannog/trash"
+SPARE_FOLDER = "spare"
 _CLOCK_TICK_NS = 100_000_000
 
 
@@ -44,6 +46,7 @@ class LocalStorage:
         if any(letter in str(self.root) for letter in "*?[]{}\\\n"):
             raise CallerError(f"cannot keep a warehouse in {self.root}: Spark would read *, ?, [, ], {{, }} and \\ as patterns")
         self._prefix = f"{self.root}/"
+        self._spares: dict[str, SpareFiles] = {}
 
     def _at(self, path: str) -> str:
         return self._prefix + path
@@ -65,10 +68,13 @@ class LocalStorage:
             return self._put_beside(path, data, alive)
         target = self._at(path)
         folder, _, name = target.rpartition("/")
-        temporary = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
         with _translated("write", path):
+            spares = self._spares.get(path.rpartition("/")[0])
+            spare = spares.written(data) if spares is not None else None
+            temporary = spare or f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
             try:
-                _write_synced(temporary, data)
+                if spare is None:
+                    _write_synced(temporary, data)
                 phases.reached("stage.written")
                 try:
                     os.link(temporary, target)
@@ -80,6 +86,19 @@ class LocalStorage:
             finally:
                 with suppress(OSError):
                     os.unlink(temporary)
+
+    def is_prepared(self, folder: str) -> bool:
+        spares = self._spares.get(folder)
+        return spares is not None and not spares.runs_low
+
+    def prepare(self, folder: str) -> None:
+        if folder not in self._spares:
+            self._spares[folder] = SpareFiles(self._at(f"{folder.rpartition('/')[0]}/{SPARE_FOLDER}"))
+        self._spares[folder].fill()
+
+    def close(self) -> None:
+        while self._spares:
+            self._spares.popitem()[1].close()
 
     def _put_beside(self, path: str, data: bytes, alive: str) -> bool:
         # Through the open folder: if it is renamed away, by a drop, the link goes with it and not to its successor.

@@ -169,6 +169,15 @@ class ObjectStorage:
         files, folders = self._listing(folder)
         return [name for name in dict.fromkeys(files + folders) if not name.startswith(".")]
 
+    def is_prepared(self, folder: str) -> bool:
+        return True
+
+    def prepare(self, folder: str) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
     def quiet_stamp(self, folder: str) -> int | None:
         return None
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crannog.errors import Corrupted
+from crannog.lake.few_rows import FewRows, together
+from crannog.lake.small_parquet import column
 
 UPSERT, DELETE = 0, 1
 CREATED_AT, BATCH_ID, DATE = "_created_at", "_batch_id", "_date"
@@ -26,6 +29,7 @@ STAGE_COLUMNS = (
     pa.field("_ord", pa.int32()),
     pa.field("_op", pa.int8()),
 )
+_STAGE_TYPES = {field.name: field.type for field in STAGE_COLUMNS}
 _FOOTER = b"crannog"
 _FORMAT = 1
 BYTES_PER_CHANGE = 256
@@ -40,7 +44,7 @@ class Change:
 
     batch_id: str
     kind: str
-    rows: pa.Table
+    rows: pa.Table | FewRows
     bytes: int
     actor: str = ""
     reason: str = ""
@@ -79,9 +83,17 @@ class Segment:
 
     first: int
     last: int
-    rows: pa.Table
+    held: pa.Table | FewRows
     notes: tuple[Note, ...]
     bytes: int
+
+    @property
+    def rows(self) -> pa.Table:
+        return _as_table(self.held)
+
+
+def _as_table(rows: pa.Table | FewRows) -> pa.Table:
+    return rows.table if isinstance(rows, FewRows) else rows
 
 
 def staged_schema(table: pa.Schema) -> pa.Schema:
@@ -111,7 +123,21 @@ def segment_of(changes: Sequence[Change], sequence: int, writer: str, columns: M
     tail finds it null.
     """
     counts = [change.rows.num_rows for change in changes]
-    given = _side_by_side([change.rows for change in changes], columns)
+    notes = tuple(
+        Note(sequence, change.batch_id, change.kind, count, change.actor, change.reason, change.at_us, writer)
+        for change, count in zip(changes, counts, strict=True)
+    )
+    return Segment(sequence, sequence, _staged(changes, counts, sequence, columns), notes, sum(change.bytes for change in changes))
+
+
+def _staged(
+    changes: Sequence[Change], counts: Sequence[int], sequence: int, columns: Mapping[str, pa.DataType]
+) -> pa.Table | FewRows:
+    """Return the changes' rows with the system's columns beside them."""
+    first = changes[0]
+    if len(changes) == 1 and isinstance(first.rows, FewRows) and first.rows.fits(columns):
+        return _few_staged(first, first.rows, sequence, columns)
+    given = _side_by_side([_as_table(change.rows) for change in changes], columns)
     total = given.num_rows
     present = set(given.column_names)
     names: list[str] = []
@@ -133,12 +159,18 @@ def segment_of(changes: Sequence[Change], sequence: int, writer: str, columns: M
     arrays.append(pa.array(range(total), pa.int32()))
     arrays.append(_spread([DELETE if change.kind == "delete" else UPSERT for change in changes], counts, pa.int8()))
     rows = pa.Table.from_arrays(arrays, names=[*names, *(field.name for field in STAGE_COLUMNS)])
-    notes = tuple(
-        Note(sequence, change.batch_id, change.kind, count, change.actor, change.reason, change.at_us, writer)
-        for change, count in zip(changes, counts, strict=True)
-    )
-    size = sum(change.bytes for change in changes)
-    return Segment(sequence, sequence, rows.combine_chunks() if len(changes) > 1 else rows, notes, size)
+    return rows.combine_chunks() if len(changes) > 1 else rows
+
+
+def _few_staged(change: Change, rows: FewRows, sequence: int, columns: Mapping[str, pa.DataType]) -> FewRows:
+    ours = {CREATED_AT: change.at_us, BATCH_ID: change.batch_id, DATE: change.at_us // _US_PER_DAY}
+    added = {name: [ours[name]] * rows.num_rows for name in columns if name in ours}
+    added |= {
+        "_seq": [sequence] * rows.num_rows,
+        "_ord": list(range(rows.num_rows)),
+        "_op": [DELETE if change.kind == "delete" else UPSERT] * rows.num_rows,
+    }
+    return rows.beside([column(name, columns.get(name) or _STAGE_TYPES[name]) for name in added], list(added.values()))
 
 
 def _side_by_side(tables: Sequence[pa.Table], columns: Mapping[str, pa.DataType]) -> pa.Table:
@@ -165,8 +197,7 @@ def _spread(values: Sequence[object], counts: Sequence[int], kind: pa.DataType) 
 
 def joined(segments: Sequence[Segment], first: int, last: int, schema: pa.Schema) -> Segment:
     """Join neighbouring segments, in the columns of the table as it is now, into the one of a pack, in commit order."""
-    wanted = staged_schema(schema)
-    rows = pa.concat_tables([conformed(segment.rows, wanted) for segment in segments]).combine_chunks()
+    rows = rows_in(segments, staged_schema(schema)).combine_chunks()
     notes = tuple(note for segment in segments for note in segment.notes)
     return Segment(first, last, rows, notes, sum(segment.bytes for segment in segments))
 
@@ -191,6 +222,9 @@ def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
             "writer": [note.writer for note in segment.notes],
         },
     }
+    metadata = {_FOOTER: json.dumps(footer, separators=(",", ":")).encode()}
+    if isinstance(segment.held, FewRows):
+        return segment.held.file(metadata)
     # A column that is null throughout is left out: reading brings it back, and a file of few columns costs a third.
     rows = segment.rows.select([name for name, column in _columns_of(segment.rows) if column.null_count < max(len(column), 1)])
     sink = pa.BufferOutputStream()
@@ -205,7 +239,7 @@ def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
         write_page_checksum=True,
     ) as writer:
         writer.write_table(rows)
-        writer.add_key_value_metadata({_FOOTER: json.dumps(footer, separators=(",", ":")).encode()})
+        writer.add_key_value_metadata(metadata)
     return bytes(sink.getvalue().to_pybytes())
 
 
@@ -234,6 +268,17 @@ def decode(data: bytes, *, path: str, table_id: str) -> Segment:
             f"staged file {path} cannot be read ({type(error).__name__}: {str(error)[:200]});"
             " restore it from a backup, the changes in it were acknowledged"
         ) from error
+
+
+def rows_in(segments: Sequence[Segment], wanted: pa.Schema) -> pa.Table:
+    """Return the rows of segments, one after the other, in the columns of `wanted`, a staged schema."""
+    types = dict(zip(wanted.names, wanted.types, strict=True))
+    parts: list[pa.Table] = []
+    # Each few rows by themselves would cost as much as all of them together.
+    for few, group in groupby((segment.held for segment in segments), lambda held: isinstance(held, FewRows) and held.fits(types)):
+        some = list(group)
+        parts += [together(some, wanted)] if few else [conformed(_as_table(held), wanted) for held in some]
+    return pa.concat_tables(parts)
 
 
 def conformed(rows: pa.Table, wanted: pa.Schema) -> pa.Table:

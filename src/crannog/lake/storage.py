@@ -39,6 +39,15 @@ class Storage(Protocol):
         When it raises anything else, the answer is lost: the file may or may not be there.
         """
 
+    def is_prepared(self, folder: str) -> bool:
+        """Tell whether `prepare` would do nothing for what is put into `folder` next."""
+
+    def prepare(self, folder: str) -> None:
+        """Make ready for more files of `SPARE_BYTES` in `folder`, where that makes putting them quicker."""
+
+    def close(self) -> None:
+        """Remove what was made ready and is not needed."""
+
     def replace(self, path: str, data: bytes) -> None:
         """Put `data` under `path`, durably and atomically, whatever stood there."""
 

@@ -26,7 +26,7 @@ from crannog.lake.blocks import (
     packs_over,
     parse_name,
 )
-from crannog.lake.stage import Note, Place, Segment, conformed, decode, staged_schema
+from crannog.lake.stage import Note, Place, Segment, decode, rows_in, staged_schema
 from crannog.lake.storage import Storage
 
 _TRIES = 50
@@ -49,7 +49,7 @@ class Tail:
         wanted = staged_schema(self.schema)
         if not self.segments:
             return wanted.empty_table()
-        table = pa.concat_tables([conformed(segment.rows, wanted) for segment in self.segments])
+        table = rows_in(self.segments, wanted)
         if self.segments[0].first <= self.after:  # a pack may reach below the folded sequence
             table = table.filter(pc.greater(table["_seq"], self.after))
         return table
@@ -224,10 +224,10 @@ class TailCache:
         ]
         if not members or members[0].first != pack.first or members[-1].last != pack.last:
             return None
-        schema = members[0].rows.schema
-        if any(not member.rows.schema.equals(schema) for member in members):
-            return None  # written before and after an evolution: the file has them in one form
-        rows = pa.concat_tables([member.rows for member in members]).combine_chunks()
+        tables = [member.held for member in members if isinstance(member.held, pa.Table)]
+        if len(tables) < len(members) or any(not table.schema.equals(tables[0].schema) for table in tables):
+            return None  # not in Arrow's form yet, or written before and after an evolution: the file has them in one
+        rows = pa.concat_tables(tables).combine_chunks()
         notes = tuple(note for member in members for note in member.notes)
         return Segment(pack.first, pack.last, rows, notes, sum(member.bytes for member in members))
 

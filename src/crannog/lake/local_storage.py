@@ -84,8 +84,11 @@ class LocalStorage:
                 _sync_path(folder)
                 return True
             finally:
-                with suppress(OSError):
-                    os.unlink(temporary)
+                if spares is not None and spare is not None:
+                    spares.done_with(spare)
+                else:
+                    with suppress(OSError):
+                        os.unlink(temporary)
 
     def is_prepared(self, folder: str) -> bool:
         spares = self._spares.get(folder)
@@ -144,12 +147,13 @@ class LocalStorage:
             return open(self._at(path), "rb")
 
     def exists(self, path: str) -> bool:
-        with _translated("look at", path):
-            try:
-                os.stat(self._at(path))
-            except (FileNotFoundError, NotADirectoryError):
-                return False
-            return True
+        try:
+            os.stat(self._prefix + path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise _unavailable("look at", path, error) from error
+        return True
 
     def names(self, folder: str) -> list[str]:
         with _translated("list", folder):
@@ -282,5 +286,9 @@ def _translated(act: str, path: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        advice = _ADVICE.get(error.errno or 0, "check the disk and try again")
-        raise Unavailable(f"cannot {act} {path}: {os.strerror(error.errno or 0)}; {advice}") from error
+        raise _unavailable(act, path, error) from error
+
+
+def _unavailable(act: str, path: str, error: OSError) -> Unavailable:
+    advice = _ADVICE.get(error.errno or 0, "check the disk and try again")
+    return Unavailable(f"cannot {act} {path}: {os.strerror(error.errno or 0)}; {advice}")

@@ -27,6 +27,11 @@ class SpareFiles:
         self._folder = folder
         self._process = os.getpid()
         self._ready: deque[str] = deque()
+        self._used: deque[str] = deque()
+
+    def done_with(self, path: str) -> None:
+        """Note that a spare has its name, or is not needed; the one it had goes when others are made."""
+        self._used.append(path)
 
     @property
     def runs_low(self) -> bool:
@@ -34,6 +39,7 @@ class SpareFiles:
 
     def fill(self) -> None:
         """Make more, if there is room; a disk that has none left will say so to whoever puts something."""
+        _remove(self._used)
         with suppress(OSError), ExitStack() as made:
             # Not its parents: the table may have been dropped.
             with suppress(FileExistsError):
@@ -65,9 +71,14 @@ class SpareFiles:
     def close(self) -> None:
         """Remove what was not used."""
         if self._process == os.getpid():
-            while self._ready:
-                with suppress(OSError):
-                    Path(self._ready.popleft()).unlink()
+            _remove(self._used)
+            _remove(self._ready)
+
+
+def _remove(paths: deque[str]) -> None:
+    while paths:
+        with suppress(OSError):
+            Path(paths.popleft()).unlink()
 
 
 @contextmanager
@@ -86,8 +97,7 @@ def _removed_if_it_fails(path: str, descriptor: int) -> Iterator[None]:
     try:
         yield
     except OSError:
-        with suppress(OSError):
-            Path(path).unlink()
+        _remove(deque([path]))
         raise
     finally:
         os.close(descriptor)

@@ -29,8 +29,14 @@ STAGE_COLUMNS = (
     pa.field("_ord", pa.int32()),
     pa.field("_op", pa.int8()),
 )
-_STAGE_TYPES = {field.name: field.type for field in STAGE_COLUMNS}
+_SYSTEM_COLUMNS = {
+    field.name: column(field.name, field.type)
+    for field in (
+        pa.field(CREATED_AT, pa.timestamp("us", "UTC")), pa.field(BATCH_ID, pa.string()), pa.field(DATE, pa.date32()), *STAGE_COLUMNS
+    )
+}  # fmt: skip
 _FOOTER = b"crannog"
+_JSON = json.JSONEncoder(separators=(",", ":"))
 _FORMAT = 1
 BYTES_PER_CHANGE = 256
 """What a change costs in memory besides its rows."""
@@ -163,14 +169,17 @@ def _staged(
 
 
 def _few_staged(change: Change, rows: FewRows, sequence: int, columns: Mapping[str, pa.DataType]) -> FewRows:
-    ours = {CREATED_AT: change.at_us, BATCH_ID: change.batch_id, DATE: change.at_us // _US_PER_DAY}
-    added = {name: [ours[name]] * rows.num_rows for name in columns if name in ours}
-    added |= {
-        "_seq": [sequence] * rows.num_rows,
-        "_ord": list(range(rows.num_rows)),
-        "_op": [DELETE if change.kind == "delete" else UPSERT] * rows.num_rows,
+    count = rows.num_rows
+    ours: dict[str, Sequence[object]] = {
+        CREATED_AT: [change.at_us] * count,
+        BATCH_ID: [change.batch_id] * count,
+        DATE: [change.at_us // _US_PER_DAY] * count,
+        "_seq": [sequence] * count,
+        "_ord": range(count),
+        "_op": [DELETE if change.kind == "delete" else UPSERT] * count,
     }
-    return rows.beside([column(name, columns.get(name) or _STAGE_TYPES[name]) for name in added], list(added.values()))
+    names = [name for name in ours if name in columns or name not in _OURS]
+    return rows.beside([_SYSTEM_COLUMNS[name] for name in names], [ours[name] for name in names])
 
 
 def _side_by_side(tables: Sequence[pa.Table], columns: Mapping[str, pa.DataType]) -> pa.Table:
@@ -222,7 +231,7 @@ def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
             "writer": [note.writer for note in segment.notes],
         },
     }
-    metadata = {_FOOTER: json.dumps(footer, separators=(",", ":")).encode()}
+    metadata = {_FOOTER: _JSON.encode(footer).encode()}
     if isinstance(segment.held, FewRows):
         return segment.held.file(metadata)
     # A column that is null throughout is left out: reading brings it back, and a file of few columns costs a third.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -204,3 +205,34 @@ def test_slips_and_answers_say_exactly_what_was_meant() -> None:
     assert isinstance(calls[1].error, Conflict)
     assert str(calls[1].error) == "kept already"
     assert calls_of(b"no slip") == []
+
+
+def test_a_tray_without_a_slip_is_taken_away_too(log: DeltaLog) -> None:
+    code = "import os, sys; from pathlib import Path; from crannog.builds.desk import Desk; Desk(Path(sys.argv[1])).tray; os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", code, str(folder_of(log))], check=False)
+    assert list(folder_of(log).glob("*.tray"))
+    log.append_event(request("b", B.RECEIVED))
+    assert sorted(file.name for file in folder_of(log).iterdir()) == ["next", "turn"]
+
+
+def test_a_forked_process_does_without_the_desk_of_the_other(log: DeltaLog) -> None:
+    """It has the same tray: an answer to the one would be taken for an answer to the other."""
+    log._appends._desk.tray.leave(b"what the parent wants")
+    child = os.fork()
+    if child == 0:
+        with suppress(BaseException):
+            os._exit(log.append_event(request("forked", B.RECEIVED)))
+        os._exit(99)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    looking = Tray(log._appends._desk.tray._path, own=False)
+    assert looking.slip() == b"what the parent wants"
+    looking.close()
+    assert log.append_event(request("b", B.RECEIVED)) == 2
+    assert [event.build_request_id for event in log.all_events()] == ["forked", "b"]
+
+
+def test_what_an_earlier_version_wrote_about_the_turn_holds_nobody_up_for_long(log: DeltaLog, other_desk: Desk) -> None:
+    (folder_of(log) / "turn").write_bytes(b"           1" + b"9" * 52)
+    assert not other_desk.is_stuck(time.monotonic())
+    assert other_desk.is_stuck(time.monotonic() - 60)
+    assert log.append_event(request("b", B.RECEIVED)) == 1

@@ -61,7 +61,7 @@ class DeltaAppends:
 
     def _together(self, calls: list[Append]) -> None:
         size = sum(len(call.value.events) for call in calls)
-        if self._desk is None or time.monotonic() < self._shunned_until:
+        if self._desk is None or not self._desk.is_ours or time.monotonic() < self._shunned_until:
             self._commit(calls)
         elif self._desk.take_turn(size):
             self._in_turn(self._desk, calls)

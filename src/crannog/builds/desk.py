@@ -20,7 +20,7 @@ from pathlib import Path
 from crannog.builds.tray import ENDING, Tray
 
 _PATIENCE_S = 2.0
-_EVENTS_PER_S = 5_000
+_EVENTS_PER_S, _MOST_EVENTS = 5_000, 200_000
 _PAUSE_S = 0.002
 _CLOCK_TICK_NS = 100_000_000
 _MOMENT_NS, _LONG_MOMENT_NS = 2_000_000, 10_000_000
@@ -43,9 +43,15 @@ class Desk:
         self._next = os.open(folder / "next", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._name = uuid.uuid4().hex.encode()
+        self._process = os.getpid()
         self._tray: Tray | None = None
         self._others: dict[str, Tray] = {}
         self._changed_ns: int | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process opened the desk; one that was forked has the locks and the tray of the other."""
+        return self._process == os.getpid()
 
     # -- the turn ----------------------------------------------------------------------------------------------------
 
@@ -106,8 +112,8 @@ class Desk:
 
     def is_stuck(self, since: float) -> bool:
         """Tell whether one has waited since then for longer than the turn that is being had should take."""
-        events, _, _ = _TURN.unpack_from(self._had)
-        return time.monotonic() - since > self._patience_s + int(events) / _EVENTS_PER_S
+        events: int = _TURN.unpack_from(self._had)[0]
+        return time.monotonic() - since > self._patience_s + min(max(events, 0), _MOST_EVENTS) / _EVENTS_PER_S
 
     # -- slips -------------------------------------------------------------------------------------------------------
 
@@ -129,11 +135,15 @@ class Desk:
         for tray in self.waiting():
             if tray.name in but:
                 continue
-            if tray.remove_if_abandoned():
-                self._others.pop(tray.name).close()
-            elif (slip := tray.slip()) is not None:
+            if not self._leave_out_if_abandoned(tray) and (slip := tray.slip()) is not None:
                 found.append((tray, slip))
         return found
+
+    def _leave_out_if_abandoned(self, tray: Tray) -> bool:
+        abandoned = tray.remove_if_abandoned()
+        if abandoned:
+            self._others.pop(tray.name).close()
+        return abandoned
 
     def ring_next(self) -> None:
         """Wake one of those whose slips still lie on the desk: the turn is free."""
@@ -151,6 +161,8 @@ class Desk:
         for name in here.keys() - self._others.keys() - {self._name.decode()}:
             with suppress(FileNotFoundError):
                 self._others[name] = Tray(self._folder / here[name], own=False)
+        for tray in list(self._others.values()):
+            self._leave_out_if_abandoned(tray)
         # The file system's clock ticks in milliseconds: two changes within one tick leave the same time.
         self._changed_ns = changed_ns if time.time_ns() - changed_ns >= _CLOCK_TICK_NS else None
 

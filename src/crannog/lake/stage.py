@@ -232,12 +232,12 @@ def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
         },
     }
     metadata = {_FOOTER: _JSON.encode(footer).encode()}
-    if isinstance(segment.held, FewRows):
+    small = segment.bytes < _WORTH_COMPRESSING_BYTES
+    if small and isinstance(segment.held, FewRows):
         return segment.held.file(metadata)
     # A column that is null throughout is left out: reading brings it back, and a file of few columns costs a third.
     rows = segment.rows.select([name for name, column in _columns_of(segment.rows) if column.null_count < max(len(column), 1)])
     sink = pa.BufferOutputStream()
-    small = segment.bytes < _WORTH_COMPRESSING_BYTES
     with pq.ParquetWriter(
         sink,
         rows.schema,

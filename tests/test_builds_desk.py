@@ -133,6 +133,7 @@ def test_a_slip_is_answered_once_and_one_that_was_withdrawn_not_at_all(log: Delt
     tray = other_desk.tray
     assert tray.leave(slip_of([wish(partition("b", "p", P.BUILDING))]))
     tray.withdraw()
+    assert b"BUILDING" not in tray._path.read_bytes()  # what is wiped from the log must not stay here
     assert log.append_event(request("b", B.RECEIVED)) == 1
     assert tray.leave(slip_of([wish(partition("b", "q", P.BUILDING))]))
     assert log.append_event(request("b", B.PLANNING)) == 2
@@ -236,3 +237,17 @@ def test_what_an_earlier_version_wrote_about_the_turn_holds_nobody_up_for_long(l
     assert not other_desk.is_stuck(time.monotonic())
     assert other_desk.is_stuck(time.monotonic() - 60)
     assert log.append_event(request("b", B.RECEIVED)) == 1
+
+
+def test_a_full_disk_has_no_tray_and_the_turn_is_waited_for(log: DeltaLog, other_desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hole in a file that is in memory would kill the process: all of a tray has its place from the beginning."""
+    assert other_desk.tray._path.stat().st_blocks * 512 >= 2**17
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    assert other_desk.take_turn(1)
+    threading.Timer(0.3, other_desk.end_turn).start()
+    assert log.append_event(request("b", B.RECEIVED)) == 1
+    assert [file.name for file in folder_of(log).glob("*.tray")] == [other_desk.tray._path.name]

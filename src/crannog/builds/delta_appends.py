@@ -65,7 +65,7 @@ class DeltaAppends:
             self._commit(calls)
         elif self._desk.take_turn(size):
             self._in_turn(self._desk, calls)
-        elif size <= _MOST_ON_A_SLIP and self._desk.tray.leave(slip_of(calls)):
+        elif size <= _MOST_ON_A_SLIP and self._desk.leave(slip_of(calls)):
             self._by_slip(self._desk, calls, size)
         else:
             with self._desk.turn(size) as mine:
@@ -89,6 +89,7 @@ class DeltaAppends:
                 desk.end_turn()
                 desk.ring_next()
             if answer is not None:
+                tray.withdraw()
                 take_answer(calls, answer)
                 return
             desk.listen()

@@ -29,7 +29,7 @@ _TURN = struct.Struct("<qq32s")
 
 
 class Desk:
-    """A folder beside the read model, with a lock file for the turn and one for who is next."""
+    """A folder beside the read model, with a lock file for the turn, one for who is next, and a tray for each who waited."""
 
     def __init__(self, folder: Path, *, patience_s: float = _PATIENCE_S) -> None:
         """`patience_s`: how long a commit of one event may take before whoever makes it is said to stand still."""
@@ -37,7 +37,7 @@ class Desk:
         self._folder = folder
         folder.mkdir(exist_ok=True)
         self._turn = os.open(folder / "turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        os.ftruncate(self._turn, _TURN.size)
+        os.posix_fallocate(self._turn, 0, _TURN.size)
         self._had = mmap.mmap(self._turn, _TURN.size)
         """For how many events the turn was taken, and until when whoever had it last, by name, may have it again."""
         self._next = os.open(folder / "next", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -123,6 +123,13 @@ class Desk:
         if self._tray is None:
             self._tray = Tray(self._folder / f"{self._name.decode()}{ENDING}", own=True)
         return self._tray
+
+    def leave(self, slip: bytes) -> bool:
+        """Leave a slip for whoever has the turn; False if there is no room for it."""
+        try:
+            return self.tray.leave(slip)
+        except OSError:
+            return False
 
     def waiting(self) -> list[Tray]:
         """Return the trays of the others in which a slip waits."""

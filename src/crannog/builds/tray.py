@@ -38,11 +38,14 @@ class Tray:
                 fcntl.flock(self._handle, fcntl.LOCK_EX)
                 os.mkfifo(self._bell_path, 0o666)
                 self._bell = os.open(self._bell_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-                os.ftruncate(self._handle, _BYTES)
+                # With its place on the disk: to write into a hole of a file in memory kills the process if the disk is full.
+                os.posix_fallocate(self._handle, 0, _BYTES)
             elif os.fstat(self._handle).st_size < _BYTES:
                 raise FileNotFoundError(path)
             self._memory = mmap.mmap(self._handle, _BYTES)
         except BaseException:
+            if own:
+                self._remove()
             self._shut()
             raise
 
@@ -57,9 +60,11 @@ class Tray:
         return True
 
     def withdraw(self) -> None:
-        """Take the slip back; whoever has read it already may still answer it."""
+        """Take the slip back, answered or not, and leave nothing of it; whoever has read it already may still answer it."""
+        _, length, _ = _HEAD.unpack_from(self._memory)
         self._number += 1
         self._write(0, self._number, b"")
+        self._memory[_HEAD.size : _HEAD.size + length] = bytes(length)
 
     def answer(self) -> bytes | None:
         """Return what became of the slip; None if nothing has yet."""

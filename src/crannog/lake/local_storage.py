@@ -85,11 +85,8 @@ class LocalStorage:
                 _sync_path(folder)
                 return True
             finally:
-                if spares is not None and spare is not None:
-                    spares.done_with(spare)
-                else:
-                    with suppress(OSError):
-                        os.unlink(temporary)
+                with suppress(OSError):
+                    os.unlink(temporary)
 
     def is_prepared(self, folder: str) -> bool:
         spares = self._spares.get(folder)

@@ -27,11 +27,6 @@ class SpareFiles:
         self._folder = folder
         self._process = os.getpid()
         self._ready: deque[str] = deque()
-        self._used: deque[str] = deque()
-
-    def done_with(self, path: str) -> None:
-        """Note that a spare has its name, or is not needed; the one it had goes when others are made."""
-        self._used.append(path)
 
     @property
     def runs_low(self) -> bool:
@@ -39,7 +34,6 @@ class SpareFiles:
 
     def fill(self) -> None:
         """Make more, if there is room; a disk that has none left will say so to whoever puts something."""
-        _remove(self._used)
         with suppress(OSError), ExitStack() as made:
             # Not its parents: the table may have been dropped.
             with suppress(FileExistsError):
@@ -71,14 +65,13 @@ class SpareFiles:
     def close(self) -> None:
         """Remove what was not used."""
         if self._process == os.getpid():
-            _remove(self._used)
-            _remove(self._ready)
+            while self._ready:
+                _remove(self._ready.popleft())
 
 
-def _remove(paths: deque[str]) -> None:
-    while paths:
-        with suppress(OSError):
-            Path(paths.popleft()).unlink()
+def _remove(path: str) -> None:
+    with suppress(OSError):
+        Path(path).unlink()
 
 
 @contextmanager
@@ -97,7 +90,7 @@ def _removed_if_it_fails(path: str, descriptor: int) -> Iterator[None]:
     try:
         yield
     except OSError:
-        _remove(deque([path]))
+        _remove(path)
         raise
     finally:
         os.close(descriptor)

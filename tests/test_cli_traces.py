@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from crannog.cli.main import app
 from crannog.cli.waterfall import bar, took
 from crannog.embedded import EmbeddedLake
-from crannog.errors import CrannogError
+from crannog.errors import CallerError, CrannogError
 from crannog.traces.otlp.json_body import json_of_request, request_of_json
 from doors import serving_here
 from otlp_samples import START, comparable, request_of, span, trace_id
@@ -174,6 +174,22 @@ def test_lines_of_requests_and_zipkin_are_imported(crannog: Crannog, tmp_path: P
     done = CliRunner().invoke(app, [*other, str(tmp_path / "z.json"), "--format", "zipkin", "--json"])
     assert (json.loads(done.stdout)["accepted"], json.loads(done.stdout)["rejected"]) == (1, 1)
     assert "trace id" in json.loads(done.stdout)["messages"][0]
+
+
+def test_lines_are_read_while_they_are_taken_and_a_wrong_one_is_told_with_its_place(tmp_path: Path) -> None:
+    lines = [json.dumps(json_of_request(request_of(span(number, 1), service="lines"))) for number in (71, 72)]
+    other = ["--warehouse", str(tmp_path / "other"), "traces", "import", str(tmp_path / "some.json.gz")]
+    (tmp_path / "some.json.gz").write_bytes(gzip.compress("\n\n".join([*lines, "{broken"]).encode()))
+    wrong = CliRunner().invoke(app, other)
+    assert isinstance(wrong.exception, CallerError)
+    assert "some.json.gz before this one are kept: mend it and import it again" in wrong.exception.message
+    # Packed files may follow one another; one that ends early is told, too.
+    (tmp_path / "some.json.gz").write_bytes(gzip.compress(f"{lines[0]}\n".encode()) + gzip.compress(lines[1].encode()))
+    assert CliRunner().invoke(app, other).stdout == "0 spans kept; 2 were there already, 0 rejected.\n"
+    (tmp_path / "some.json.gz").write_bytes(gzip.compress(lines[0].encode())[:-20])
+    cut = CliRunner().invoke(app, other)
+    assert isinstance(cut.exception, CallerError)
+    assert "some.json.gz" in cut.exception.message
 
 
 def test_an_erasure_tells_first_what_would_go_and_asks(crannog: Crannog) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +21,7 @@ from crannog.cli.upkeep import running, show_receipt
 from crannog.errors import CallerError, NotFound
 
 if TYPE_CHECKING:
-    from crannog.verbs.traces import TraceVerbs
+    from crannog.verbs.traces import TraceVerbs, WriteOutcome
 
 _TYPES = {"json": "application/json", "protobuf": "application/x-protobuf", "zipkin": "application/vnd.zipkin.v2+json"}
 _ENDINGS = {".json": "json", ".pb": "protobuf", ".binpb": "protobuf", ".bin": "protobuf"}
@@ -86,9 +88,7 @@ def import_(
             raise NotFound(f"there is no file {file}")
     with traces_at(context, make=True) as traces:
         for file in files:
-            kind = _form(form, file)
-            for body in _requests(file, kind):
-                done = traces.write_otlp(body, content_type=_TYPES[kind])
+            for done in _kept(traces, file, _form(form, file)):
                 total["accepted"] += 0 if done.duplicate else done.accepted
                 total["duplicates"] += done.accepted if done.duplicate else 0
                 total["rejected"] += done.rejected
@@ -102,6 +102,20 @@ def import_(
     answer(total, as_json=as_json, otherwise=otherwise)
 
 
+def _kept(traces: TraceVerbs, file: str, kind: str) -> Iterator[WriteOutcome]:
+    """Keep the requests of a file, one after the other; what is wrong with one is told with its place."""
+    done = 0
+    try:
+        for body in _requests(file, kind):
+            yield traces.write_otlp(body, content_type=_TYPES[kind])
+            done += 1
+    except CallerError as error:
+        if done:
+            what = f"{error.message}; the {counted(done, 'request')} of {file} before this one are kept: mend it and import it again"
+            raise type(error)(what) from None
+        raise
+
+
 def _form(form: str | None, file: str) -> str:
     if form is not None and form not in _TYPES:
         raise CallerError(f"the format is one of {', '.join(_TYPES)}, got {form!r}")
@@ -110,17 +124,28 @@ def _form(form: str | None, file: str) -> str:
     return form or _ENDINGS.get(ending.lower(), "json")
 
 
-def _requests(file: str, kind: str) -> list[bytes]:
-    """Return the requests in a file: it is one, or each of its lines is."""
-    from crannog.formats.packed import unpacked
+def _requests(file: str, kind: str) -> Iterator[bytes]:
+    """Yield the requests in a file: it is one, or each of its lines is; lines are read while they are taken."""
+    with _opened(file) as data:
+        start = b"" if kind != "json" else next((line for line in data if line.strip()), b"")
+        # Of a request over several lines, the first is no JSON by itself.
+        if not _is_json(start):
+            yield start + data.read()
+            return
+        # Without its end: the same request in another file is known by its bytes.
+        yield start.strip()
+        yield from (line.strip() for line in data if line.strip())
 
-    data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    packing = _PACKED.get(Path(file).suffix.lower())
-    if packing:
-        data = unpacked(data, packing, 2**40)
-    lines = [line for line in data.splitlines() if line.strip()] if kind == "json" else []
-    # Of a request over several lines, the first is no JSON by itself.
-    return lines if len(lines) > 1 and _is_json(lines[0]) else [data]
+
+@contextmanager
+def _opened(file: str) -> Iterator[IO[bytes]]:
+    from crannog.formats.files import Source
+
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    with Source(file, Path(file), "", _PACKED.get(Path(file).suffix.lower(), "")).open() as data:
+        yield io.BufferedReader(data)
 
 
 def _is_json(line: bytes) -> bool:

@@ -233,7 +233,8 @@ def _compare(bench: Bench, where: str, what: str, logs: Logs, ask: Callable[[Eve
     for log in logs.logs.values():
         ask(log, 0)
     once = max(timed(lambda log=log: ask(log, 1)) for log in logs.logs.values())
-    repeats = max(5, min(300, int(0.5 / max(once, 1e-6))))
+    # Of fewer than twenty, the slowest alone would be the p95.
+    repeats = max(20, min(600, int(1.0 / max(once, 1e-6))))
     spent: dict[str, list[float]] = {name: [] for name in logs.logs}
     for number in range(repeats):
         for name in _order(logs, number):

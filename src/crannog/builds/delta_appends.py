@@ -74,28 +74,35 @@ class DeltaAppends:
         self._follower.flush_when_due()
 
     def _by_slip(self, desk: Desk, calls: list[Append], size: int) -> None:
-        """Wait for the answer of whoever has the turn, or take it when that one is done; go alone when it stands still."""
+        """Take the answer of whoever has the turn, or the turn when that one is done; go alone when it stands still."""
+        try:
+            answer, mine = self._answered(desk, size)
+        finally:
+            desk.tray.withdraw()
+        if answer is not None:
+            take_answer(calls, answer)
+        elif mine:
+            self._in_turn(desk, calls)
+        else:
+            self._shun_unless(False)
+            self._commit(calls)
+
+    def _answered(self, desk: Desk, size: int) -> tuple[bytes | None, bool]:
+        """Wait for the answer to the slip; without one, tell whether the turn is ours or whoever has it stands still."""
         began = time.monotonic()
-        tray = desk.tray
         while not desk.is_stuck(began):
-            answer = tray.answer()
+            answer = desk.tray.answer()
             if answer is None and desk.take_turn(size):
                 # Asked for again: who had the turn answered before it ended.
-                answer = tray.answer()
+                answer = desk.tray.answer()
                 if answer is None:
-                    tray.withdraw()
-                    self._in_turn(desk, calls)
-                    return
+                    return None, True
                 desk.end_turn()
                 desk.ring_next()
             if answer is not None:
-                tray.withdraw()
-                take_answer(calls, answer)
-                return
+                return answer, False
             desk.listen()
-        tray.withdraw()
-        self._shun_unless(False)
-        self._commit(calls)
+        return None, False
 
     def _shun_unless(self, mine: bool) -> None:
         """Where somebody stands still with the turn, do without it for a while instead of waiting each time."""

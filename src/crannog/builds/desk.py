@@ -18,11 +18,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from crannog.builds.tray import ENDING, Tray
+from crannog.lake.local_storage import is_settled
 
 _PATIENCE_S = 2.0
 _EVENTS_PER_S, _MOST_EVENTS = 5_000, 200_000
 _PAUSE_S = 0.002
-_CLOCK_TICK_NS = 100_000_000
 _MOMENT_NS, _LONG_MOMENT_NS = 2_000_000, 10_000_000
 _LISTEN_S = 0.02
 _TURN = struct.Struct("<qq32s")
@@ -170,8 +170,7 @@ class Desk:
                 self._others[name] = Tray(self._folder / here[name], own=False)
         for tray in list(self._others.values()):
             self._leave_out_if_abandoned(tray)
-        # The file system's clock ticks in milliseconds: two changes within one tick leave the same time.
-        self._changed_ns = changed_ns if time.time_ns() - changed_ns >= _CLOCK_TICK_NS else None
+        self._changed_ns = changed_ns if is_settled(changed_ns) else None
 
     def close(self) -> None:
         for tray in (*self._others.values(), *([self._tray] if self._tray is not None else [])):

@@ -166,8 +166,7 @@ class LocalStorage:
             changed_ns = os.stat(self._prefix + folder).st_mtime_ns
         except OSError:
             return None
-        # The file system's clock ticks in milliseconds: two changes within one tick leave the same time.
-        return changed_ns if time.time_ns() - changed_ns >= _CLOCK_TICK_NS else None
+        return changed_ns if is_settled(changed_ns) else None
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
         with _translated("list", folder):
@@ -251,6 +250,14 @@ class LocalStorage:
 
     def __repr__(self) -> str:
         return str(self.root)
+
+
+def is_settled(changed_ns: int) -> bool:
+    """Tell whether a folder that changed then would show any later change by its time.
+
+    The file system's clock ticks in milliseconds: two changes within one tick leave the same time.
+    """
+    return time.time_ns() - changed_ns >= _CLOCK_TICK_NS
 
 
 def _raise_unless_missing(error: OSError) -> None:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from build_samples import partition, request, whole_build
 from crannog.builds import BuildRequestStatus, PartitionStatus, open_log, plain
+from crannog.cli.builds import duration
 from crannog.cli.main import app
 from crannog.errors import CallerError, NotFound, Refused
 
@@ -203,3 +204,11 @@ def test_tail_with_f_prints_events_as_they_come(uri: str, tmp_path: Path) -> Non
     finally:
         child.kill()
         child.communicate()
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "said"),
+    [(None, "–"), (0, "0 s"), (94_441, "94.4 µs"), (-2_500_000, "-2.5 ms"), (999_999_999, "1 s"), (12_340_000_000, "12.3 s")],
+)
+def test_lengths_of_time_read_well(nanoseconds: int | None, said: str) -> None:
+    assert duration(nanoseconds) == said

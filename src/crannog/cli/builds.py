@@ -22,6 +22,7 @@ from crannog.cli.builds_filters import (
 )
 from crannog.cli.context import JsonOption, answer, place_of
 from crannog.cli.plain import ago, moment, of_bytes
+from crannog.cli.waterfall import took
 from crannog.errors import NotFound
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ def duration(nanoseconds: int | None) -> str:
     """Return a length of time for people."""
     if nanoseconds is None:
         return "–"
+    if 0 < abs(nanoseconds) < 10**9:
+        return took(nanoseconds)
     seconds = abs(nanoseconds) / 10**9
     sign = "-" if nanoseconds < 0 else ""
     return f"{sign}{seconds:.3g} s" if seconds < 60 else sign + ago(dt.timedelta(seconds=seconds))

@@ -32,7 +32,7 @@ _MEANINGS = {
 def took(nanoseconds: float) -> str:
     """Return a length of time in the unit that reads best, in seven signs at most."""
     for unit, size in (("ns", 1), ("µs", 1_000), ("ms", 1_000_000)):
-        if abs(nanoseconds) < 1_000 * size:
+        if abs(nanoseconds) < 999.5 * size:  # what rounds to a thousand is one of the next
             return f"{nanoseconds / size:.3g} {unit}"
     seconds = nanoseconds / 10**9
     for unit, size in (("s", 1), ("min", 60), ("h", 3_600)):

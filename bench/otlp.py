@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from queries import live_files
 from span_days import add_days, copied_id
-from stopwatch import Line, median_ms, timed
+from stopwatch import Line, median_ms, quantile, timed
 
 from crannog.embedded import EmbeddedLake
 from crannog.settings import load_settings
@@ -207,8 +207,8 @@ def _ask(bench: Bench, lake: EmbeddedLake, traces: Sequence[tuple[int, int]], pe
         for name, of_peer in others.items()
     }
     for name, share, aim in (("p50", 0.5, "≤ 10 ms at 1M, ≤ 1.5x of it at 10M"), ("p95", 0.95, "≤ 20 ms at 1M")):
-        peers = {other: _quantile(times, share) for other, times in spent.items()}
-        bench.results.add(where, Line(f"a trace by its id, {name}", _quantile(ours, share), peers=peers, aim=aim))
+        peers = {other: quantile(times, share) for other, times in spent.items()}
+        bench.results.add(where, Line(f"a trace by its id, {name}", quantile(ours, share), peers=peers, aim=aim))
     middle = _START_NS + 12 * 3600 * 10**9
     for what, asked, sql in (
         ("newest 50 of a service", {"service": "service-3"}, "service_name = 'service-3'"),
@@ -221,7 +221,7 @@ def _ask(bench: Bench, lake: EmbeddedLake, traces: Sequence[tuple[int, int]], pe
             text = f"SELECT trace_id, max(start_ns) AS newest FROM spans WHERE {sql} GROUP BY trace_id ORDER BY newest DESC LIMIT 50"
             peers = {name: median_ms(lambda of_peer=of_peer, text=text: of_peer.execute(text).fetchall(), 5) for name, of_peer in others.items()}
         for name, share in (("p50", 0.5), ("p95", 0.95)):
-            bench.results.add(where, Line(f"{what}, {name}", _quantile(times, share), peers=peers if share == 0.5 else {}))
+            bench.results.add(where, Line(f"{what}, {name}", quantile(times, share), peers=peers if share == 0.5 else {}))
 
 
 @contextmanager
@@ -236,8 +236,3 @@ def _sqlite(lake: EmbeddedLake, path: Path) -> Iterator[sqlite3.Connection]:
         peer.execute("CREATE INDEX by_service ON spans (service_name, start_ns)")
         peer.commit()
         yield peer
-
-
-def _quantile(times: Sequence[float], share: float) -> float:
-    return sorted(times)[min(len(times) - 1, int(len(times) * share))]
-

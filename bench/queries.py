@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 from staffing import KEYED_QUERIES, KEYS, QUERIES, SIZES, table
-from stopwatch import Line, medians_ms, timed
+from stopwatch import Line, medians_ms, quantile, timed
 
 import crannog
 from crannog.names import TableName
@@ -194,15 +194,11 @@ def readers(bench: Bench) -> None:
             crowded = _latencies(staff.lake, texts, engine, seconds)
         where = "8 readers at once, with a writer and compactions against alone"
         for share, name in ((0.5, "p50"), (0.95, "p95")):
-            line = Line(f"{engine}, {name}", _quantile(crowded, share), peers={"alone": _quantile(alone, share)}, aim="flat" if name == "p95" else "")
+            line = Line(f"{engine}, {name}", quantile(crowded, share), peers={"alone": quantile(alone, share)}, aim="flat" if name == "p95" else "")
             bench.results.add(where, line)
         bench.results.add(where, Line(f"{engine}, answers", len(crowded) / seconds, "/s", {"alone": len(alone) / seconds}, more_is_better=True))
         for act, count in acts.items():
             bench.results.add(where, Line(f"{engine}, {act} meanwhile", count, ""))
-
-
-def _quantile(spent: list[float], share: float) -> float:
-    return sorted(spent)[int(len(spent) * share)]
 
 
 def _latencies(lake: crannog.Lake, texts: list[str], engine: str, seconds: float) -> list[float]:

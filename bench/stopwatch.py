@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -31,6 +32,11 @@ def medians_ms(works: Mapping[str, Callable[[], object]], repeats: int) -> dict[
         for name, work in works.items():
             spent[name].append(timed(work))
     return {name: statistics.median(times) * 1000 for name, times in spent.items()}
+
+
+def quantile(times: Sequence[float], share: float) -> float:
+    """Return the time that this share of all were not slower than."""
+    return sorted(times)[max(math.ceil(len(times) * share) - 1, 0)]
 
 
 @dataclass

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from crannog.builds.events import BuildEvent
+from crannog.builds.events import BuildEvent, stored_event
+from crannog.builds.model.stored import payload_of
 from crannog.builds.values import to_json
 from crannog.engine.group import Call
 from crannog.errors import CrannogError, Unavailable, error_of
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +28,33 @@ Append = Call[Wish, list[int]]
 
 
 def slip_of(calls: Sequence[Append]) -> bytes:
-    """Write calls down for another process."""
-    listed = [{"check_states": call.value.check_states, "events": [event.at(None).as_dict() for event in call.value.events]} for call in calls]
-    return to_json({"format": _FORMAT, "calls": listed}).encode()
+    """Write calls down for another process, in as few words as will do: it has to read those of everybody."""
+    listed = [[call.value.check_states, [_written_event(event) for event in call.value.events]] for call in calls]
+    return to_json([_FORMAT, listed]).encode()
+
+
+def _written_event(event: BuildEvent) -> list[Any]:
+    return [event.event_id, event.timestamp, event.build_request_id, int(event.payload.KIND), event.payload.as_dict()]
 
 
 def calls_of(slip: bytes) -> list[Append]:
     """Read the calls of a slip; none if it is another version's: whoever wrote it will see to it alone."""
     try:
         written = json.loads(slip)
-        if written["format"] != _FORMAT:
+        # An older version wrote an object, whose first key is no number.
+        if next(iter(written)) != _FORMAT:
             return []
         return [
-            Call(Wish([BuildEvent.from_dict(event) for event in call["events"]], bool(call["check_states"])))
-            for call in written["calls"]
+            Call(Wish([_read_event(*event) for event in events], bool(check_states)))
+            for check_states, events in written[1]
         ]
-    except (ValueError, KeyError, TypeError, CrannogError):
+    except (ValueError, LookupError, TypeError, AttributeError, StopIteration):
         return []
+
+
+def _read_event(event_id: str, timestamp: int, build: str, kind: int, payload: dict[str, Any]) -> BuildEvent:
+    # As it was checked by who made it.
+    return stored_event(event_id, timestamp, build, payload_of(kind, payload), None)
 
 
 def answer_of(calls: Sequence[Append]) -> bytes:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from build_samples import partition, request
+from build_samples import one_of_each, partition, request
 from crannog.builds import BuildRequestStatus, PartitionStatus, open_log
 from crannog.builds.delta_log import DeltaLog
 from crannog.builds.desk import Desk
@@ -197,15 +197,20 @@ def test_a_bell_wakes_who_waits(other_desk: Desk) -> None:
 
 
 def test_slips_and_answers_say_exactly_what_was_meant() -> None:
-    calls = [wish(request("b", B.RECEIVED, "ü/p"), check_states=True), wish(partition("b", "p", P.BUILDING))]
+    calls = [wish(request("b", B.RECEIVED, "ü/p"), check_states=True), wish(*one_of_each())]
     read = calls_of(slip_of(calls))
     assert [call.value for call in read] == [call.value for call in calls]
+    assert [event.as_json() for event in read[1].value.events] == [event.as_json() for event in one_of_each()]
     read[0].result, read[1].error = [7], Conflict("kept already")
     take_answer(calls, answer_of(read))
     assert calls[0].result == [7]
     assert isinstance(calls[1].error, Conflict)
     assert str(calls[1].error) == "kept already"
-    assert calls_of(b"no slip") == []
+
+
+@pytest.mark.parametrize("slip", [b"no slip", b"", b"[]", b"{}", b"2", b"[2]", b"[2, [[false]]]", b'{"format": 1, "calls": []}', b'[2, [[false, [["e", 1, "b", 99, {}]]]]]'])
+def test_what_is_no_slip_holds_no_calls(slip: bytes) -> None:
+    assert calls_of(slip) == []
 
 
 def test_a_tray_without_a_slip_is_taken_away_too(log: DeltaLog) -> None:

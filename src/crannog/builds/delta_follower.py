@@ -77,8 +77,6 @@ class Follower:
     def look(self) -> None:
         """Bring the model to what was committed before this call (on buckets: up to `refresh_ms` before it)."""
         if self._is_local:
-            if self._is_quiet():
-                return
             if not self.table.log.is_last(self._seen.sequence):
                 with self._state:
                     self._pull()
@@ -88,9 +86,9 @@ class Follower:
             self._looked_at = time.monotonic()
         self.flush()
 
-    def _is_quiet(self) -> bool:
-        """Tell by one look at the folder that nothing was staged since the last one: what most reads find."""
-        if self._stage is None:
+    def is_quiet(self) -> bool:
+        """Tell by one look at the folder that there is nothing to `look` for: what most reads find, and all they pay."""
+        if self._quiet_since is None or self._stage is None:
             return False
         folder = os.fstat(self._stage)
         return folder.st_mtime_ns == self._quiet_since and folder.st_nlink > 0 and not self._pending

@@ -114,9 +114,11 @@ class DeltaLog(ModelLog):
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def reading(self, *, whole: bool = False) -> AbstractContextManager[Connection]:
-        self._check_open()
-        self._follower.look()
-        return self._follower.model.database.reading(whole=whole)
+        follower = self._follower
+        if not follower.is_quiet():  # nor is one that was closed
+            self._check_open()
+            follower.look()
+        return follower.model.database.reading(whole=whole)
 
     def rebuild(self) -> None:
         """Make the read model again from the table."""

@@ -88,9 +88,13 @@ class Follower:
 
     def is_quiet(self) -> bool:
         """Tell by one look at the folder that there is nothing to `look` for: what most reads find, and all they pay."""
-        if self._quiet_since is None or self._stage is None:
+        stage = self._stage
+        if stage is None or self._quiet_since is None:
             return False
-        folder = os.fstat(self._stage)
+        try:
+            folder = os.fstat(stage)
+        except OSError:  # another thread closes the log
+            return False
         return folder.st_mtime_ns == self._quiet_since and folder.st_nlink > 0 and not self._pending
 
     def known(self, ids: list[str]) -> dict[str, BuildEvent]:

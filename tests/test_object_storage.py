@@ -134,6 +134,7 @@ def test_names_folders_and_walk(storage: ObjectStorage) -> None:
     assert {file.path for file in storage.walk("")} == {*walked, "top", "tt/other"}
 
 
+@pytest.mark.slow
 def test_a_listing_has_more_than_one_page(on_s3: ObjectStorage) -> None:
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda n: on_s3.replace(f"many/{n:05}", b""), range(1_234)))

@@ -393,3 +393,16 @@ def test_a_log_in_a_bucket(s3_location: str, tmp_path: Path, monkeypatch: pytest
     assert sum("/stage/" in name for name in names) == 4
     assert not any(name.endswith("model.sqlite") for name in names)
     assert list((tmp_path / "cache" / "crannog" / "builds").glob("*.sqlite"))
+
+
+def test_a_read_while_another_thread_closes_the_log_says_that_it_is_closed(log: DeltaLog) -> None:
+    log.append_event(request("b", B.RECEIVED))
+    follower = log._follower
+    log.close()
+    # As that read may find it: the folder looked open, and is not.
+    follower._stage, follower._quiet_since = 1_000_000, 1
+    try:
+        with pytest.raises(CallerError, match="closed"):
+            log.head()
+    finally:
+        follower._stage = None

@@ -178,7 +178,7 @@ def test_export_and_import_lines(log: EventLog, memory: EventLog) -> None:
 
 def test_wrong_lines_are_named(memory: EventLog) -> None:
     good = one_of_each()[0].as_json()
-    with pytest.raises(BadRows, match="line 2: the stored JSON is not JSON"):
+    with pytest.raises(BadRows, match="line 2: it is not JSON"):
         import_lines(memory, [good, "{", good])
     with pytest.raises(BadRows, match="line 1: the event needs event_id"):
         import_lines(memory, ["{}"])

@@ -112,7 +112,7 @@ def _parsed(lines: Iterable[str]) -> Iterator[BuildEvent]:
         if not line.strip():
             continue
         try:
-            yield _bare(BuildEvent.from_dict(from_json(line)))
+            yield _bare(BuildEvent.from_dict(from_json(line, "it")))
         except BadRows as error:
             raise BadRows(f"line {number}: {error.message}") from None
 

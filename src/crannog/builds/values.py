@@ -123,10 +123,10 @@ def to_json(value: Any) -> str:
     return _JSON.encode(value)
 
 
-def from_json(stored: str, where: str = "the stored JSON") -> Any:
-    """Read stored JSON text; BadRows if it is none."""
+def from_json(written: str, where: str) -> Any:
+    """Read JSON text; BadRows says where it is none."""
     try:
-        return json.loads(stored, parse_constant=_refuse_constant)
+        return json.loads(written, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise BadRows(f"{where} is not JSON: {error}") from None
 

@@ -222,6 +222,30 @@ def test_sql_needs_the_right_to_every_table_it_names(ask: Ask) -> None:
     error(ask("writer", "GET", "/api/v1/tables/hr.eu.nothing"), 403, "forbidden")
 
 
+def test_sql_without_a_table_needs_a_right_too(ask: Ask) -> None:
+    for text in ("SELECT 1 AS one", "SELECT current_user() AS me", "SHOW TABLES"):
+        for path in ("/api/v1/sql", "/api/v1/sql/stream", "/api/v1/sql/explain"):
+            assert "may not run SQL" in error(ask("elsewhere", "POST", path, json={"sql": text}), 403, "forbidden")
+    assert ask("writer", "POST", "/api/v1/sql", json={"sql": "SELECT 1 AS one"}).json()["rows"] == [[1]]
+    # Names are compared as Spark does, and so are rights: by the table that is meant, not by how it is written.
+    assert ask("writer", "POST", "/api/v1/sql", json={"sql": f"SELECT count(*) FROM {TABLE.upper()}"}).status_code == 200
+    error(ask("writer", "POST", "/api/v1/sql", json={"sql": f"SELECT count(*) FROM {OTHER.upper()}"}), 403, "forbidden")
+
+
+def test_the_catalogue_shows_what_one_may_read(ask: Ask) -> None:
+    def shown(who: str) -> list[list[Any]]:
+        rows: list[list[Any]] = ask(who, "POST", "/api/v1/sql", json={"sql": "SHOW TABLES IN sales.eu"}).json()["rows"]
+        return rows
+
+    assert shown("writer") == [["sales.eu", "orders", False]] == shown("root")
+    everything = ask("writer", "POST", "/api/v1/sql", json={"sql": "SHOW TABLES"}).json()["rows"]
+    assert everything == [["sales.eu", "orders", False]]
+    described = ask("writer", "POST", "/api/v1/sql", json={"sql": f"DESCRIBE {TABLE}"}).json()["rows"]
+    assert described[:2] == [["id", "bigint", None], ["text", "string", None]]
+    for text in (f"DESCRIBE {OTHER}", f"SHOW COLUMNS IN {OTHER}", f"EXPLAIN SELECT * FROM {OTHER}"):
+        error(ask("writer", "POST", "/api/v1/sql", json={"sql": text}), 403, "forbidden")
+
+
 def test_a_query_is_ended_by_who_asked_it_or_an_admin(ask: Ask) -> None:
     error(ask("reader", "DELETE", "/api/v1/sql/of-somebody-else"), 404, "not_found")
     error(ask("root", "DELETE", "/api/v1/sql/of-nobody"), 404, "not_found")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -103,20 +103,31 @@ class Lake:
         engine: str = "auto",
         timeout_s: float | None = None,
         query_id: str | None = None,
+        *,
+        visible: Callable[[TableName], bool] | None = None,
     ) -> Result:
         """Run one read-only statement of Spark SQL and return its answer, the same whichever engine gives it.
 
         `max_rows` None means `sql_max_rows` (10,000); `truncated` tells that there was more. `engine` is "auto", "hot",
         "local" or "spark". Raises Refused for a statement that is not allowed, CallerError for one that is wrong,
-        TimedOut and Cancelled, Conflict if `query_id` runs already, Overloaded if too many queries wait.
+        TimedOut and Cancelled, Conflict if `query_id` runs already, Overloaded if too many queries wait. SHOW TABLES
+        lists the tables for which `visible` is true.
         """
-        return self._queries.sql(text, max_rows=max_rows, engine=engine, timeout_s=timeout_s, query_id=query_id)
+        return self._queries.sql(
+            text, max_rows=max_rows, engine=engine, timeout_s=timeout_s, query_id=query_id, visible=visible
+        )
 
     def stream(
-        self, text: str, engine: str = "auto", timeout_s: float | None = None, query_id: str | None = None
+        self,
+        text: str,
+        engine: str = "auto",
+        timeout_s: float | None = None,
+        query_id: str | None = None,
+        *,
+        visible: Callable[[TableName], bool] | None = None,
     ) -> Stream:
         """Run a statement and return its answer as Arrow batches, never held whole. Close it, or read it to its end."""
-        return self._queries.stream(text, engine=engine, timeout_s=timeout_s, query_id=query_id)
+        return self._queries.stream(text, engine=engine, timeout_s=timeout_s, query_id=query_id, visible=visible)
 
     def explain(self, text: str, engine: str = "auto", *, analyze: bool = False) -> Explanation:
         """Tell which engine would answer and why, what is pruned by what, and the plan; `analyze` runs it too."""

@@ -143,6 +143,16 @@ class Tables:
         with self._lock:
             self._open.pop(name, None)
 
+    def spelled(self, name: TableName) -> TableName:
+        """Return the one table that is called so but for the case of its letters; the name itself if there is none."""
+        with self._lock:
+            if name in self._open:
+                return name
+        if self._is_there(name.path):
+            return name
+        alike = [other for other in self.names() if str(other).lower() == str(name).lower()]
+        return alike[0] if len(alike) == 1 else name
+
     def names(self) -> list[TableName]:
         """List every table of the warehouse, whoever made it."""
         storage = self._warehouse.storage
@@ -152,12 +162,14 @@ class Tables:
                 continue
             for schema in storage.folders(catalog):
                 for table in storage.folders(f"{catalog}/{schema}"):
-                    if storage.exists(f"{catalog}/{schema}/{table}/_delta_log/{0:020}.json") or storage.names(
-                        f"{catalog}/{schema}/{table}/_delta_log"
-                    ):
+                    if self._is_there(f"{catalog}/{schema}/{table}"):
                         with suppress(CallerError):
                             found.append(TableName.parse(f"{catalog}.{schema}.{table}"))
         return sorted(found)
+
+    def _is_there(self, folder: str) -> bool:
+        storage = self._warehouse.storage
+        return storage.exists(f"{folder}/_delta_log/{0:020}.json") or bool(storage.names(f"{folder}/_delta_log"))
 
     def drop(self, name: TableName) -> None:
         """Remove a table and everything of it; whoever writes to it at that moment gets NotFound."""

@@ -34,6 +34,8 @@ def session_conf(settings: Settings, *, cores: int) -> dict[str, str]:
     conf = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
+        # ${env:…} in a statement would show the environment and the settings, secrets among them.
+        "spark.sql.variable.substitute": "false",
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",

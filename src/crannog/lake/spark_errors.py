@@ -19,8 +19,8 @@ _SHUT_DOWN = re.compile(
     r"SparkContext was shut down|stopped SparkContext|SparkContext has been shutdown|SparkContext\.\w+\(\)\" is null", re.IGNORECASE
 )
 _WRAPPER = "Exception thrown in awaitResult"
-# SQLSTATE classes that blame the statement or its data: cardinality, data, constraint, syntax, raise_error, no support.
-_CALLERS_FAULT = ("21", "22", "23", "42", "P0", "0A")
+# SQLSTATE classes that blame the statement or its data: cardinality, data, constraint, syntax, limit, raise_error, no support.
+_CALLERS_FAULT = ("21", "22", "23", "42", "54", "P0", "0A")
 
 
 def translated(error: BaseException) -> CrannogError:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from crannog.engine.query.conform import in_schema, plain_schema
+from crannog.engine.query.function_calls import without_guards
 from crannog.engine.query.running import Running
 from crannog.engine.query.sources import Source
 from crannog.engine.query.statement import Statement
@@ -20,9 +20,7 @@ from crannog.errors import CrannogError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_view_numbers = itertools.count(1)
-
+    from pyspark.sql.types import DataType
 
 @contextmanager
 def frame(
@@ -55,12 +53,18 @@ def frame(
                 what = (str(source.name), source.raw, source.ref.version, source.ref.timestamp, files.get(start))
                 if what not in views:
                     held.enter_context(source.table.reading(source.snapshot))
-                    views[what] = f"crannog_{os.getpid()}_{next(_view_numbers)}"
+                    # Nobody can name the view of another query.
+                    views[what] = f"crannog_{uuid.uuid4().hex}"
                     rows = to_spark(source.table, source.snapshot, session, raw=source.raw, files=files.get(start))
                     rows.createOrReplaceTempView(views[what])
                     held.callback(_drop, session, views[what])
                 names[start] = views[what]
-            yield session.sql(before + statement.for_spark(names))
+            text = statement.for_spark(names)
+            if statement.tree is None:
+                # Only Spark has read it: in parentheses nothing but a query is accepted, and nothing runs yet.
+                session.sql(f"SELECT * FROM ({text}) AS checked")
+            rows = session.sql(before + text)
+            yield rows.toDF(*map(without_guards, rows.columns)) if statement.has_guards and not before else rows
         except CrannogError:
             raise
         except Exception as error:
@@ -74,8 +78,41 @@ def frame(
 
 def collected(rows: DataFrame, limit: int) -> pa.Table:
     """Return up to `limit` rows, in the types every engine gives."""
-    table = rows.limit(limit).toArrow()
+    table = in_arrow_types(rows).limit(limit).toArrow()
     return in_schema(table, plain_schema(table.schema))
+
+
+def in_arrow_types(rows: DataFrame) -> DataFrame:
+    """Return rows with text for what Arrow cannot carry: intervals of months, calendar intervals, elements of no type."""
+    from pyspark.sql.functions import col
+
+    kinds = [(field.name, field.dataType, _carried(field.dataType)) for field in rows.schema]
+    if all(kind == carried for _, kind, carried in kinds):
+        return rows
+    # Under numbers, since names may be there twice.
+    numbered = rows.toDF(*(f"c{place}" for place in range(len(kinds))))
+    chosen = [
+        col(f"c{place}") if kind == carried else col(f"c{place}").cast(carried)
+        for place, (_, kind, carried) in enumerate(kinds)
+    ]
+    return numbered.select(*chosen).toDF(*(name for name, _, _ in kinds))
+
+
+def _carried(kind: DataType) -> DataType:
+    from pyspark.sql import types
+
+    if isinstance(kind, (types.YearMonthIntervalType, types.CalendarIntervalType)):
+        return types.StringType()
+    if isinstance(kind, types.ArrayType):
+        inner = types.StringType() if isinstance(kind.elementType, types.NullType) else _carried(kind.elementType)
+        return kind if inner == kind.elementType else types.ArrayType(inner, kind.containsNull)
+    if isinstance(kind, types.MapType):
+        sides = [types.StringType() if isinstance(side, types.NullType) else _carried(side) for side in (kind.keyType, kind.valueType)]
+        return kind if sides == [kind.keyType, kind.valueType] else types.MapType(*sides, kind.valueContainsNull)
+    if isinstance(kind, types.StructType):
+        fields = [types.StructField(field.name, _carried(field.dataType), field.nullable) for field in kind]
+        return types.StructType(fields) if fields != list(kind) else kind
+    return kind
 
 
 def _session(warehouse: Warehouse, running: Running) -> SparkSession:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from crannog.engine.query import on_duckdb, on_spark
+from crannog.engine.query.commands import Command, DescribeTable, Explain, columns_of, read_command, tables_shown
 from crannog.engine.query.explain import hidden_paths, table_reports
 from crannog.engine.query.fast import Compiled, Unproved, compile_statement
 from crannog.engine.query.fast.scope import UnknownName
@@ -36,11 +37,20 @@ from crannog.verbs.explanation import Explanation
 from crannog.verbs.result import Result, Stream
 
 _TRIES = 4
+_CATALOGUE = "the catalogue answers"
 _COMPILED = 512
 _FEW_ROWS = 20_000
 # A read of more than this may outlast the retention floor's idea of a short one: it takes a lease.
 _LONG_READ_BYTES = 256 * 1024**2
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _NoRule:
+    """Why only Spark answers a statement; `error` is what Spark would answer, where that is known."""
+
+    reason: str
+    error: CallerError | None = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +60,7 @@ class _Plan:
     statement: Statement
     sources: Mapping[int, Source]
     compiled: Compiled | None
-    unproved: str | None
+    no_rule: _NoRule | None
     _pruned: dict[int, Pruned] = field(default_factory=dict)
 
     def pruned(self, start: int) -> Pruned:
@@ -71,12 +81,13 @@ class Queries:
     def __init__(self, warehouse: Warehouse, tables: Tables) -> None:
         self._warehouse = warehouse
         self._settings = warehouse.settings
+        self._tables = tables
         self._sources = Sources(tables, self._settings)
         self.running = RunningQueries(self._settings)
         self.cache = HotCache(
             lambda: warehouse.local, self._settings.cache_bytes, auto_reads=self._settings.cache_auto_reads
         )
-        self._compiled: OrderedDict[tuple[Any, ...], Compiled | str] = OrderedDict()
+        self._compiled: OrderedDict[tuple[Any, ...], Compiled | _NoRule] = OrderedDict()
         self._short: WeakSet[Compiled] = WeakSet()
         self._lock = threading.Lock()
 
@@ -88,12 +99,17 @@ class Queries:
         engine: str = "auto",
         timeout_s: float | None = None,
         query_id: str | None = None,
+        visible: Callable[[TableName], bool] | None = None,
     ) -> Result:
-        """Run a statement and return its whole answer, up to `max_rows`."""
+        """Run a statement and return its whole answer, up to `max_rows`; SHOW TABLES lists what is `visible`."""
         self._warehouse.check_open()
         checked_engine(engine)
         most = self._checked_rows(max_rows)
         with self.running.running(query_id, timeout_s) as running:
+            command = read_command(text, self._settings.sql_text_bytes)
+            if command is not None:
+                table = self._commanded(command, visible)
+                return Result(table.slice(0, most), "local", table.num_rows > most, running.elapsed_ms, running.query_id, _CATALOGUE)
             statement = parse(text, self._settings.sql_text_bytes)
 
             def answer() -> Result:
@@ -121,7 +137,13 @@ class Queries:
             return self._on_newest(statement, answer)
 
     def stream(
-        self, text: str, *, engine: str = "auto", timeout_s: float | None = None, query_id: str | None = None
+        self,
+        text: str,
+        *,
+        engine: str = "auto",
+        timeout_s: float | None = None,
+        query_id: str | None = None,
+        visible: Callable[[TableName], bool] | None = None,
     ) -> Stream:
         """Run a statement and return its answer batch by batch, however large."""
         self._warehouse.check_open()
@@ -129,6 +151,10 @@ class Queries:
         held = ExitStack()
         try:
             running = held.enter_context(self.running.running(query_id, timeout_s))
+            command = read_command(text, self._settings.sql_text_bytes)
+            if command is not None:
+                table = self._commanded(command, visible)
+                return Stream(table.schema, "local", running.query_id, _held(table.to_batches(), iter(()), held))
             statement = parse(text, self._settings.sql_text_bytes)
             plan = self._plan(statement)
             route, relations = self._route(plan, engine, held)
@@ -175,6 +201,13 @@ class Queries:
 
     def tables_in(self, text: str) -> list[TableName]:
         """Return the tables that a statement names, without opening any; raises as `sql` does for what cannot be read."""
+        command = read_command(text, self._settings.sql_text_bytes)
+        if isinstance(command, DescribeTable):
+            return [self._sources.table_named(command.parts)[0]]
+        if isinstance(command, Explain):
+            return self.tables_in(command.statement)
+        if command is not None:
+            return []
         statement = parse(text, self._settings.sql_text_bytes)
         return list(dict.fromkeys(self._sources.name_of(ref)[0] for ref in statement.tables))
 
@@ -182,16 +215,26 @@ class Queries:
         """End a query that runs or waits; NotFound if there is none by this id."""
         self.running.cancel(query_id)
 
+    def _commanded(self, command: Command, visible: Callable[[TableName], bool] | None) -> pa.Table:
+        """Return the answer to DESCRIBE, SHOW or EXPLAIN."""
+        if isinstance(command, Explain):
+            explained = self.explain(command.statement)
+            return pa.table({"plan": [f"{explained.engine}: {explained.why}\n{explained.plan}"]})
+        if isinstance(command, DescribeTable):
+            name, _ = self._sources.table_named(command.parts)
+            return columns_of(self._tables.open(name).snapshot().base.readable, with_types=command.with_types)
+        return tables_shown(command, [name for name in self._tables.names() if visible is None or visible(name)])
+
     # -- planning ----------------------------------------------------------------------------------------------
 
     def _plan(self, statement: Statement) -> _Plan:
         sources = self._sources.of(statement)
         outcome = self._outcome(statement, sources)
-        if isinstance(outcome, str):
+        if isinstance(outcome, _NoRule):
             return _Plan(statement, sources, None, outcome)
         return _Plan(statement, sources, outcome, None)
 
-    def _outcome(self, statement: Statement, sources: Mapping[int, Source]) -> Compiled | str:
+    def _outcome(self, statement: Statement, sources: Mapping[int, Source]) -> Compiled | _NoRule:
         """Return what a statement compiles to, or what of it has no rule."""
         key = (statement.text, *(schema_key(source) for source in sources.values()))
         with self._lock:
@@ -199,18 +242,17 @@ class Queries:
             if known is not None:
                 self._compiled.move_to_end(key)
                 return known
-        outcome: Compiled | str
+        outcome: Compiled | _NoRule
         try:
             shapes = {start: source.shape for start, source in sources.items()}
             outcome = compile_statement(statement, shapes, dt.datetime.now(dt.UTC))
         except UnknownName as unknown:
-            _check_may_be_known(statement, unknown)
-            outcome = str(unknown)
+            outcome = _NoRule(str(unknown), _no_such_column(statement, unknown))
         except Unproved as reason:
-            outcome = str(reason)
+            outcome = _NoRule(str(reason))
         except RecursionError:
-            outcome = "a statement nested this deep"
-        if isinstance(outcome, str) or not outcome.uses_now:
+            outcome = _NoRule("a statement nested this deep")
+        if isinstance(outcome, _NoRule) or not outcome.uses_now:
             with self._lock:
                 self._compiled[key] = outcome
                 while len(self._compiled) > _COMPILED:
@@ -221,6 +263,8 @@ class Queries:
         """Choose the engine; of a fast one also return the sources that are read from memory, borrowed until `held` ends."""
         relations: dict[int, str] = {}
         not_hot = ""
+        if engine != "spark" and plan.no_rule is not None and plan.no_rule.error is not None:
+            raise plan.no_rule.error
         if plan.compiled is not None and engine in ("auto", "hot"):
             for start, source in plan.sources.items():
                 relation = None
@@ -234,8 +278,8 @@ class Queries:
         hot = not not_hot and bool(plan.sources)
         route = choose(
             engine,
-            unproved=plan.unproved,
-            hot=hot or (engine == "hot" and not plan.sources and plan.unproved is None),
+            unproved=plan.no_rule.reason if plan.no_rule else None,
+            hot=hot or (engine == "hot" and not plan.sources and plan.no_rule is None),
             not_hot=not_hot or "no table",
             scan_bytes=plan.scan_bytes(relations),
             scan_limit=self._settings.local_scan_bytes,
@@ -342,13 +386,18 @@ class Queries:
             )
 
 
-def _check_may_be_known(statement: Statement, unknown: UnknownName) -> None:
-    """Refuse a column that cannot be there, without starting Spark just to hear it from there."""
-    name = unknown.parts[0].lower()
-    named_elsewhere = {alias.alias.lower() for alias in statement.tree.find_all(exp.Alias, exp.TableAlias)}
-    if len(unknown.parts) == 1 and name not in named_elsewhere | KNOWN and not statement.tree.find(exp.Lambda, exp.Lateral):
-        shown = ", ".join(unknown.columns[:30]) + (", …" if len(unknown.columns) > 30 else "")
-        raise CallerError(f"there is no column {unknown.parts[0]}; there are {shown or 'no columns here'}")
+def _no_such_column(statement: Statement, unknown: UnknownName) -> CallerError | None:
+    """Return the error for a column that cannot be there; None where only Spark can tell.
+
+    One SELECT over tables has no columns but theirs: nobody need start Spark to hear that from there.
+    """
+    tree, name = statement.tree, unknown.parts[0].lower()
+    if tree is None or len(unknown.parts) > 1 or name in KNOWN or len(list(tree.find_all(exp.Query))) > 1:
+        return None
+    if tree.find(exp.Lambda, exp.Lateral, exp.Pivot) or any(alias.alias.lower() == name for alias in tree.find_all(exp.Alias)):
+        return None
+    shown = ", ".join(unknown.columns[:30]) + (", …" if len(unknown.columns) > 30 else "")
+    return CallerError(f"there is no column {unknown.parts[0]}; there are {shown or 'no columns here'}")
 
 
 @contextmanager

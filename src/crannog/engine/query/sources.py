@@ -8,7 +8,8 @@ from functools import lru_cache
 
 from crannog.engine.open_table import OpenTable
 from crannog.engine.query.fast.select import SourceShape
-from crannog.engine.query.statement import Statement, TableRef
+from crannog.engine.query.statement import Statement
+from crannog.engine.query.table_names import TableRef
 from crannog.engine.snapshot import Snapshot
 from crannog.engine.tables import Tables
 from crannog.errors import CallerError, NotFound
@@ -49,8 +50,7 @@ class Sources:
     def __init__(self, tables: Tables, settings: Settings) -> None:
         self._tables = tables
         self._settings = settings
-        self.name_of = lru_cache(maxsize=512)(self._name_of)
-        """Returns the full name a table is meant by, and whether its raw form is."""
+        self._written = lru_cache(maxsize=512)(_written)
 
     def of(self, statement: Statement) -> dict[int, Source]:
         """Return the sources by their place in the text; NotFound names the table that is not there."""
@@ -65,14 +65,14 @@ class Sources:
             found[ref.start] = Source(ref, name, table, seen[what], raw, ref.version is not None or ref.timestamp is not None)
         return found
 
-    def _name_of(self, ref: TableRef) -> tuple[TableName, bool]:
-        parts = list(ref.parts)
-        if len(parts) > 3:
-            raise CallerError(f"a table name has up to three parts, got {ref.written}")
-        raw = parts[-1].startswith(RAW_PREFIX)
-        parts[-1] = parts[-1].removeprefix(RAW_PREFIX)
-        given = [self._settings.default_catalog, self._settings.default_schema][: 3 - len(parts)] + parts
-        return TableName.parse(".".join(given)), raw
+    def name_of(self, ref: TableRef) -> tuple[TableName, bool]:
+        """Return the table that is meant, whatever the case of its letters, and whether its raw form is."""
+        return self.table_named(ref.parts)
+
+    def table_named(self, parts: tuple[str, ...]) -> tuple[TableName, bool]:
+        """Return the table that is meant by a name of one to three parts, and whether its raw form is."""
+        name, raw = self._written(parts, self._settings.default_catalog, self._settings.default_schema)
+        return self._tables.spelled(name), raw
 
     def _snapshot(self, table: OpenTable, ref: TableRef) -> Snapshot:
         if ref.version is None and ref.timestamp is None:
@@ -81,6 +81,16 @@ class Sources:
         version = ref.version if ref.version is not None else _version_at(log, ref)
         base = log.at(version)
         return table.past(base)
+
+
+def _written(parts: tuple[str, ...], catalog: str, schema: str) -> tuple[TableName, bool]:
+    """Return the full name that was written, with defaults for what was left out, and whether its raw form is meant."""
+    if len(parts) > 3:
+        raise CallerError(f"a table name has up to three parts, got {'.'.join(parts)}")
+    raw = parts[-1].startswith(RAW_PREFIX)
+    left_out = [catalog, schema][: 3 - len(parts)]
+    given = [*left_out, *parts[:-1], parts[-1].removeprefix(RAW_PREFIX)]
+    return TableName.parse(".".join(given)), raw
 
 
 def _version_at(log: DeltaLog, ref: TableRef) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Literal
 from urllib.parse import quote
@@ -13,8 +13,9 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.responses import Response
 
-from crannog.errors import Cancelled, CrannogError, NotFound
+from crannog.errors import Cancelled, CrannogError, Forbidden, NotFound
 from crannog.formats import columns
+from crannog.names import TableName
 from crannog.server.answers import ARROW, MEDIA, answer, error_body, table_parts, wanted_form
 from crannog.server.call import Call, call_of
 from crannog.server.described import OBJECT, gives, takes_json
@@ -76,7 +77,9 @@ async def sql(request: Request) -> Response:
     def make(put: Put) -> Poured:
         with _asked(call, wanted.sql, query_id):
             _check_tables(call, wanted.sql)
-            result = lake.sql(wanted.sql, wanted.max_rows, wanted.engine, wanted.timeout_s, query_id)
+            result = lake.sql(
+                wanted.sql, wanted.max_rows, wanted.engine, wanted.timeout_s, query_id, visible=_readable(call)
+            )
             call.rows, call.engine = result.row_count, result.engine
         parts = _as_json(result) if form == "json" else table_parts(result.table, form)
         return pour(put, result.table.nbytes, parts, _headers(result))
@@ -122,7 +125,9 @@ async def stream(request: Request) -> Response:
     def make(put: Put) -> None:
         with _asked(call, wanted.sql, query_id):
             _check_tables(call, wanted.sql)
-            with call.service.lake.stream(wanted.sql, wanted.engine, wanted.timeout_s, query_id) as found:
+            with call.service.lake.stream(
+                wanted.sql, wanted.engine, wanted.timeout_s, query_id, visible=_readable(call)
+            ) as found:
                 call.rows, call.engine = 0, found.engine
                 head = {"Crannog-Query-Id": quote(found.query_id), "Crannog-Engine": found.engine, "Crannog-Truncated": "false"}
                 put((head, None))
@@ -166,7 +171,14 @@ def _check_tables(call: Call, text: str) -> None:
     """Check the right to read every table that a statement names, before any is opened."""
     if call.left:
         raise Cancelled("the client went away before its query began")
-    call.need("read", *call.service.lake.tables_in(text))
+    tables = call.service.lake.tables_in(text)
+    if not tables and not call.caller.may_everywhere("read") and not any(map(_readable(call), map(TableName.parse, call.service.lake.tables()))):
+        raise Forbidden(f"{call.caller.name} may not run SQL: that takes the right to read at least one table, and there is none")
+    call.need("read", *tables)
+
+
+def _readable(call: Call) -> Callable[[TableName], bool]:
+    return lambda name: call.caller.may("read", name)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from crannog.engine.query.fast import functions, operators
 from crannog.engine.query.fast.aggregates import AGGREGATES, WINDOWS, plain_zero
 from crannog.engine.query.fast.operators import boolean, named
 from crannog.engine.query.fast.scope import Scope
+from crannog.engine.query.fast.taken import Taken, excerpt
 from crannog.engine.query.fast.terms import Condition, Typed, Unproved, constant, converted
 from crannog.engine.query.types import is_atomic, is_numeric, of_number
 from crannog.verbs.types import INSTANT, spark_name
@@ -45,9 +47,15 @@ class Expressions:
     """Compiles the expressions of one SELECT. `subquery` compiles a statement inside one."""
 
     def __init__(
-        self, scope: Scope, subquery: Callable[[exp.Expression, Scope], Query], now: Callable[[], dt.datetime], windows: Mapping[str, exp.Window]
+        self,
+        scope: Scope,
+        take: Taken,
+        subquery: Callable[[exp.Expression, Scope], Query],
+        now: Callable[[], dt.datetime],
+        windows: Mapping[str, exp.Window],
     ) -> None:
         self.scope = scope
+        self._take = take
         self._subquery = subquery
         self._now = now
         self._windows = windows
@@ -72,47 +80,51 @@ class Expressions:
         if kind in _ARITHMETIC:
             return self._arithmetic(_ARITHMETIC[kind], node)
         if kind in _COMPARISON:
-            return operators.comparison(_COMPARISON[kind], self.term(node.this), self.term(node.expression))
+            return operators.comparison(_COMPARISON[kind], *self._sides(node))
         if isinstance(node, exp.Query):
             return self._as_value(node)
         rule = getattr(self, f"on_{node.key}", None)
         if rule is None:
-            raise Unproved(f"{node.key}: {node.sql('spark')[:60]}")
+            raise Unproved(f"{node.key}: {excerpt(node)}")
         found: Typed = rule(node)
         return found
+
+    def _sides(self, node: exp.Expression) -> tuple[Typed, Typed]:
+        return self.term(self._take(node, "this")), self.term(self._take(node, "expression"))
 
     # -- names and constants -----------------------------------------------------------------------------------
 
     def on_column(self, node: exp.Column) -> Typed:
-        if isinstance(node.this, exp.Star):
-            raise Unproved("* inside an expression")
-        return self.scope.resolve([part.name for part in node.parts])
+        return self.scope.resolve(self._take.path(node))
 
     def on_dot(self, node: exp.Dot) -> Typed:
-        if not all(isinstance(part, exp.Identifier) for part in node.parts):
-            raise Unproved(f"{node.sql('spark')[:60]}")
-        return self.scope.resolve([part.name for part in node.parts])
+        return self.scope.resolve(self._take.path(node))
 
     def on_literal(self, node: exp.Literal) -> Typed:
-        if node.is_string:
-            return constant(node.name, pa.string(), node.name)
-        number = of_number(node.name)
+        text = self._take(node, "this") or ""
+        if self._take(node, "is_string"):
+            return constant(text, pa.string(), text)
+        number = of_number(text)
         if number is None:
-            raise Unproved(f"the number {node.name[:60]}")
+            raise Unproved(f"the number {text[:60]}")
         kind, value = number
         return constant(value, kind, _shown_double(value) if isinstance(value, float) else f"{value}")
 
     def on_boolean(self, node: exp.Boolean) -> Typed:
-        return constant(bool(node.this), pa.bool_(), str(bool(node.this)).lower())
+        value = bool(self._take(node, "this"))
+        return constant(value, pa.bool_(), str(value).lower())
 
     def on_null(self, _: exp.Null) -> Typed:
         return constant(None, pa.null(), "NULL")
 
     def on_paren(self, node: exp.Paren) -> Typed:
-        return self.term(node.this)
+        return self.term(self._take(node, "this"))
 
     def on_neg(self, node: exp.Neg) -> Typed:
-        return operators.negative(self.term(node.this))
+        inner = self._take(node, "this")
+        done = operators.negative(self.term(inner))
+        # A sign before a digit belongs to the number; Spark shows any other as (- x).
+        return done if isinstance(inner, exp.Literal) or not done.is_literal else replace(done, name=None)
 
     def on_currentdate(self, _: exp.Expression) -> Typed:
         return functions.now_term("current_date", self._now())
@@ -123,21 +135,25 @@ class Expressions:
     # -- operators ---------------------------------------------------------------------------------------------
 
     def _arithmetic(self, operator: str, node: exp.Expression) -> Typed:
-        if isinstance(node.expression, exp.Interval) and operator in "+-":
-            amount, unit = _interval(node.expression)
-            return operators.shifted(self.term(node.this), -amount if operator == "-" else amount, unit)
-        left, right = self.term(node.this), self.term(node.expression)
+        if operator == "/":
+            # What Spark's division is in other dialects' words: of doubles, and never an error where it is null.
+            self._take(node, "typed"), self._take(node, "safe")
+        moved_by = self._take(node, "expression")
+        if isinstance(moved_by, exp.Interval) and operator in "+-":
+            amount, unit = self._interval(moved_by)
+            return operators.shifted(self.term(self._take(node, "this")), -amount if operator == "-" else amount, unit)
+        left, right = self._sides(node)
         if operator in "+-" and left.type == pa.date32() and right.type == pa.int32():
             name = "date_add" if operator == "+" else "date_sub"
             return functions.RULES[name](name, [left, right])
         return operators.arithmetic(operator, left, right)
 
     def on_neq(self, node: exp.NEQ) -> Typed:
-        equal = operators.comparison("=", self.term(node.this), self.term(node.expression))
+        equal = operators.comparison("=", *self._sides(node))
         return Typed(f"(NOT {equal.sql})", pa.bool_(), named("(NOT ", equal.name, ")"))
 
     def on_and(self, node: exp.And) -> Typed:
-        parts = [boolean(self.term(part)) for part in node.flatten()]
+        parts = [boolean(self.term(part)) for part in self._take.operands(node)]
         name = parts[0].name
         for part in parts[1:]:
             name = named("(", name, " AND ", part.name, ")")
@@ -145,23 +161,24 @@ class Expressions:
         return Typed(f"({' AND '.join(part.sql for part in parts)})", pa.bool_(), name, conditions=conditions)
 
     def on_or(self, node: exp.Or) -> Typed:
-        parts = [boolean(self.term(part)) for part in node.flatten()]
+        parts = [boolean(self.term(part)) for part in self._take.operands(node)]
         name = parts[0].name
         for part in parts[1:]:
             name = named("(", name, " OR ", part.name, ")")
         return Typed(f"({' OR '.join(part.sql for part in parts)})", pa.bool_(), name)
 
     def on_not(self, node: exp.Not) -> Typed:
-        if isinstance(node.this, exp.Is):
-            return self.on_is(node.this, negated=True)
-        inner = boolean(self.term(node.this))
+        inside = self._take(node, "this")
+        if isinstance(inside, exp.Is):
+            return self.on_is(inside, negated=True)
+        inner = boolean(self.term(inside))
         return Typed(f"(NOT {inner.sql})", pa.bool_(), named("(NOT ", inner.name, ")"))
 
     def on_is(self, node: exp.Is, negated: bool = False) -> Typed:
-        negated = negated or bool(node.args.get("negate"))
-        if not isinstance(node.expression, exp.Null):
+        negated = negated or bool(self._take(node, "negate"))
+        if not isinstance(self._take(node, "expression"), exp.Null):
             raise Unproved("IS with other than NULL")
-        inner = self.term(node.this)
+        inner = self.term(self._take(node, "this"))
         word = "IS NOT NULL" if negated else "IS NULL"
         conditions = (Condition(*inner.column, word.lower(), ()),) if inner.column else ()
         # `NOT a IS NULL` is the same tree as `a IS NOT NULL`, but Spark shows it as written.
@@ -169,18 +186,14 @@ class Expressions:
         return Typed(f"({inner.sql} {word})", pa.bool_(), name, conditions=conditions)
 
     def on_between(self, node: exp.Between) -> Typed:
-        value, low, high = (self.term(part) for part in (node.this, node.args["low"], node.args["high"]))
+        value, low, high = (self.term(self._take(node, part)) for part in ("this", "low", "high"))
         above, below = operators.comparison(">=", value, low), operators.comparison("<=", value, high)
         name = named("between(", value.name, ", ", low.name, ", ", high.name, ")")
-        return _maybe_not(
-            Typed(f"({above.sql} AND {below.sql})", pa.bool_(), name, conditions=above.conditions + below.conditions),
-            bool(node.args.get("negate")),
-        )
+        return Typed(f"({above.sql} AND {below.sql})", pa.bool_(), name, conditions=above.conditions + below.conditions)
 
     def on_in(self, node: exp.In) -> Typed:
-        value = self.term(node.this)
-        query = node.args.get("query")
-        negated = bool(node.args.get("negate"))
+        value = self.term(self._take(node, "this"))
+        query = self._take(node, "query")
         if query is not None:
             if id(node) not in self.conjuncts:
                 raise Unproved("IN over a statement outside WHERE's conjunction")
@@ -190,37 +203,42 @@ class Expressions:
             same, _ = operators.comparable(value, Typed("NULL", inner.columns[0].type))
             if inner.columns[0].type != same.type:
                 raise Unproved("IN over different types")
-            return _maybe_not(Typed(f"({same.sql} IN ({inner.sql}))", pa.bool_()), negated)
-        if not node.expressions or node.args.get("unnest") or node.args.get("field"):
+            return Typed(f"({same.sql} IN ({inner.sql}))", pa.bool_())
+        options = self._take.nodes(node)
+        if not options:
             raise Unproved("IN over other than a list")
-        return _maybe_not(operators.membership(value, [self.term(option) for option in node.expressions]), negated)
+        return operators.membership(value, [self.term(option) for option in options])
 
     def on_like(self, node: exp.Like, escape: str = "\\") -> Typed:
-        found = operators.like(self.term(node.this), self.term(node.expression), escape)
-        return _maybe_not(found, bool(node.args.get("negate")))
+        found = operators.like(*self._sides(node), escape)
+        return _maybe_not(found, bool(self._take(node, "negate")))
 
     def on_escape(self, node: exp.Escape) -> Typed:
-        if not isinstance(node.this, exp.Like) or not isinstance(node.expression, exp.Literal) or len(node.expression.name) != 1:
+        inner, escape = self._take(node, "this"), self.term(self._take(node, "expression"))
+        if not isinstance(inner, exp.Like) or not isinstance(escape.literal, str) or len(escape.literal) != 1:
             raise Unproved("ESCAPE of this kind")
-        return self.on_like(node.this, node.expression.name)
+        return self.on_like(inner, escape.literal)
 
     def on_case(self, node: exp.Case) -> Typed:
         branches = []
-        for branch in node.args["ifs"]:
-            condition = self.term(branch.this)
-            if node.this is not None:
-                condition = operators.comparison("=", self.term(node.this), condition)
-            branches.append((condition, self.term(branch.args["true"])))
-        default = node.args.get("default")
+        subject = self._take(node, "this")
+        for branch in self._take.nodes(node, "ifs"):
+            condition = self.term(self._take(branch, "this"))
+            if subject is not None:
+                condition = operators.comparison("=", self.term(subject), condition)
+            branches.append((condition, self.term(self._take(branch, "true"))))
+        default = self._take(node, "default")
         return operators.cases(branches, self.term(default) if default is not None else None)
 
     def on_if(self, node: exp.If) -> Typed:
-        condition, yes, no = (self.term(node.args.get(part)) for part in ("this", "true", "false"))
+        condition, yes, no = (self.term(self._take(node, part)) for part in ("this", "true", "false"))
         done = operators.cases([(condition, yes)], no)
         return Typed(done.sql, done.type, named("(IF(", condition.name, ", ", yes.name, ", ", no.name, "))"))
 
     def on_dpipe(self, node: exp.DPipe) -> Typed:
-        terms = [self.term(part) for part in node.flatten()]
+        for inner in node.find_all(exp.DPipe):
+            self._take(inner, "safe")  # a null side makes it null, as in Spark
+        terms = [self.term(part) for part in self._take.operands(node)]
         name = terms[0].name
         for term in terms[1:]:
             name = named("concat(", name, ", ", term.name, ")")
@@ -228,20 +246,21 @@ class Expressions:
         return Typed(done.sql, done.type, name)
 
     def on_cast(self, node: exp.Cast) -> Typed:
-        to = type_of(node.args["to"])
-        inner = self.term(node.this)
-        if isinstance(node.this, exp.Literal) and not isinstance(node, exp.TryCast) and inner.type == pa.string():
+        to = self._type(self._take(node, "to"))
+        of = self._take(node, "this")
+        inner = self.term(of)
+        if isinstance(of, exp.Literal) and not isinstance(node, exp.TryCast) and inner.type == pa.string():
             # DATE '…' and TIMESTAMP '…'
             value = converted(inner.literal, pa.string(), to)
             word = {pa.date32(): "DATE", INSTANT: "TIMESTAMP"}.get(to)
             plain = to == pa.date32() or (len(inner.literal) == 19 and " " in inner.literal)
             return constant(value, to, f"{word} '{inner.literal}'" if word and plain else None)
-        return operators.cast(inner, to, safe=bool(node.args.get("safe")))
+        return operators.cast(inner, to, safe=bool(self._take(node, "safe")))
 
     def on_trycast(self, node: exp.TryCast) -> Typed:
-        inner = node.this
-        to = type_of(node.args["to"])
-        if isinstance(inner, exp.Literal) and not inner.is_string and not node.args.get("safe") and is_numeric(to):
+        inner = self._take(node, "this")
+        to = self._type(self._take(node, "to"))
+        if self._take.number(inner) is not None and not self._take(node, "safe") and is_numeric(to):
             # 1L, 1S, 1.5D: a number with its type; written so or as a CAST, which Spark would name differently.
             term = self.term(inner)
             return constant(float(term.literal) if to == pa.float64() else converted(term.literal, term.type, to), to)
@@ -253,12 +272,13 @@ class Expressions:
     # -- calls -------------------------------------------------------------------------------------------------
 
     def on_anonymous(self, node: exp.Anonymous) -> Typed:
-        name = node.name.lower()
+        name = str(self._take(node, "this")).lower()
         if name in AGGREGATES:
             return self._aggregate(node, "")
-        if name in ("now", "current_date", "current_timestamp", "curdate") and not node.expressions:
+        arguments = self._take.nodes(node)
+        if name in ("now", "current_date", "current_timestamp", "curdate") and not arguments:
             return functions.now_term(name, self._now())
-        return self._call(name, node.expressions)
+        return self._call(name, arguments)
 
     def _call(self, name: str, arguments: list[exp.Expression]) -> Typed:
         if name not in functions.RULES:
@@ -266,44 +286,39 @@ class Expressions:
         return functions.RULES[name](name, [self.term(argument) for argument in arguments])
 
     def on_trim(self, node: exp.Trim) -> Typed:
-        if node.expression is not None or node.args.get("position"):
-            raise Unproved("TRIM of given characters")
-        return self._call("trim", [node.this])
+        return self._call("trim", [self._take(node, "this")])
 
     def on_substring(self, node: exp.Substring) -> Typed:
-        parts = [node.this, node.args.get("start"), node.args.get("length")]
+        parts = [self._take(node, part) for part in ("this", "start", "length")]
         return self._call(node.meta.get("name", "substring"), [part for part in parts if part is not None])
 
     def on_ceil(self, node: exp.Ceil) -> Typed:
-        if node.args.get("decimals") or node.args.get("to"):
-            raise Unproved("ceil to places")
-        return self._call("ceil", [node.this])
+        return self._call("ceil", [self._take(node, "this")])
 
     def on_floor(self, node: exp.Floor) -> Typed:
-        if node.args.get("decimals") or node.args.get("to"):
-            raise Unproved("floor to places")
-        return self._call("floor", [node.this])
+        return self._call("floor", [self._take(node, "this")])
 
     def on_extract(self, node: exp.Extract) -> Typed:
-        part = node.name.lower()
+        unit = self._take(node, "this")
+        part = str(self._take(unit, "this")).lower() if isinstance(unit, exp.Var) else ""
         if part not in functions.EXTRACTED:
             raise Unproved(f"extract({part} …)")
-        inner = self.term(node.expression)
+        inner = self.term(self._take(node, "expression"))
         word = functions.EXTRACTED[part]
         done = functions.RULES[word](word, [inner])
         # Spark shows the part as it was written; the parser has made it upper case.
         return Typed(done.sql, done.type)
 
     def on_any(self, node: exp.Any) -> Typed:
-        return AGGREGATES["any"]("any", [self.term(node.this)], False, "")
+        return self._aggregate(node, "")
 
     # -- aggregates and windows --------------------------------------------------------------------------------
 
     def _aggregate(self, node: exp.Expression, ending: str, *, window: bool = False) -> Typed:
         if isinstance(node, exp.Any):
-            name, arguments = "any", [node.this]
+            name, arguments = "any", [self._take(node, "this")]
         elif isinstance(node, exp.Anonymous):
-            name, arguments = node.name.lower(), node.expressions
+            name, arguments = str(self._take(node, "this")).lower(), self._take.nodes(node)
         else:
             raise Unproved(f"{node.key} as an aggregate")
         rule = AGGREGATES.get(name) or (WINDOWS.get(name) if window else None)
@@ -311,8 +326,10 @@ class Expressions:
             raise Unproved(f"the function {name}{' over a window' if window else ''}")
         distinct = len(arguments) == 1 and isinstance(arguments[0], exp.Distinct)
         if distinct:
-            arguments = arguments[0].expressions
-        if name == "count" and len(arguments) == 1 and isinstance(arguments[0], exp.Star):
+            arguments = self._take.nodes(arguments[0])
+        if not arguments and name in AGGREGATES:
+            raise Unproved(f"{name} of nothing")
+        if name == "count" and not distinct and len(arguments) == 1 and isinstance(arguments[0], exp.Star):
             arguments = []
         keys, self.keys = self.keys, {}  # inside an aggregate a column is the row's own
         try:
@@ -324,52 +341,115 @@ class Expressions:
         return rule(name, terms, distinct, ending)
 
     def on_filter(self, node: exp.Filter) -> Typed:
-        condition = boolean(self.term(node.expression.this))
-        done = self._aggregate(node.this, f" FILTER (WHERE {condition.sql})")
+        condition = boolean(self.term(self._take(self._take(node, "expression"), "this")))
+        done = self._aggregate(self._take(node, "this"), f" FILTER (WHERE {condition.sql})")
         return Typed(done.sql, done.type, named(done.name, " FILTER (WHERE ", condition.name, ")"))
 
     def on_window(self, node: exp.Window) -> Typed:
-        if node.args.get("alias") is not None:
-            defined = self._windows.get(node.args["alias"].name.lower())
-            if defined is None or node.args.get("partition_by") or node.args.get("order"):
+        self._take(node, "over")
+        named_by = self._take(node, "alias")
+        parts = node
+        if named_by is not None:
+            defined = self._windows.get(self._take.name(named_by).lower())
+            if defined is None:
                 raise Unproved("a window by this name")
             parts = defined
-        elif isinstance(node.args.get("over"), exp.Identifier):
-            raise Unproved("a window by name")
-        else:
-            parts = node
         inside = []
-        partition = [self.term(part) for part in parts.args.get("partition_by") or []]
+        partition = [self.term(part) for part in self._take.nodes(parts, "partition_by")]
         if partition:
             inside.append("PARTITION BY " + ", ".join(plain_zero(atomic(term)) for term in partition))
-        order = parts.args.get("order")
+        order = self._take(parts, "order")
         if order is not None:
-            inside.append("ORDER BY " + ", ".join(self.ordered(item, self.term(item.this)) for item in order.expressions))
-        frame = _frame(parts.args.get("spec"))
+            items = [(item, self.term(self._take(item, "this"))) for item in self._take.nodes(order)]
+            inside.append("ORDER BY " + ", ".join(self.ordered(item, term) for item, term in items))
+        frame = self._frame(self._take(parts, "spec"))
         if frame:
             inside.append(frame)
-        done = self._aggregate(node.this, f" OVER ({' '.join(inside)})", window=True)
+        done = self._aggregate(self._take(node, "this"), f" OVER ({' '.join(inside)})", window=True)
         return Typed(done.sql, done.type)
 
     def ordered(self, node: exp.Ordered, term: Typed) -> str:
-        """Return an item of ORDER BY; Spark puts nulls first unless it is descending or told otherwise."""
-        descending = bool(node.args.get("desc"))
-        nulls_first = node.args.get("nulls_first")
-        first = (not descending) if nulls_first is None else bool(nulls_first)
+        """Return an item of ORDER BY."""
+        descending = bool(self._take(node, "desc"))
+        first = bool(self._take(node, "nulls_first"))  # the parser fills in Spark's default
         return f"{plain_zero(atomic(term))} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
 
     # -- statements inside -------------------------------------------------------------------------------------
 
     def _as_value(self, node: exp.Expression) -> Typed:
-        inner = self._subquery(node, self.scope)
+        inner, uses_outer = self._inner(node)
         if len(inner.columns) != 1:
             raise Unproved("a subquery of several columns as a value")
-        return Typed(f"({inner.sql})", inner.columns[0].type, "scalarsubquery()")
+        # Spark lists the outer columns in the name of a correlated one.
+        return Typed(f"({inner.sql})", inner.columns[0].type, None if uses_outer else "scalarsubquery()")
 
     def on_exists(self, node: exp.Exists) -> Typed:
-        if not isinstance(node.this, exp.Query):
+        of = self._take(node, "this")
+        if not isinstance(of, exp.Query):
             raise Unproved("exists over an array")
-        return Typed(f"(EXISTS ({self._subquery(node.this, self.scope).sql}))", pa.bool_(), "exists()")
+        inner, uses_outer = self._inner(of)
+        return Typed(f"(EXISTS ({inner.sql}))", pa.bool_(), None if uses_outer else "exists()")
+
+    def _inner(self, node: exp.Expression) -> tuple[Query, bool]:
+        """Compile a statement inside this one, and tell whether it uses columns of this one."""
+        before = self.scope.used_inside
+        self.scope.used_inside = False
+        inner = self._subquery(node, self.scope)
+        uses_outer = self.scope.used_inside
+        self.scope.used_inside = before or uses_outer
+        if uses_outer and any(select.args.get(part) for select in node.find_all(exp.Query) for part in ("order", "limit", "offset")):
+            raise Unproved("ORDER BY or LIMIT in a correlated subquery")
+        return inner, uses_outer
+
+    # -- types, intervals, frames ------------------------------------------------------------------------------
+
+    def _type(self, node: exp.DataType) -> pa.DataType:
+        """Return the type that a CAST names."""
+        kind = self._take(node, "this")
+        self._take(node, "nested")
+        if kind == _TYPE.DECIMAL:
+            numbers = [int(self._take.number(self._take(part, "this")) or 0) for part in self._take.nodes(node)]
+            precision, scale = (numbers + [10, 0][len(numbers) :])[:2]
+            if not 1 <= precision <= 38 or scale > precision:
+                raise Unproved(f"decimal({precision},{scale})")
+            return pa.decimal128(precision, scale)
+        if kind not in _KINDS:
+            raise Unproved(f"a cast to {excerpt(node)}")
+        return _KINDS[kind]
+
+    def _interval(self, node: exp.Interval) -> tuple[int, str]:
+        unit, value = self._take(node, "unit"), self._take(node, "this")
+        if not isinstance(value, exp.Literal) or not isinstance(unit, exp.Var):
+            raise Unproved("an interval of several parts")
+        self._take(value, "is_string")
+        try:
+            return int(self._take(value, "this")), str(self._take(unit, "this"))
+        except ValueError:
+            raise Unproved(f"an interval of {value.name}") from None
+
+    def _frame(self, spec: exp.WindowSpec | None) -> str:
+        if spec is None:
+            return ""
+        kind = str(self._take(spec, "kind") or "").upper()
+        if kind not in ("ROWS", "RANGE"):
+            raise Unproved("a window frame of this kind")
+        start = self._frame_side(kind, self._take(spec, "start"), self._take(spec, "start_side"))
+        end = self._take(spec, "end")
+        direction = self._take(spec, "end_side")
+        return f"{kind} BETWEEN {start} AND {'CURRENT ROW' if end is None else self._frame_side(kind, end, direction)}"
+
+    def _frame_side(self, kind: str, value: Any, direction: Any) -> str:
+        if isinstance(value, exp.Expression):
+            rows = self._take.number(value)
+            if kind != "ROWS" or rows is None or not rows.isdigit():
+                raise Unproved("a window frame with values")
+            return f"{rows} {str(direction).upper()}"
+        word = str(value).upper()
+        if word == "CURRENT ROW" and direction is None:
+            return word
+        if word == "UNBOUNDED":
+            return f"UNBOUNDED {str(direction).upper()}"
+        raise Unproved("a window frame with values")
 
 
 def conjuncts(node: exp.Expression) -> set[int]:
@@ -405,50 +485,3 @@ def _shown_double(value: float) -> str | None:
 
 def _maybe_not(term: Typed, negated: bool) -> Typed:
     return Typed(f"(NOT {term.sql})", pa.bool_(), named("(NOT ", term.name, ")")) if negated else term
-
-
-def type_of(node: exp.DataType) -> pa.DataType:
-    """Return the type that a CAST names."""
-    if node.this in (_TYPE.DECIMAL,):
-        numbers = [int(part.this.name) for part in node.expressions]
-        precision, scale = (numbers + [10, 0][len(numbers) :])[:2]
-        if not 1 <= precision <= 38 or scale > precision:
-            raise Unproved(f"decimal({precision},{scale})")
-        return pa.decimal128(precision, scale)
-    if node.expressions or node.this not in _KINDS:
-        raise Unproved(f"a cast to {node.sql('spark')}")
-    return _KINDS[node.this]
-
-
-def _interval(node: exp.Interval) -> tuple[int, str]:
-    unit = node.args.get("unit")
-    value: Any = node.this
-    if not isinstance(value, exp.Literal) or not isinstance(unit, exp.Var):
-        raise Unproved("an interval of several parts")
-    try:
-        return int(value.name), unit.name
-    except ValueError:
-        raise Unproved(f"an interval of {value.name}") from None
-
-
-def _frame(spec: exp.WindowSpec | None) -> str:
-    if spec is None:
-        return ""
-    kind = str(spec.args.get("kind", "")).upper()
-    if kind not in ("ROWS", "RANGE") or spec.args.get("exclude"):
-        raise Unproved("a window frame of this kind")
-
-    def side(value: Any, direction: Any) -> str:
-        if isinstance(value, exp.Literal) and kind == "ROWS" and not value.is_string:
-            return f"{int(value.name)} {str(direction).upper()}"
-        word = str(value).upper()
-        if word == "CURRENT ROW":
-            return word
-        if word == "UNBOUNDED":
-            return f"UNBOUNDED {str(direction).upper()}"
-        raise Unproved("a window frame with values")
-
-    start = side(spec.args.get("start"), spec.args.get("start_side"))
-    if spec.args.get("end") is None:
-        return f"{kind} BETWEEN {start} AND CURRENT ROW"
-    return f"{kind} BETWEEN {start} AND {side(spec.args.get('end'), spec.args.get('end_side'))}"

@@ -57,6 +57,8 @@ class Scope:
     def __init__(self, outer: Scope | None = None) -> None:
         self.relations: list[Relation] = []
         self.outer = outer
+        # Whether a statement inside has used a column from here or from further out.
+        self.used_inside = False
 
     def resolve(self, parts: Sequence[str]) -> Typed:
         """Return what a dotted name means; Unproved if nothing, or more than one thing."""
@@ -64,7 +66,13 @@ class Scope:
         while scope is not None:
             found = scope._resolve(parts)
             if found is not None:
-                return found if scope is self else Typed(found.sql, found.type, found.name)
+                if scope is self:
+                    return found
+                between: Scope | None = self.outer
+                while between is not None:
+                    between.used_inside = True
+                    between = None if between is scope else between.outer
+                return Typed(found.sql, found.type, found.name)
             scope = scope.outer
         raise UnknownName(parts, [column.name for relation in self.relations for column in relation.columns])
 

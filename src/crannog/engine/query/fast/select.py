@@ -20,15 +20,12 @@ from crannog.engine.query.fast.aggregates import plain_zero
 from crannog.engine.query.fast.expressions import Expressions, atomic, conjuncts
 from crannog.engine.query.fast.operators import boolean
 from crannog.engine.query.fast.scope import Column, Relation, Scope, column_sql
+from crannog.engine.query.fast.taken import Taken, excerpt
 from crannog.engine.query.fast.terms import Condition, Typed, Unproved, widened
 from crannog.engine.query.statement import Statement
 from crannog.engine.query.types import is_atomic, widest
 
 _NULL_REJECTING = {"=", "<", ">", "<=", ">=", "in", "prefix", "is not null"}
-_HANDLED = {
-    "expressions", "from_", "where", "joins", "group", "having", "order", "limit", "offset", "distinct", "with_", "windows", "kind",
-    "hint", "laterals", "operation_modifiers",
-}
 
 
 @dataclass(frozen=True)
@@ -71,8 +68,17 @@ class SourceShape:
 
 def compile_statement(statement: Statement, shapes: Mapping[int, SourceShape], now: dt.datetime) -> Compiled:
     """Compile a statement for the fast engines; Unproved says what has no rule."""
+    if statement.tree is None:
+        raise Unproved(statement.unread)
     compiler = _Compiler(statement, shapes, now)
-    query = compiler.query(statement.tree, None, {})
+    try:
+        query = compiler.query(statement.tree, None, {})
+    except (AttributeError, TypeError, ValueError, LookupError) as error:
+        # A tree of a shape that no rule was written for; Spark reads the text itself.
+        raise Unproved(f"syntax of an unexpected shape ({type(error).__name__})") from error
+    compiler.take.check_all(statement.tree)
+    if compiler.sources != set(shapes):
+        raise Unproved("a table that the syntax tree does not show")
     conditions = {source: tuple(found) for source, found in compiler.conditions.items()}
     limit = statement.tree.args.get("limit")
     return Compiled(query.sql, query.columns, conditions, compiler.uses_now, None if limit is None else int(limit.expression.name))
@@ -85,12 +91,15 @@ class _Compiler:
     now: dt.datetime
     conditions: dict[int, list[Condition]] = field(default_factory=dict)
     uses_now: bool = False
+    take: Taken = field(default_factory=Taken)
+    sources: set[int] = field(default_factory=set)
     _counter: itertools.count[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
-        self._refs = {id(ref.node): ref for ref in self.statement.tables}
+        self._refs = {ref.start: ref for ref in self.statement.tables}
         if self.statement.has_odd_strings:
             raise Unproved("an escape inside a text")
+        assert self.statement.tree is not None
         for name in self.statement.tree.find_all(exp.Identifier):
             # Spark takes other letters only between backquotes.
             if not name.quoted and not name.name.isascii():
@@ -100,13 +109,8 @@ class _Compiler:
 
     def query(self, node: exp.Expression, outer: Scope | None, ctes: Mapping[str, Relation]) -> Query:
         if isinstance(node, exp.Subquery):
-            extra = {key for key, value in node.args.items() if value} - {"this", "alias", "with_"}
-            if extra:
-                inner = self.query(node.this, outer, ctes)
-                return self._ordered_and_limited(node, inner, ctes)
-            if node.args.get("with_"):
-                raise Unproved("WITH before a parenthesis")
-            return self.query(node.this, outer, ctes)
+            inner = self.query(self.take(node, "this"), outer, ctes)
+            return self._ordered_and_limited(node, inner, ctes)
         prefix, ctes = self._with(node, ctes)
         if isinstance(node, exp.Select):
             query = self._select(node, outer, ctes)
@@ -119,26 +123,28 @@ class _Compiler:
         return Query(prefix + query.sql, query.columns) if prefix else query
 
     def _with(self, node: exp.Expression, ctes: Mapping[str, Relation]) -> tuple[str, Mapping[str, Relation]]:
-        with_ = node.args.get("with_")
+        with_ = self.take(node, "with_")
         if with_ is None:
             return "", ctes
-        if with_.args.get("recursive"):
-            raise Unproved("WITH RECURSIVE")
         known = dict(ctes)
         parts = []
-        for cte in with_.expressions:
-            query = self.query(cte.this, None, known)
+        defined: set[str] = set()
+        for cte in self.take.nodes(with_):
+            query = self.query(self.take(cte, "this"), None, known)
             name = f"q{next(self._counter)}"
             parts.append(f"{name} AS ({query.sql})")
-            columns = _renamed(query.columns, cte.args.get("alias"))
-            known[cte.alias.lower()] = Relation(name, (cte.alias.lower(),), columns)
+            called, columns = self._renamed(query.columns, self.take(cte, "alias"))
+            if called is None or called in defined:
+                raise Unproved("two parts of WITH by one name")
+            defined.add(called)
+            known[called] = Relation(name, (called,), columns)
         return f"WITH {', '.join(parts)} ", known
 
     def _set_operation(self, node: exp.SetOperation, outer: Scope | None, ctes: Mapping[str, Relation]) -> Query:
         word = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "EXCEPT"}.get(type(node))
-        if word is None or node.args.get("by_name") or node.args.get("side") or node.args.get("on"):
+        if word is None:
             raise Unproved(f"{node.key} of this kind")
-        left, right = self.query(node.left, outer, ctes), self.query(node.right, outer, ctes)
+        left, right = (self.query(self.take(node, side), outer, ctes) for side in ("this", "expression"))
         if len(left.columns) != len(right.columns):
             raise Unproved("sides of different widths")
         kinds = []
@@ -147,7 +153,7 @@ class _Compiler:
             if kind is None or (not is_atomic(kind) and one.type != other.type):
                 raise Unproved("sides of different types")
             kinds.append(kind)
-        every = not node.args.get("distinct")
+        every = not self.take(node, "distinct")
         compares = not every or word != "UNION"
         if compares and not all(is_atomic(kind) for kind in kinds):
             raise Unproved("a comparison of nested values")
@@ -167,7 +173,7 @@ class _Compiler:
         return f"(SELECT {chosen} FROM ({query.sql}) AS {alias})"
 
     def _ordered_and_limited(self, node: exp.Expression, query: Query, ctes: Mapping[str, Relation]) -> Query:
-        order, limit = node.args.get("order"), self._limit(node)
+        order, limit = self.take(node, "order"), self._limit(node)
         if order is None and not limit:
             return query
         alias = f"r{next(self._counter)}"
@@ -177,14 +183,14 @@ class _Compiler:
         ending = ""
         if order is not None:
             outputs = [Typed(f"{alias}.{column.sql}", column.type, column.name) for column in query.columns]
-            ending = " ORDER BY " + ", ".join(self._order_item(item, outputs, expressions, only_outputs=True) for item in order.expressions)
+            ending = " ORDER BY " + ", ".join(self._order_item(item, outputs, expressions, only_outputs=True) for item in self.take.nodes(order))
         return Query(f"SELECT * FROM ({query.sql}) AS {alias}{ending}{limit}", query.columns)
 
     def _values(self, node: exp.Values) -> Query:
         rows = []
         empty = self._expressions(Scope(), {}, {})
-        for row in node.expressions:
-            cells = row.expressions if isinstance(row, exp.Tuple) else [row.this if isinstance(row, exp.Paren) else row]
+        for row in self.take.nodes(node):
+            cells = self.take.nodes(row) if isinstance(row, exp.Tuple) else [row]
             rows.append([empty.term(cell) for cell in cells])
         width = len(rows[0])
         if any(len(row) != width for row in rows):
@@ -204,31 +210,32 @@ class _Compiler:
     # -- select ------------------------------------------------------------------------------------------------
 
     def _expressions(self, scope: Scope, ctes: Mapping[str, Relation], windows: Mapping[str, exp.Window]) -> Expressions:
-        return Expressions(scope, lambda node, outer: self.query(node, outer, ctes), self._now, windows)
+        return Expressions(scope, self.take, lambda node, outer: self.query(node, outer, ctes), self._now, windows)
 
     def _select(self, node: exp.Select, outer: Scope | None, ctes: Mapping[str, Relation]) -> Query:
-        unknown = {key for key, value in node.args.items() if value} - _HANDLED
-        if unknown or node.args.get("laterals") or node.args.get("hint") or node.args.get("kind") or node.args.get("operation_modifiers"):
-            raise Unproved(f"SELECT with {', '.join(sorted(unknown)) or 'LATERAL or hints'}")
+        # A hint tells Spark how to run it, not what to answer.
+        hint = self.take(node, "hint")
+        if hint is not None:
+            self._ignore(hint)
         scope = Scope(outer)
         from_ = self._from(node, scope, ctes)
-        windows = {window.name.lower(): window for window in node.args.get("windows") or []}
+        windows = {self.take.name(self.take(window, "this")).lower(): window for window in self.take.nodes(node, "windows")}
         expressions = self._expressions(scope, ctes, windows)
         where = ""
-        if node.args.get("where") is not None:
-            expressions.conjuncts = conjuncts(node.args["where"].this)
-            condition = _condition(expressions.term(node.args["where"].this))
+        condition_node = self._inside(node, "where")
+        if condition_node is not None:
+            expressions.conjuncts = conjuncts(condition_node)
+            condition = _condition(expressions.term(condition_node))
             self._note(scope, condition.conditions)
             where = f" WHERE {condition.sql}"
         group = self._group(node, expressions)
         outputs = self._outputs(node, expressions)
         having = ""
-        if node.args.get("having") is not None:
-            expressions.conjuncts |= conjuncts(node.args["having"].this)
-            having = f" HAVING {_condition(self._having(node.args['having'].this, expressions, outputs)).sql}"
-        distinct = node.args.get("distinct")
-        if distinct is not None and distinct.args.get("on"):
-            raise Unproved("DISTINCT ON")
+        having_node = self._inside(node, "having")
+        if having_node is not None:
+            expressions.conjuncts |= conjuncts(having_node)
+            having = f" HAVING {_condition(self._having(having_node, expressions, outputs)).sql}"
+        distinct = self.take(node, "distinct")
         chosen = []
         columns = []
         for place, term in enumerate(outputs):
@@ -240,36 +247,47 @@ class _Compiler:
             chosen.append(f"{sql} AS c{place}")
             columns.append(Column(term.name, term.type, f"c{place}"))
         body = f"{', '.join(chosen)}{from_}{where}{group}{having}"
-        limit = self._limit(node)
-        order = node.args.get("order")
         if distinct is not None:
             return self._ordered_and_limited(node, Query(f"SELECT DISTINCT {body}", tuple(columns)), ctes)
+        limit = self._limit(node)
+        order = self.take(node, "order")
         ending = ""
         if order is not None:
-            ending = " ORDER BY " + ", ".join(self._order_item(item, outputs, expressions) for item in order.expressions)
+            if group and any(order.find_all(exp.AggFunc, exp.Anonymous)) and node.find(exp.Window):
+                raise Unproved("a window and GROUP BY with calls in ORDER BY")
+            ending = " ORDER BY " + ", ".join(self._order_item(item, outputs, expressions) for item in self.take.nodes(order))
         return Query(f"SELECT {body}{ending}{limit}", tuple(columns))
+
+    def _inside(self, node: exp.Expression, clause: str) -> exp.Expression | None:
+        """Return the condition of WHERE or HAVING."""
+        found = self.take(node, clause)
+        inner: exp.Expression | None = None if found is None else self.take(found, "this")
+        return inner
+
+    def _ignore(self, tree: exp.Expression) -> None:
+        for node in tree.walk():
+            for argument in node.args:
+                self.take(node, argument)
 
     def _outputs(self, node: exp.Select, expressions: Expressions) -> list[Typed]:
         outputs: list[Typed] = []
-        for item in node.expressions:
+        for item in self.take.nodes(node):
             if isinstance(item, exp.Star):
-                if item.args.get("except_") or item.args.get("replace") or item.args.get("rename"):
-                    raise Unproved("* EXCEPT")
                 outputs += self._keyed(expressions.scope.star(), expressions)
             elif isinstance(item, exp.Column) and isinstance(item.this, exp.Star):
-                outputs += self._keyed(expressions.scope.star([part.name for part in item.parts[:-1]]), expressions)
+                self.take(item, "this")
+                qualifiers = [self.take.name(part) for key in ("catalog", "db", "table") if (part := self.take(item, key))]
+                outputs += self._keyed(expressions.scope.star(qualifiers), expressions)
             elif isinstance(item, exp.Alias):
-                term = expressions.term(item.this)
-                outputs.append(Typed(term.sql, term.type, item.alias, term.literal))
-            elif isinstance(item, exp.Aliases):
-                raise Unproved("several names for one expression")
+                term = expressions.term(self.take(item, "this"))
+                outputs.append(Typed(term.sql, term.type, self.take.name(self.take(item, "alias")), term.literal))
             else:
                 term = expressions.term(item)
                 # Spark calls a cast column after the column.
                 inner = _cast_column(item)
                 shown = expressions.term(inner).name if inner else term.name
                 if shown is None and isinstance(item, (exp.Column, exp.Dot)):
-                    shown = item.parts[-1].name
+                    shown = self.take.path(item)[-1]
                 outputs.append(Typed(term.sql, term.type, shown, term.literal))
         return outputs
 
@@ -289,15 +307,12 @@ class _Compiler:
             raise
 
     def _group(self, node: exp.Select, expressions: Expressions) -> str:
-        group = node.args.get("group")
+        group = self.take(node, "group")
         if group is None:
             return ""
-        extra = {key for key, value in group.args.items() if value} - {"expressions"}
-        if extra:
-            raise Unproved(f"GROUP BY with {', '.join(sorted(extra))}")
         keys: list[str] = []
         replaced: dict[str, str] = {}
-        for item in group.expressions:
+        for item in self.take.nodes(group):
             term = atomic(self._group_item(item, node, expressions))
             key = plain_zero(term)
             # A constant would be taken for the number of a column.
@@ -308,8 +323,11 @@ class _Compiler:
         return " GROUP BY " + ", ".join(keys)
 
     def _group_item(self, item: exp.Expression, node: exp.Select, expressions: Expressions) -> Typed:
-        if isinstance(item, exp.Literal) and not item.is_string:
-            place = int(item.name) if item.name.isdigit() else 0
+        number = self.take.number(item)
+        if isinstance(item, (exp.Neg, exp.Paren)) and isinstance(item.this.unnest(), exp.Literal):
+            raise Unproved("GROUP BY a constant")
+        if number is not None:
+            place = int(number) if number.isdigit() else 0
             if not 1 <= place <= len(node.expressions):
                 raise Unproved("GROUP BY the number of no column")
             chosen = node.expressions[place - 1]
@@ -327,11 +345,12 @@ class _Compiler:
     def _order_item(
         self, item: exp.Expression, outputs: Sequence[Typed], expressions: Expressions, *, only_outputs: bool = False
     ) -> str:
-        if not isinstance(item, exp.Ordered) or item.args.get("with_fill"):
+        if not isinstance(item, exp.Ordered):
             raise Unproved("ORDER BY of this kind")
-        key = item.this
-        if isinstance(key, exp.Literal) and not key.is_string:
-            place = int(key.name) if key.name.isdigit() else 0
+        key = self.take(item, "this")
+        number = self.take.number(key)
+        if number is not None:
+            place = int(number) if number.isdigit() else 0
             if not 1 <= place <= len(outputs):
                 raise Unproved("ORDER BY the number of no column")
             return expressions.ordered(item, outputs[place - 1])
@@ -340,6 +359,7 @@ class _Compiler:
             if len({output.sql for output in named}) > 1:
                 raise Unproved(f"ORDER BY {key.name}, which several columns are called")
             if named:
+                self.take.path(key)
                 return expressions.ordered(item, named[0])
         term = expressions.term(key)
         if term.is_literal:
@@ -348,73 +368,94 @@ class _Compiler:
 
     def _limit(self, node: exp.Expression) -> str:
         text = ""
-        for word, part in (("LIMIT", node.args.get("limit")), ("OFFSET", node.args.get("offset"))):
+        for word in ("LIMIT", "OFFSET"):
+            part = self.take(node, word.lower())
             if part is None:
                 continue
-            if not isinstance(part, (exp.Limit, exp.Offset)) or not isinstance(part.expression, exp.Literal) or not part.expression.name.isdigit():
+            number = self.take.number(self.take(part, "expression")) if isinstance(part, (exp.Limit, exp.Offset)) else None
+            if number is None or not number.isdigit():
                 raise Unproved(f"{word} by other than a number")
-            text += f" {word} {part.expression.name}"
+            text += f" {word} {number}"
         return text
 
     # -- from --------------------------------------------------------------------------------------------------
 
     def _from(self, node: exp.Select, scope: Scope, ctes: Mapping[str, Relation]) -> str:
-        from_ = node.args.get("from_")
+        from_ = self.take(node, "from_")
         if from_ is None:
-            if node.args.get("joins"):
-                raise Unproved("a join of nothing")
             return ""
-        sql = f" FROM {self._relation(from_.this, scope, ctes)}"
-        for join in [*(from_.this.args.get("joins") or []), *(node.args.get("joins") or [])]:
+        first = self.take(from_, "this")
+        sql = f" FROM {self._relation(first, scope, ctes)}"
+        for join in [*self.take.nodes(first, "joins"), *self.take.nodes(node, "joins")]:
             sql += self._join(join, scope, ctes)
         return sql
 
     def _relation(self, node: exp.Expression, scope: Scope, ctes: Mapping[str, Relation]) -> str:
         alias = f"r{next(self._counter)}"
-        given = node.args.get("alias")
+        given = self.take(node, "alias")
         if isinstance(node, exp.Table):
-            odd = {key for key, value in node.args.items() if value} - {"this", "db", "catalog", "alias", "version", "joins"}
-            if odd:
-                raise Unproved(f"a table with {', '.join(sorted(odd))}")
-            ref = self._refs.get(id(node))
+            if not isinstance(node.this, exp.Identifier):
+                raise Unproved(f"the table function {excerpt(node)}")
+            ref = self._refs.get(node.parts[0].meta.get("start", -1))
+            parts = self.take.path(node)
             if ref is not None:
+                self._take_travel(node, travels=ref.version is not None or ref.timestamp is not None)
+                self.sources.add(ref.start)
                 shape = self.shapes[ref.start]
                 columns = tuple(Column(column.name, column.type, column_sql(column.name)) for column in shape.schema)
-                qualifiers = (given.name.lower(),) if given is not None and given.name else shape.qualifiers
-                scope.relations.append(Relation(alias, qualifiers, _renamed(columns, given), source=ref.start))
-                if given is not None and given.args.get("columns"):
-                    scope.relations[-1].source = None
+                called, renamed = self._renamed(columns, given)
+                source = ref.start if renamed is columns else None
+                scope.relations.append(Relation(alias, shape.qualifiers if called is None else (called,), renamed, source=source))
                 return f"{mark(ref.start)} AS {alias}"
-            cte = ctes.get(node.name.lower()) if node.args.get("db") is None else None
+            cte = ctes.get(parts[0].lower()) if len(parts) == 1 else None
             if cte is None:
-                raise Unproved(f"the table function {node.sql('spark')[:60]}")
-            qualifiers = (given.name.lower(),) if given is not None and given.name else cte.qualifiers
-            scope.relations.append(Relation(alias, qualifiers, _renamed(cte.columns, given)))
+                raise Unproved(f"the relation {'.'.join(parts)[:60]}")
+            called, renamed = self._renamed(cte.columns, given)
+            scope.relations.append(Relation(alias, cte.qualifiers if called is None else (called,), renamed))
             return f"{cte.alias} AS {alias}"
         if isinstance(node, (exp.Subquery, exp.Values)):
             query = self._values(node) if isinstance(node, exp.Values) else self.query(node, None, ctes)
-            qualifiers = (given.name.lower(),) if given is not None and given.name else ()
-            scope.relations.append(Relation(alias, qualifiers, _renamed(query.columns, given)))
+            called, renamed = self._renamed(query.columns, given)
+            scope.relations.append(Relation(alias, () if called is None else (called,), renamed))
             return f"({query.sql}) AS {alias}"
         raise Unproved(f"{node.key} in FROM")
 
+    def _take_travel(self, node: exp.Table, *, travels: bool) -> None:
+        """Time travel was read with the table's name, and is in its snapshot."""
+        version = self.take(node, "version")
+        if (version is not None) != travels:
+            raise Unproved("time travel of this kind")
+        if version is not None:
+            self._ignore(version)
+
+    def _renamed(self, columns: tuple[Column, ...], alias: exp.Expression | None) -> tuple[str | None, tuple[Column, ...]]:
+        """Return the name that an alias gives, lower-cased, None if none; and the columns under the names it gives."""
+        if alias is None:
+            return None, columns
+        if not isinstance(alias, exp.TableAlias):
+            raise Unproved(f"{alias.key} as an alias")
+        name = self.take(alias, "this")
+        called = None if name is None else self.take.name(name).lower()
+        given = [self.take.name(one) for one in self.take.nodes(alias, "columns")]
+        if not given:
+            return called, columns
+        if len(given) != len(columns):
+            raise Unproved("as many names as columns")
+        return called, tuple(Column(one, column.type, column.sql) for one, column in zip(given, columns, strict=True))
+
     def _join(self, join: exp.Join, scope: Scope, ctes: Mapping[str, Relation]) -> str:
-        if join.args.get("method") or join.args.get("hint") or join.args.get("global_") or join.args.get("match_condition"):
-            raise Unproved("a join of this kind")
-        side, kind = (join.side or "").upper(), (join.kind or "").upper()
+        side, kind = (str(self.take(join, part) or "").upper() for part in ("side", "kind"))
         before = list(scope.relations)
-        right_sql = self._relation(join.this, scope, ctes)
+        right_sql = self._relation(self.take(join, "this"), scope, ctes)
         joined = scope.relations[len(before) :]
-        nested = join.this.args.get("joins")
-        if nested:
-            raise Unproved("a join inside a join")
-        on, using = join.args.get("on"), join.args.get("using")
+        on = self.take(join, "on")
+        using = [self.take.name(part) for part in self.take.nodes(join, "using")]
         expressions = self._expressions(scope, ctes, {})
         if using:
-            return self._using(side, kind, [part.name for part in using], before, joined[0], scope, right_sql)
+            return self._using(side, kind, using, before, joined[0], scope, right_sql)
         if kind == "CROSS" or (on is None and not side and kind in ("", "INNER")):
-            if on is not None:
-                raise Unproved("CROSS JOIN with ON")
+            if on is not None or side:
+                raise Unproved("CROSS JOIN of this kind")
             return f" CROSS JOIN {right_sql}"
         if on is None:
             raise Unproved(f"{side} {kind} JOIN without ON")
@@ -480,15 +521,6 @@ def _condition(term: Typed) -> Typed:
 def _cast_column(item: exp.Expression) -> exp.Column | None:
     """Return the column of a bare CAST(column AS …)."""
     return item.this if isinstance(item, exp.Cast) and isinstance(item.this, exp.Column) else None
-
-
-def _renamed(columns: tuple[Column, ...], alias: exp.Expression | None) -> tuple[Column, ...]:
-    given = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
-    if not given:
-        return columns
-    if len(given) != len(columns):
-        raise Unproved("as many names as columns")
-    return tuple(Column(name.name, column.type, column.sql) for name, column in zip(given, columns, strict=True))
 
 
 __all__ = ["Compiled", "Query", "SourceShape", "compile_statement", "mark"]

@@ -1,0 +1,116 @@
+"""A statement as tokens: how Spark SQL is read, and what of it may be passed on to Spark.
+
+Spark is never given the caller's text, only the tokens that were checked here, so that a comment or a quote that two
+lexers read differently cannot smuggle anything past the checks.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import Token, TokenType
+
+from crannog.errors import CallerError, Refused
+
+DEEPEST = 200
+STRINGS = frozenset({TokenType.STRING, TokenType.RAW_STRING, TokenType.HEX_STRING, TokenType.NATIONAL_STRING})
+OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.CASE})
+CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END})
+_STRING = re.compile(
+    r"""[xXnN]?'(?:[^'\\]|\\.|'')*'|[xXnN]?"(?:[^"\\]|\\.|"")*"|[rR]'[^']*'|[rR]"[^"]*\"""", re.DOTALL
+)
+_QUOTED_NAME = re.compile(r"`(?:[^`]|``)+`")
+_PLAIN = re.compile(r"[^'\"`;\\]+")
+_HINT = re.compile(r"/\*\+[\w\s,.()]*\*/", re.ASCII)
+_WORD = re.compile(r"[^\W\d]\w*(?: [^\W\d]\w*)*")
+# sqlglot prints what it cannot parse; the caller gets it as an error instead.
+logging.getLogger("sqlglot").setLevel(logging.ERROR)
+
+
+class CrannogSpark(Spark):  # type: ignore[misc]
+    """Spark's dialect as it is written: a call keeps its name and arguments, whatever they mean elsewhere."""
+
+    class Tokenizer(Spark.Tokenizer):  # type: ignore[misc]
+        # A quote inside a string is written twice, or after a backslash.
+        STRING_ESCAPES: ClassVar[list[str]] = ["'", '"', "\\"]
+
+    class Parser(Spark.Parser):  # type: ignore[misc]
+        FUNCTIONS: ClassVar[dict[str, object]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, object]] = {
+            **Spark.Parser.FUNCTION_PARSERS,
+            "SUBSTR": lambda self: _called("substr", self._parse_substring()),
+        }
+
+
+def _called(name: str, node: exp.Expression) -> exp.Expression:
+    node.meta["name"] = name
+    return node
+
+
+DIALECT = CrannogSpark()
+
+
+def tokenize(text: str) -> tuple[Token, ...]:
+    """Split a statement into tokens. Raises CallerError where it cannot, Refused where it is nested too deep."""
+    try:
+        found = tuple(DIALECT.tokenize(text))
+    except SqlglotError as error:
+        raise CallerError(f"cannot read the statement: {first_line(error)}") from None
+    while found and found[-1].token_type is TokenType.SEMICOLON:
+        found = found[:-1]
+    _check_depth(found)
+    if any(token.token_type is TokenType.SEMICOLON for token in found):
+        raise Refused("one statement at a time; the text holds several")
+    return found
+
+
+def _check_depth(found: Sequence[Token]) -> None:
+    depth = 0
+    for token in found:
+        if token.token_type in OPENING:
+            depth += 1
+            if depth > DEEPEST:
+                raise Refused(f"the statement is nested deeper than {DEEPEST} levels; use WITH to name its parts")
+        elif token.token_type in CLOSING:
+            depth = max(depth - 1, 0)
+
+
+def word(token: Token) -> str:
+    """Return a keyword or an unquoted name in upper case; empty for anything else."""
+    if token.token_type in STRINGS or token.token_type is TokenType.IDENTIFIER:
+        return ""
+    text = str(token.text).upper()
+    return text if _WORD.fullmatch(text) else ""
+
+
+def is_name(token: Token) -> bool:
+    """Whether a token may be (part of) a name: quoted, or a word."""
+    return token.token_type is TokenType.IDENTIFIER or bool(word(token))
+
+
+def checked_slice(text: str, token: Token) -> str:
+    """Return a token as it was written. Raises Refused if it could be read in another way."""
+    piece = text[token.start : token.end + 1]
+    if token.token_type in STRINGS:
+        right = _STRING.fullmatch(piece)
+    elif token.token_type is TokenType.HINT:
+        right = _HINT.fullmatch(piece)
+    elif piece.startswith("`"):
+        right = _QUOTED_NAME.fullmatch(piece)
+    else:
+        right = _PLAIN.fullmatch(piece) if "--" not in piece and "/*" not in piece else None
+    if right is None:
+        raise Refused(f"cannot tell how {piece[:60]!r} is to be read; write it in another way")
+    return piece
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error of the parser says, without its colours and excerpts."""
+    message = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines()
+    return (message[0] if message else "not SQL")[:300].rstrip(". ")

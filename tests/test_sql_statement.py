@@ -259,3 +259,75 @@ def test_errors_of_spark_come_without_paths_or_stacks(lake: Lake, spark: SparkRu
             lake.sql(text)
         assert str(lake.warehouse.location) not in str(wrong.value)
         assert "\tat " not in str(wrong.value)
+
+
+ANSWERED = {
+    "FROM a.b.c |> WHERE x > 1 |> SELECT a.b.c.x": [{"x": 2}],
+    "SELECT x + 1 AS x FROM a.b.c |> AGGREGATE sum(x) AS s": [{"s": 5}],
+    "TABLE a.b.c |> AGGREGATE count(*) AS n": [{"n": 2}],
+    "SELECT /*+ BROADCAST(c) */ count(*) AS n FROM A.B.C WHERE X = 1 AND exists(SELECT 1)": [{"n": 1}],
+    "SELECT count(DISTINCT *) AS n FROM (SELECT 1 AS k FROM a.b.c)": [{"n": 1}],
+    "SELECT count(*) AS n FROM (SELECT x FROM a.b.c) PIVOT (sum(x) FOR x IN (1, 2))": [{"n": 1}],
+    "SELECT timestampdiff(MINUTE, TIMESTAMP '2026-01-01 00:00:00', TIMESTAMP '2026-01-01 01:00:00') AS m": [{"m": 60}],
+    "SELECT INTERVAL '1-2' YEAR TO MONTH AS i, array() AS e": [{"i": "INTERVAL '1-2' YEAR TO MONTH", "e": []}],
+    "SELECT make_interval(1, 2) AS i": [{"i": "1 years 2 months"}],
+    "SELECT s.k FROM (SELECT named_struct('k', x) AS s FROM a.b.c) WHERE s.k = 1": [{"k": 1}],
+    "SELECT (SELECT max(z) FROM (SELECT t.x + 1 AS z)) AS m FROM a.b.c t WHERE t.x = 1": [{"m": 2}],
+    "SELECT ! (x > 1) AS n, + x AS p FROM a.b.c WHERE x = 1": [{"n": True, "p": 1}],
+    "SELECT '${env:HOME}' AS h, '${spark.app.name}' AS a, max(array(1)) AS l": [{"h": "${env:HOME}", "a": "${spark.app.name}", "l": [1]}],
+    "SELECT xpath_string('<a><b>1</b></a>', 'a/b')": [{"xpath_string(<a><b>1</b></a>, a/b)": "1"}],
+    "SELECT from_json('{\"a\": 1}', 'a INT', map('mode', 'FAILFAST')).a AS a": [{"a": 1}],
+}
+WRONG = {
+    "SELECT xpath_string('<!DOCTYPE a SYSTEM \"file:///etc/hostname\"><a/>', 'a')": "XML with a DOCTYPE is not allowed",
+    "SELECT array(1) AS l, explode(l) AS e": "Spark cannot answer this statement",
+    "SELECT x FROM a.b.c |> WHERE": "(?i)syntax",
+    "WITH w AS (SELECT 1), w AS (SELECT 2) SELECT * FROM w": "duplicate names",
+    "SELECT count() FROM a.b.c": "parameters",
+    "SELECT x FROM a.b.c GROUP BY -1": "GROUP BY position -1",
+    "SELECT x FROM a.b.c WHERE x ! IN (1)": "(?i)syntax|!",
+    "SELECT x, sum(x) OVER () FROM a.b.c GROUP BY x ORDER BY sum(x)": ".",
+    "SELECT * FROM a.b.c VERSION AS OF 99999999999999999999999": "there is no version 99999999999999999999999",
+}
+
+
+def test_spark_answers_what_only_spark_reads_and_says_what_is_wrong(lake: Lake, spark: SparkRuntime) -> None:
+    for text, rows in ANSWERED.items():
+        assert lake.sql(text).rows() == rows, text
+    for text, said in WRONG.items():
+        with pytest.raises(CallerError, match=said):
+            lake.sql(text)
+
+
+def test_nothing_that_spark_alone_reads_can_change_anything(lake: Lake, spark: SparkRuntime) -> None:
+    """Without a tree, a statement is first analysed as a subquery, where Spark accepts nothing but a query."""
+    from crannog.engine.query import statement as module
+
+    text = "FROM a.b.c |> SELECT x"
+    lake.sql(text)
+    parsed = module.parse(text, LONGEST)
+    assert parsed.tree is None
+    spark.session().sql("CREATE TEMPORARY VIEW other_query AS SELECT 'secret' AS s")
+    try:
+        for leak in ("SELECT s FROM other_query", "FROM other_query |> SELECT s", "SELECT s FROM global_temp.other_query"):
+            with pytest.raises(NotFound):
+                lake.sql(leak)
+    finally:
+        spark.session().catalog.dropTempView("other_query")
+
+
+def test_the_catalogue_answers_without_spark(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lake.warehouse, "spark", lambda: pytest.fail("Spark was asked"))
+    assert lake.sql("SHOW TABLES").rows() == [{"namespace": "a.b", "tableName": "c", "isTemporary": False}]
+    assert lake.sql("show tables in A.B like 'c*'").row_count == 1
+    assert lake.sql("SHOW TABLES IN a.b 'd|e'").row_count == 0
+    assert lake.sql("DESCRIBE TABLE EXTENDED A.b.C").rows()[0] == {"col_name": "x", "data_type": "bigint", "comment": None}
+    assert lake.sql("-- all\nSHOW COLUMNS FROM a.b.c").rows()[0] == {"col_name": "x"}
+    assert lake.sql("EXPLAIN FORMATTED SELECT x FROM a.b.c").rows()[0]["plan"].startswith("local: ")
+    with lake.stream("DESC a.b.c") as batches:
+        assert sum(batch.num_rows for batch in batches) == 3
+    for wrong in ("SHOW", "SHOW PARTITIONS a.b.c", "DESCRIBE a.b.c x", "EXPLAIN", "SHOW TABLES IN", "DESCRIBE 'x'"):
+        with pytest.raises(CallerError, match="the commands are"):
+            lake.sql(wrong)
+    with pytest.raises(NotFound):
+        lake.sql("DESCRIBE a.b.nosuch")

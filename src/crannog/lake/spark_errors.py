@@ -23,6 +23,22 @@ _WRAPPER = "Exception thrown in awaitResult"
 _CALLERS_FAULT = ("21", "22", "23", "42", "54", "P0", "0A")
 
 
+# What Spark's own code stumbles over for a statement that it does not support; to ask again would not help.
+_STUMBLED = re.compile(
+    r"\[INTERNAL_ERROR|java\.lang\.(?:IndexOutOfBounds|ArrayIndexOutOfBounds|StringIndexOutOfBounds|IllegalArgument|IllegalState|NullPointer"
+    r"|ClassCast|UnsupportedOperation|Arithmetic|NumberFormat|NegativeArraySize)Exception|scala\.MatchError|java\.util\.NoSuchElementException"
+    r"|java\.lang\.StackOverflowError|Could not find \w+#\d+ in"
+)
+
+
+def of_statement(error: BaseException) -> CrannogError:
+    """Return the error to raise for a statement of a caller: what Spark's code cannot do with it is the statement's fault."""
+    found = translated(error)
+    if type(found) is Unavailable and _STUMBLED.search(_told_by(error)[0]):
+        return CallerError(f"Spark cannot answer this statement: {str(found).removeprefix('Spark failed: ')}")
+    return found
+
+
 def translated(error: BaseException) -> CrannogError:
     """Return the error to raise instead of `error`; one of ours comes back as it is."""
     if isinstance(error, CrannogError):

@@ -38,7 +38,7 @@ def frame(
     """
     from crannog.engine.spark_read import to_spark
     from crannog.lake.spark import in_pool, interruptible, spark_runtime
-    from crannog.lake.spark_errors import translated
+    from crannog.lake.spark_errors import of_statement
     from crannog.lake.stuck import watch
 
     session = _session(warehouse, running)
@@ -73,7 +73,7 @@ def frame(
             except CrannogError:
                 watch(spark_runtime(warehouse.settings), session)
                 raise
-            raise translated(error) from error
+            raise of_statement(error) from error
 
 
 def collected(rows: DataFrame, limit: int) -> pa.Table:

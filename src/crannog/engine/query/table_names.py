@@ -95,6 +95,8 @@ class _Scan:
         place = 0
         while place < len(self._tokens):
             place = self._step(place)
+        if len(self._levels) > 1:
+            raise CallerError("cannot read the statement: an opening parenthesis without a closing one")
 
     def _step(self, place: int) -> int:
         """Read what stands at a place and return the next place to read."""

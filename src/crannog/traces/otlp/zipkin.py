@@ -87,12 +87,13 @@ def _span(given: dict[str, Any], tags: dict[str, str], now_ns: int) -> Span:
 def _set_status(span: Span, tags: dict[str, str]) -> None:
     code = tags.pop("otel.status_code", "").upper()
     message = tags.pop("otel.status_description", "")
-    if code in _STATUS:
-        span.status.code = _STATUS[code]
-    elif tags.get("error", "false").lower() != "false":
-        # Zipkin's own way: the tag is there, and may say what happened; it stays among the attributes.
+    span.status.code = _STATUS.get(code, Status.STATUS_CODE_UNSET)
+    error = tags.get("error", "false")
+    if error.lower() != "false" and span.status.code != Status.STATUS_CODE_OK:
+        # Zipkin's own way: the tag is there, and may say what happened; it stays among the attributes. OpenTelemetry's
+        # exporters send the status code as well, and the message in this tag alone.
         span.status.code = Status.STATUS_CODE_ERROR
-        message = message or (tags["error"] if tags["error"].lower() != "true" else "")
+        message = message or (error if error.lower() != "true" else "")
     if message:
         span.status.message = message
 

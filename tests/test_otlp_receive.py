@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import socket
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,10 +117,10 @@ def test_ids_in_json_are_hexadecimal_in_any_case_in_links_too(doors: Doors) -> N
 def test_spans_that_cannot_be_kept_are_told_in_partial_success_and_the_others_are_kept(doors: Doors) -> None:
     bad = span(2_100, 2)
     bad.span_id = b"short"
-    backwards = span(2_100, 3)
-    backwards.end_time_unix_nano = backwards.start_time_unix_nano - 1
+    too_late = span(2_100, 3)
+    too_late.end_time_unix_nano = 2**63
     for number, send in ((2_100, "http"), (2_101, "json"), (2_102, "grpc")):
-        request = request_of(span(number, 1, name="good"), bad, backwards)
+        request = request_of(span(number, 1, name="good"), bad, too_late)
         if send == "grpc":
             answer = doors.call(request.SerializeToString())
         elif send == "http":
@@ -128,7 +130,7 @@ def test_spans_that_cannot_be_kept_are_told_in_partial_success_and_the_others_ar
         else:
             told = doors.post(json.dumps(json_of_request(request)).encode(), JSON).json()["partialSuccess"]
             assert told["rejectedSpans"] == "2"  # a 64-bit number
-            assert "the end is before the start" in told["errorMessage"]
+            assert "beyond the year 2262" in told["errorMessage"]
             continue
         assert answer.partial_success.rejected_spans == 2
         assert "span id is not 8 bytes" in answer.partial_success.error_message
@@ -376,6 +378,39 @@ def test_with_tokens_both_doors_ask_for_one_that_may_write_spans(tmp_path: Path)
         assert kept(doors, 1) == []
         assert doors.post(body, authorization=f"Bearer {writer}").status_code == 200
         assert not doors.call(request_of(span(2, 1)).SerializeToString(), [("authorization", f"Bearer {writer}")]).HasField("partial_success")
+        assert (kept(doors, 1), kept(doors, 2)) == (["op 1"], ["op 1"])
+
+
+LANGFUSE = "/api/public/otel/v1/traces"
+
+
+def basic(user: str, password: str) -> dict[str, str]:
+    return {"authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
+
+
+def test_langfuses_clients_send_to_a_path_of_their_own(doors: Doors) -> None:
+    sent = doors.post(request_of(span(7_700, 1)).SerializeToString(), path=LANGFUSE, **basic("pk-lf-1", "sk-lf-1"))
+    assert (sent.status_code, sent.content) == (200, b"")
+    told = doors.post(json.dumps(json_of_request(request_of(span(7_701, 1)))).encode(), JSON, LANGFUSE)
+    assert (told.status_code, told.json()) == (200, {})
+    assert (doors.ask("GET", LANGFUSE).status_code, doors.post(b"", "text/plain", LANGFUSE).status_code) == (405, 415)
+    assert (kept(doors, 7_700), kept(doors, 7_701)) == (["op 1"], ["op 1"])
+
+
+def test_with_tokens_langfuses_secret_key_is_one(tmp_path: Path) -> None:
+    with receiving(tmp_path) as doors:
+        tokens = Tokens(doors.lake.warehouse.storage)
+        writer, reader = (tokens.create(name, [scope]) for name, scope in (("w", "write:crannog.traces"), ("r", "read")))
+        doors.service.tokens.refresh()
+        send = partial(doors.post, request_of(span(1, 1)).SerializeToString())
+        refused = [basic("pk", "crannog_x_0"), basic(writer, ""), {"authorization": "Basic !"}, {"authorization": "Basic /w=="}, {}]
+        assert [send(path=LANGFUSE, **given).status_code for given in refused] == [401] * len(refused)
+        assert send(path=LANGFUSE, **basic("pk", reader)).status_code == 403
+        assert send(**basic("pk", writer)).status_code == 401, "only on Langfuse's path"
+        assert kept(doors, 1) == []
+        assert send(path=LANGFUSE, **basic("pk", writer)).status_code == 200
+        other = request_of(span(2, 1)).SerializeToString()
+        assert doors.post(other, path=LANGFUSE, authorization=f"Bearer {writer}").status_code == 200
         assert (kept(doors, 1), kept(doors, 2)) == (["op 1"], ["op 1"])
 
 

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from crannog.errors import CrannogError, Overloaded, TimedOut, TooLarge
 from crannog.server.admission import admitted
 from crannog.server.otlp.keeping import keep
+from crannog.server.otlp.langfuse import LANGFUSE_TRACES, bearer_of
 from crannog.server.otlp.refusals import http_status_of, may_retry, retry_s, status_json, status_of
 from crannog.server.service import Service
 
@@ -73,9 +74,10 @@ class OtlpApp:
         if service.tokens.is_stale:
             await service.threads.run("read", service.tokens.refresh)
         client = scope.get("client")
+        authorization = headers.get("authorization", "")
         caller = admitted(
             service,
-            authorization=headers.get("authorization", ""),
+            authorization=bearer_of(authorization) if scope["path"] == LANGFUSE_TRACES else authorization,
             host=headers.get("host", "localhost"),
             origin=headers.get("origin"),
             address=client[0] if client else "",
@@ -107,8 +109,8 @@ class OtlpApp:
 
 def _wrong_door(method: str, path: str, media: str) -> tuple[int, str] | None:
     """Return status and text for what is no request with spans: clients of the protocol expect these as plain text."""
-    if path not in (TRACES, ZIPKIN_SPANS):
-        return 404, f"spans go to {TRACES}, Zipkin's to {ZIPKIN_SPANS}\n"
+    if path not in (TRACES, LANGFUSE_TRACES, ZIPKIN_SPANS):
+        return 404, f"spans go to {TRACES}, Zipkin's to {ZIPKIN_SPANS}, those of Langfuse's clients to {LANGFUSE_TRACES}\n"
     if method != "POST":
         return 405, f"{path} takes POST\n"
     known = (_JSON,) if path == ZIPKIN_SPANS else (*_PROTOBUF, _JSON)

@@ -26,11 +26,14 @@ LATEST = 2**63 - 1
 texts = st.one_of(
     st.text(max_size=12),
     st.sampled_from(["", "a|b", "k=1", "back\\slash", 'quo"te', "\x00\x07\x1f", "line\nand\ttab\r\b\f", "Łódź 🦀", "$x", "{}", "[1]", "{bad"]),
+    st.sampled_from(['"m"', '"m"\n', "NaN", "7", "0.5", "1e-5", "AGENT", '{"input": 3, "input_cached": 4.0, "total": 1.5}', '{"prompt_tokens": 2}']),
 )
 keys = st.one_of(
     st.sampled_from(
         [
             *("k", "k2", "a=b", "a|b", "", "$bytes", "service.name", "http.method", "input.value", "output.value", "user.id"),
+            *("langfuse.observation.usage_details", "mlflow.chat.tokenUsage", "mlflow.llm.model", "mlflow.spanOutputs", "llm.cost.total"),
+            *("openinference.span.kind", "pydantic_ai.all_messages", "gen_ai.aggregated_usage.input_tokens", "mlflow.llm.cost"),
             *("gen_ai.input.messages", "gen_ai.usage.input_tokens", "llm.token_count.completion", "gen_ai.request.model"),
             *("llm.input_messages.0.message.role", "llm.input_messages.0.message.content", "gen_ai.completion.1.content"),
         ]

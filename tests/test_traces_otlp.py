@@ -7,6 +7,7 @@ import gzip
 import json
 import random
 import zlib
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,8 @@ from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from crannog.errors import CallerError, TooLarge
 from crannog.traces.blob import matches
 from crannog.traces.dialects import DIALECTS
+from crannog.traces.jaeger.v1 import trace_of
+from crannog.traces.jaeger.v3 import traces_of
 from crannog.traces.otlp import flatten
 from crannog.traces.otlp.decode import nested
 from crannog.traces.otlp.export import request_of_rows
@@ -30,7 +33,9 @@ from crannog.traces.otlp.json_body import json_of_request
 from crannog.traces.otlp.receive import JSON, ZIPKIN, Received, received
 from crannog.traces.otlp.reference import flat_by_objects
 from crannog.traces.spans import SCHEMA
+from crannog.traces.trace import span_of
 from crannog.traces.values import to_python
+from crannog.verbs.traces import Trace
 from otlp_samples import START, attribute, comparable, recorded_by_sdk, request_of, requests, span, trace_id
 
 MANY = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
@@ -213,14 +218,13 @@ def test_times_keep_their_nanoseconds_and_the_date_is_that_of_the_start_in_utc()
 
 def test_spans_that_cannot_be_kept_are_counted_by_reason_and_the_others_are_kept() -> None:
     good, future = span(1, 1), span(1, 2, start=START + 10**18)
-    bad = [span(1, number) for number in range(3, 10)]
+    bad = [span(1, number) for number in range(3, 9)]
     bad[0].trace_id = b"short"
     bad[1].trace_id = bytes(16)
     bad[2].span_id = bytes(8)
     bad[3].span_id = b""
     bad[4].parent_span_id = b"odd"
-    bad[5].end_time_unix_nano = START - 1
-    bad[6].end_time_unix_nano = 2**63
+    bad[5].end_time_unix_nano = 2**63
     zero_parent = span(1, 10)
     zero_parent.parent_span_id = bytes(8)
     request = request_of(good, *bad, future, zero_parent)
@@ -228,9 +232,36 @@ def test_spans_that_cannot_be_kept_are_counted_by_reason_and_the_others_are_kept
     assert [one.as_py() for one in rows["span_id"]] == [good.span_id, future.span_id, zero_parent.span_id]
     assert rows["parent_span_id"].null_count == 3
     rejected = read(request.SerializeToString()).rejected
-    assert rejected.count == 7
-    assert list(rejected.by_reason.values()) == [2, 2, 1, 1, 1]
-    assert rejected.message.startswith("7 spans were rejected, do not send them again: 2 because the trace id is not 16 bytes")
+    assert rejected.count == 6
+    assert list(rejected.by_reason.values()) == [2, 2, 1, 1]
+    assert rejected.message.startswith("6 spans were rejected, do not send them again: 2 because the trace id is not 16 bytes")
+
+
+def test_a_span_that_ends_before_it_starts_is_kept_and_marked() -> None:
+    never_ended, stepped, good = span(1, 1), span(1, 2), span(1, 3)
+    never_ended.end_time_unix_nano = 0
+    stepped.end_time_unix_nano = START - 5
+    request = request_of(never_ended, stepped, good)
+    rows = both(request)
+    assert read(request.SerializeToString()).rejected.count == 0
+    assert [(row["end_ns"], row["duration_ns"], row["duration_ms"]) for row in rows.to_pylist()[:2]] == [(START, 0, 0)] * 2
+    assert rows["end_time"][0] == rows["start_time"][0]
+    assert rows["reported_end_ns"].to_pylist() == [0, START - 5, None]
+    assert comparable(request_of_rows(rows)) == comparable(request), "an export has the ends as they were sent"
+    shown = [span_of(row) for row in rows.to_pylist()]
+    assert [one.warnings for one in shown] == [
+        ("the span was sent with an end of 0; it is shown to end when it started",),
+        (f"the span was sent with an end of {START - 5}, 5 ns before its start; it is shown to end when it started",),
+        (),
+    ]
+    jaeger = trace_of(Trace(trace_id(1).hex(), tuple(shown)))["spans"]
+    assert [one["warnings"] for one in jaeger] == [list(shown[0].warnings), list(shown[1].warnings), None]
+    assert [one["duration"] for one in jaeger] == [0, 0, 1000]
+    [group] = traces_of(json_of_request(request_of_rows(rows)))["resourceSpans"]
+    for one, odd in zip(group["scopeSpans"][0]["spans"], shown, strict=True):
+        assert int(one["endTimeUnixNano"]) == odd.end_ns
+        warned = {pair["key"]: pair["value"] for pair in one.get("attributes", ())}
+        assert warned == ({"@jaeger@warnings": {"arrayValue": {"values": [{"stringValue": odd.warnings[0]}]}}} if odd.warnings else {})
 
 
 def test_logs_sent_as_traces_are_rejected() -> None:
@@ -354,9 +385,9 @@ def test_of_a_dialects_key_sent_twice_the_last_counts() -> None:
     assert (row["model"], row["input"]) == ("last", '"last"')
 
 
-def test_no_attribute_belongs_to_two_columns() -> None:
-    keys = [key for keys in DIALECTS.values() for key in keys]
-    assert len(set(keys)) == len(keys)
+def test_only_objects_of_usage_belong_to_two_columns() -> None:
+    keys = Counter(key for keys in DIALECTS.values() for key in keys)
+    assert {key for key, columns in keys.items() if columns > 1} == {"langfuse.observation.usage_details", "mlflow.chat.tokenUsage"}
 
 
 # -- the real SDK ----------------------------------------------------------------------------------------------
@@ -501,6 +532,23 @@ def test_zipkin_spans_become_the_same_rows() -> None:
     }  # fmt: skip
     assert (second["parent_span_id"], second["status_code"], second["status_message"]) == (first["span_id"], 2, "it broke")
     assert second["span_id"] != first["span_id"]
+
+
+def test_zipkins_error_tag_is_the_status_message_where_there_is_no_other() -> None:
+    def status(**tags: str) -> tuple[int, str | None]:
+        sent = {"traceId": "463ac35c9f6413ad", "id": "a2fb4a1d1a96d312", "timestamp": 1_472_470_996_199_000}
+        [row] = zipkin({**sent, "tags": {key.replace("__", "."): value for key, value in tags.items()}}).rows.to_pylist()
+        assert ("error" in dict(row["attributes"])) is ("error" in tags), "the tag itself is kept"
+        return row["status_code"], row["status_message"]
+
+    assert status(otel__status_code="ERROR", error="it broke") == (2, "it broke"), "as OpenTelemetry's exporters send it"
+    assert status(otel__status_code="error", error="true") == (2, None)
+    assert status(otel__status_code="ERROR", error="it broke", otel__status_description="said") == (2, "said")
+    assert status(error="it broke") == (2, "it broke")
+    assert status(error="") == (2, None)
+    assert status(otel__status_code="UNSET", error="it broke") == (2, "it broke")
+    assert status(otel__status_code="OK", error="it was retried") == (1, None)
+    assert status(error="false") == (0, None)
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[1]", b'[{"tags": 7}]', b'[{"timestamp": "soon"}]', b'[{"tags": {"a": "\\ud800"}}]', b"[{]"])

@@ -105,6 +105,7 @@ def _details(shown: ShownSpan, indent: int) -> Iterator[Text]:
         facts.append(("kind", span.kind.lower()))
     if span.status != "UNSET":
         facts.append(("status", f"{span.status} {span.status_message}".strip()))
+    facts += [("warning", warning) for warning in span.warnings]
     facts += [(name, value) for name in ("model", "input", "output") if (value := getattr(span, name)) is not None]
     facts += list(span.attributes.items())
     facts += [(f"at +{took(event.time_ns - span.start_ns)}", _event(event.name, event.attributes)) for event in span.events]

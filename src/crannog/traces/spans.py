@@ -11,6 +11,7 @@ import json
 
 import pyarrow as pa
 
+from crannog.engine.maintenance.evolve import evolve
 from crannog.engine.open_table import OpenTable
 from crannog.engine.tables import Tables
 from crannog.errors import NotFound, Refused
@@ -20,6 +21,7 @@ from crannog.names import OWN_CATALOG, TableName
 
 SPANS = TableName(OWN_CATALOG, "traces", "spans")
 VERSION_PROPERTY, SCHEMA_VERSION = "crannog.spansVersion", 1
+"""Counts the changes that an older Crannog cannot live with; a new nullable column is none."""
 
 ATTRIBUTES = map_of(pa.string(), pa.string())
 """Values are JSON text, see `crannog.traces.values`."""
@@ -91,8 +93,16 @@ SCHEMA = pa.schema(
         pa.field("resource_schema_url", pa.string()),
         pa.field("scope_schema_url", pa.string()),
         pa.field("resource_entity_refs", pa.string()),
+        # Added since version 1; a table without them gets them when it is opened.
+        pa.field("cost", pa.float64()),
+        pa.field("total_input_tokens", pa.int64()),
+        pa.field("total_output_tokens", pa.int64()),
+        pa.field("total_cost", pa.float64()),
+        pa.field("reported_end_ns", pa.int64()),
     ]
 )
+
+_NAMES = frozenset(SCHEMA.names)
 
 KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 """The names of OTLP's span kinds, by number; `span_kind` is null for the first and for numbers beyond."""
@@ -116,7 +126,7 @@ def open_spans(tables: Tables) -> OpenTable:
     Raises Refused if a table of that name is none of ours, or was made by a newer Crannog.
     """
     try:
-        table = tables.open(SPANS)
+        return existing_spans(tables)
     except NotFound:
         tables.create(
             SPANS,
@@ -127,13 +137,31 @@ def open_spans(tables: Tables) -> OpenTable:
             if_exists="ok",
             properties=_properties(),
         )
-        table = tables.open(SPANS)
-    stored = table.log.latest_base().properties.get(VERSION_PROPERTY)
+        return existing_spans(tables)
+
+
+def existing_spans(tables: Tables) -> OpenTable:
+    """Return the span table, with the columns that were added since it was made; NotFound if there is none.
+
+    Raises Refused as `open_spans`.
+    """
+    table = tables.open(SPANS)
+    base = table.log.latest_base()
+    stored = base.properties.get(VERSION_PROPERTY)
     if stored is None:
         raise Refused(f"{SPANS} is a table, but not of spans: it has no property {VERSION_PROPERTY}; drop it or move it away")
     if int(stored) > SCHEMA_VERSION:
         raise Refused(f"{SPANS} has schema version {stored}, this Crannog knows {SCHEMA_VERSION}; upgrade Crannog")
+    if not _NAMES.issubset(base.schema.names):
+        _add_columns(table)
     return table
+
+
+def _add_columns(table: OpenTable) -> None:
+    """Bring a table of an earlier Crannog up to `SCHEMA`: one entry of the log, which rewrites no file."""
+    present = table.log.refresh()[0].user_schema
+    further = [field for field in present if field.name not in _NAMES]
+    evolve(table, pa.schema([*SCHEMA, *further]))
 
 
 def _properties() -> dict[str, str]:

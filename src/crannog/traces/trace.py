@@ -51,17 +51,19 @@ def span_of(row: dict[str, Any]) -> Span:
         ),
         trace_state=row["trace_state"],
         flags=row["flags"],
+        reported_end_ns=row["reported_end_ns"],
         **{name: row[name] for name in _LLM},
     )
 
 
 _LLM = (
     "input", "output", "model", "provider", "input_tokens", "output_tokens", "session_id", "user_id",
+    "cost", "total_input_tokens", "total_output_tokens", "total_cost",
 )
 COLUMNS = (
     *("trace_id", "span_id", "parent_span_id", "span_name", "service_name", "span_kind", "start_ns", "end_ns"),
     *("status_code", "status_message", "attributes", "resource_attributes", "events", "links", "trace_state", "flags"),
-    *("scope_name", "scope_version", "scope_attributes", *_LLM),
+    *("scope_name", "scope_version", "scope_attributes", "reported_end_ns", *_LLM),
 )
 """What a span is made of; a read that asks for no more opens no other column."""
 

@@ -38,7 +38,7 @@ from crannog.traces.otlp.receive import PROTOBUF, ZIPKIN, received
 from crannog.traces.show.compare import compared
 from crannog.traces.show.trees import Trees
 from crannog.traces.show.view import Absent, Shown, view_of
-from crannog.traces.spans import SCHEMA, SPANS, open_spans
+from crannog.traces.spans import SCHEMA, SPANS, existing_spans, open_spans
 from crannog.traces.trace import COLUMNS, in_tree_order, span_of
 from crannog.verbs.asked import checked_query_id, checked_timeout
 from crannog.verbs.cancellation import Cancellation
@@ -142,7 +142,7 @@ class Traces:
     def _kept_spans(self) -> OpenTable:
         """Return the span table for what makes none; NotFound while there is none."""
         try:
-            return self._tables.open(SPANS)
+            return existing_spans(self._tables)
         except NotFound:
             raise NotFound("nothing to erase: no spans were kept here yet") from None
 
@@ -163,7 +163,7 @@ class Traces:
 
     def _read_now(self, act: Callable[[OpenTable], T], nothing: T) -> T:
         try:
-            table = self._tables.open(SPANS)
+            table = existing_spans(self._tables)
         except NotFound:
             return nothing
         try:
@@ -171,7 +171,7 @@ class Traces:
         except (NotFound, FileNotFoundError):
             self._tables.forget(SPANS)
         try:
-            return act(self._tables.open(SPANS))
+            return act(existing_spans(self._tables))
         except (NotFound, FileNotFoundError):
             return nothing
 

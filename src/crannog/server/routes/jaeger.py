@@ -200,7 +200,7 @@ async def operations_v3(request: Request) -> Response:
 async def trace_v3(request: Request, trace_id: str) -> Response:
     def found(traces: Traces) -> dict[str, Any]:
         try:
-            return {"result": traces.export([questions.trace_id(trace_id)])}
+            return {"result": v3.traces_of(traces.export([questions.trace_id(trace_id)]))}
         except NotFound:
             raise NotFound(_NO_TRACE) from None
 
@@ -215,7 +215,7 @@ async def traces_v3(request: Request) -> Response:
             raise NotFound("No traces found")
         if others:
             raise TooLarge(f"the {len(ids) + len(others):,} traces found have more than {_MOST_SPANS:,} spans; ask for fewer with query.search_depth")
-        return {"result": traces.export(ids)}
+        return {"result": v3.traces_of(traces.export(ids))}
 
     return await _v3(request, found)
 

@@ -47,7 +47,7 @@ def _span(span: Span, process: str) -> dict[str, Any]:
         "tags": _span_tags(span),
         "logs": [_log(event) for event in span.events],
         "processID": process,
-        "warnings": None,
+        "warnings": list(span.warnings) or None,
     }
     if span.flags & 0xFF:
         found["flags"] = span.flags & 0xFF

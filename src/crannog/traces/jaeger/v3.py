@@ -6,8 +6,27 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from crannog.verbs.traces.spans import early_end_warning
+
 if TYPE_CHECKING:
     from crannog.verbs.traces import Trace
+
+
+_WARNINGS = "@jaeger@warnings"
+"""The attribute in which Jaeger's own store has what it found odd about a span."""
+
+
+def traces_of(request: dict[str, Any]) -> dict[str, Any]:
+    """Return OTLP in JSON, as an export gives it, as Jaeger shows it: no span ends before it starts, with a warning instead."""
+    for resource in request.get("resourceSpans", ()):
+        for scope in resource.get("scopeSpans", ()):
+            for span in scope.get("spans", ()):
+                start_ns, end_ns = (int(span.get(f"{name}TimeUnixNano", 0)) for name in ("start", "end"))
+                if end_ns < start_ns:
+                    warnings = [{"stringValue": early_end_warning(start_ns, end_ns)}]
+                    span["endTimeUnixNano"] = str(start_ns)
+                    span.setdefault("attributes", []).append({"key": _WARNINGS, "value": {"arrayValue": {"values": warnings}}})
+    return request
 
 
 def summary_of(trace: Trace) -> dict[str, Any]:

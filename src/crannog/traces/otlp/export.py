@@ -66,7 +66,7 @@ def _span(row: dict[str, Any]) -> Span:
         name=row["span_name"],
         kind=row["kind"],
         start_time_unix_nano=row["start_ns"],
-        end_time_unix_nano=row["end_ns"],
+        end_time_unix_nano=row["end_ns"] if row["reported_end_ns"] is None else row["reported_end_ns"],
         attributes=to_key_values(row["attributes"] or ()),
         dropped_attributes_count=row["dropped_attributes_count"],
         dropped_events_count=row["dropped_events_count"],

@@ -100,6 +100,7 @@ def _of_spans(spans: pa.StructArray, services: pa.Array, scopes: _Scopes, scope_
     count = len(spans)
     attributes = attributes_of(spans.field("attributes"))
     start, end = (spans.field(f"{name}_time_unix_nano").view(pa.int64()) for name in ("start", "end"))
+    end, reported_end = _ends(start, end)
     duration = pc.subtract(end, start)
     kind, parents, names = spans.field("kind"), spans.field("parent_span_id"), spans.field("name")
     no_parent = pc.or_(pc.equal(pc.binary_length(parents), 0), pc.equal(parents, pa.scalar(NO_SPAN_ID, pa.binary())))
@@ -137,6 +138,7 @@ def _of_spans(spans: pa.StructArray, services: pa.Array, scopes: _Scopes, scope_
         "start_ns": start,
         "end_ns": end,
         "duration_ns": duration,
+        "reported_end_ns": reported_end,
         "trace_hi": first_halves(spans.field("trace_id")),
         "start_minute": pc.divide(start, _NS_PER_MINUTE).cast(pa.int32()),
         "kind": kind,
@@ -144,6 +146,15 @@ def _of_spans(spans: pa.StructArray, services: pa.Array, scopes: _Scopes, scope_
         "dropped_events_count": _whole(spans.field("dropped_events_count")),
         "dropped_links_count": _whole(spans.field("dropped_links_count")),
     }
+
+
+def _ends(start: pa.Array, reported: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return the ends that are kept, and those that were reported where they lie before the start; else null."""
+    nothing = pa.scalar(None, pa.int64())
+    backwards = pc.less(reported, start)
+    if not pc.any(backwards).as_py():
+        return reported, pa.nulls(len(reported), pa.int64())
+    return pc.if_else(backwards, start, reported), pc.if_else(backwards, reported, nothing)
 
 
 def first_halves(trace_ids: pa.Array) -> pa.Array:

@@ -76,7 +76,8 @@ def _of_scope(scope_spans: Any) -> dict[str, Any]:
 
 
 def _row(span: Span, shared: dict[str, Any]) -> dict[str, Any]:
-    start, end = span.start_time_unix_nano, span.end_time_unix_nano
+    start, reported = span.start_time_unix_nano, span.end_time_unix_nano
+    end = max(start, reported)
     found = triples(span.attributes)
     parent = span.parent_span_id
     return {
@@ -102,6 +103,7 @@ def _row(span: Span, shared: dict[str, Any]) -> dict[str, Any]:
         "start_ns": start,
         "end_ns": end,
         "duration_ns": end - start,
+        "reported_end_ns": reported if reported < start else None,
         "trace_hi": int.from_bytes(span.trace_id[:8], signed=True),
         "start_minute": start // 60_000_000_000,
         "kind": span.kind,

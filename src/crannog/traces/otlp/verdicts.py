@@ -17,7 +17,6 @@ REASONS = (
     "the span id is not 8 bytes, or all zero",
     "the parent span id is not 8 bytes",
     "the start or end lies beyond the year 2262",
-    "the end is before the start",
 )
 
 
@@ -48,9 +47,7 @@ def reason_of(trace_id: bytes, span_id: bytes, parent: bytes, start_ns: int, end
         return REASONS[1]
     if len(parent) not in (0, SPAN_ID_BYTES):
         return REASONS[2]
-    if max(start_ns, end_ns) > LAST_NS:
-        return REASONS[3]
-    return REASONS[4] if end_ns < start_ns else None
+    return REASONS[3] if max(start_ns, end_ns) > LAST_NS else None
 
 
 def judged(spans: pa.StructArray) -> tuple[pa.Array | None, Rejected]:
@@ -63,7 +60,6 @@ def judged(spans: pa.StructArray) -> tuple[pa.Array | None, Rejected]:
         _not_an_id(span_ids, SPAN_ID_BYTES, NO_SPAN_ID),
         pc.and_(pc.not_equal(lengths, 0), pc.not_equal(lengths, SPAN_ID_BYTES)),
         pc.greater(pc.max_element_wise(start, end), pa.scalar(LAST_NS, pa.uint64())),
-        pc.less(end, start),
     )
     keep: pa.Array | None = None
     counts: dict[str, int] = {}

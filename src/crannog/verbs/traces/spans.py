@@ -33,7 +33,8 @@ class Span:
     """One span; ids are hexadecimal, attributes plain Python values.
 
     `depth` counts from 0. `orphan` marks a span whose parent is not (yet) there, `in_cycle` one whose ancestors lead
-    back to it, cut open there; both stand at depth 0, after the roots.
+    back to it, cut open there; both stand at depth 0, after the roots. `reported_end_ns` is the end as it was sent where
+    that lies before the start; `end_ns` is then the start, and `warnings` says so.
     """
 
     trace_id: str
@@ -63,6 +64,11 @@ class Span:
     output_tokens: int | None = None
     session_id: str | None = None
     user_id: str | None = None
+    cost: float | None = None
+    total_input_tokens: int | None = None
+    total_output_tokens: int | None = None
+    total_cost: float | None = None
+    reported_end_ns: int | None = None
     depth: int = 0
     orphan: bool = False
     in_cycle: bool = False
@@ -72,8 +78,19 @@ class Span:
         return self.end_ns - self.start_ns
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is odd about the span as it was sent, in words."""
+        return () if self.reported_end_ns is None else (early_end_warning(self.start_ns, self.reported_end_ns),)
+
+    @property
     def is_error(self) -> bool:
         return self.status == "ERROR"
+
+
+def early_end_warning(start_ns: int, reported_end_ns: int) -> str:
+    """Return what is said of a span that was sent with an end before its start."""
+    reported = f"{reported_end_ns}, {start_ns - reported_end_ns:,} ns before its start" if reported_end_ns else "0"
+    return f"the span was sent with an end of {reported}; it is shown to end when it started"
 
 
 @dataclass(frozen=True, slots=True)

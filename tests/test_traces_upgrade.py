@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -124,3 +125,20 @@ def test_rows_without_the_new_columns_are_taken_by_a_table_that_has_them(lake: L
     rows, _ = flat_by_objects(request_of(span(1, 2, 1)))
     traces.spans.stage(rows.select(FIRST.names))
     assert [(one.name, one.cost) for one in traces.get(trace_id(1).hex()).spans] == [("op 1", None), ("op 2", None)]
+
+
+@pytest.mark.usefixtures("jobs")
+def test_many_at_once_add_the_columns_once(lake: Lake, settings: Settings) -> None:
+    make_first_version(lake)
+    with opened(settings) as first, opened(settings) as second, ThreadPoolExecutor(8) as threads:
+        stores = [Traces(each.warehouse, each.engine) for each in (first, second)]
+        bodies = [request_of(span(10 + number, 1)).SerializeToString() for number in range(16)]
+        sent = list(threads.map(lambda number: stores[number % 2].write_otlp(bodies[number]), range(16)))
+    assert [one.accepted for one in sent] == [1] * 16
+    operations = [one["commitInfo"]["operation"] for entry in log_entries(root(lake)).values() for one in entry if "commitInfo" in one]
+    assert operations.count("EVOLVE") == 1
+    assert len(read_rows(lake)) == 3 + 16
+
+
+def read_rows(lake: Lake) -> list[object]:
+    return Traces(lake.warehouse, lake.engine).spans.to_arrow()["span_name"].to_pylist()

@@ -19,6 +19,8 @@ _LARGEST_WINDOW = 1 << 27
 
 def unpacked(data: bytes, encoding: str, most: int) -> bytes:
     """Return what was packed in one of ENCODINGS; CallerError if it is broken or ends early, TooLarge as soon as it is too much."""
+    if not data:
+        raise CallerError(f"the body is empty, which is not valid {encoding}; nothing of it was kept")
     steps = _from_zstd(data) if encoding == "zstd" else _from_zlib(data, encoding)
     out: list[bytes] = []
     size = 0

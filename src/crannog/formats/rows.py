@@ -18,14 +18,18 @@ from crannog.formats.exact import STRICT, Number, exact, parsed, text_of
 from crannog.formats.json_rows import rows_of_json, rows_of_lines
 
 FORMATS = ("json", "ndjson", "csv")
+_EMPTY_BATCH = {"json": "[]", "ndjson": "an empty line"}  # CSV has its line of names
 
 
 def rows_of(data: bytes, form: str, schema: pa.Schema, called: str, *, strict: bool = False) -> pa.Table | list[Any]:
     """Read rows for a table with these columns; CallerError says what is wrong with what is `called` so.
 
-    `strict` refuses what JSON does not have, though some write it: a name twice in an object, NaN and Infinity.
+    `strict` refuses what JSON does not have, though some write it: a name twice in an object, NaN and Infinity. It also
+    refuses nothing at all, which is what is left where rows got lost on their way.
     """
     data = data.removeprefix(b"\xef\xbb\xbf")
+    if strict and form in _EMPTY_BATCH and not (data.strip() if form == "json" else data):
+        raise CallerError(f"{called} is empty; a batch without rows is {_EMPTY_BATCH[form]}")
     match form:
         case "csv":
             try:

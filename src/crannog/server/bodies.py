@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 
 from starlette.requests import ClientDisconnect, Request
 
-from crannog.errors import Overloaded, TimedOut, TooLarge, UnsupportedMedia
+from crannog.errors import CallerError, Overloaded, TimedOut, TooLarge, UnsupportedMedia
 from crannog.formats.packed import ENCODINGS, PLAIN, unpacked
 from crannog.server.call import Call, call_of
 from crannog.server.threads import Threads
 from crannog.settings import Settings
 
 _IN_A_THREAD = 1 << 16
+
+
+def check_length(size: int, headers: Mapping[str, str]) -> None:
+    """Raise CallerError unless a body has as many bytes as its Content-Length says."""
+    announced = headers.get("content-length", "")
+    if announced.isdigit() and int(announced) != size:
+        raise CallerError(f"the body has {size:,} bytes and Content-Length says {int(announced):,}; nothing of it was kept")
+
+
+def check_message(body: bytes, headers: Mapping[str, str]) -> None:
+    """Raise CallerError if there is no body at all; an empty one that is declared is an OTLP message without spans."""
+    if not body and "content-length" not in headers and "transfer-encoding" not in headers:
+        raise CallerError("the request has no body; a message without spans says Content-Length: 0")
 
 
 class Bodies:
@@ -31,7 +45,8 @@ class Bodies:
         """Return the whole body, unpacked; what is held for it is given back when the request ends.
 
         Raises TooLarge, TimedOut if the client stalls, Overloaded if too much is held for others, UnsupportedMedia for
-        an encoding that is not known and CallerError for one that is broken. A client that goes away is ClientDisconnect.
+        an encoding that is not known and CallerError for one that is broken or for a body that is not as long as it says.
+        A client that goes away is ClientDisconnect.
         """
         call, headers = call_of(request), request.headers
         encoding = headers.get("content-encoding", "").strip().lower()
@@ -39,6 +54,7 @@ class Bodies:
             raise UnsupportedMedia(f"the body's encoding is {encoding[:60]!r}; gzip, deflate and zstd are known")
         self._check_announced(headers.get("content-length", "0"))
         data = await self._received(request, call)
+        check_length(len(data), headers)
         if encoding in PLAIN or not data:
             return data
         self._hold(call, min(self._most, 8 * len(data)))

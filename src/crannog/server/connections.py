@@ -1,11 +1,17 @@
-"""Connections: whoever does not send a whole head of a request in time, or sends one without end, is cut off."""
+"""Connections: HTTP/1.1 only, with limits on the time and the size of a request's head.
+
+Requests with an `Upgrade` header are served as HTTP/1.1, body included, as RFC 9110 (7.8) allows. Java's HttpClient and
+`curl --http2` send one with every request on plain HTTP. llhttp, however, stops at the end of such a head and takes what
+follows for another protocol: uvicorn then serves the request without its body, and reads the body as the next request.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from crannog.errors import CallerError
 from crannog.formats.columns import dumped
@@ -16,7 +22,8 @@ _LARGEST_HEAD = 1 << 18
 def protocol(head_s: float) -> type[asyncio.Protocol]:
     """Return uvicorn's protocol with limits on the time and the size of a head; idle connections have uvicorn's own."""
 
-    class Patient(AutoHTTPProtocol):  # type: ignore[misc]
+    class Patient(HttpToolsProtocol):  # type: ignore[misc]
+        parser: HttpRequestParser
         _in_head = True
         _head_bytes = 0
         _timer: asyncio.TimerHandle | None = None
@@ -26,11 +33,36 @@ def protocol(head_s: float) -> type[asyncio.Protocol]:
             self._timer = self.loop.call_later(head_s, self._close_if_late)
 
         def data_received(self, data: bytes) -> None:
-            super().data_received(data)
+            self._unset_keepalive_if_required()
+            try:
+                self._parse(memoryview(data))
+            except HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+                return
             if self._in_head:
                 self._head_bytes += len(data)
                 if self._head_bytes > _LARGEST_HEAD:
                     self.transport.abort()
+
+        def _parse(self, data: memoryview) -> None:
+            while True:
+                try:
+                    self.parser.feed_data(data)
+                    return
+                except HttpParserUpgrade as stopped:
+                    data = data[stopped.args[0] :]
+                if self.scope["method"] == "CONNECT":
+                    raise HttpParserError("a tunnel was asked for")
+                self._parse_head_without_upgrade()
+
+        def _parse_head_without_upgrade(self) -> None:
+            """Give the head to a new parser, which then reads the body by Content-Length or chunks as ever."""
+            line = f"{self.scope['method']} {self.url.decode('latin-1')} HTTP/{self.parser.get_http_version()}".encode("latin-1")
+            kept = [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+            self.parser = HttpRequestParser(self)
+            # As uvicorn sets it: a client may send more after a request that closes the connection.
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            self.parser.feed_data(b"\r\n".join([line, *kept, b"", b""]))
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
@@ -39,9 +71,16 @@ def protocol(head_s: float) -> type[asyncio.Protocol]:
                 self._timer = self.loop.call_later(head_s, self._close_if_late)
 
         def on_headers_complete(self) -> None:
+            if self.parser.should_upgrade():
+                self.scope["method"] = self.parser.get_method().decode("ascii")
+                return
             super().on_headers_complete()
             self._in_head = False
             self._forget_timer()
+
+        def on_message_complete(self) -> None:
+            if not self.parser.should_upgrade():
+                super().on_message_complete()
 
         def _close_if_late(self) -> None:
             if self._in_head and (self.cycle is None or self._head_bytes):

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from crannog.errors import CrannogError, Overloaded, TimedOut, TooLarge
 from crannog.server.admission import admitted
+from crannog.server.bodies import check_length, check_message
 from crannog.server.otlp.keeping import keep
 from crannog.server.otlp.langfuse import LANGFUSE_TRACES, bearer_of
 from crannog.server.otlp.refusals import http_status_of, may_retry, retry_s, status_json, status_of
@@ -83,6 +84,8 @@ class OtlpApp:
             address=client[0] if client else "",
         )
         body = await self._body(receive, headers.get("content-length", "0"))
+        check_length(len(body), headers)
+        check_message(body, headers)
         kind, encoding = ZIPKIN if zipkin else media, headers.get("content-encoding")
         return await service.threads.run("write", lambda: keep(service, caller, body, kind, encoding))
 

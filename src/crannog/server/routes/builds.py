@@ -114,6 +114,8 @@ async def append_events(
 
 
 def _events(data: bytes, form: str) -> list[BuildEvent]:
+    if not data:
+        raise CallerError("the body is empty; a batch without events is [] in JSON, an empty line in NDJSON")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

@@ -13,6 +13,7 @@ from crannog.errors import NotFound
 from crannog.formats.columns import dumped
 from crannog.formats.marked import marked
 from crannog.server.answers import JSON, answer, wanted_form
+from crannog.server.bodies import check_message
 from crannog.server.call import call_of
 from crannog.server.described import LIST, OBJECT, gives, takes, takes_json
 from crannog.server.incoming import document
@@ -186,6 +187,7 @@ async def write_otlp(request: Request) -> Response:
     call = call_of(request)
     call.need("write", SPANS)
     body = await call.service.bodies.read(request)
+    check_message(body, request.headers)
     kind = request.headers.get("content-type", PROTOBUF)
     done = await call.service.threads.run("write", lambda: keep(call.service, call.caller, body, kind, None))
     call.rows = done.accepted

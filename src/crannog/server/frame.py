@@ -31,6 +31,7 @@ _NOBODY = Caller("nobody", ())
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 _CLIENT_LEFT = 499
 _AT_ONCE = 1 << 14
+_LOGGED_PATH = 1_000
 
 
 class Stalled(Exception):
@@ -125,7 +126,7 @@ class Frame:
         if path.startswith(("/api/v1/", "/query/")) or call.status in (401, 403):
             self._service.audit.note(call, str(getattr(route, "name", scope["method"])))
         if log.isEnabledFor(logging.INFO) and path not in _QUIET:
-            told: dict[str, Any] = {"method": scope["method"], "path": _TOKEN.sub("crannog_…", scope["path"]), "status": call.status, "elapsed_ms": round(elapsed_ms, 2)}
+            told: dict[str, Any] = {"method": scope["method"], "path": _TOKEN.sub("crannog_…", scope["path"])[:_LOGGED_PATH], "status": call.status, "elapsed_ms": round(elapsed_ms, 2)}
             told |= {"who": call.caller.name, "rows": call.rows, "error": call.error_code or None}
             log.info("request", extra={"request_id": call.request_id, "told": told})
 

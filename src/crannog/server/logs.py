@@ -1,16 +1,39 @@
-"""Log lines of the server: text for people, or one JSON object a line."""
+"""Log lines of the server: text for people, or one JSON object a line.
+
+What clients send (paths, names, messages) cannot make a line of its own or reach a terminal: whatever is not printable is
+escaped, values with spaces or quotes are quoted, and a traceback is indented.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
 import logging
+import re
 import sys
 from typing import Any
 
 from crannog.settings import Settings
 
 _NAMES = ("crannog", "uvicorn", "uvicorn.error")
+_PLAIN_VALUE = re.compile(r'[^\s"=\[\]\\]+')
+_INDENT = "    "
+
+
+def escaped(text: str) -> str:
+    """Return a text with every character that is not printable as an escape: line ends, controls, bidi marks, surrogates."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _value(value: Any) -> str:
+    """Return a value for `name=value`, in quotes where it could be taken for more than one."""
+    text = str(value)
+    if _PLAIN_VALUE.fullmatch(text):
+        return escaped(text)
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped(quoted)}"'
 
 
 class _Text(logging.Formatter):
@@ -18,10 +41,13 @@ class _Text(logging.Formatter):
         moment = dt.datetime.fromtimestamp(record.created, dt.UTC)
         request_id = getattr(record, "request_id", "")
         told: dict[str, Any] = getattr(record, "told", {})
-        words = [f"{moment:%H:%M:%S}", record.levelname.lower(), record.getMessage()]
-        words += [f"{name}={value}" for name, value in told.items() if value is not None]
-        line = " ".join([*words, *([f"[{request_id}]"] if request_id else [])])
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        words = [f"{moment:%H:%M:%S}", record.levelname.lower(), escaped(record.getMessage())]
+        words += [f"{name}={_value(value)}" for name, value in told.items() if value is not None]
+        line = " ".join([*words, *([f"[{escaped(request_id)}]"] if request_id else [])])
+        if not record.exc_info:
+            return line
+        traceback = self.formatException(record.exc_info).splitlines()
+        return "\n".join([line, *(_INDENT + escaped(each) for each in traceback)])
 
 
 class _Json(logging.Formatter):
@@ -37,7 +63,9 @@ class _Json(logging.Formatter):
         told |= getattr(record, "told", {})
         if record.exc_info:
             told["exception"] = self.formatException(record.exc_info)
-        return json.dumps(told, ensure_ascii=False, default=str)
+        text = json.dumps(told, ensure_ascii=False, default=str)
+        # JSON escapes line ends and ESC by itself, but neither C1 controls nor surrogates. They only stand inside its strings.
+        return text if text.isprintable() else "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
 def set_up(settings: Settings) -> None:

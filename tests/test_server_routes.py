@@ -115,7 +115,7 @@ def test_a_table_is_made_from_an_arrow_schema_with_its_layout_in_the_address(htt
     made = http.put(address, content=stream_of(schema.empty_table()), headers={"Content-Type": ARROW})
     assert made.status_code == 201, made.text
     assert (made.json()["partition_by"], made.json()["cluster_by"]) == (["day"], ["a", "b"])
-    answered = http.get("/api/v1/tables/t.made.arrow/schema")
+    answered = http.get("/api/v1/tables/t.made.arrow/schema", headers={"Accept": ARROW})
     assert answered.headers["content-type"] == ARROW
     found = pa.ipc.open_stream(answered.content).schema
     assert found.field("b").type == pa.decimal128(9, 2)
@@ -278,10 +278,16 @@ def test_sql_that_is_wrong_is_told_so(http: httpx.Client) -> None:
 
 def test_a_stream_has_no_limit_of_rows(http: httpx.Client, typed: str) -> None:
     http.post(f"/api/v1/tables/{typed}/rows", content=stream_of(pa.table({"i": range(250_000)})), headers={"Content-Type": ARROW})
-    answered = http.post("/api/v1/sql/stream", json={"sql": f"SELECT i FROM {typed}"})
+    asked = {"sql": f"SELECT i FROM {typed}"}
+    answered = http.post("/api/v1/sql/stream", json=asked, headers={"Accept": ARROW})
     assert answered.status_code == 200, answered.text
     found = read_stream(answered.content)
     assert (found.num_rows, answered.headers["crannog-truncated"]) == (250_000, "false")
+    assert http.post("/api/v1/sql/stream", json=asked).json() == found.to_pylist()
+    lines = http.post("/api/v1/sql/stream", json=asked, headers={"Accept": "application/x-ndjson"})
+    assert [json.loads(line) for line in lines.text.splitlines()] == found.to_pylist()
+    values = http.post("/api/v1/sql/stream", json=asked, headers={"Accept": "text/csv"}).text.splitlines()
+    assert (values[0], [int(value) for value in values[1:]]) == ('"i"', found["i"].to_pylist())
 
 
 def test_an_error_within_a_stream_is_a_batch_that_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,7 +303,7 @@ def test_an_error_within_a_stream_is_a_batch_that_tells_it(tmp_path: Path, monke
 
     with in_process(tmp_path) as (service, ask):
         monkeypatch.setattr(service.lake, "stream", lambda *_: Stream(batch.schema, "local", "q", batches()))
-        answered = ask("POST", "/api/v1/sql/stream", json={"sql": "SELECT 1 AS a"})
+        answered = ask("POST", "/api/v1/sql/stream", json={"sql": "SELECT 1 AS a"}, headers={"Accept": ARROW})
     assert answered.status_code == 200
     reader = pa.ipc.open_stream(answered.content)
     found = []
@@ -443,3 +449,57 @@ def test_the_stage_holds_what_was_sent(http: httpx.Client, notes: str, server: S
 
     [staged] = Path(server.warehouse, *notes.split(".")).glob("_crannog/*/stage/*.parquet")
     assert pq.read_table(staged)["text"].to_pylist() == ["kept"]
+
+
+# -- methods and forms ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/api/openapi.json", "/api/docs", "/api/v1/tables", "/api/v1/tables/{notes}/rows", "/api/services"])
+def test_head_is_answered_as_get_without_a_body(http: httpx.Client, notes: str, path: str) -> None:
+    address = path.format(notes=notes)
+    for encoding in ("identity", "gzip"):
+        got, head = (http.request(method, address, headers={"Accept-Encoding": encoding}) for method in ("GET", "HEAD"))
+        assert (head.status_code, head.content) == (got.status_code, b"") == (200, b"")
+        same = {"content-type", "content-encoding", "vary", "content-security-policy"} | ({"content-length"} if path != "/metrics" else set())
+        assert {name: head.headers.get(name) for name in same} == {name: got.headers.get(name) for name in same}
+    assert http.head("/nothing").status_code == 404
+    assert (http.head("/api/v1/sql").status_code, http.head("/api/v1/sql").headers["allow"]) == (405, "POST")
+
+
+def test_head_of_many_rows_leaves_the_connection_in_step(http: httpx.Client, typed: str) -> None:
+    http.post(f"/api/v1/tables/{typed}/rows", content=stream_of(pa.table({"i": range(250_000)})), headers={"Content-Type": ARROW})
+    for _ in range(2):
+        assert http.head(f"/api/v1/tables/{typed}/rows").content == b""
+        assert http.get("/healthz").json() == {"status": "ok"}
+
+
+def test_a_wrong_method_is_told_all_that_are_right(http: httpx.Client) -> None:
+    """By the document: each address takes what it lists there, and HEAD where it takes GET."""
+    document = http.get("/api/openapi.json").json()
+    for path, methods in document["paths"].items():
+        wanted = {method.upper() for method in methods} | ({"HEAD"} if "get" in methods else set())
+        answered = http.request("PATCH", path.replace("{", "").replace("}", ""))
+        message = error(answered, 405, "method_not_allowed")
+        allowed = answered.headers["allow"].split(", ")
+        assert set(allowed) >= wanted, path
+        assert len(allowed) == len(set(allowed))
+        assert answered.headers["allow"] in message
+    answered = http.request("OPTIONS", "/api/v1/tables/a.b.c")
+    assert answered.headers["allow"] == "GET, HEAD, PUT, DELETE"
+
+
+@pytest.mark.parametrize("accept", [None, "*/*", "application/*", "text/html, */*;q=0.8", "application/json"])
+def test_json_is_what_everybody_gets_who_does_not_ask_for_arrow(http: httpx.Client, notes: str, accept: str | None) -> None:
+    headers = {"Accept": accept} if accept else {}
+    if accept is None:
+        http.headers.pop("accept", None)
+    table = f"/api/v1/tables/{notes}"
+    for path in (f"{table}/schema", f"{table}/rows", f"{table}/preview", f"{table}/tombstones", f"{table}/audit"):
+        answered = http.get(path, headers=headers)
+        assert answered.headers["content-type"] == "application/json", path
+        answered.json()
+        assert read_stream(http.get(path, headers={"Accept": ARROW}).content) is not None
+    for path in ("/api/v1/sql", "/api/v1/sql/stream"):
+        answered = http.post(path, json={"sql": f"SELECT * FROM {notes}"}, headers=headers)
+        assert answered.headers["content-type"] == "application/json", path
+        answered.json()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -68,11 +69,22 @@ def _joined(listed: list[Any], first: bool) -> bytes:
     return (b"" if first else b",") + dumped(listed)[1:-1]
 
 
-def json_objects(table: pa.Table) -> Iterator[bytes]:
-    """Yield a JSON array of objects."""
+def rows(form: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> Iterator[bytes]:
+    """Yield rows as `json` (an array of objects), `ndjson` (an object a line) or `csv`."""
+    match form:
+        case "json":
+            return _json_objects(tables)
+        case "ndjson":
+            return _ndjson(tables)
+        case "csv":
+            return _csv(schema, tables)
+    raise ValueError(f"there is no form {form!r}")
+
+
+def _json_objects(tables: Iterable[pa.Table]) -> Iterator[bytes]:
     yield b"["
-    for number, part in enumerate(parts(table)):
-        yield _joined([dict(zip(table.column_names, row, strict=True)) for row in _values(part)], number == 0)
+    for number, part in enumerate(tables):
+        yield _joined([dict(zip(part.column_names, row, strict=True)) for row in _values(part)], number == 0)
     yield b"]"
 
 
@@ -84,18 +96,17 @@ def json_answer(table: pa.Table, before: Mapping[str, Any], after: Mapping[str, 
     yield b"]," + dumped(after)[1:]
 
 
-def ndjson(table: pa.Table) -> Iterator[bytes]:
-    """Yield a JSON object a line."""
-    for part in parts(table):
-        names = table.column_names
+def _ndjson(tables: Iterable[pa.Table]) -> Iterator[bytes]:
+    for part in tables:
+        names = part.column_names
         yield b"".join(dumped(dict(zip(names, row, strict=True))) + b"\n" for row in _values(part))
 
 
-def csv(table: pa.Table) -> Iterator[bytes]:
-    """Yield CSV with a line of names; nothing is null, and "" is empty text. What CSV has no form for is JSON text."""
+def _csv(schema: pa.Schema, tables: Iterable[pa.Table]) -> Iterator[bytes]:
+    """Yield a line of names, then rows; nothing is null, and "" is empty text. What CSV has no form for is JSON text."""
     from pyarrow import csv as arrow_csv
 
-    for number, part in enumerate(parts(table) if table.num_rows else [table]):
+    for number, part in enumerate(itertools.chain([schema.empty_table()], tables)):
         sink = pa.BufferOutputStream()
         columns = [_csv_column(column) for column in part.columns]
         arrow_csv.write_csv(pa.table(columns, names=part.column_names), sink, arrow_csv.WriteOptions(include_header=number == 0))

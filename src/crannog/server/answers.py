@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -77,10 +77,14 @@ def _number(text: str) -> float:
 
 def table_parts(table: pa.Table, form: str) -> Iterator[bytes]:
     """Yield rows in a form."""
+    return batch_parts(table.schema, table.to_batches(), form) if form == "arrow" else columns.rows(form, table.schema, columns.parts(table))
+
+
+def batch_parts(schema: pa.Schema, batches: Iterable[pa.RecordBatch], form: str, failure: Callable[[Exception], bytes] | None = None) -> Iterator[bytes]:
+    """Yield rows in a form as they come. Arrow says at its end what failed, see `columns.arrow`; other forms break off."""
     if form == "arrow":
-        return columns.arrow(table.schema, table.to_batches())
-    makers: dict[str, Callable[[pa.Table], Iterator[bytes]]] = {"json": columns.json_objects, "ndjson": columns.ndjson, "csv": columns.csv}
-    return makers[form](table)
+        return columns.arrow(schema, batches, failure=failure)
+    return columns.rows(form, schema, (part for batch in batches for part in columns.parts(pa.Table.from_batches([batch]))))
 
 
 def schema_bytes(schema: pa.Schema) -> bytes:

@@ -8,7 +8,8 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.routing import Match
+from starlette.types import ASGIApp, Scope
 
 from crannog.errors import CallerError, CrannogError, MethodNotAllowed, NotFound
 from crannog.server.answers import error_answer
@@ -19,6 +20,8 @@ from crannog.server.routes import builds, builds_upkeep, cache, jaeger, rows, sq
 from crannog.server.service import Service
 from crannog.server.shortcut import Shortcut
 from crannog.version import VERSION
+
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
 def make_app(service: Service) -> ASGIApp:
@@ -56,14 +59,23 @@ async def _known(request: Request, error: Any) -> Response:
 
 async def _routing(request: Request, error: Any) -> Response:
     known: CrannogError
+    headers = error.headers
     if error.status_code == 404:
         known = NotFound(f"there is no {request.method} {request.url.path[:200]}; GET /api/openapi.json lists what there is")
     elif error.status_code == 405:
-        known = MethodNotAllowed(f"{request.url.path[:200]} does not take {request.method}")
+        allowed = ", ".join(_methods_of(request.app, request.scope))
+        headers = {"Allow": allowed}
+        known = MethodNotAllowed(f"{request.url.path[:200]} does not take {request.method}; it takes {allowed}")
     else:
         known = CallerError(str(error.detail))
     call_of(request).error_code = known.code
-    return error_answer(known, error.headers)
+    return error_answer(known, headers)
+
+
+def _methods_of(app: FastAPI, scope: Scope) -> list[str]:
+    """Return the methods that an address takes: several routes may share it, and each knows its own only."""
+    taken = {method for method in _METHODS if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in app.routes)}
+    return [method for method in _METHODS if method in taken or (method == "HEAD" and "GET" in taken)]
 
 
 async def _wrong(request: Request, error: Any) -> Response:

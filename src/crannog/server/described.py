@@ -73,12 +73,16 @@ def takes_json(model: type[Any], *, arrow: bool = False, required: bool = True) 
     return takes({JSON: shaped(model), **({ARROW: _BYTES} if arrow else {})}, required=required)
 
 
-def gives(schema: dict[str, Any] | type[Any] | None = None, *, status: int = 200, rows: bool = False, progress: bool = False, lines: bool = False) -> dict[int | str, dict[str, Any]]:
+def gives(
+    schema: dict[str, Any] | type[Any] | None = None, *, status: int = 200, rows: bool = False, arrow: bool = False, progress: bool = False, lines: bool = False
+) -> dict[int | str, dict[str, Any]]:
     """Describe an answer, and that all else is an error."""
     body = {} if schema is None else schema if isinstance(schema, dict) else shaped(schema)
     content: dict[str, Any] = {JSON: {"schema": body}}
     if rows:
-        content |= {NDJSON: {"schema": {"type": "string"}}, CSV: {"schema": {"type": "string"}}, ARROW: {"schema": _BYTES}}
+        content |= {NDJSON: {"schema": {"type": "string"}}, CSV: {"schema": {"type": "string"}}}
+    if rows or arrow:
+        content |= {ARROW: {"schema": _BYTES}}
     if progress or lines:
         content |= {NDJSON: {"schema": {"type": "string"}}}
     return {status: {"description": "Done.", "content": content}, "4XX": ERROR, "5XX": ERROR}
@@ -86,3 +90,4 @@ def gives(schema: dict[str, Any] | type[Any] | None = None, *, status: int = 200
 
 LIST: dict[str, Any] = {"type": "array", "items": {"type": "object"}}
 OBJECT: dict[str, Any] = {"type": "object"}
+OBJECT_OR_NULL: dict[str, Any] = {"type": ["object", "null"]}

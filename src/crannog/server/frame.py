@@ -56,6 +56,9 @@ class Frame:
         client = scope.get("client")
         call = Call(service, request_id.decode(), _NOBODY, client[0] if client else "")
         scope["crannog.call"] = call
+        is_head = scope["method"] == "HEAD"
+        # Every route that takes GET takes HEAD too: the same work and head, and no body.
+        asked = {**scope, "method": "GET"} if is_head else scope
 
         async def reply(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -63,6 +66,8 @@ class Frame:
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
                 await send(message)
                 return
+            if is_head:
+                message = {**message, "body": b""}
             if not message.get("more_body") and len(message.get("body", b"")) < _AT_ONCE:
                 await send(message)  # goes into the socket's buffer
                 return
@@ -77,7 +82,7 @@ class Frame:
             if service.requests > service.settings.http_requests:
                 raise Overloaded(f"{service.requests - 1:,} requests are being served, which is the most; try again shortly", retry_after_s=1)
             call.caller = await self._admitted(scope, headers, call.address)
-            await self._app(scope, receive, reply)
+            await self._app(asked, receive, reply)
         except CrannogError as error:
             call.error_code = error.code
             await error_answer(error)(scope, receive, reply)
@@ -99,6 +104,7 @@ class Frame:
         finally:
             service.requests -= 1
             service.bodies.give_back(call)
+            scope["route"] = asked.get("route")
             self._tell(scope, call)
 
     async def _admitted(self, scope: Scope, headers: dict[bytes, bytes], address: str) -> Caller:

@@ -22,7 +22,7 @@ from crannog.errors import BadRows, CallerError
 from crannog.names import TableName
 from crannog.server.answers import JSON, NDJSON
 from crannog.server.call import Call, call_of
-from crannog.server.described import LIST, OBJECT, gives, takes, takes_json
+from crannog.server.described import LIST, OBJECT, OBJECT_OR_NULL, gives, takes, takes_json
 from crannog.server.incoming import document, form_of
 
 TABLE = TableName.parse("crannog.builds.build_events")
@@ -176,7 +176,7 @@ async def body(request: Request, shape: TypeAdapter[Any]) -> Any:
     return document(await call.service.bodies.read(request), shape)
 
 
-@reads.get("/event", responses=gives(OBJECT))
+@reads.get("/event", responses=gives(OBJECT_OR_NULL))
 async def get_event(request: Request, event_id: Annotated[str, Query(description="The id of an event.")]) -> Response:
     """One event, or null."""
     return await asked(request, lambda log: log.get_event(event_id))
@@ -197,7 +197,7 @@ async def list_build_requests(request: Request, status: str | None = None, limit
     return await asked(request, lambda log: log.list_build_requests(status, limit, offset))
 
 
-@reads.get("/build", responses=gives(OBJECT))
+@reads.get("/build", responses=gives(OBJECT_OR_NULL))
 async def get_build(request: Request, build_request_id: Id) -> Response:
     """A build as it stands, or null."""
     return await asked(request, lambda log: log.get_build(build_request_id))
@@ -230,7 +230,7 @@ async def list_recent_partitions(request: Request, limit: Limit = 50) -> Respons
     return await asked(request, lambda log: log.list_recent_partitions(limit))
 
 
-@reads.get("/partitions/status", responses=gives(OBJECT))
+@reads.get("/partitions/status", responses=gives(OBJECT_OR_NULL))
 async def get_latest_partition_status(request: Request, partition_ref: Ref) -> Response:
     """The last status of a partition by commit order, or null."""
     return await asked(request, lambda log: log.get_latest_partition_status(partition_ref))

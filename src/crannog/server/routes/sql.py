@@ -16,9 +16,9 @@ from starlette.responses import Response
 from crannog.errors import Cancelled, CrannogError, Forbidden, NotFound
 from crannog.formats import columns
 from crannog.names import TableName
-from crannog.server.answers import ARROW, MEDIA, answer, error_body, table_parts, wanted_form
+from crannog.server.answers import MEDIA, answer, batch_parts, error_body, table_parts, wanted_form
 from crannog.server.call import Call, call_of
-from crannog.server.described import OBJECT, gives, takes_json
+from crannog.server.described import LIST, OBJECT, gives, takes_json
 from crannog.server.incoming import document, form_of
 from crannog.server.outflow import Put, watched
 from crannog.server.rows_out import Poured, pour, poured
@@ -108,14 +108,14 @@ def _headers(result: Result) -> dict[str, str]:
     }
 
 
-@router.post("/stream", responses=gives(OBJECT, rows=True), openapi_extra=takes_json(Query))
+@router.post("/stream", responses=gives(LIST, rows=True), openapi_extra=takes_json(Query))
 async def stream(request: Request) -> Response:
-    """Run a statement and send its answer as Arrow, batch by batch, however large.
+    """Run a statement and send its rows as they come, however many: objects in JSON, lines, CSV or Arrow by `Accept`.
 
-    An error after the first byte is an empty batch with `crannog-error` in its metadata.
+    After the first byte, an error is an empty batch with `crannog-error` in its metadata in Arrow; other forms break off.
     """
     wanted: Query = await _body(request, _QUERY)
-    call, query_id = call_of(request), wanted.query_id or uuid.uuid4().hex
+    call, form, query_id = call_of(request), wanted_form(request), wanted.query_id or uuid.uuid4().hex
 
     def failed(error: Exception) -> bytes:
         known = error if isinstance(error, CrannogError) else CrannogError(f"the stream failed: {type(error).__name__}")
@@ -131,10 +131,10 @@ async def stream(request: Request) -> Response:
                 call.rows, call.engine = 0, found.engine
                 head = {"Crannog-Query-Id": quote(found.query_id), "Crannog-Engine": found.engine, "Crannog-Truncated": "false"}
                 put((head, None))
-                for part in columns.arrow(found.schema, found, failure=failed):
+                for part in batch_parts(found.schema, found, form, failed):
                     put(part)
 
-    return await poured(request, "query", make, ARROW, lambda: _cancel(call, query_id))
+    return await poured(request, "query", make, MEDIA[form], lambda: _cancel(call, query_id))
 
 
 @router.post("/explain", responses=gives(OBJECT), openapi_extra=takes_json(Question))

@@ -95,13 +95,13 @@ async def drop_table(request: Request, name: Name) -> Response:
     return answer({"name": name, "dropped": True})
 
 
-@router.get("/{name}/schema", responses=gives(OBJECT, rows=True))
+@router.get("/{name}/schema", responses=gives(OBJECT, arrow=True))
 async def schema(request: Request, name: Name) -> Response:
-    """The columns, the system's included: an Arrow stream without rows. The key is in the header Crannog-Key, as JSON."""
+    """The columns, the system's included; in Arrow a stream without rows. The key is in the header Crannog-Key too, as JSON."""
     found = await _read(request, name, lambda lake: (lake.table(name).schema, lake.table(name).key))
     columns: pa.Schema = found[0]
     headers = {"Crannog-Key": _ascii_json(found[1])}
-    if wanted_form(request, ("arrow", "json")) == "arrow":
+    if wanted_form(request, ("json", "arrow")) == "arrow":
         return Response(schema_bytes(columns), headers=headers, media_type=ARROW)
     fields = [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in columns]
     return answer({"columns": fields, "key": list(found[1])}, headers=headers)
@@ -125,13 +125,13 @@ async def history(request: Request, name: Name, limit: Annotated[int | None, Que
     return answer(await _read(request, name, lambda lake: lake.table(name).history(limit)))
 
 
-@router.get("/{name}/tombstones", responses=gives(LIST, rows=True))
+@router.get("/{name}/tombstones", responses=gives(LIST, arrow=True))
 async def tombstones(request: Request, name: Name) -> Response:
     """List the deletes that are not folded yet; as Arrow where the keys have types that JSON has not."""
     return await _listing(request, name, lambda lake: lake.table(name).tombstones())
 
 
-@router.get("/{name}/audit", responses=gives(LIST, rows=True))
+@router.get("/{name}/audit", responses=gives(LIST, arrow=True))
 async def audit(request: Request, name: Name) -> Response:
     """List the deletes that were carried out."""
     return await _listing(request, name, lambda lake: lake.table(name).audit())

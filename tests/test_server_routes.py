@@ -503,3 +503,23 @@ def test_json_is_what_everybody_gets_who_does_not_ask_for_arrow(http: httpx.Clie
         answered = http.post(path, json={"sql": f"SELECT * FROM {notes}"}, headers=headers)
         assert answered.headers["content-type"] == "application/json", path
         answered.json()
+
+
+def test_a_version_that_is_not_there_is_told_at_once(http: httpx.Client, notes: str) -> None:
+    """delta-rs fails on numbers that no 64 bits hold, and waits for ever for some that they do."""
+    for version in (1, 10**9, 2**63 - 1, 2**63, 2**64, 10**23 - 1, "'7'"):
+        for path in ("/api/v1/sql", "/api/v1/sql/explain", "/api/v1/sql/stream"):
+            answered = http.post(path, json={"sql": f"SELECT * FROM {notes} VERSION AS OF {version}"}, timeout=10)
+            assert "the newest is 0" in error(answered, 404, "not_found")
+    assert http.post("/api/v1/sql", json={"sql": f"SELECT * FROM {notes} VERSION AS OF 0"}).json()["row_count"] == 0
+
+
+@pytest.mark.parametrize("bad", [b"NA\xff\xfeX", b"\xed\xa0\x80EX", b"\xc3(EXX"])
+def test_names_in_an_arrow_schema_that_are_not_utf8_are_refused(http: httpx.Client, notes: str, bad: bytes) -> None:
+    table = f"/api/v1/tables/{notes}"
+    values = [pa.array([1], pa.int64()), pa.array([{"NAMEX": 1}]), pa.array([[{"NAMEX": 1}]]), pa.array([1], pa.timestamp("us", "NAMEX"))]
+    for place, value in enumerate(values):
+        data = stream_of(pa.table({"ok": ["x"], "NAMEX" if place == 0 else "id": value})).replace(b"NAMEX", bad)
+        for method, path in (("PUT", "/api/v1/tables/t.made.not_utf8"), ("POST", f"{table}/rows"), ("POST", f"{table}/delete"), ("POST", f"{table}/erase"), ("POST", f"{table}/evolve")):
+            answered = http.request(method, path, content=data, headers={"Content-Type": ARROW})
+            assert "column 1 of the body" in error(answered, 400, "bad_request"), (place, path)

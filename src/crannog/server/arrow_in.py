@@ -21,6 +21,7 @@ def arrow_table(data: bytes, *, most_rows: int, most_bytes: int, called: str = "
         _check_unpacked(data, most_bytes, called)
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             schema = reader.schema
+            _check_texts(schema, called)
             for batch in reader:
                 rows += batch.num_rows
                 if rows > most_rows:
@@ -38,9 +39,27 @@ def arrow_table(data: bytes, *, most_rows: int, most_bytes: int, called: str = "
 def arrow_schema(data: bytes, called: str = "the body") -> pa.Schema:
     """Read the schema of an Arrow IPC stream."""
     try:
-        return pa.ipc.read_schema(pa.py_buffer(data))
+        schema = pa.ipc.read_schema(pa.py_buffer(data))
+        _check_texts(schema, called)
+        return schema
     except (pa.ArrowException, OSError, EOFError, ValueError) as error:
         raise CallerError(f"{called} is not a valid Arrow schema: {' '.join(str(error).split())[:200]}") from None
+
+
+def _check_texts(schema: pa.Schema, called: str) -> None:
+    """Raise CallerError unless names and time zones are UTF-8: Arrow reads them without a look, and fails where they are used."""
+    rest: list[tuple[int, pa.Field]] = list(enumerate(schema))
+    while rest:
+        place, field = rest.pop()
+        try:
+            _ = field.name
+            kind = field.type
+            while pa.types.is_dictionary(kind):
+                kind = kind.value_type
+            _ = kind.tz if pa.types.is_timestamp(kind) else None
+        except UnicodeDecodeError as error:
+            raise CallerError(f"column {place} of {called} (counting from 0) has a name or a time zone that is not UTF-8: {error.object[:80]!r}") from None
+        rest += [(place, kind.field(number)) for number in range(kind.num_fields)]
 
 
 def _spelled_out(array: pa.Array) -> int:

@@ -79,6 +79,10 @@ class Sources:
             return table.snapshot()
         log = DeltaLog(table.warehouse.storage, table.folder)
         version = ref.version if ref.version is not None else _version_at(log, ref)
+        # delta-rs waits for ever for a version that is far above the head.
+        newest = table.snapshot().base.version
+        if version > newest:
+            raise NotFound(f"{ref.written} has no version {str(version)[:40]}: the newest is {newest}; history() lists those that can be read")
         base = log.at(version)
         return table.past(base)
 

@@ -350,6 +350,33 @@ def test_work_that_takes_too_long_is_told_so(tmp_path: Path, monkeypatch: pytest
         error(ask("GET", "/api/v1/tables"), 408, "timed_out")
 
 
+def test_what_is_nested_too_deeply_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the recursion ends, the request is to blame, not the server."""
+
+    def endless(*arguments: Any) -> Any:
+        return endless(*arguments)
+
+    with in_process(tmp_path, java_home=str(tmp_path)) as (service, ask):
+        ask("PUT", f"/api/v1/tables/{NAME}", json={"schema": SCHEMA})
+        shapes = {
+            "SELECT * FROM ({}) AS t": f"SELECT * FROM {NAME}",
+            "SELECT ({})": "SELECT 1",
+            f"SELECT id FROM {NAME} WHERE EXISTS ({{}})": "SELECT 1",
+        }
+        for outer, inner in shapes.items():
+            statement = inner
+            for depth in range(1, 131):
+                statement = outer.format(statement)
+                if depth in (20, 119, 130):
+                    for path in ("/api/v1/sql", "/api/v1/sql/explain"):
+                        answered = ask("POST", path, json={"sql": statement})
+                        assert answered.status_code == 200 or "nested" in error(answered, 400, "refused"), (depth, outer)
+        monkeypatch.setattr(service.lake, "sql", endless)
+        assert "nested too deeply" in error(ask("POST", "/api/v1/sql", json={"sql": "SELECT 1"}), 400, "refused")
+        monkeypatch.setattr(service.lake, "tables", endless)
+        assert "nested too deeply" in error(ask("GET", "/api/v1/tables"), 400, "refused")
+
+
 def test_a_failure_nobody_thought_of_shows_no_more_than_a_request_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     with in_process(tmp_path) as (service, ask):
         monkeypatch.setattr(service.lake, "tables", lambda: 1 / 0)

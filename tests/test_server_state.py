@@ -15,12 +15,15 @@ import pyarrow as pa
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 from prometheus_client.parser import text_string_to_metric_families
 from schemathesis.core.failures import FailureGroup
 
+from build_samples import one_of_each, whole_build
 from crannog.server.app import make_app
 from crannog.server.spans import Traced
+from otlp_samples import request_of, span, trace_id
 from servers import Server, in_process
 from test_server_routes import ARROW, NOTE, stream_of
 
@@ -141,6 +144,42 @@ def asked_by_the_document(tmp_path: Path, examples: int) -> None:
                 failures.append(f"{operation.label}: {error}"[:600])
         assert document["paths"]
         assert not failures, "\n\n".join(failures)
+
+
+def test_answers_with_data_are_as_the_document_says(tmp_path: Path) -> None:
+    """Every route that reads, over a lake in which it finds something: the type and the shape of the answer, null included."""
+    with in_process(tmp_path, build_log="sqlite::memory:") as (service, ask):
+        ask("PUT", f"/api/v1/tables/{NAME}", json={"schema": NOTE, "key": ["id"]})
+        ask("POST", f"/api/v1/tables/{NAME}/rows", json=[{"id": 1, "text": "a"}, {"id": 2}])
+        ask("POST", f"/api/v1/tables/{NAME}/delete", json={"keys": [2]})
+        for number in (1, 2):
+            body = request_of(span(number, 1, name="a"), span(number, 2, name="b"), service="s").SerializeToString()
+            assert ask("POST", "/api/v1/traces/otlp", content=body, headers={"Content-Type": "application/x-protobuf"}).status_code == 200
+        for build in ("b1", "b2"):
+            service.build_log.get().append_events([*one_of_each(build), *whole_build(f"w{build}", ["a/b", "c/d"])])
+        document = ask("GET", "/api/openapi.json").json()
+        known = {"name": NAME, "trace_id": trace_id(1).hex(), "before": trace_id(1).hex(), "after": trace_id(2).hex(), "service": "s", "what": "service"}
+        known |= {"event_id": "b1-0", "build_request_id": "wb1", "partition_ref": "a/b", "first": "wb1", "second": "wb2"}
+        empty = known | {"event_id": "none", "build_request_id": "none", "partition_ref": "none", "service": "none"}
+        wrong, answered = [], 0
+        for path, methods in document["paths"].items():
+            for values in (known, empty) if "get" in methods else ():
+                parameters = methods["get"].get("parameters", [])
+                address = path
+                for parameter in parameters:
+                    address = address.replace(f"{{{parameter['name']}}}", values.get(parameter["name"], "1"))
+                query = {one["name"]: values.get(one["name"], "1") for one in parameters if one["in"] == "query" and one.get("required")}
+                answer = ask("GET", address, params=query)
+                told = methods["get"]["responses"].get(str(answer.status_code)) or methods["get"]["responses"].get(f"{answer.status_code // 100}XX")
+                media = answer.headers["content-type"].partition(";")[0]
+                if told is None or media not in told["content"]:
+                    wrong.append(f"{path}: {answer.status_code} {media}")
+                elif media == "application/json":
+                    schema = told["content"][media].get("schema", {})
+                    wrong += [f"{path} {values is known}: {error.message[:200]}" for error in Draft202012Validator(schema).iter_errors(answer.json())]
+                answered += answer.status_code == 200
+        assert not wrong, "\n".join(wrong)
+        assert answered > 60
 
 
 def schemathesis_given(operation: Any) -> Any:

@@ -89,5 +89,6 @@ def gives(
 
 
 LIST: dict[str, Any] = {"type": "array", "items": {"type": "object"}}
+NAMES: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
 OBJECT: dict[str, Any] = {"type": "object"}
 OBJECT_OR_NULL: dict[str, Any] = {"type": ["object", "null"]}

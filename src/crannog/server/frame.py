@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from crannog.access.scopes import Caller
-from crannog.errors import CrannogError, Overloaded, Unavailable
+from crannog.errors import CrannogError, Overloaded, Refused, Unavailable
 from crannog.server.admission import admitted
 from crannog.server.answers import error_answer
 from crannog.server.call import Call
@@ -139,6 +139,10 @@ class Frame:
 
 def unknown(call: Call, error: Exception) -> Response:
     """Answer to whatever nobody thought of: told in the log, never shown."""
+    if isinstance(error, RecursionError):
+        # Nothing here recurses but into what was sent, and how deep that may go depends on the thread that reads it.
+        call.error_code = Refused.code
+        return error_answer(Refused("the request is nested too deeply to be worked on; for SQL, use WITH to name its parts"))
     if not isinstance(error, Stalled):
         log.error("a request failed", exc_info=error, extra={"request_id": call.request_id})
     call.error_code = CrannogError.code

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 QUERY_ID, TIMEOUT = "Crannog-Query-Id", "Crannog-Timeout-S"
 LIMITS: dict[str, Any] = {
     "parameters": [
-        {"name": TIMEOUT, "in": "header", "schema": {"type": "number"}, "description": "Seconds after which it is ended; else `sql_timeout_s`."},
+        {"name": TIMEOUT, "in": "header", "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": 86_400}, "description": "Seconds after which it is ended; else `sql_timeout_s`."},
         {"name": QUERY_ID, "in": "header", "schema": {"type": "string"}, "description": "An id by which it can be ended."},
     ]
 }

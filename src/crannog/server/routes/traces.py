@@ -9,13 +9,14 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from crannog.errors import CallerError
-from crannog.server.described import LIST, OBJECT, gives
+from crannog.server.described import LIST, NAMES, OBJECT, gives
 from crannog.server.routes import trace_questions, trace_upkeep
 from crannog.server.routes.trace_questions import exported, read
 from crannog.server.trace_reads import LIMITS
 from crannog.traces.jaeger.questions import with_attributes
 
 router = APIRouter(prefix="/api/v1", tags=["traces"])
+_BY_KIND = {"type": "array", "items": {"type": "array", "items": {"type": ["string", "null"]}}}
 
 Time = Annotated[str | None, Query(description="ISO text, or nanoseconds since 1970.")]
 Day = Annotated[str | None, Query(description="A day as YYYY-MM-DD.")]
@@ -138,21 +139,21 @@ async def export(request: Request, trace_id: str) -> Response:
     return await exported(request, [trace_id])
 
 
-@router.get("/services", responses=gives(LIST), openapi_extra=LIMITS)
+@router.get("/services", responses=gives(NAMES), openapi_extra=LIMITS)
 async def services(request: Request) -> Response:
     """The names of all services."""
     return await read(request, lambda traces: traces.services())
 
 
-@router.get("/services/{service:path}/operations", responses=gives(LIST), openapi_extra=LIMITS)
+@router.get("/services/{service:path}/operations", responses=gives(NAMES), openapi_extra=LIMITS)
 async def operations(request: Request, service: str, kind: str | None = None) -> Response:
     """The operations of a service."""
     return await read(request, lambda traces: traces.operations(service, kind))
 
 
-@router.get("/operations", responses=gives(LIST), openapi_extra=LIMITS)
+@router.get("/operations", responses=gives(_BY_KIND), openapi_extra=LIMITS)
 async def operations_by_kind(request: Request, service: str) -> Response:
-    """The operations of a service, each with each kind it has."""
+    """The operations of a service, each with each kind it has, as pairs of a name and a kind or null."""
     return await read(request, lambda traces: traces.operations_by_kind(service))
 
 

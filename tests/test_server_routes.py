@@ -523,3 +523,11 @@ def test_names_in_an_arrow_schema_that_are_not_utf8_are_refused(http: httpx.Clie
         for method, path in (("PUT", "/api/v1/tables/t.made.not_utf8"), ("POST", f"{table}/rows"), ("POST", f"{table}/delete"), ("POST", f"{table}/erase"), ("POST", f"{table}/evolve")):
             answered = http.request(method, path, content=data, headers={"Content-Type": ARROW})
             assert "column 1 of the body" in error(answered, 400, "bad_request"), (place, path)
+
+
+@pytest.mark.parametrize("statement", ["SELECT '{}'", "SELECT 1 AS {}", "SELECT {} FROM t.a.b", "SELECT /* {} */ 1"])
+def test_a_statement_that_is_not_unicode_is_refused(http: httpx.Client, statement: str) -> None:
+    for path in ("/api/v1/sql", "/api/v1/sql/explain", "/api/v1/sql/stream"):
+        body = '{"sql": "' + statement.format("\\ud800") + '"}'
+        answered = http.post(path, content=body, headers={"Content-Type": "application/json"})
+        assert "surrogate" in error(answered, 400, "bad_request")

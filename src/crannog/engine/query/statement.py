@@ -158,7 +158,10 @@ def check_text(text: str, longest: int) -> None:
     """Check what can be said of a text before it is read. Raises CallerError or Refused."""
     if not isinstance(text, str):
         raise CallerError(f"a statement is text, got {type(text).__name__}")
-    size = len(text.encode("utf-8", "replace"))
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise CallerError("the statement holds half of a surrogate pair, which UTF-8 cannot write") from None
     if size > longest:
         raise Refused(f"the statement has {size:,} bytes; {longest:,} is the most. Put the values into a table and join it")
     if "\0" in text:

@@ -220,19 +220,38 @@ def test_a_lost_answer_whose_file_was_packed_while_the_writer_made_it_durable(la
 # --- rule 3: before a change is acknowledged --------------------------------------------------------------------------
 
 
-def test_a_paused_writer_does_not_reuse_a_number_that_was_folded_and_cleaned(lakes: Lakes, arrow: None) -> None:
+def test_a_paused_writer_does_not_reuse_a_number_that_was_folded_and_cleaned(
+    lakes: Lakes, arrow: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other, behind = two(lakes)
+    cleaning = lakes(orphan_grace_s=86_400).table(NAME)
+
+    def others() -> None:
+        one.append([row(2)])
+        fold_and_clean(cleaning)
+        assert [name for name in behind.staged_names() if not name.endswith(".tmp")] == []
+
+    # Its file is complete and lacks only its name: it has looked at the head before it wrote.
+    assert ids_of(other) == [1]
+    at_phase(monkeypatch, "stage.written", others)
+    receipt = other.append([row(3)])
+    assert (receipt.sequence, receipt.duplicate) == (3, False)
+    # Its first file still lies there, at a number that was somebody else's: it must not count for anybody.
+    assert behind.staged_rows() == [(2, 0, 3), (3, 0, 3)]
+    agree([1, 2, 3], one, other, lakes().table(NAME))
+
+
+def test_a_writer_paused_before_it_writes_leaves_nothing_at_a_number_that_was_folded(lakes: Lakes, arrow: None) -> None:
     one, other, behind = two(lakes)
 
     def others() -> None:
         one.append([row(2)])
         fold_and_clean(one)
-        assert behind.staged_names() == []
 
     with rules(lake_of(other), Meanwhile("put_if_absent", STAGE, others)):
         receipt = other.append([row(3)])
     assert (receipt.sequence, receipt.duplicate) == (3, False)
-    # Its first file still lies there, at a number that was somebody else's: it must not count for anybody.
-    assert behind.staged_rows() == [(2, 0, 3), (3, 0, 3)]
+    assert behind.staged_rows() == [(3, 0, 3)]
     agree([1, 2, 3], one, other, lakes().table(NAME))
 
 
@@ -480,15 +499,18 @@ def test_a_file_packed_and_put_again_by_a_paused_writer_while_a_reader_reads_it(
     agree(everything, reader, one, paused, lakes().table(NAME))
 
 
-def test_a_file_folded_and_put_again_by_a_paused_writer_while_a_reader_reads_it(lakes: Lakes, arrow: None) -> None:
-    one, reader, _ = two(lakes)
-    paused = lakes().table(NAME)
+def test_a_file_folded_and_put_again_by_a_paused_writer_while_a_reader_reads_it(
+    lakes: Lakes, arrow: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, reader, behind = two(lakes)
+    paused, cleaning = lakes().table(NAME), lakes(orphan_grace_s=86_400).table(NAME)
     assert ids_of(paused) == [1]
     one.append([row(2)])
 
     def write_stale() -> None:
-        with rules(lake_of(paused), Meanwhile("put_if_absent", STAGE, lambda: fold_and_clean(one))):
-            assert paused.append([row(99)]).sequence == 3
+        at_phase(monkeypatch, "stage.written", lambda: fold_and_clean(cleaning))
+        assert paused.append([row(99)]).sequence == 3
+        assert (2, 0, 99) in behind.staged_rows()
 
     stale = Meanwhile("read", f"{STAGE}{staged_name(2)}", write_stale)
     with rules(lake_of(reader), stale):

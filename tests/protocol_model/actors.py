@@ -47,6 +47,39 @@ class View(NamedTuple):
 FILES = 1
 
 
+def before_put(scenario: Scenario) -> tuple[str, ...]:
+    """What comes before a put to the stage where somebody may erase: the temporary file first, what it holds last."""
+    if not scenario.erases:
+        return ()
+    if Broken.PUTS_UNCONFIRMED in scenario.broken:
+        return ("make", "fill")
+    if Broken.FILLS_BEFORE_CONFIRMING in scenario.broken:
+        return ("make", "fill", "confirm")
+    return ("make", "confirm", "fill")
+
+
+def temporary(store: Store, name: str, act: str, n: int, batches: Stage) -> Step:
+    """Do one of those acts for a put at sequence `n`; the step's local state tells whether to go on."""
+    others = tuple(entry for entry in store.unfinished if entry[0] != name)
+    if act == "make":
+        return Step("makes a temporary file", store._replace(unfinished=tuple(sorted((*others, (name, ()))))), True)
+    if act == "confirm":
+        if n > store.folded:
+            return Step(f"reads s={store.folded}, below {n}", store, True)
+        return Step(f"reads s={store.folded}, gives {n} up", store._replace(unfinished=others), False)
+    if others == store.unfinished:  # deleted: what is written to it goes when it is closed
+        return Step("fills a file that has no name any more", store, True)
+    return Step("fills it", store._replace(unfinished=tuple(sorted((*others, (name, batches))))), True)
+
+
+def finished(scenario: Scenario, store: Store, name: str) -> Store | None:
+    """The store without the temporary file that a put gives its final name; None if that file is gone."""
+    if not scenario.erases:
+        return store
+    others = tuple(entry for entry in store.unfinished if entry[0] != name)
+    return None if others == store.unfinished else store._replace(unfinished=others)
+
+
 def listing(scenario: Scenario, kind: str, store: Store, view: View) -> Iterator[tuple[str, View]]:
     """One step of seeing the stage: the files and what is in them first, then the packs, small ones before large.
 

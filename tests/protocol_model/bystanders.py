@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .actors import Actor, Step, View, listing, of_size
+from .actors import Actor, Step, View, before_put, finished, listing, of_size, temporary
 from .model import (
     ABSENT,
     EMPTY,
@@ -28,16 +28,18 @@ from .model import (
 
 
 class Packer(NamedTuple):
-    """A packer that lists, or that is about to put `pack`."""
+    """A packer that lists, or that is about to put `pack`; `todo` are the acts before that."""
 
     view: View = View()
     pack: Pack | None = None
+    todo: tuple[str, ...] = ()
 
 
 def packer(scenario: Scenario, name: str) -> Actor:
     """Rule 16: aligned, complete blocks, put if absent. It need not look at the head."""
     incomplete = Broken.INCOMPLETE_PACKS in scenario.broken
     small = scenario.pack_sizes[0]
+    before = before_put(scenario)
 
     def blocks(held: Stage, size: int) -> Iterator[Pack]:
         stride = 1 if Broken.UNALIGNED_PACKS in scenario.broken else size
@@ -47,7 +49,16 @@ def packer(scenario: Scenario, name: str) -> Actor:
                 yield first, tuple(batch or EMPTY for batch in block)
 
     def steps(store: Store, me: Packer) -> Iterator[Step]:
+        if me.pack is not None and me.todo:
+            step = temporary(store, name, me.todo[0], me.pack[0], me.pack[1])
+            yield Step(step.label, step.store, me._replace(todo=me.todo[1:]) if step.local else Packer())
+            return
         if me.pack is not None:
+            linked = finished(scenario, store, name)
+            if linked is None:
+                yield Step("finds its temporary file gone", store, Packer())
+                return
+            store = linked
             taken = any((first, len(held)) == (me.pack[0], len(me.pack[1])) for first, held in store.packs)
             after = store if taken else store._replace(packs=tuple(sorted((*store.packs, me.pack))))
             yield Step("finds its pack there" if taken else f"puts pack {me.pack}", after, Packer())
@@ -57,12 +68,12 @@ def packer(scenario: Scenario, name: str) -> Actor:
                 yield Step(label, store, Packer(view))
                 continue
             for pack in blocks(view.stage, small):
-                yield Step(f"{label}, packs {pack}", store, Packer(View(), pack))
+                yield Step(f"{label}, packs {pack}", store, Packer(View(), pack, before))
         if me.view.before is None and len(scenario.pack_sizes) > 1:
             # A large pack is made of small ones only, as files under them may be anybody's.
             held = merged((ABSENT,) * scenario.sequences, of_size(store.packs, small))
             for pack in blocks(held, scenario.pack_sizes[1]):
-                yield Step(f"reads the packs of {small}, packs {pack}", store, Packer(View(), pack))
+                yield Step(f"reads the packs of {small}, packs {pack}", store, Packer(View(), pack, before))
 
     return Actor(name, Packer(), steps)
 
@@ -92,6 +103,34 @@ def cleaner(scenario: Scenario) -> Actor:
                 yield Step(f"deletes pack {pack}", store._replace(packs=packs), me)
 
     return Actor("cleaner", None, steps)
+
+
+def eraser(scenario: Scenario) -> Actor:
+    """Rule 18, of the stage: after a fold it ends unfinished puts; when the stage shows nothing up to s, that is proof.
+
+    It deletes as the cleaner does, so the cleaner does it for both. Its state is the acts still to do, and s.
+    """
+    acts = ("fold", "end puts", "prove")
+    if Broken.ENDS_PUTS_BEFORE_FOLD in scenario.broken:
+        acts = ("end puts", "fold", "prove")
+    if Broken.UNFINISHED_STAYS in scenario.broken:
+        acts = ("fold", "prove")
+
+    def steps(store: Store, me: tuple[tuple[str, ...], int]) -> Iterator[Step]:
+        todo, folded = me
+        if not todo:
+            return
+        if todo[0] == "fold" and store.folded:
+            yield Step(f"has folded up to {store.folded}", store, (todo[1:], store.folded))
+        elif todo[0] == "end puts":
+            yield Step("deletes the temporary files", store._replace(unfinished=()), (todo[1:], folded))
+        elif todo[0] == "prove":
+            packs = any(first <= folded for first, _ in store.packs)
+            if not packs and not any(store.stage[:folded]):
+                gone = store.erased | set(store.truth[:folded])
+                yield Step(f"proves that nothing up to {folded} is staged", store._replace(erased=gone), ((), folded))
+
+    return Actor("eraser", (acts, 0), steps)
 
 
 def network() -> Actor:

@@ -13,7 +13,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from .actors import Actor, Step
-from .bystanders import cleaner, network, packer, reader
+from .bystanders import cleaner, eraser, network, packer, reader
 from .committer import committer
 from .model import ProtocolError, Scenario, Store, check_store
 from .writer import writer
@@ -50,6 +50,8 @@ def actors_of(scenario: Scenario) -> list[Actor]:
     if scenario.compactions:
         actors.append(committer(scenario, "compact", scenario.compactions, "compaction"))
     actors += [packer(scenario, f"packer {i}") for i in range(scenario.packers)]
+    if scenario.erases:
+        actors.append(eraser(scenario))
     if scenario.losses:
         actors.append(network())
     if scenario.reader:

@@ -54,6 +54,8 @@ class Store(NamedTuple):
     truth: Stage
     losses: int
     crashes: int
+    unfinished: tuple[tuple[str, Stage], ...] = ()  # temporary files: who writes them, and what they hold by now
+    erased: frozenset[int] = frozenset()  # batches of which an erasure has proved that the stage does not hold them
 
 
 class Broken(Enum):
@@ -83,6 +85,10 @@ class Broken(Enum):
     CLEANS_STRADDLING_PACK = "rule 14: the cleaner deletes a pack that begins at or below s"
     UNALIGNED_PACKS = "rule 16: a pack may begin anywhere"
     INCOMPLETE_PACKS = "rule 16: a block is packed before all its sequences are there"
+    PUTS_UNCONFIRMED = "rule 18: who puts does not read the head between making and filling the temporary file"
+    FILLS_BEFORE_CONFIRMING = "rule 18: the temporary file is filled before the head is read"
+    UNFINISHED_STAYS = "rule 18: an erasure leaves temporary files alone"
+    ENDS_PUTS_BEFORE_FOLD = "rule 18: an erasure deletes temporary files before its fold is committed"
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,8 @@ class Scenario:
     pack_sizes: tuple[int, ...] = (2,)
     keeps_originals: bool = False
     """Whether what a pack covers stays until s has reached it, instead of being deleted at once."""
+    erases: bool = False
+    """Whether an erasure runs, and whoever puts to the stage goes by way of a temporary file that it can delete."""
     reader: bool = False
     torn: frozenset[str] = frozenset()
     """Kinds of actor whose listings are not atomic: writer, fold, packer, reader."""
@@ -198,5 +206,8 @@ def check_store(store: Store) -> None:
     view = merged(store.stage, store.packs)
     tail = view[store.folded : tail_end(view, store.folded)]
     check_snapshot(store, store.folded, store.files, tail, store.acked)
+    held = {batch for part in (store.stage, *(held for _, held in (*store.packs, *store.unfinished))) for batch in part}
+    if store.erased & held:
+        raise ProtocolError(f"I5: batch {min(store.erased & held)} was erased and is staged again")
     if any(store.truth[store.folded + len(tail) :]):
         raise ProtocolError(f"I4: the tail ends at {store.folded + len(tail)}, the history is {store.truth}")

@@ -24,6 +24,8 @@ QUICK = {
         writers=((1,), (2,)), folds=FOLD, reader=True, torn=frozenset({"reader"}), sequences=2
     ),
     "a steady writer": Scenario(writers=((1, 2), (2,)), folds=FOLD, steady=True),
+    "an erasure beside a packer": Scenario(writers=(), preloaded=(1, 2), packers=1, folds=FOLD, erases=True, sequences=2),
+    "an erasure beside writers": Scenario(writers=((1,), (1,)), folds=FOLD, erases=True, sequences=2),
 }
 """Each is explored to the end in a second or so."""
 
@@ -59,6 +61,10 @@ FULL = {
     "steady writers": Scenario(writers=((1, 2), (2, 3)), folds=FOLD, packers=1, losses=1, steady=True),
 }
 """Several are explored to the end, the others up to a limit."""
+
+FULL["an erasure beside everybody"] = Scenario(
+    writers=((1, 2), (2,)), folds=(("append", 2),), packers=2, crashes=1, erases=True, sequences=3
+)
 
 EVERYTHING = Scenario(
     folds=(("append", 2), ("merge", 1)),
@@ -102,6 +108,10 @@ COUNTEREXAMPLES = {
     Broken.CLEANS_STRADDLING_PACK: Scenario(writers=(), preloaded=(1, 2), folds=FOLD, packers=1),
     Broken.UNALIGNED_PACKS: _PACKED,
     Broken.INCOMPLETE_PACKS: Scenario(writers=((1,), (2,)), packers=1),
+    Broken.PUTS_UNCONFIRMED: QUICK["an erasure beside a packer"],
+    Broken.FILLS_BEFORE_CONFIRMING: QUICK["an erasure beside a packer"],
+    Broken.UNFINISHED_STAYS: QUICK["an erasure beside a packer"],
+    Broken.ENDS_PUTS_BEFORE_FOLD: QUICK["an erasure beside a packer"],
 }
 
 ONE_LISTING_BREAKS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .actors import Actor, Step, View, listing, of_size, pack_order
+from .actors import Actor, Step, View, before_put, finished, listing, of_size, pack_order, temporary
 from .model import ABSENT, Broken, Scenario, Store, merged, packed, stage_put, tail_end
 
 
@@ -24,6 +24,7 @@ class Writer(NamedTuple):
 def writer(scenario: Scenario, script: tuple[int, ...], name: str) -> Actor:
     """Rules 1 to 3 for the batches of `script`, one after the other."""
     broken = scenario.broken
+    before = before_put(scenario)
     order: tuple[str, ...] = ("list", "head", "ledger")
     if Broken.LEDGER_BEFORE_HEAD in broken:
         order = ("list", "ledger", "head")
@@ -45,7 +46,7 @@ def writer(scenario: Scenario, script: tuple[int, ...], name: str) -> Actor:
         after = Writer(me.item + 1)
         if scenario.steady and me.todo[-1:] == checks[-1:] and after.item < len(script):
             # That n + 1 is free proves that nobody staged since; if it was folded or packed, the checks tell.
-            after = Writer(after.item, ("put",), n=me.n + 1, known=me.known | {batch})
+            after = Writer(after.item, (*before, "put"), n=me.n + 1, known=me.known | {batch})
             if script[after.item] in after.known:
                 after = Writer(after.item)
         return Step(label, store, after)
@@ -64,7 +65,7 @@ def writer(scenario: Scenario, script: tuple[int, ...], name: str) -> Actor:
             me = me._replace(view=View(), folded=None, n=tail_end(view, me.folded) + 1, known=known)
         if not me.todo:
             known = me.known | store.ledger if scenario.steady else me.known
-            return Step(f"{label}, will take {me.n}", store, Writer(me.item, ("put",), n=me.n, known=known))
+            return Step(f"{label}, will take {me.n}", store, Writer(me.item, (*before, "put"), n=me.n, known=known))
         return Step(label, store, me)
 
     def put(store: Store, me: Writer) -> Iterator[Step]:
@@ -73,6 +74,11 @@ def writer(scenario: Scenario, script: tuple[int, ...], name: str) -> Actor:
         following = me._replace(n=n + 1)
         if n > scenario.sequences:
             return  # the bound of the model
+        linked = finished(scenario, store, name)
+        if linked is None:
+            yield Step("finds its temporary file gone", store, again)
+            return
+        store = linked
         done = stage_put(store, n, batch)
         if done is None:
             yield Step(f"finds {n} taken", store, following if Broken.EXISTING_TAKES_NEXT in broken else again)
@@ -102,6 +108,9 @@ def writer(scenario: Scenario, script: tuple[int, ...], name: str) -> Actor:
         elif act == "ledger":
             known = script[me.item] in store.ledger
             yield decided("reads the ledger", store, me._replace(in_ledger=known, todo=rest))
+        elif act in before:
+            step = temporary(store, name, str(act), me.n, (script[me.item],))
+            yield Step(step.label, step.store, me._replace(todo=rest) if step.local else Writer(me.item))
         elif act == "put":
             yield from put(store, me)
         else:

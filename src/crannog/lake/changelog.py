@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from crannog.errors import Conflict, CrannogError, NotFound, Unavailable
@@ -19,14 +20,18 @@ from crannog.lake.base import Base, DeltaLog, marker_path
 from crannog.lake.blocks import complete_blocks, file_name, packs_over, parse_name
 from crannog.lake.ledger import Ledger
 from crannog.lake.small_parquet import padded
-from crannog.lake.spare_files import SPARE_BYTES
-from crannog.lake.stage import Change, encode, joined, segment_of
+from crannog.lake.spare_files import SPARE_BYTES, SPARE_FOLDER
+from crannog.lake.stage import Change, Segment, encode, joined, segment_of, staged_schema
 from crannog.lake.storage import Storage
 from crannog.lake.tail import Tail, TailCache
 
 _PATIENCE_S = 60.0
 _LOST_ANSWERS = 3
 _OFTEN = 8
+
+
+class _Overtaken(Exception):
+    """What was to be put was folded meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +185,12 @@ class ChangeLog:
             if self._storage.is_local:
                 data = padded(data, SPARE_BYTES)
             path = f"{self.stage_folder}/{file_name(sequence).name}"
+            # In a bucket the look before the put would cost as much as the put, and could not stop a late one.
+            confirm = partial(self._confirm, sequence) if self._storage.is_local else None
             try:
-                taken = self._storage.put_if_absent(path, data)
+                taken = self._storage.put_if_absent(path, data, confirm=confirm)
+            except _Overtaken:
+                taken = False
             except FileNotFoundError:
                 if not self._storage.exists(marker_path(self.folder, self.table_id)):
                     raise NotFound(f"table {self.folder.replace('/', '.')} was dropped") from None
@@ -216,9 +225,9 @@ class ChangeLog:
                 whole = joined(segments, pack.first, pack.last, base.schema)
                 data = encode(whole, table_id=self.table_id, schema_version=str(base.version))
                 # Taken already: another packer put the same changes there.
-                with suppress(FileNotFoundError):
+                with suppress(FileNotFoundError, _Overtaken):
                     path = f"{self.stage_folder}/{pack.name}"
-                    self._storage.put_if_absent(path, data)
+                    self._storage.put_if_absent(path, data, confirm=partial(self._confirm, pack.first))
                     phases.reached("pack.written")
                     with self._state:
                         if pack.last <= self.head().folded:
@@ -231,6 +240,36 @@ class ChangeLog:
                     phases.reached("pack.originals_deleted")
                     made += 1
         return made
+
+    def end_unfinished_puts(self) -> bool:
+        """Make every put to the stage fail that began before this call and has not ended; a writer then starts over.
+
+        Together with `_confirm`, nothing that was staged up to the folded sequence can be put again after this call.
+        False if a pack is under way in a bucket that reaches beyond that sequence: fold once more and try again.
+        """
+        unfinished = [
+            file.path
+            for folder in (self.stage_folder, f"{self.own_folder}/{SPARE_FOLDER}")
+            for file in self._storage.walk(folder)
+            if file.path.endswith(".tmp")
+        ]
+        if self._storage.is_local:
+            self._storage.delete(unfinished)
+            return True
+        base = self.head()
+        ended = True
+        for path in unfinished:
+            # In a bucket a put cannot be called off, but its name can be taken: readers pass over a folded pack.
+            pack = parse_name(path.rpartition("/")[2].removeprefix(".").rsplit(".", 2)[0])
+            if pack is not None and pack.last > base.folded:
+                ended = False
+                continue
+            if pack is not None:
+                empty = Segment(pack.first, pack.last, staged_schema(base.schema).empty_table(), (), 0)
+                data = encode(empty, table_id=self.table_id, schema_version=str(base.version))
+                self._storage.put_if_absent(f"{self.stage_folder}/{pack.name}", data)
+            self._storage.delete([path])
+        return ended
 
     @property
     def wants_packing(self) -> bool:
@@ -322,6 +361,12 @@ class ChangeLog:
         if any(self._storage.exists(f"{self.stage_folder}/{name}") for name in packs_over(sequence)):
             return False
         return sequence > self.head().folded
+
+    def _confirm(self, sequence: int) -> None:
+        # After a temporary file exists, before it holds anything: an erase folds first and then deletes such files.
+        # So either this finds the fold, or the erase finds the file.
+        if sequence <= self.head().folded:
+            raise _Overtaken
 
     def _settle(self, path: str, error: Unavailable, lost: int) -> None:
         try:

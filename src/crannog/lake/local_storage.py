@@ -12,14 +12,14 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from crannog.errors import CallerError, Unavailable
 from crannog.lake import phases
-from crannog.lake.spare_files import SpareFiles
+from crannog.lake.spare_files import SPARE_FOLDER, SpareFiles
 from crannog.lake.storage import StoredFile
 
 _ADVICE = {
@@ -33,7 +33,6 @@ _ADVICE = {
 }
 
 TRASH = "_crannog/trash"
-SPARE_FOLDER = "spare"
 _CLOCK_TICK_NS = 100_000_000
 
 
@@ -64,18 +63,20 @@ class LocalStorage:
             for made in missing:
                 _sync_path(str(made.parent))
 
-    def put_if_absent(self, path: str, data: bytes, *, alive: str | None = None) -> bool:
+    def put_if_absent(
+        self, path: str, data: bytes, *, alive: str | None = None, confirm: Callable[[], None] | None = None
+    ) -> bool:
         if alive is not None:
             return self._put_beside(path, data, alive)
         target = self._at(path)
         folder, _, name = target.rpartition("/")
         with _translated("write", path):
             spares = self._spares.get(path.rpartition("/")[0])
-            spare = spares.written(data) if spares is not None else None
+            spare = spares.written(data, confirm) if spares is not None else None
             temporary = spare or f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
             try:
                 if spare is None:
-                    _write_synced(temporary, data)
+                    _write_synced(temporary, data, confirm=confirm)
                 phases.reached("stage.written")
                 try:
                     os.link(temporary, target)
@@ -266,9 +267,13 @@ def _raise_unless_missing(error: OSError) -> None:
         raise error
 
 
-def _write_synced(path: str, data: bytes, folder: int | None = None) -> None:
+def _write_synced(
+    path: str, data: bytes, folder: int | None = None, *, confirm: Callable[[], None] | None = None
+) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=folder)
     try:
+        if confirm is not None:
+            confirm()
         view = memoryview(data)
         while view:
             view = view[os.write(descriptor, view) :]

@@ -14,7 +14,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
-from crannog.errors import CallerError, Unavailable
+from crannog.errors import CallerError, CrannogError, Unavailable
 from crannog.lake import phases
 from crannog.lake.storage import StoredFile
 
@@ -123,7 +123,20 @@ class ObjectStorage:
     def make_folder(self, folder: str) -> None:
         self._key(folder)
 
-    def put_if_absent(self, path: str, data: bytes, *, alive: str | None = None) -> bool:
+    def put_if_absent(
+        self, path: str, data: bytes, *, alive: str | None = None, confirm: Callable[[], None] | None = None
+    ) -> bool:
+        if confirm is not None:
+            folder, _, name = path.rpartition("/")
+            announcement = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
+            with self._asking("write", announcement):
+                obstore.put(self._store, self._key(announcement), b"")
+            try:
+                confirm()
+                return self.put_if_absent(path, data, alive=alive)
+            finally:
+                with suppress(CrannogError):
+                    self.delete([announcement])
         # Not one step here: a drop and a new table in between would be met by the put.
         if alive is not None and not self.exists(alive):
             raise FileNotFoundError(errno.ENOENT, "there is no such object", self.uri(alive))

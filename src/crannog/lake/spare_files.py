@@ -11,11 +11,12 @@ import errno
 import os
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 SPARE_BYTES = 4_096
+SPARE_FOLDER = "spare"
 _MOST = 32
 _ZEROS = bytes(SPARE_BYTES)
 
@@ -43,8 +44,11 @@ class SpareFiles:
                 os.fsync(descriptor)
             self._ready.extend(path for path, _ in new)
 
-    def written(self, data: bytes) -> str | None:
-        """Return the path of a spare with this content, synced; None if there is none, or it takes another length."""
+    def written(self, data: bytes, confirm: Callable[[], None] | None = None) -> str | None:
+        """Return the path of a spare with this content, synced; None if there is none, or it takes another length.
+
+        `confirm` is called before the content is written; what it raises comes out and nothing is written.
+        """
         # A process that was forked has the list, too, and the files are the other's.
         if len(data) != SPARE_BYTES or self._process != os.getpid():
             return None
@@ -57,6 +61,8 @@ class SpareFiles:
             self._ready.clear()  # an erase took them away
             return None
         with _removed_if_it_fails(path, descriptor):
+            if confirm is not None:
+                confirm()
             if os.pwrite(descriptor, data, 0) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fdatasync(descriptor)
@@ -89,7 +95,7 @@ def _removed_if_it_fails(path: str, descriptor: int) -> Iterator[None]:
     """Close a file in any case."""
     try:
         yield
-    except OSError:
+    except BaseException:
         _remove(path)
         raise
     finally:

@@ -6,7 +6,7 @@ with forward slashes. A missing file is `FileNotFoundError`; every other failure
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
@@ -30,12 +30,17 @@ class Storage(Protocol):
     def make_folder(self, folder: str) -> None:
         """Make `folder` and its parents, durably; nothing to do where folders are only prefixes."""
 
-    def put_if_absent(self, path: str, data: bytes, *, alive: str | None = None) -> bool:
+    def put_if_absent(
+        self, path: str, data: bytes, *, alive: str | None = None, confirm: Callable[[], None] | None = None
+    ) -> bool:
         """Commit `data` under `path`, durably, unless something stands there: True if this call did.
 
         The folder must exist (FileNotFoundError): a writer to a dropped table must not bring its folder back.
         `alive` names a file that must stand in the same table (FileNotFoundError): a commit must not reach a table
         that was made again under the name; on a local disk the two are one step.
+        `confirm` is called before the first byte is written and raises to give up. On a local disk the temporary file
+        exists by then: if somebody deletes it afterwards, the put fails (FileNotFoundError), however late it comes.
+        In a bucket an empty `.<name>.<id>.tmp` announces the put while it lasts: taking the name makes the put fail.
         When it raises anything else, the answer is lost: the file may or may not be there.
         """
 

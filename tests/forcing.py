@@ -47,6 +47,7 @@ OPERATIONS = (
     "delete_folder",
     "prune",
     "sync",
+    "renew",
     "touch",
     "make_folder",
 )

@@ -210,7 +210,7 @@ def test_a_lost_answer_whose_file_was_packed_while_the_writer_made_it_durable(la
         opened(one).log.pack()
 
     lost = Fail("put_if_absent", STAGE, performed=True)
-    with rules(lake_of(other), lost, Meanwhile("sync", STAGE, pack)):
+    with rules(lake_of(other), lost, Meanwhile("renew", STAGE, pack)):
         other.append([row(2)], batch_id="two")
     assert ids_of(other)[:2] == [1, 2]
     assert len(ids_of(other)) == 63
@@ -428,7 +428,7 @@ def test_a_duplicate_is_acknowledged_only_once_it_is_durable(
     storage_of(lake_of(other)).calls.clear()
     assert other.append([row(2)], batch_id="two").duplicate
     calls = storage_of(lake_of(other)).calls
-    assert any(act == "sync" and STAGE in path for act, path in calls), "acknowledged on a name that may not last"
+    assert any(act == "renew" and STAGE in path for act, path in calls), "acknowledged on a name that may not last"
 
 
 # --- rule 6: seeing the stage -----------------------------------------------------------------------------------------

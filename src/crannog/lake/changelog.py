@@ -28,6 +28,7 @@ from crannog.lake.tail import Tail, TailCache
 _PATIENCE_S = 60.0
 _LOST_ANSWERS = 3
 _OFTEN = 8
+_MOST_REMEMBERED = 20_000
 
 
 class _Overtaken(Exception):
@@ -74,6 +75,7 @@ class ChangeLog:
         )
         self._tail = TailCache(storage, self.stage_folder, base.table_id)
         self._writer = uuid.uuid4().hex
+        self._durable: set[str] = set()
         self._groups = 0
         self._is_preparing = False
         self._ledger_version = -1
@@ -198,10 +200,11 @@ class ChangeLog:
             except Unavailable as error:
                 # The answer is lost: rule 1 finds the file if it was written after all.
                 lost += 1
-                self._settle(path, error, lost)
+                self._settle(sequence, error, lost)
                 continue
             with self._state:
                 if taken and self._still_counts(sequence):
+                    self._is_durable(path)
                     if self._tail.end < sequence:
                         self._tail.add(segment)
                     phases.reached("stage.acknowledged")
@@ -328,24 +331,35 @@ class ChangeLog:
         return found
 
     def _made_durable(self, kept: Sequence[Kept | None]) -> bool:
-        """Sync what others staged before it is acknowledged as a repetition: they may have died before they could.
+        """Make durable what others staged before it is acknowledged as a repetition.
 
+        They may have died before they synced it, or their sync failed: then another one would prove nothing.
         False if it was packed or folded meanwhile; the next look finds where it is.
         """
         with self._state:
-            names = {
-                file.name
-                for file in self._tail.coverage.files
+            covering = self._tail.coverage.files
+            doubtful = {
+                f"{self.stage_folder}/{file.name}": file
+                for file in covering
                 for place in kept
                 if place is not None and file.first <= place.sequence <= file.last
             }
         try:
-            self._storage.sync(f"{self.stage_folder}/{name}" for name in names)
-        except FileNotFoundError:
+            for path in doubtful.keys() - self._durable:
+                self._storage.renew(path, confirm=partial(self._confirm, doubtful[path].last))
+                self._is_durable(path)
+        except (FileNotFoundError, _Overtaken):
             with self._state:
                 self._stale = True
             return False
         return True
+
+    def _is_durable(self, path: str) -> None:
+        """Remember a staged file that this process has synced itself."""
+        with self._state:
+            self._durable.add(path)
+            if len(self._durable) > _MOST_REMEMBERED:
+                self._durable = {f"{self.stage_folder}/{file.name}" for file in self._tail.coverage.files} & self._durable
 
     @staticmethod
     def _first_of_each(changes: Sequence[Change], kept: Sequence[Kept | None]) -> list[Change]:
@@ -368,11 +382,16 @@ class ChangeLog:
         if sequence <= self.head().folded:
             raise _Overtaken
 
-    def _settle(self, path: str, error: Unavailable, lost: int) -> None:
+    def _settle(self, sequence: int, error: Unavailable, lost: int) -> None:
+        path = f"{self.stage_folder}/{file_name(sequence).name}"
         try:
             there = self._storage.exists(path)
-            if there:
-                self._storage.sync([path])
+            if there and self._storage.is_local:
+                # Here it was the sync that failed, most likely. A second one would succeed without a meaning.
+                self._storage.renew(path, confirm=partial(self._confirm, sequence))
+                self._is_durable(path)
+        except (FileNotFoundError, _Overtaken):
+            there = True  # folded, and perhaps cleaned: rule 1 finds the batch in the ledger
         except CrannogError:
             there = False
         with self._state:

@@ -58,10 +58,16 @@ class LocalStorage:
             missing = missing[: next((i for i, p in enumerate(missing) if p.is_dir()), len(missing))]
             try:
                 target.mkdir(parents=True, exist_ok=True)
+                for made in missing:
+                    _sync_path(str(made.parent))
             except FileNotFoundError as error:  # /proc and the like; to callers it would mean that something was dropped
                 raise Unavailable(f"cannot make the folder {target}: {error.strerror}; give another place") from error
-            for made in missing:
-                _sync_path(str(made.parent))
+            except OSError:
+                # The next call would find them there and take them for durable.
+                for made in missing:
+                    with suppress(OSError):
+                        os.rmdir(made)
+                raise
 
     def put_if_absent(
         self, path: str, data: bytes, *, alive: str | None = None, confirm: Callable[[], None] | None = None
@@ -137,6 +143,21 @@ class LocalStorage:
                 with suppress(OSError):
                     os.unlink(temporary)
                 raise
+
+    def renew(self, path: str, *, confirm: Callable[[], None] | None = None) -> None:
+        data = self.read(path)
+        target = self._at(path)
+        folder, _, name = target.rpartition("/")
+        temporary = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
+        with _translated("write", path):
+            try:
+                _write_synced(temporary, data, confirm=confirm)
+                os.stat(target)  # deleted meanwhile: it must not come back
+                os.replace(temporary, target)
+                _sync_path(folder)
+            finally:
+                with suppress(OSError):
+                    os.unlink(temporary)
 
     def read(self, path: str) -> bytes:
         with _translated("read", path), open(self._at(path), "rb") as file:

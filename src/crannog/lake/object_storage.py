@@ -241,6 +241,10 @@ class ObjectStorage:
     def sync(self, paths: Iterable[str]) -> None:
         """Do nothing: what the store has answered is durable."""
 
+    def renew(self, path: str, *, confirm: Callable[[], None] | None = None) -> None:
+        if not self.exists(path):
+            raise FileNotFoundError(errno.ENOENT, "there is no such object", self.uri(path))
+
     def touch(self, path: str) -> None:
         key = self._key(path)
         with self._asking("touch", path):

@@ -119,7 +119,8 @@ def commit(
         except Unavailable:
             if not storage.exists(path):
                 raise
-            storage.sync([path])
+            # A second sync would succeed without a meaning; what is written anew is durable once it is synced.
+            storage.renew(path)
         lost = True
     raise Conflict(f"cannot commit to {folder.replace('/', '.')}: other commits won {_TRIES} times in a row")
 

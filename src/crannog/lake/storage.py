@@ -91,7 +91,18 @@ class Storage(Protocol):
         """Remove `folder` and the folders in it that hold no file; nothing to do where folders are only prefixes."""
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Make files that another program wrote, and their folders, durable."""
+        """Make files that another program wrote, and their folders, durable.
+
+        After a sync that failed this proves nothing: the system may have given up on what it could not write and
+        reports success the next time. Write the files anew then, or `renew` them.
+        """
+
+    def renew(self, path: str, *, confirm: Callable[[], None] | None = None) -> None:
+        """Make a file durable of which nobody knows whether it is: written anew with the same content and synced.
+
+        FileNotFoundError if there is none. `confirm` as in `put_if_absent`. Nothing to do where a file that can be
+        seen is durable.
+        """
 
     def touch(self, path: str) -> None:
         """Set the modification time of `path` to now; FileNotFoundError if there is none."""

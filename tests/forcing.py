@@ -248,18 +248,18 @@ class Lakes:
     def __init__(self, root: Path, settings: Settings) -> None:
         self.root = root
         self._settings = settings
-        self._opened: list[Lake] = []
+        self.opened: list[Lake] = []
 
     def __call__(self, **changes: Any) -> Lake:
         none = {"fold_grace_s": 0, "orphan_grace_s": 0, "retention_s": 0, "retention_floor_s": 0, "lease_wait_s": 0}
         lake = Lake(str(self.root), settings=self._settings.model_copy(update={**none, **changes}))
         lake.warehouse.storage = ForcedStorage(lake.warehouse.storage)  # type: ignore[assignment]
         lake.control._storage = lake.warehouse.storage
-        self._opened.append(lake)
+        self.opened.append(lake)
         return lake
 
     def close(self) -> None:
-        for lake in self._opened:
+        for lake in self.opened:
             storage_of(lake).rules.clear()
             lake.close()
 
@@ -430,9 +430,10 @@ class Behind:
 
 
 def garbage(path: Path, how: str) -> None:
-    """Damage a file: cut off, emptied, overwritten."""
+    """Damage a file: cut off, emptied, overwritten, or in a page while its footer is whole."""
     data = path.read_bytes()
-    path.write_bytes({"truncated": data[: len(data) // 2], "empty": b"", "garbage": b"\x00\xffnot what it was\x00" * 20}[how])
+    path.write_bytes({"truncated": data[: len(data) // 2], "empty": b"", "garbage": b"\x00\xffnot what it was\x00" * 20,
+                      "page": data[:100] + b"\xff" * 200 + data[300:]}[how])
 
 
 def copied(root: Path, name: str, new_name: str) -> str:

@@ -22,6 +22,7 @@ from crannog.engine.control import FOLDER, IDLE, PROCESSING, ControlTable, Task
 from crannog.engine.scheduler import FoldLimits, Scheduler, run_as_task, why_fold
 from crannog.errors import CallerError, Corrupted, Unavailable
 from crannog.lake.changelog import Backlog
+from crannog.lake.leases import live_leases
 from crannog.lake.local_storage import LocalStorage
 from crannog.lake.spark import SparkRuntime
 from crannog.names import TableName
@@ -228,6 +229,90 @@ def test_a_claim_whose_file_fails_claims_nothing(make: Callable[[], ControlTable
     assert control.claim(TASK, "one") is not None
 
 
+def test_a_lost_file_is_named_and_the_scheduler_goes_on(
+    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(settings) as lake:
+        lake.create_table(NAME, ORDERS)
+        scheduler_of(lake).run_due()
+        control = Path(lake.warehouse.location) / FOLDER
+        [newest] = [control / add["path"] for add in _last_adds(control)]
+        newest.unlink()
+        with pytest.raises(Corrupted, match=newest.name):
+            lake.tasks()
+        assert scheduler_of(lake).run_due(), "all is due again"
+        assert newest.name in caplog.text
+        assert {task["status"] for task in lake.tasks()} == {IDLE}
+        assert scheduler_of(lake).run_due() == []
+
+
+def _last_adds(folder: Path) -> list[dict[str, Any]]:
+    entry = max((folder / "_delta_log").glob("*.json"))
+    return [action["add"] for line in entry.read_text().splitlines() if "add" in (action := json.loads(line))]
+
+
+def test_a_torn_checkpoint_of_the_control_table_costs_nothing(make: Callable[[], ControlTable], tmp_path: Path) -> None:
+    control = make()
+    for number in range(12):
+        control.claim(TASK, f"p{number}")
+        control.release(TASK, f"p{number}", result=number, interval_s=0)
+    [torn] = (tmp_path / FOLDER / "_delta_log").glob("*.checkpoint.parquet")
+    torn.write_bytes(torn.read_bytes()[:100])
+    assert the_task(make()).last_result == "11"
+    assert not torn.exists()
+
+
+# -- a clock that is set back ----------------------------------------------------------------------------------
+
+
+def test_a_task_that_ran_in_the_future_is_due(make: Callable[[], ControlTable], clock: Clock) -> None:
+    control = make()
+    control.claim(TASK, "one")
+    control.release(TASK, "one", result=None, interval_s=600)
+    clock.pass_s(-30)
+    assert control.claim(TASK, "two") is None, "clocks differ a little"
+    clock.pass_s(-6 * 3600)
+    assert control.claim(TASK, "two") is not None
+
+
+def test_a_claim_from_the_future_holds_as_long_as_its_heartbeat(
+    make: Callable[[], ControlTable], clock: Clock, tmp_path: Path
+) -> None:
+    control = make()
+    lease = control.claim(TASK, "one")
+    assert lease is not None
+    clock.pass_s(-6 * 3600)
+    with lease:
+        assert make().claim(TASK, "two") is None
+        # The last heartbeat of a holder that died before the clock was set back.
+        ahead = time.time() + 6 * 3600
+        os.utime(tmp_path / lease.path, (ahead, ahead))
+        assert make().claim(TASK, "two") is not None
+
+
+def test_leases_from_the_future_are_dead(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    for name, ahead_s in (("now", 0), ("skewed", 30), ("future", 3 * 3600), ("dead", -3600)):
+        storage.put_if_absent(f"{name}.json", json.dumps({"name": name}).encode())
+        os.utime(tmp_path / f"{name}.json", (time.time() + ahead_s,) * 2)
+    assert {lease["name"] for lease in live_leases(storage, "")} == {"now", "skewed"}
+
+
+def test_the_scheduler_goes_on_after_the_clock_was_set_back(
+    settings: Settings, spark: SparkRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(settings, fold_rows=1_000, fold_age_s=300) as lake:
+        lake.create_table(NAME, ORDERS).append(rows(0, 3))
+        lake.control._clock = lambda: dt.datetime.now(dt.UTC) + dt.timedelta(hours=6)
+        scheduler = scheduler_of(lake)
+        ran = scheduler.run_due()
+        assert f"vacuum:{NAME}" in ran
+        lake.control._clock = lambda: dt.datetime.now(dt.UTC)
+        assert set(scheduler.run_due()) == set(ran)
+        assert scheduler.run_due() == [], "once"
+        assert caplog.text.count("the clock was set back") == 1
+
+
 # -- when a fold pays ------------------------------------------------------------------------------------------
 
 LIMITS = FoldLimits(rows=1_000, bytes=10_000, age_s=300, share=0.05)
@@ -249,6 +334,7 @@ NOW_US = 1_000_000_000_000
         (Backlog(1, 1, 1, NOW_US - 299_999_999), 10_000, True, None),
         (Backlog(1, 1, 1, NOW_US - 300_000_000), 10_000, True, "the oldest change is 300 s old"),
         (Backlog(1, 1, 1, NOW_US + 10_000_000), 10_000, True, None),
+        (Backlog(1, 1, 1, NOW_US + 7_200_000_000), 10_000, True, "the oldest change is dated 7200 s after the present time"),
         (Backlog(1, 1, 1, None), 10_000, True, None),
     ],
 )

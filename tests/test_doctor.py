@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -155,3 +156,29 @@ def test_help_loads_neither_spark_nor_the_engine() -> None:
 
     program = "import sys, crannog.cli.main; print([m for m in ('pyspark', 'pyarrow', 'pydantic', 'duckdb', 'crannog.lake.spark') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_a_damaged_checkpoint_and_a_time_in_the_future_are_named(settings: Settings, tmp_path: Path) -> None:
+    log = tmp_path / "shop" / "eu" / "orders" / "_delta_log"
+    log.mkdir(parents=True)
+    (tmp_path / "_crannog").mkdir()
+    for version in range(3):
+        (log / f"{version:020}.json").write_text("{}\n")
+    settings = settings.model_copy(update={"warehouse": str(tmp_path)})
+    assert all(check.ok for check in doctor.check_warehouse(settings))
+    torn = log / f"{2:020}.checkpoint.parquet"
+    torn.write_bytes(b"PAR1 and no more")
+    [logs] = [check for check in doctor.check_warehouse(settings) if check.name == "logs"]
+    assert not logs.ok
+    assert "shop/eu/orders/_delta_log/00000000000000000002.checkpoint.parquet" in logs.found
+    assert "nothing is lost" in logs.advice
+    assert torn.exists(), "a check changes nothing"
+    (log / f"{0:020}.json").unlink()
+    [logs] = [check for check in doctor.check_warehouse(settings) if check.name == "logs"]
+    assert "backup" in logs.advice
+    ahead = time.time() + 6 * 3600
+    os.utime(log / f"{1:020}.json", (ahead, ahead))
+    [times] = [check for check in doctor.check_warehouse(settings) if check.name == "times"]
+    assert not times.ok
+    assert "00000000000000000001.json" in times.found
+    assert "set back" in times.found

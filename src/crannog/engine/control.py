@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+import logging
 import threading
 import time
 import uuid
@@ -24,8 +25,9 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from crannog.errors import Conflict, Corrupted
 from crannog.lake import phases
-from crannog.lake.base import DataFile, add_action, metadata_action, put_entry, remove_action
-from crannog.lake.leases import Lease
+from crannog.lake.base import DataFile, add_action, metadata_action, put_entry, remove_action, torn_entry
+from crannog.lake.checkpoints import remove_damaged
+from crannog.lake.leases import CLOCK_SKEW_S, Lease, is_live
 from crannog.lake.schemas import to_delta_json
 from crannog.lake.storage import Storage
 from crannog.version import VERSION
@@ -48,6 +50,7 @@ SCHEMA = pa.schema(
 _TRIES = 50
 _CHECKPOINT_EVERY = 20
 _OLD_FILES_S = 3600.0
+log = logging.getLogger("crannog.engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,24 @@ class Task:
         """A task is free when it is idle and due, or when whoever claimed it fell silent."""
         if self.status == PROCESSING:
             return not holder_is_alive
-        return self.next_run_at is None or self.next_run_at <= now
+        return self.is_due(now)
+
+    def is_due(self, now: dt.datetime) -> bool:
+        """Tell whether its time has come, or cannot be told since the clock was set back after it ran."""
+        return self.next_run_at is None or self.next_run_at <= now or self.ahead_s(now) > CLOCK_SKEW_S
+
+    def ahead_s(self, now: dt.datetime) -> float:
+        """Return how many seconds after `now` the task last ran, by the clock of that time; 0 if it ran before."""
+        times = [time for time in (self.claimed_at, self.completed_at) if time is not None]
+        return max([0.0, *((time - now).total_seconds() for time in times)])
+
+
+class _FileGone(Exception):
+    """A data file, and the version of the log that names it."""
+
+
+def _damaged(what: str) -> Corrupted:
+    return Corrupted(f"the control table is damaged: {what}; a process that maintains starts it anew, or delete the folder {FOLDER}")
 
 
 class ControlTable:
@@ -123,11 +143,11 @@ class ControlTable:
 
     def _is_alive(self, task: Task, now: dt.datetime) -> bool:
         # Just claimed: its lease may not be written yet.
-        if task.claimed_at is not None and (now - task.claimed_at).total_seconds() < self._lease_s:
+        if task.claimed_at is not None and -CLOCK_SKEW_S <= (now - task.claimed_at).total_seconds() < self._lease_s:
             return True
         path = self._lease_path(task.task_name, task.owner or "")
         return any(
-            file.path == path and self._storage.now() - file.modified < self._lease_s
+            file.path == path and is_live(file.modified, self._storage.now(), self._lease_s)
             for file in self._storage.walk(f"{FOLDER}/leases")
         )
 
@@ -153,8 +173,22 @@ class ControlTable:
         raise Conflict(f"cannot change task {name}: other processes won {_TRIES} times in a row")
 
     def _read(self) -> tuple[int, dict[str, Task], list[DataFile]]:
+        seen = None
+        for _ in range(_TRIES):
+            try:
+                return self._read_newest()
+            except _FileGone as gone:
+                # Replaced, and old enough to be cleaned, since the log was read; or lost, if the log still names it.
+                if seen == gone.args:
+                    path, version = gone.args
+                    raise _damaged(f"{FOLDER}/{path} is gone, and version {version} of the log names it") from None
+                seen = gone.args
+        raise Conflict(f"cannot read the control table: it changed {_TRIES} times meanwhile")
+
+    def _read_newest(self) -> tuple[int, dict[str, Task], list[DataFile]]:
+        path = ""
         try:
-            table = DeltaTable(self._storage.uri(FOLDER), storage_options=dict(self._storage.options) or None)
+            table = self._table()
             actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
             files = [
                 DataFile(path, size, 0, {})
@@ -162,14 +196,37 @@ class ControlTable:
             ]
             rows: list[dict[str, Any]] = []
             for file in files:
-                rows += pq.read_table(pa.BufferReader(self._storage.read(f"{FOLDER}/{file.path}"))).to_pylist()
+                path = f"{FOLDER}/{file.path}"
+                rows += pq.read_table(pa.BufferReader(self._storage.read(path))).to_pylist()
         except TableNotFoundError:
             return -1, {}, []
         except FileNotFoundError:
-            return self._read()  # replaced, and old enough to be cleaned, since the log was read
-        except (DeltaError, pa.ArrowException, OSError) as error:
-            raise Corrupted(f"the control table in {FOLDER} cannot be read: {str(error)[:200]}; delete that folder to start it anew") from error
+            raise _FileGone(file.path, table.version()) from None
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            path = path or torn_entry(self._storage, FOLDER) or f"the log in {FOLDER}/_delta_log"
+            raise _damaged(f"{path} cannot be read ({str(error)[:200]})") from error
         return table.version(), {row["task_name"]: Task(**row) for row in rows}, files
+
+    def _table(self) -> DeltaTable:
+        options = dict(self._storage.options) or None
+        try:
+            return DeltaTable(self._storage.uri(FOLDER), storage_options=options)
+        except TableNotFoundError:
+            raise
+        except DeltaError:
+            if not remove_damaged(self._storage, f"{FOLDER}/_delta_log"):
+                raise
+            return DeltaTable(self._storage.uri(FOLDER), storage_options=options)
+
+    def start_anew(self, error: Corrupted) -> None:
+        """Give up a control table that cannot be read. What is lost is when tasks last ran: all are due now.
+
+        Claims are lost too: two processes may do the same work then, and one of them for nothing.
+        """
+        log.warning("%s; it is started anew, all tasks are due", error.message)
+        with self._lock:
+            for folder in ("_delta_log", "data"):
+                self._storage.delete_folder(f"{FOLDER}/{folder}")
 
     def _commit(self, version: int, tasks: dict[str, Task], current: list[DataFile]) -> bool:
         for folder in ("_delta_log", "data", "leases"):
@@ -204,7 +261,7 @@ class ControlTable:
         return True
 
     def _tidy(self, current: str) -> None:
-        table = DeltaTable(self._storage.uri(FOLDER), storage_options=dict(self._storage.options) or None)
+        table = self._table()
         table.create_checkpoint()
         table.cleanup_metadata()
         now = self._storage.now()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import os
 import random
 import socket
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
-from crannog.engine.control import ControlTable
+from crannog.engine.control import ControlTable, Task
 from crannog.engine.maintenance.compact import compact
 from crannog.engine.maintenance.expire import expire, may_hold_older
 from crannog.engine.maintenance.fold import fold
@@ -22,11 +23,13 @@ from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
-from crannog.errors import CrannogError, NotFound
+from crannog.errors import Corrupted, CrannogError, NotFound
 from crannog.lake.changelog import Backlog
+from crannog.lake.leases import CLOCK_SKEW_S
 from crannog.names import OWN_CATALOG, TableName
 from crannog.verbs.cancellation import Cancellation
 
+log = logging.getLogger("crannog.engine")
 _JITTER = 0.1
 _LONGEST_PAUSE_S = 300.0
 AFTER_COMPACT = "vacuum-after-compact"
@@ -65,6 +68,8 @@ def why_fold(backlog: Backlog, limits: FoldLimits, *, base_rows: int, keyed: boo
         return f"{backlog.bytes:,} staged bytes"
     if keyed and base_rows and backlog.rows >= base_rows * limits.share:
         return f"{backlog.rows:,} staged rows are {backlog.rows / base_rows:.0%} of the base"
+    if backlog.oldest_us is not None and backlog.oldest_us - now_us > CLOCK_SKEW_S * 1e6:
+        return f"the oldest change is dated {(backlog.oldest_us - now_us) / 1e6:.0f} s after the present time"
     if backlog.oldest_us is not None and now_us - backlog.oldest_us >= limits.age_s * 1e6:
         return f"the oldest change is {(now_us - backlog.oldest_us) / 1e6:.0f} s old"
     return None
@@ -91,6 +96,7 @@ class Scheduler:
         self._thread = threading.Thread(target=self._run, name="crannog-scheduler", daemon=True)
         self._running = Cancellation()
         self._not_before: dict[str, tuple[float, int]] = {}
+        self._warned_of_clock = False
         self.last_error: str | None = None
 
     def start(self) -> None:
@@ -116,10 +122,16 @@ class Scheduler:
         """Do everything that is due now; return the names of the tasks this process ran."""
         ran = []
         self._tables.close_idle()
-        due = {task.task_name: task.next_run_at for task in self._control.tasks()}
+        tasks = {task.task_name: task for task in self._tasks()}
         now = dt.datetime.now(dt.UTC)
+        ahead_s = max((task.ahead_s(now) for task in tasks.values()), default=0.0)
+        if ahead_s <= CLOCK_SKEW_S:
+            self._warned_of_clock = False
+        elif not self._warned_of_clock:
+            self._warned_of_clock = True
+            log.warning("tasks ran up to %.0f s after the present time: the clock was set back; they are due now", ahead_s)
         names = self._tables.names()
-        self._control.forget(due.keys() - {f"{kind}:{name}" for kind in self._kinds for name in names})
+        self._control.forget(tasks.keys() - {f"{kind}:{name}" for kind in self._kinds for name in names})
         for name in names:
             if self._stop.is_set():
                 break
@@ -127,14 +139,21 @@ class Scheduler:
                 table = self._tables.open(name)
                 for kind, work, interval_s in self._work_of(table):
                     task = f"{kind}:{name}"
-                    next_run = due.get(task)
-                    if (next_run is None or next_run <= now) and self._may_try(task) and self._try(task, work, interval_s):
+                    if (task not in tasks or tasks[task].is_due(now)) and self._may_try(task) and self._try(task, work, interval_s):
                         ran.append(task)
             except NotFound:
                 continue  # dropped meanwhile
             except CrannogError as error:
                 self.last_error = f"{name}: {error.message}"
         return ran
+
+    def _tasks(self) -> list[Task]:
+        try:
+            return self._control.tasks()
+        except Corrupted as error:
+            # Nothing in it is worth stopping all maintenance for.
+            self._control.start_anew(error)
+            return self._control.tasks()
 
     def _work_of(self, table: OpenTable) -> list[Work]:
         settings = self._warehouse.settings

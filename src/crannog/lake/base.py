@@ -16,6 +16,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from crannog.errors import Corrupted, NotFound, Refused
 from crannog.lake import phases
+from crannog.lake.checkpoints import remove_damaged
 from crannog.lake.schemas import from_delta_json, user_columns
 from crannog.lake.stage import relaxed
 from crannog.lake.storage import Storage
@@ -158,8 +159,8 @@ class DeltaLog:
     def at(self, version: int) -> Base:
         """Return an earlier version; NotFound if it cannot be read any more."""
         try:
-            table = DeltaTable(self._uri, version=version, storage_options=dict(self._storage.options) or None)
-        except DeltaError as error:
+            table = self._opened(version)
+        except (DeltaError, OSError, ValueError) as error:
             raise NotFound(
                 f"version {version} of {self.folder.replace('/', '.')} cannot be read; history() lists the versions that can"
             ) from error
@@ -193,11 +194,23 @@ class DeltaLog:
     def _load(self) -> None:
         self._check_entries()
         try:
-            self._table = DeltaTable(self._uri, storage_options=dict(self._storage.options) or None)
+            self._table = self._opened()
         except TableNotFoundError:
             raise NotFound(f"there is no table {self.folder.replace('/', '.')}; tables() lists those there are") from None
         except (DeltaError, OSError, ValueError) as error:
             raise self._explained(error) from error
+
+    def _opened(self, version: int | None = None) -> DeltaTable:
+        """Open the table; checkpoints that stand in the way and are not needed go."""
+        options = dict(self._storage.options) or None
+        try:
+            return DeltaTable(self._uri, version=version, storage_options=options)
+        except TableNotFoundError:
+            raise
+        except (DeltaError, OSError, ValueError):
+            if not remove_damaged(self._storage, f"{self.folder}/{LOG}"):
+                raise
+            return DeltaTable(self._uri, version=version, storage_options=options)
 
     def _update(self) -> None:
         assert self._table is not None
@@ -212,22 +225,25 @@ class DeltaLog:
         names = self._storage.names(f"{self.folder}/{LOG}")
         if not names:
             return NotFound(f"there is no table {self.folder.replace('/', '.')}; tables() lists those there are")
-        for name in sorted(names, reverse=True):
-            if name.endswith(".json"):
-                try:
-                    for line in self._storage.read(f"{self.folder}/{LOG}/{name}").splitlines():
-                        json.loads(line)
-                except (ValueError, UnicodeDecodeError):
-                    return Corrupted(
-                        f"log entry {self.folder}/{LOG}/{name} is not valid; restore it from a backup"
-                    )
-        checkpoints = [name for name in names if name.endswith(".checkpoint.parquet")]
-        if checkpoints:
-            return Corrupted(
-                f"the log in {self.folder}/{LOG} cannot be read ({str(error)[:200]}); its newest checkpoint is"
-                f" {max(checkpoints)}: if that file is damaged, delete it together with _last_checkpoint"
-            )
+        if (torn := torn_entry(self._storage, self.folder)) is not None:
+            return Corrupted(f"log entry {torn} is not valid; restore it from a backup")
         return Corrupted(f"the log in {self.folder}/{LOG} cannot be read: {str(error)[:300]}")
+
+
+def torn_entry(storage: Storage, folder: str) -> str | None:
+    """Return the path of the newest log entry that is empty or no JSON; None if there is none."""
+    for name in sorted(storage.names(f"{folder}/{LOG}"), reverse=True):
+        if name.endswith(".json"):
+            path = f"{folder}/{LOG}/{name}"
+            try:
+                lines = storage.read(path).splitlines()
+                if not lines or not all(isinstance(json.loads(line), dict) for line in lines):
+                    return path
+            except FileNotFoundError:
+                continue  # cleaned since the listing
+            except ValueError:
+                return path
+    return None
 
 
 def _base_of(table: DeltaTable, folder: str) -> Base:

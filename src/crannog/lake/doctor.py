@@ -21,7 +21,10 @@ from urllib.parse import unquote, urlsplit
 
 from crannog.errors import CrannogError
 from crannog.lake import jars, spark_conf
+from crannog.lake.checkpoints import look_at
 from crannog.lake.java import find_java
+from crannog.lake.leases import CLOCK_SKEW_S
+from crannog.lake.local_storage import LocalStorage
 from crannog.settings import GIB, MIB, Settings, unknown_variables
 
 OLDEST_PYTHON = (3, 11)
@@ -151,6 +154,24 @@ def check_warehouse(settings: Settings, clock: Callable[[], float] = time.time) 
         yield Check("warehouse", not trouble, f"{folder}: {trouble or 'writes, links, syncs and locks'}", advice if trouble else "")
     yield Check("disk", enough, f"{free / GIB:.1f} GiB free", "" if enough else f"free space on the disk of {standing}")
     yield _check_clock(now, modified)
+    if (folder / "_crannog").is_dir():
+        yield _check_times(folder, now)
+        yield check_logs(LocalStorage(folder))
+
+
+def check_logs(storage: LocalStorage) -> Check:
+    """Every table's log, and the control table's, has checkpoints that can be read."""
+    looked, told, advice = 0, [], ""
+    for folder in _log_folders(storage.root):
+        looked += 1
+        found = look_at(storage, folder)
+        told += [f"{path} is damaged" for path in found.damaged]
+        if found.damaged:
+            lacking = found.missing_entry() is not None
+            advice = "restore the file from a backup" if lacking else "nothing is lost: the next use of the table removes the file"
+    if told:
+        return Check("logs", False, "; ".join(told), advice)
+    return Check("logs", True, f"the checkpoints of {looked} logs can be read")
 
 
 def check_ports(settings: Settings) -> Iterator[Check]:
@@ -181,6 +202,24 @@ def _check_clock(now: float, modified: float | None) -> Check:
         advice = "set the clocks of this machine and its file server, for example by NTP"
         return Check("clock", False, f"{told}, the warehouse's files are {skew:+.1f} s off", advice)
     return Check("clock", True, told)
+
+
+def _check_times(folder: Path, now: float) -> Check:
+    """No log entry is from the future, which tells that the clock was set back."""
+    newest = max(
+        ((entry.stat().st_mtime, entry) for log in _log_folders(folder) for entry in (folder / log).glob("*.json")), default=None
+    )
+    if newest is None or newest[0] - now <= CLOCK_SKEW_S:
+        return Check("times", True, "no log entry is from the future")
+    ahead = f"{newest[1].relative_to(folder)} is {newest[0] - now:.0f} s in the future: the clock was set back"
+    advice = "check the clock; maintenance goes on, but files wait that much longer until they are cleaned away"
+    return Check("times", False, ahead, advice)
+
+
+def _log_folders(root: Path) -> list[str]:
+    return sorted(
+        str(path.relative_to(root)) for pattern in ("*/*/*/_delta_log", "_crannog/*/_delta_log") for path in root.glob(pattern)
+    )
 
 
 def _local_folder(warehouse: str) -> Path | None:

@@ -18,6 +18,8 @@ from crannog.lake.storage import Storage
 HEARTBEAT_S = 5.0
 # Several heartbeats may fail, or the machine may be slow, before a lease counts as dead.
 DEAD_AFTER_S = 60.0
+# A time that is further in the future was written before the clock was set back: it tells nothing.
+CLOCK_SKEW_S = 60.0
 
 
 class Lease:
@@ -48,10 +50,15 @@ class Lease:
                 self._storage.touch(self.path)
 
 
+def is_live(heard_of: float, now: float, dead_after_s: float) -> bool:
+    """Tell whether a heartbeat is recent. One from the future is not: its holder would have beaten again by now."""
+    return -CLOCK_SKEW_S <= now - heard_of < dead_after_s
+
+
 def live_leases(storage: Storage, folder: str, *, dead_after_s: float = DEAD_AFTER_S) -> Iterator[dict[str, Any]]:
     """Yield the content of every lease in `folder` whose holder was heard of lately."""
     now = storage.now()
     for file in storage.walk(folder):
-        if file.path.endswith(".json") and now - file.modified < dead_after_s:
+        if file.path.endswith(".json") and is_live(file.modified, now, dead_after_s):
             with suppress(FileNotFoundError, ValueError):
                 yield json.loads(storage.read(file.path))

@@ -10,10 +10,9 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from crannog.engine.local import FILE_COLUMN, LocalEngine, quoted
-from crannog.engine.maintenance.removed import checkpoints, log_entries
+from crannog.engine.maintenance.removed import checkpoints, log_entries, read_checkpoint
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import read
 from crannog.errors import SnapshotGone
@@ -116,8 +115,7 @@ class KeySearch:
 
     def adds_of(self, checkpoint: str) -> list[dict[str, Any]]:
         """Return the add actions of a checkpoint, their paths and statistics."""
-        data = pq.read_table(pa.BufferReader(self._storage.read(checkpoint)), columns=["add"])
-        adds = data.column("add").combine_chunks()
+        adds = read_checkpoint(self._table, checkpoint, "add").combine_chunks()
         adds = adds.filter(adds.is_valid())
         return [
             {"add": {"path": path, "stats": stats}}

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from crannog.engine.open_table import OpenTable
 from crannog.errors import Corrupted
+from crannog.lake.checkpoints import remove_damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +69,23 @@ def checkpoints(table: OpenTable) -> list[str]:
     return [f"{folder}/{name}" for name in sorted(table.warehouse.storage.names(folder)) if ".checkpoint" in name and name.endswith(".parquet")]
 
 
+def read_checkpoint(table: OpenTable, path: str, action: str) -> pa.ChunkedArray:
+    """Return the actions of one kind that a checkpoint has; none if it is damaged and therefore taken away."""
+    storage = table.warehouse.storage
+    try:
+        return pq.read_table(pa.BufferReader(storage.read(path)), columns=[action]).column(action)
+    except (pa.ArrowException, OSError, KeyError):
+        if storage.exists(path) and path not in remove_damaged(storage, path.rpartition("/")[0]):
+            raise
+        return pa.chunked_array([], pa.struct([("path", pa.string()), ("stats", pa.string())]))
+
+
 def removals(table: OpenTable) -> dict[str, Removal]:
     """Return every removal the log remembers, by path."""
     found: dict[str, Removal] = {}
-    storage = table.warehouse.storage
     for path in checkpoints(table):
         version = int(path.rpartition("/")[2].partition(".")[0])
-        data = pq.read_table(pa.BufferReader(storage.read(path)), columns=["remove"])
-        for row in data.column("remove").to_pylist():
+        for row in read_checkpoint(table, path, "remove").to_pylist():
             if row is not None:
                 name = unquote(row["path"])
                 found[name] = Removal(name, int(row["deletionTimestamp"] or 0), version)

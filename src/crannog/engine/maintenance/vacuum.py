@@ -10,7 +10,7 @@ from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError
 from crannog.lake import phases
 from crannog.lake.blocks import parse_name
-from crannog.lake.leases import DEAD_AFTER_S, live_leases
+from crannog.lake.leases import DEAD_AFTER_S, is_live, live_leases
 from crannog.verbs.reports import VacuumReport
 
 
@@ -92,7 +92,7 @@ def _of_dead_jobs(table: OpenTable, living: set[str], *, older_than_s: float) ->
     inputs = [
         file for file in storage.walk(f"{table.log.own_folder}/jobs") if file.path.split("/")[-2] not in living
     ]
-    silent = [file for file in storage.walk(f"{table.log.own_folder}/leases") if now - file.modified > DEAD_AFTER_S]
+    silent = [file for file in storage.walk(f"{table.log.own_folder}/leases") if not is_live(file.modified, now, DEAD_AFTER_S)]
     return [file.path for file in (*inputs, *silent) if now - file.modified >= older_than_s]
 
 

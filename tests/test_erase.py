@@ -40,13 +40,15 @@ from lakes import (
 )
 
 NAME = "crm.eu.people"
-LIVE, OLD, STAGE, LOG, CHECKPOINTS, MEMORY = PLACES = (
+LIVE, OLD, STAGE, LOG, CHECKPOINTS, MEMORY, RESULTS, TRASH = PLACES = (
     "live files",
     "files of old versions",
     "stage",
     "log statistics",
     "checkpoints",
     "hot cache",
+    "query results",
+    "unfinished deletions",
 )
 PEOPLE = pa.schema([("email", pa.string()), ("n", pa.int64())])
 

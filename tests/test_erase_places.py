@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from crannog.errors import SnapshotGone
 from crannog.lake import local_storage, phases, spare_files
 from crannog.lake.changelog import ChangeLog
+from crannog.lake.spark import SparkRuntime
+from crannog.settings import Settings
 from forcing import SCHEMA, Killed, Lakes, clean, fill_block, ids_of, opened, row
+from lakes import opened as lake_of
 
 pytest_plugins = ["forced"]
 
@@ -115,3 +122,71 @@ def test_a_paused_writer_cannot_put_an_erased_row_again(
     assert receipt.duplicate
     assert showing(lakes.root) == []
     assert ids_of(table) == ids_of(late) == [2]
+
+
+# -- what killed processes leave ---------------------------------------------------------------------------------------
+
+
+def left_by_a_killed_server(root: Path, *, tables: list[str] | None, alive: bool) -> Path:
+    """Result files as a killed server leaves them, in columns of the query's own; with the lease of one that lives."""
+    folder = root / "_crannog" / "results" / "0123abcd" / "rows"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"upper(name)": [f"row of {NEEDLE}"]}), folder / "part-0.parquet", compression="none")
+    lease = root / "_crannog" / "leases" / "result-0123abcd.json"
+    lease.parent.mkdir(parents=True, exist_ok=True)
+    lease.write_text(json.dumps({"kind": "result", "result": "0123abcd", **({"tables": tables} if tables is not None else {})}))
+    if not alive:
+        os.utime(lease, (0, 0))
+    return folder / "part-0.parquet"
+
+
+@pytest.mark.parametrize(
+    ("tables", "alive", "goes"),
+    [(None, False, True), (None, True, True), ([NAME], False, True), ([NAME], True, True), (["a.b.c"], False, True), (["a.b.c"], True, False)],
+)
+def test_result_files_of_queries_go_with_an_erased_key(
+    lakes: Lakes, arrow: None, tables: list[str] | None, alive: bool, goes: bool
+) -> None:
+    table = lakes().create_table(NAME, SCHEMA, key="id")
+    table.append([row(1, NEEDLE), row(2)])
+    left = left_by_a_killed_server(lakes.root, tables=tables, alive=alive)
+    receipt = table.erase([1])
+    [place] = [place for place in receipt.places if place.place == "query results"]
+    assert (place.before, place.after) == (int(goes), 0)
+    assert left.exists() != goes
+    assert bool(showing(lakes.root)) != goes, "a living query that reads other tables is left alone"
+
+
+def test_what_a_killed_deletion_left_goes_too(lakes: Lakes, arrow: None) -> None:
+    table = lakes().create_table(NAME, SCHEMA, key="id")
+    table.append([row(1, NEEDLE), row(2)])
+    trash = lakes.root / "_crannog" / "trash" / "0123abcd" / "data"
+    trash.mkdir(parents=True)
+    (trash / "part-0.parquet").write_bytes(NEEDLE.encode())
+    table.erase([1])
+    assert showing(lakes.root) == []
+
+
+def test_a_vacuum_clears_result_files_away(lakes: Lakes, arrow: None) -> None:
+    table = lakes().create_table(NAME, SCHEMA, key="id")
+    left = left_by_a_killed_server(lakes.root, tables=[NAME], alive=False)
+    clean(table)
+    assert not left.exists()
+
+
+def test_an_erasure_ends_a_stream_whose_rows_it_erases(settings: Settings, spark: SparkRuntime) -> None:
+    with lake_of(settings, lease_wait_s=0.2) as lake:
+        table = lake.create_table(NAME, SCHEMA, key="id")
+        count = 120_000
+        names = pa.array([NEEDLE]).take(pa.array([0] * count))
+        table.append(pa.table({"id": pa.array(range(count), pa.int64()), "name": names, "n": pa.nulls(count, pa.int32())}))
+        table.fold()
+        with lake.stream(f"SELECT name, id FROM {NAME}", engine="spark") as stream:
+            batches = iter(stream)
+            next(batches)
+            assert list(Path(lake.warehouse.location).glob("_crannog/results/*/rows/*.parquet"))
+            table.erase([1])
+            assert not list(Path(lake.warehouse.location).glob("_crannog/results/*/rows/*.parquet"))
+            with pytest.raises(SnapshotGone):
+                for _ in batches:
+                    pass

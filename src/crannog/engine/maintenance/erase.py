@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
+from crannog.engine import results
 from crannog.engine import rows as row_input
 from crannog.engine.maintenance.audit import key_hash
 from crannog.engine.maintenance.job import part_of
@@ -75,6 +76,10 @@ def erase(
     table.warehouse.storage.delete([*doomed, *leftovers])
     table.warehouse.forget_copies(doomed)
     phases.reached("erase.files_deleted")
+    swept = {
+        "query results": results.end(table.warehouse.storage, str(table.name)),
+        "unfinished deletions": results.empty_trash(table.warehouse.storage),
+    }
     report("clean the log", 0.8)
     _redact_log(table, search)
     phases.reached("erase.log_redacted")
@@ -86,6 +91,10 @@ def erase(
         Place(name, looked, len(before.get(name, (0, []))[1]), len(found)) for name, (looked, found) in after.items()
     )
     left = {name: found for name, (_, found) in after.items() if found}
+    for name, paths in swept.items():
+        still = [path for path in paths if table.warehouse.storage.exists(path)]
+        places += (Place(name, len(paths), len(paths), len(still)),)
+        left |= {name: still} if still else {}
     if left:
         name, found = next(iter(left.items()))
         raise VerificationFailed(f"an erased key of {table.name} is still readable in {name}: {found[0]}; erase it again")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from crannog.engine import results
 from crannog.engine.maintenance.removed import LogEntry, log_entries, removals
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError
@@ -72,6 +73,7 @@ def vacuum(
         for job in folders - {lease.get("job") for lease in live_leases(storage, f"{table.log.own_folder}/leases")}:
             storage.prune(f"{table.log.own_folder}/jobs/{job}")
         phases.reached("clean.staged_files_deleted")
+        results.sweep(storage)
         storage.delete(path for path in expired if now * 1000 - int(path.rpartition("/")[2].partition("-")[0]) > settings.dedup_window_s * 1000)
     return VacuumReport(
         files_deleted=len(doomed),

@@ -70,6 +70,10 @@ class _Plan:
             self._pruned[start] = pruned(self.sources[start].snapshot.base, conditions)
         return self._pruned[start]
 
+    @property
+    def table_names(self) -> list[str]:
+        return sorted({str(source.name) for source in self.sources.values()})
+
     def scan_bytes(self, hot: Mapping[int, str]) -> int:
         """Return the bytes to read of all sources that are not in memory."""
         return sum(self.pruned(start).bytes for start in self.sources if start not in hot)
@@ -172,7 +176,7 @@ class Queries:
                 frame = held.enter_context(
                     on_spark.frame(self._warehouse, statement, plan.sources, _files(plan), running)
                 )
-                schema, batches = held.enter_context(spilled(self._warehouse, frame, running.query_id))
+                schema, batches = held.enter_context(spilled(self._warehouse, frame, running.query_id, plan.table_names))
         except BaseException:
             held.close()
             raise

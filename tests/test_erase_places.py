@@ -6,7 +6,8 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,9 @@ from crannog.errors import SnapshotGone
 from crannog.lake import local_storage, phases, spare_files
 from crannog.lake.changelog import ChangeLog
 from crannog.lake.spark import SparkRuntime
+from crannog.names import AUDIT
+from crannog.server.audit import Audit
+from crannog.server.call import Call
 from crannog.settings import Settings
 from forcing import SCHEMA, Killed, Lakes, clean, fill_block, ids_of, opened, row
 from lakes import opened as lake_of
@@ -190,3 +194,54 @@ def test_an_erasure_ends_a_stream_whose_rows_it_erases(settings: Settings, spark
             with pytest.raises(SnapshotGone):
                 for _ in batches:
                     pass
+
+
+# -- statements that the audit keeps -----------------------------------------------------------------------------------
+
+
+def noted(audit: Audit, *statements: tuple[str, str]) -> None:
+    """Let the server note queries of these tables and texts."""
+    for table, sql in statements:
+        call = SimpleNamespace(
+            request_id="r-1", caller=SimpleNamespace(name="ann"), address="::1", tables=[table], rows=1, sql=sql, status=200,
+            elapsed_ms=1.0, error_code="",
+        )  # fmt: skip
+        audit.note(cast("Call", call), "sql")
+    audit.flush()
+
+
+def test_statements_of_the_audit_lose_an_erased_key_and_stay(lakes: Lakes, arrow: None) -> None:
+    lake = lakes(audit=True)
+    table = lake.create_table(NAME, pa.schema([("email", pa.string()), ("n", pa.int64())]), key="email")
+    table.append([{"email": NEEDLE, "n": 1}, {"email": "bob@example.org", "n": 2}])
+    audit = Audit(lake)
+    mentioning = f"SELECT n FROM {NAME} WHERE email = '{NEEDLE}' AND n > 5 -- {NEEDLE}"
+    other = f"SELECT n FROM {NAME} WHERE email = 'bob@example.org' AND n > 5"
+    noted(audit, (NAME, mentioning), (NAME, other))
+    lake.table(str(AUDIT)).fold()
+    noted(audit, ("a.b.c", f'SELECT "{NEEDLE}"'), (NAME, f"SELECT `{NEEDLE}` FROM {NAME}"))
+    assert showing(lakes.root)
+    receipt = table.erase([NEEDLE], actor="dpo")
+    [place] = [place for place in receipt.places if place.place == "audit texts"]
+    assert (place.looked_at, place.before, place.after) == (4, 3, 0)
+    assert showing(lakes.root) == []
+    entries = lake.table(str(AUDIT)).to_arrow().to_pylist()
+    assert sorted(entry["sql"] for entry in entries) == sorted(
+        [other, f"SELECT n FROM {NAME} WHERE email = ? AND n > ?", "SELECT ?", "(erased)"]
+    )
+    assert {(entry["who"], entry["request_id"], entry["status"]) for entry in entries} == {("ann", "r-1", 200)}
+    # Once more finds nothing, and changes nothing.
+    again = table.erase([NEEDLE])
+    assert {place.place: place.before for place in again.places}["audit texts"] == 0
+    assert lake.table(str(AUDIT)).count() == 4
+
+
+def test_short_and_numeric_keys_are_looked_for_as_words_in_statements_of_the_table(lakes: Lakes, arrow: None) -> None:
+    lake = lakes(audit=True)
+    table = lake.create_table(NAME, SCHEMA, key="id")
+    table.append([row(7), row(17)])
+    kept = [(NAME, "SELECT 17, 7.5, a7"), ("a.b.c", "SELECT 7"), (NAME, "SELECT count(*)")]
+    noted(Audit(lake), (NAME, f"SELECT * FROM {NAME} WHERE id IN (7, 17)"), *kept)
+    table.erase([7])
+    found = sorted(entry["sql"] for entry in lake.table(str(AUDIT)).to_arrow().to_pylist())
+    assert found == sorted([f"SELECT * FROM {NAME} WHERE id IN (?, ?)", "SELECT 17, 7.5, a7", "SELECT 7", "SELECT count(*)"])

@@ -56,6 +56,10 @@ class TableName:
         return f"{self.catalog}.{self.schema}.{self.table}"
 
 
+AUDIT = TableName(OWN_CATALOG, "system", "audit")
+"""The server's record of who asked for what."""
+
+
 def _check_part(name: str, label: str, part: str) -> None:
     if not part:
         raise CallerError(f"table name {name!r} has an empty {label}; give three parts, like catalog.schema.table")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow as pa
 from crannog.engine.maintenance import audit
 from crannog.engine.maintenance.compact import compact
 from crannog.engine.maintenance.erase import erase
+from crannog.engine.maintenance.erase_texts import erase_from_audit
 from crannog.engine.maintenance.evolve import evolve
 from crannog.engine.maintenance.expire import expire
 from crannog.engine.maintenance.fold import fold
@@ -113,6 +115,7 @@ class Table:
                 copies=self._lake.copies,
                 progress=progress,
                 cancellation=cancellation,
+                then=partial(erase_from_audit, self._lake.engine, cancellation=cancellation),
             )
         )
 

@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from crannog.datasets.lake import Lake
 from crannog.errors import CrannogError, Overloaded
-from crannog.names import OWN_CATALOG, TableName
+from crannog.names import AUDIT as NAME
 from crannog.server.call import Call
 
-NAME = TableName(OWN_CATALOG, "system", "audit")
 SCHEMA = pa.schema(
     [
         pa.field("time", pa.timestamp("us", "UTC"), nullable=False),
@@ -47,6 +46,7 @@ class Audit:
         self._notes: deque[dict[str, Any]] = deque()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="crannog-audit", daemon=True)
+        self._flushing = threading.Lock()
         self.dropped = 0
 
     def start(self) -> None:
@@ -89,6 +89,10 @@ class Audit:
 
     def flush(self) -> None:
         """Keep what was noted so far; what cannot be kept now is tried again later."""
+        with self._flushing:
+            self._flush()
+
+    def _flush(self) -> None:
         while self._notes:
             batch = [self._notes.popleft() for _ in range(min(len(self._notes), _BATCH))]
             try:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from crannog.engine.maintenance.erase import erase as erase_rows
+from crannog.engine.maintenance.erase_texts import erase_from_audit
 from crannog.engine.maintenance.expire import expire as expire_rows
 from crannog.engine.maintenance.job import part_of
 from crannog.engine.maintenance.key_search import Copies
@@ -159,7 +160,8 @@ def erase(
         raise Unavailable(
             f"the spans are erased, what was derived from them is not: {error.message}; erase again by the trace ids {listed}"
         ) from error
-    return replace(receipt, places=(*receipt.places, *places), files_deleted=receipt.files_deleted + files)
+    receipt = replace(receipt, places=(*receipt.places, *places), files_deleted=receipt.files_deleted + files)
+    return erase_from_audit(tables, receipt, keys, cancellation=cancellation)
 
 
 def _erased_from_derived(

@@ -9,10 +9,12 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
+
+import pyarrow as pa
 
 from crannog.engine import results
 from crannog.engine import rows as row_input
@@ -43,9 +45,11 @@ def erase(
     copies: Copies | None = None,
     progress: Progress | None = None,
     cancellation: Cancellation | None = None,
+    then: Callable[[ErasureReceipt, pa.Table], ErasureReceipt] | None = None,
 ) -> ErasureReceipt:
     """Erase keys for real, from `copies` in memory too; on a table without a key, rows that have given values in columns `by`.
 
+    `then` gets the receipt and the keys, erases them elsewhere, and returns the receipt with what it found there.
     Raises VerificationFailed, naming the place, if one is still readable afterwards.
     """
     started = time.perf_counter()
@@ -99,7 +103,7 @@ def erase(
         name, found = next(iter(left.items()))
         raise VerificationFailed(f"an erased key of {table.name} is still readable in {name}: {found[0]}; erase it again")
     hashes = [key_hash(table.warehouse.storage, table.log.table_id, key) for key in wanted.to_pylist()]
-    return ErasureReceipt(
+    receipt = ErasureReceipt(
         table=str(table.name),
         keys=wanted.num_rows,
         key_hashes=tuple(hashes),
@@ -113,6 +117,7 @@ def erase(
         readers_cut_off=cut_off,
         seconds=round(time.perf_counter() - started, 3),
     )
+    return receipt if then is None else then(receipt, wanted)
 
 
 def _columns(table: OpenTable, base: Base, by: Sequence[str]) -> tuple[str, ...]:

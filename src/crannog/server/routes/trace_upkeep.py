@@ -17,6 +17,8 @@ from crannog.server.incoming import document
 from crannog.server.trace_reads import asked_of_traces
 from crannog.server.work import long_work
 from crannog.traces.spans import SPANS
+from crannog.verbs.cancellation import Cancellation
+from crannog.verbs.reports import ErasureReceipt, Progress
 
 router = APIRouter(tags=["traces"])
 
@@ -57,17 +59,20 @@ async def erase(request: Request) -> Response:
     traces = call.service.lake.traces
     if asked.dry_run:
         return answer(await asked_of_traces(request, lambda traces: traces.erasure_plan(asked.trace_ids, asked.where)))
-    return await long_work(
-        request,
-        lambda progress, cancellation: traces.erase(
+
+    def work(progress: Progress, cancellation: Cancellation) -> ErasureReceipt:
+        # What was noted and not kept yet is looked through as well.
+        call.service.audit.flush()
+        return traces.erase(
             asked.trace_ids,
             asked.where,
             actor=asked.actor or call.caller.name,
             reason=asked.reason,
             progress=progress,
             cancellation=cancellation,
-        ),
-    )
+        )
+
+    return await long_work(request, work)
 
 
 @router.post("/traces/expire", responses=gives(OBJECT, progress=True), openapi_extra=takes_json(Old))

@@ -145,6 +145,8 @@ async def erase(request: Request, name: Name, actor: Annotated[str, Query()] = "
     )
 
     def work(progress: Progress, cancellation: Cancellation) -> ErasureReceipt:
+        # What was noted and not kept yet is looked through as well.
+        call.service.audit.flush()
         return table.erase(keys, actor=who, reason=why, progress=progress, cancellation=cancellation)
 
     return await long_work(request, work)

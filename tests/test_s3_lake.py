@@ -14,7 +14,10 @@ import pytest
 from moto.s3.responses import S3Response
 
 from crannog.errors import NotFound
-from crannog.lake import jars
+from crannog.lake import jars, phases
+from crannog.lake.base import put_entry
+from crannog.lake.changelog import ChangeLog
+from crannog.names import TableName
 from crannog.settings import load_settings
 from crash_child import (
     KEYED,
@@ -136,6 +139,40 @@ def test_a_block_of_changes_becomes_one_object(lake: Any, s3_client: Any, s3_loc
     with connect(s3_location) as other:
         assert check_kept(other, last) == last
         check_retries(other, last, last)
+
+
+def test_a_pack_under_way_when_its_rows_are_erased_does_not_arrive(
+    lake: Any, s3_client: Any, s3_location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A put to a bucket cannot be called off: the erasure takes the name of a pack that was announced."""
+    monkeypatch.setattr(ChangeLog, "wants_packing", False)
+    name, needle = "shop.s3.late", "ann@example.org"
+    table = lake.create_table(name, pa.schema([("email", pa.string())]))
+    for number in range(63):
+        table.append([{"email": needle if number == 5 else f"p{number}"}])
+    with connect(s3_location) as other:
+        packing, erasing = lake.engine.open(TableName.parse(name)).log, other.engine.open(TableName.parse(name)).log
+        storage = other.warehouse.storage
+
+        def erase(phase: str) -> None:
+            if phase != "stage.written":
+                return
+            monkeypatch.setattr(phases, "watcher", None)
+            # What the fold and the deletions of an erasure leave, without Spark.
+            fold = {"txn": {"appId": erasing.table_id, "version": 63, "lastUpdated": 0}}
+            assert put_entry(storage, erasing.log.entry_path(1), [{"commitInfo": {"timestamp": 0}}, fold])
+            assert erasing.end_unfinished_puts()
+            storage.delete(f"{erasing.stage_folder}/{each}" for each in erasing.staged_names() if not each.startswith("pack"))
+
+        monkeypatch.setattr(phases, "watcher", erase)
+        assert packing.pack() == 0
+        assert phases.watcher is None
+        found = objects(s3_client, s3_location)
+        assert [path for path, data in found.items() if needle.encode() in data] == []
+        assert [path.rpartition("/")[2] for path in found if "/stage/" in path] == ["pack-64-0000000000.parquet"], "the name is taken"
+        for each in (lake, other):
+            assert each.table(name).append([{"email": "after"}]).sequence >= 64
+        assert other.table(name).count() == 2
 
 
 def test_threads_of_two_connections_write_one_table(lake: Any, s3_location: str) -> None:

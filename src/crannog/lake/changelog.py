@@ -230,11 +230,12 @@ class ChangeLog:
                 # Taken already: another packer put the same changes there.
                 with suppress(FileNotFoundError, _Overtaken):
                     path = f"{self.stage_folder}/{pack.name}"
-                    self._storage.put_if_absent(path, data, confirm=partial(self._confirm, pack.first))
+                    mine = self._storage.put_if_absent(path, data, confirm=partial(self._confirm, pack.first))
                     phases.reached("pack.written")
                     with self._state:
                         if pack.last <= self.head().folded:
-                            self._storage.delete([path])
+                            # Another's stays: an erasure may have taken the name to keep late packers out.
+                            self._storage.delete([path] if mine else [])
                             continue
                         if all(file in self._tail.coverage.files for file in files):
                             self._tail.packed(pack, whole)

@@ -40,7 +40,7 @@ from lakes import (
 )
 
 NAME = "crm.eu.people"
-LIVE, OLD, STAGE, LOG, CHECKPOINTS, MEMORY, RESULTS, TRASH, AUDIT_TEXTS = PLACES = (
+LIVE, OLD, STAGE, LOG, CHECKPOINTS, MEMORY, RESULTS, TRASH, SCRATCH, AUDIT_TEXTS = PLACES = (
     "live files",
     "files of old versions",
     "stage",
@@ -49,6 +49,7 @@ LIVE, OLD, STAGE, LOG, CHECKPOINTS, MEMORY, RESULTS, TRASH, AUDIT_TEXTS = PLACES
     "hot cache",
     "query results",
     "unfinished deletions",
+    "scratch folders",
     "audit texts",
 )
 PEOPLE = pa.schema([("email", pa.string()), ("n", pa.int64())])

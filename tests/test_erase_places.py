@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -194,6 +197,38 @@ def test_an_erasure_ends_a_stream_whose_rows_it_erases(settings: Settings, spark
             with pytest.raises(SnapshotGone):
                 for _ in batches:
                     pass
+
+
+def test_scratch_folders_of_killed_processes_go_and_those_of_living_ones_stay(
+    lakes: Lakes, arrow: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was killed leaves what it spilled; the same folder of a living one is in use."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    script = (
+        "import sys, time; from pathlib import Path; from crannog.lake import scratch;"
+        "folder = scratch.make('spill'); Path(folder, 'duckdb_temp_block').write_text(sys.argv[1]);"
+        "print(folder, flush=True); time.sleep(60)"
+    )
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, NEEDLE], stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
+        )
+        for _ in range(2)
+    ]
+    try:
+        folders = [Path(child.stdout.readline().strip()) for child in children if child.stdout is not None]
+        children[0].kill()
+        children[0].wait()
+        table = lakes().create_table(NAME, SCHEMA, key="id")
+        table.append([row(1, NEEDLE), row(2)])
+        receipt = table.erase([1])
+        assert [folder.exists() for folder in folders] == [False, True]
+        [place] = [place for place in receipt.places if place.place.startswith("scratch")]
+        assert place.after == 0
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
 
 
 # -- statements that the audit keeps -----------------------------------------------------------------------------------

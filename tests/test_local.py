@@ -32,7 +32,7 @@ WITH_MORE = pa.schema([*SCHEMA, ("more", pa.int64())])
 
 @pytest.fixture
 def engine(tmp_path: Path, settings: Settings) -> Iterator[LocalEngine]:
-    made = LocalEngine(settings, (str(tmp_path),), str(tmp_path / "spill"))
+    made = LocalEngine(settings, (str(tmp_path),), tmp_path / "spill")
     yield made
     made.close()
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from crannog.engine.blooms import Blooms
 from crannog.engine.bound import Bound, BoundStatements
+from crannog.lake import scratch
 from crannog.settings import Settings
 
 if TYPE_CHECKING:
@@ -39,14 +40,14 @@ FILE_COLUMN = "_file"
 class LocalEngine:
     """The in-process engine of one warehouse. Safe for threads: each use has its own cursor."""
 
-    def __init__(self, settings: Settings, folders: tuple[str, ...], spill_folder: str) -> None:
+    def __init__(self, settings: Settings, folders: tuple[str, ...], spill_folder: Path) -> None:
         import duckdb  # a tenth of a second, which a command that reads no rows need not pay
 
         self._connection = duckdb.connect(
             config={
                 # Hot tables have their own limit, which their cache keeps.
                 "memory_limit": f"{settings.local_memory_mb + settings.cache_bytes // 1024**2}MiB",
-                "temp_directory": spill_folder,
+                "temp_directory": str(spill_folder),
                 "max_temp_directory_size": f"{settings.local_temp_mb}MiB",
                 "autoinstall_known_extensions": "false",
                 "autoload_known_extensions": "false",
@@ -223,7 +224,7 @@ class LocalEngine:
                         with suppress(duckdb.Error):  # those that were idle are closed already
                             cursor.interrupt()
             time.sleep(0.01)
-        shutil.rmtree(self._spill_folder, ignore_errors=True)
+        scratch.leave(self._spill_folder)
 
 
 def literal(text: str) -> str:

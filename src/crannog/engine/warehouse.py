@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crannog.engine.local import LocalEngine
 from crannog.errors import CallerError
+from crannog.lake import scratch
 from crannog.lake.open_storage import open_storage
 from crannog.lake.storage import Storage
 from crannog.settings import Settings
@@ -28,7 +27,7 @@ class Warehouse:
         self.storage: Storage = open_storage(location)
         if self.storage.is_local:
             self.storage.make_folder("")
-        self._copies = None if self.storage.is_local else tempfile.TemporaryDirectory(prefix="crannog-copies-")
+        self._copies = None if self.storage.is_local else scratch.make("copies")
         self._local: LocalEngine | None = None
         self._lock = threading.Lock()
         # One thread: packing and small upkeep must never take cores from the callers.
@@ -40,8 +39,8 @@ class Warehouse:
         """The in-process engine, made on first need."""
         with self._lock:
             if self._local is None:
-                folder = self.storage.uri("") if self._copies is None else self._copies.name
-                self._local = LocalEngine(self.settings, (folder,), tempfile.mkdtemp(prefix="crannog-spill-"))
+                folder = self.storage.uri("") if self._copies is None else str(self._copies)
+                self._local = LocalEngine(self.settings, (folder,), scratch.make("spill"))
             return self._local
 
     def spark(self) -> SparkSession:
@@ -60,13 +59,13 @@ class Warehouse:
         from crannog.lake.object_storage import ObjectStorage
 
         assert isinstance(self.storage, ObjectStorage)
-        return [str(path) for path in self.storage.fetch(paths, Path(self._copies.name))]
+        return [str(path) for path in self.storage.fetch(paths, self._copies)]
 
     def forget_copies(self, paths: Sequence[str]) -> None:
         """Delete the copies of files that were erased."""
         if self._copies is not None:
             for path in paths:
-                (Path(self._copies.name) / path).unlink(missing_ok=True)
+                (self._copies / path).unlink(missing_ok=True)
 
     def behind(self, work: object, *arguments: object) -> Future[object] | None:
         """Run `work` in the background thread; None if the warehouse is closing."""
@@ -87,4 +86,4 @@ class Warehouse:
             if self._local is not None:
                 self._local.close()
             if self._copies is not None:
-                self._copies.cleanup()
+                scratch.leave(self._copies)

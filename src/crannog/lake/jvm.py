@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from crannog.errors import Unavailable
+from crannog.lake import scratch
 from crannog.lake.java import JavaFound
 
 CONF = Path(__file__).parent / "conf"
-_PREFIX = "crannog-spark-"
-_LEFTOVER_AGE_S = 24 * 3600
 _GRACE_S = 5.0
 
 
@@ -55,7 +52,7 @@ class Jvm:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        scratch.leave(self.folder)
 
     def last_words(self) -> str:
         """Return what the process said of its failure, in one line."""
@@ -66,16 +63,6 @@ class Jvm:
         told = [line.strip() for line in lines if line.strip() and not line.startswith(("\tat ", "WARNING: Using incubator"))]
         telling = [line for line in told if "rror" in line or "Exception" in line]
         return (telling or told or ["it said nothing"])[0][:300]
-
-
-def scratch_folder() -> Path:
-    """Make the folder for one process's temporary files; clears away what killed processes left a day ago."""
-    for old in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError, ValueError):
-            owner = int(old.name.removeprefix(_PREFIX).partition("-")[0])
-            if time.time() - old.stat().st_mtime > _LEFTOVER_AGE_S and not _runs(owner):
-                shutil.rmtree(old, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
 
 
 def _step_back(nice: int) -> None:
@@ -161,13 +148,3 @@ def _connect(told: bytes) -> Any:
     finally:
         for name in theirs:
             del os.environ[name]
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True

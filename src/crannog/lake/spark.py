@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from crannog.errors import CrannogError, Unavailable
-from crannog.lake import jars, spark_conf
+from crannog.lake import jars, scratch, spark_conf
 from crannog.lake.java import find_java
-from crannog.lake.jvm import Jvm, launch, scratch_folder
+from crannog.lake.jvm import Jvm, launch
 from crannog.lake.spark_errors import shortened, translated
 from crannog.settings import Settings
 
@@ -187,7 +187,7 @@ class SparkRuntime:
         if SparkContext._active_spark_context is not None:
             raise Unavailable("this process runs a Spark session that Crannog did not start; stop it first, a process can have one")
         _silence_python_side()
-        folder = scratch_folder()
+        folder = scratch.make("spark")
         conf = spark_conf.process_conf(
             self._settings,
             cores=spark_conf.cores(),

@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -26,7 +27,7 @@ from crannog.engine.maintenance.take_out import Asked, is_folded, take_out_by_ke
 from crannog.engine.maintenance.vacuum import temporary_files
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError, NotFound, VerificationFailed
-from crannog.lake import phases
+from crannog.lake import phases, scratch
 from crannog.lake.base import Base, DeltaLog
 from crannog.lake.leases import live_leases
 from crannog.verbs.cancellation import Cancellation
@@ -84,6 +85,7 @@ def erase(
         "query results": results.end(table.warehouse.storage, str(table.name)),
         "unfinished deletions": results.empty_trash(table.warehouse.storage),
     }
+    killed = scratch.sweep()
     report("clean the log", 0.8)
     _redact_log(table, search)
     phases.reached("erase.log_redacted")
@@ -102,6 +104,7 @@ def erase(
     if left:
         name, found = next(iter(left.items()))
         raise VerificationFailed(f"an erased key of {table.name} is still readable in {name}: {found[0]}; erase it again")
+    places += (Place("scratch folders", len(killed), len(killed), sum(map(Path.exists, killed))),)
     hashes = [key_hash(table.warehouse.storage, table.log.table_id, key) for key in wanted.to_pylist()]
     receipt = ErasureReceipt(
         table=str(table.name),

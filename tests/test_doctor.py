@@ -161,7 +161,6 @@ def test_help_loads_neither_spark_nor_the_engine() -> None:
 def test_a_damaged_checkpoint_and_a_time_in_the_future_are_named(settings: Settings, tmp_path: Path) -> None:
     log = tmp_path / "shop" / "eu" / "orders" / "_delta_log"
     log.mkdir(parents=True)
-    (tmp_path / "_crannog").mkdir()
     for version in range(3):
         (log / f"{version:020}.json").write_text("{}\n")
     settings = settings.model_copy(update={"warehouse": str(tmp_path)})

@@ -154,7 +154,7 @@ def check_warehouse(settings: Settings, clock: Callable[[], float] = time.time) 
         yield Check("warehouse", not trouble, f"{folder}: {trouble or 'writes, links, syncs and locks'}", advice if trouble else "")
     yield Check("disk", enough, f"{free / GIB:.1f} GiB free", "" if enough else f"free space on the disk of {standing}")
     yield _check_clock(now, modified)
-    if (folder / "_crannog").is_dir():
+    if folder.is_dir():
         yield _check_times(folder, now)
         yield check_logs(LocalStorage(folder))
 

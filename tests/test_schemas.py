@@ -21,6 +21,8 @@ from pydantic import BaseModel, Field, computed_field
 from crannog.errors import CallerError, Corrupted, CrannogError, Refused
 from crannog.lake import schemas
 from crannog.lake.delta_schema import list_of, map_of
+from crannog.lake.same_names import spellings
+from crannog.lake.spark import SparkRuntime
 
 UTC_US = pa.timestamp("us", tz="UTC")
 
@@ -190,12 +192,47 @@ def test_bad_names_are_refused(name: str, nested: bool) -> None:
         schemas.user_schema(pa.schema([pa.field("s", pa.struct([field])) if nested else field]))
 
 
-@pytest.mark.parametrize("names", [("a", "a"), ("a", "A"), ("straSSe", "STRASSE")])
-@pytest.mark.parametrize("nested", [False, True])
-def test_names_that_differ_by_case_only_are_refused(names: tuple[str, str], nested: bool) -> None:
+SAME = [
+    ("a", "a"), ("a", "A"), ("straSSe", "STRASSE"), ("s", "ſ"), ("S", "ſ"), ("i", "ı"), ("i", "İ"), ("I", "ı"), ("σ", "ς"),
+    ("k", "\u212a"), ("µ", "μ"), ("İ", "i\u0307"), ("ß", "ẞ"), ("ΑΣ", "ας"), ("ᾳ", "ᾼ"), ("ǆ", "ǅ"), ("xſy", "xsy"),
+]  # fmt: skip
+DIFFERENT = [("ß", "ss"), ("é", "e\u0301"), ("o", "ö"), ("ﬁ", "fi"), ("ŉ", "n"), ("a", "а")]
+
+
+@pytest.mark.parametrize("names", SAME)
+@pytest.mark.parametrize("nested", ["", "struct", "list", "map"])
+def test_names_that_differ_by_case_only_are_refused(names: tuple[str, str], nested: str) -> None:
     twice = [pa.field(n, pa.int8()) for n in names]
-    with pytest.raises(CallerError, match=r"twice|case"):
-        schemas.user_schema(pa.schema([pa.field("s", pa.struct(twice))] if nested else twice))
+    inside = pa.struct(twice)
+    kinds = {"struct": inside, "list": pa.list_(inside), "map": pa.map_(pa.string(), inside)}
+    with pytest.raises(CallerError, match=r"twice|case") as caught:
+        schemas.user_schema(pa.schema([pa.field("x", kinds[nested])] if nested else twice))
+    assert all(name in caught.value.message for name in names)
+
+
+@pytest.mark.parametrize("names", DIFFERENT)
+def test_names_that_only_look_alike_are_two_columns(names: tuple[str, str]) -> None:
+    assert schemas.user_schema(pa.schema([pa.field(n, pa.int8()) for n in names])).names == list(names)
+
+
+def test_names_are_compared_as_spark_compares_them(spark: SparkRuntime) -> None:
+    session = spark.session()
+    for one, other in [*SAME, *DIFFERENT]:
+        if one.lower() != other.lower():  # where the lower case is the same, Spark does not even take both
+            left = session.range(1).selectExpr(f"1 AS `{one}`", f"2 AS `{other}`").drop(one).columns
+            assert bool(left) == ((one, other) in DIFFERENT), (one, other)
+    # Spark's resolver is Java's equalsIgnoreCase, which maps each code point by itself.
+    java = session._jvm.java.lang.Character  # type: ignore[union-attr]
+    every = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    cased = [letter for letter in every if letter.upper() != letter or letter.lower() != letter]
+    odd = [letter for letter in cased if spellings(letter)[1] != letter.lower() or len(letter.upper()) > 1]
+    assert len(cased) > 2_000
+    assert len(odd) > 50
+    for letter in {*odd, *random.Random(15).sample(cased, 200)}:
+        in_java, ours = java.toLowerCase(java.toUpperCase(ord(letter))), spellings(letter)[1]
+        assert spellings(chr(in_java))[1] == ours, hex(ord(letter))
+        if java.isDefined(ord(letter)):  # a Java may know less of Unicode than this Python
+            assert java.toLowerCase(java.toUpperCase(ord(ours))) == in_java, hex(ord(letter))
 
 
 @pytest.mark.parametrize("name", ["_created_at", "_x", "__raw__"])

@@ -32,7 +32,8 @@ def to_spark(
             rows = without_keys(rows, _handed_over(session, keys), snapshot.key)
     tail = snapshot.visible_tail(raw=raw)
     if tail.num_rows:
-        rows = rows.unionByName(_handed_over(session, tail))
+        # By place: by name, Spark would take columns that differ by case for one, and old tables may have such.
+        rows = rows.union(_handed_over(session, tail.select(base.schema.names)))
     return rows
 
 

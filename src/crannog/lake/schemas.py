@@ -28,6 +28,7 @@ from crannog.lake.delta_schema import (
     to_delta_json,
 )
 from crannog.lake.json_schema import DEEPEST, from_json_schema, from_pydantic
+from crannog.lake.same_names import first_of_same_name
 
 __all__ = [
     "RESERVED_PREFIX",
@@ -193,12 +194,13 @@ def _normal_fields(fields: Iterable[pa.Field], path: str, depth: int) -> list[pa
     for field in fields:
         name: str = field.name
         _check_name(name, path)
-        # Spark and DuckDB ignore case, so two names that differ by it alone would be one column there.
-        other = seen.get(name.lower())
+        other = first_of_same_name(name, seen)
+        if other == name:
+            raise CallerError(f"column {path}{name} is there twice; rename one")
         if other is not None:
-            twice = "is there twice" if other == name else f"differs from {path}{other} by case only"
-            raise CallerError(f"column {path}{name} {twice}; rename one")
-        seen[name.lower()] = name
+            raise CallerError(
+                f"columns {path}{other} and {path}{name} have one name for Spark, which compares names without case; rename one"
+            )
         normal.append(pa.field(name, _normal(field.type, path + name, depth), nullable=field.nullable))
     return normal
 

@@ -116,10 +116,11 @@ def _write(table: OpenTable, snapshot: Snapshot, job: Job, changes: Any, touched
     base = snapshot.base
     with job.spark() as session:
         staged = job.input(session, changes)
-        rows = staged.where(staged["_op"] != DELETE).drop("_seq", "_ord", "_op")
+        rows = staged.where(staged["_op"] != DELETE).select(*[f"`{name}`" for name in base.schema.names])
         if touched:
             old = read_base(session, job.storage, table.folder, base, [file.path for file in touched])
-            rows = without_keys(old, staged, snapshot.key).unionByName(rows)
+            # By place: by name, Spark would take columns that differ by case for one, and old tables may have such.
+            rows = without_keys(old, staged, snapshot.key).union(rows)
         target = table.file_bytes(base)
         if snapshot.key:
             size = sum(file.size for file in touched) + job.input_bytes

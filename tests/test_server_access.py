@@ -324,7 +324,16 @@ def test_the_audit_tells_who_did_what(ask: Ask, guarded: tuple[Server, dict[str,
     error(ask("reader", "POST", "/api/v1/sql", json=read), 403, "forbidden")
     assert "crannog.system.audit" not in ask("root", "GET", "/api/v1/tables").text
     assert "crannog.system.audit" in ask("root", "GET", "/api/v1/tables?system=true").text
-    assert "written by the server alone" in error(ask("root", "POST", "/api/v1/tables/crannog.system.audit/rows", json=[]), 403, "forbidden")
+    for method, path, body in (
+        ("POST", "/rows", [{"who": "nobody"}]),
+        ("PUT", "", {"schema": {"type": "object", "properties": {"who": {"type": "string"}}}}),
+        ("POST", "/expire", {"before": "2999-01-01"}),
+        ("DELETE", "", None),
+    ):
+        refused = error(ask("root", method, f"/api/v1/tables/crannog.system.audit{path}", json=body), 400, "refused")
+        assert "belongs to the server" in refused, (method, path)
+        error(ask("reader", method, f"/api/v1/tables/crannog.system.audit{path}", json=body), 403, "forbidden")
+    assert ask("root", "POST", "/api/v1/sql", json=read).json()["rows"] == [["writer"]], "the audit is still there"
 
 
 # -- without tokens --------------------------------------------------------------------------------------------------

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from crannog.engine.owned import is_system
 from crannog.errors import CallerError, Forbidden
 from crannog.names import TableName
 
 LEVELS = ("read", "write", "admin")
 """Each has all that stands before it."""
-
-SYSTEM = ("crannog", "system")
-"""The schema of the server's own tables: they tell what everybody did, so only an admin reads them."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -54,8 +52,7 @@ class Caller:
 
     def may(self, level: str, name: TableName) -> bool:
         """Tell whether this is allowed on a table, whether there is such a table or not."""
-        needed = "admin" if (name.catalog, name.schema) == SYSTEM else level
-        return any(scope.holds_for(needed, name) for scope in self.scopes)
+        return any(scope.holds_for(_needed(level, name), name) for scope in self.scopes)
 
     def may_everywhere(self, level: str) -> bool:
         return any(scope.catalog is None and LEVELS.index(scope.level) >= LEVELS.index(level) for scope in self.scopes)
@@ -64,11 +61,15 @@ class Caller:
         """Raise Forbidden, which names the table and the scope that is missing."""
         for name in names:
             if not self.may(level, name):
-                needed = "admin" if (name.catalog, name.schema) == SYSTEM else level
                 raise Forbidden(
-                    f"{self.name} may not {level} {name}: that takes the scope {needed}:{name.catalog}.{name.schema}"
+                    f"{self.name} may not {level} {name}: that takes the scope {_needed(level, name)}:{name.catalog}.{name.schema}"
                     f" or a wider one, the token has {', '.join(map(str, self.scopes)) or 'none'}"
                 )
+
+
+def _needed(level: str, name: TableName) -> str:
+    # The server's own tables tell what everybody did, so only an admin reads them.
+    return "admin" if is_system(name) else level
 
 
 ANYBODY = Caller("local", (Scope("admin"),))

@@ -166,7 +166,8 @@ class Follower:
         if [event.index for event in change.added] != list(range(following, following + len(change.added))):
             raise Corrupted(
                 f"sequence {change.sequence} of {self.table.name} does not go on after index {self._seen.last_index}:"
-                " rows were written to the table by something else than a build log"
+                " rows were written to the table by something else than a build log; restore its folder from a backup, or move"
+                " it away, and a new log is made"
             )
         self._pending.append(change)
         self._pending_events += change.size

@@ -7,11 +7,13 @@ again if another process was first. So indexes are commit order, without holes, 
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from crannog.builds.delta_appends import DeltaAppends
@@ -26,7 +28,9 @@ from crannog.builds.model.connection import Connection
 from crannog.builds.model.removal import in_parts
 from crannog.builds.model.tables import Migration
 from crannog.builds.model_log import ModelLog, checked_indexes
+from crannog.builds.open_log import shown
 from crannog.engine.open_table import OpenTable
+from crannog.engine.owned import BUILDS, check_create
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError, Conflict, CrannogError, NotFound, Unavailable
@@ -35,6 +39,8 @@ from crannog.settings import load_settings
 from crannog.verbs.batch_ids import new_batch_id
 
 DEFAULT_TABLE = "crannog.builds.build_events"
+log = logging.getLogger("crannog.builds")
+T = TypeVar("T")
 _TRIES = 1_000
 _PATIENCE_S, _BUCKET_PATIENCE_S = 2.0, 10.0
 
@@ -61,17 +67,46 @@ class DeltaLog(ModelLog):
         self.name = name
         self._check_states = check_states
         self._closed = False
+        self._model = model
+        self._abandoned: list[tuple[Follower, DeltaAppends]] = []
+        self._opening = threading.Lock()
         self.warehouse = Warehouse(location, load_settings(**settings))
         try:
-            self.table, self.migration = _open_table(self.warehouse, name, uri)
-            self._follower = Follower(self.table, _model_path(self.table, model), uri)
-            self._appends = DeltaAppends(self.table, self._follower, self._desk(), uri)
+            self._open()
         except BaseException:
             self.warehouse.close()
             raise
 
-    def _desk(self) -> Desk | None:
-        beside = self._follower.model.path
+    def _open(self) -> None:
+        table, migration = _open_table(self.warehouse, self.name, self.uri)
+        follower = Follower(table, _model_path(table, self._model), self.uri)
+        appends = DeltaAppends(table, follower, self._desk(follower), self.uri)
+        self.table, self.migration, self._follower, self._appends = table, migration, follower, appends
+
+    def _again(self, act: Callable[[], T]) -> T:
+        """Do something with the table; if that was removed or replaced by somebody else, once more with the one there is now.
+
+        As when it is opened, a log that is not there is made. Nothing is kept twice: events are known by their ids.
+        """
+        known = self._follower
+        try:
+            return act()
+        except (NotFound, FileNotFoundError):
+            if self._closed:
+                raise
+        try:
+            with self._opening:
+                if self._follower is known:  # else another thread has done it
+                    log.warning("the files of %s, the table of the build log at %s, were removed; opening it again", self.name, shown(self.uri))
+                    abandoned = self._follower, self._appends
+                    self._open()
+                    self._abandoned.append(abandoned)  # others may still be reading from it
+            return act()
+        except FileNotFoundError as error:
+            raise Unavailable(f"a file of {self.name}, the table of the build log, is gone: {error.filename}; try again") from error
+
+    def _desk(self, follower: Follower) -> Desk | None:
+        beside = follower.model.path
         if beside is None:
             return None
         patience_s = _PATIENCE_S if self.warehouse.storage.is_local else _BUCKET_PATIENCE_S
@@ -85,10 +120,13 @@ class DeltaLog(ModelLog):
     def append_events(self, events: Iterable[BuildEvent]) -> list[int]:
         batch = checked(events)
         self._check_open()
-        return self._appends.append(batch, check_states=self._check_states) if batch else []
+        return self._again(lambda: self._appends.append(batch, check_states=self._check_states)) if batch else []
 
     def remove_events(self, indexes: Iterable[int]) -> int:
         listed = checked_indexes(indexes)
+        return self._again(lambda: self._removed(listed))
+
+    def _removed(self, listed: list[int]) -> int:
         for _ in range(_TRIES):
             seen = self._follower.newest()
             with self.reading() as model:
@@ -117,13 +155,18 @@ class DeltaLog(ModelLog):
         follower = self._follower
         if not follower.is_quiet():  # nor is one that was closed
             self._check_open()
-            follower.look()
+            follower = self._again(self._looked)
         return follower.model.database.reading(whole=whole)
+
+    def _looked(self) -> Follower:
+        follower = self._follower
+        follower.look()
+        return follower
 
     def rebuild(self) -> None:
         """Make the read model again from the table."""
         self._check_open()
-        self._follower.rebuild()
+        self._again(lambda: self._follower.rebuild())
 
     def size(self) -> tuple[int | None, dict[str, Any]]:
         base, backlog, model = self.table.log.latest_base(), self.table.log.backlog(), self._follower.model
@@ -161,15 +204,15 @@ class DeltaLog(ModelLog):
         """Bring the staged events into the Delta table, with Spark; returns the report."""
         from crannog.engine.maintenance.fold import fold
 
-        return fold(self.table).as_dict()
+        return self._again(lambda: fold(self.table).as_dict())
 
     def give_back_space(self) -> None:
         """Fold, compact and clean up, with Spark, while writers go on; and shrink the read model."""
         from crannog.engine.maintenance.compact import compact
         from crannog.engine.maintenance.vacuum import vacuum
 
-        compact(self.table)
-        vacuum(self.table)
+        self._again(lambda: compact(self.table))
+        self._again(lambda: vacuum(self.table))
         self._follower.flush()
         self._follower.model.database.give_back_space()
 
@@ -183,8 +226,9 @@ class DeltaLog(ModelLog):
         self._closed = True
         self._follower.flush()
         self.warehouse.close()
-        self._appends.close()
-        self._follower.close()
+        for follower, appends in (*self._abandoned, (self._follower, self._appends)):
+            appends.close()
+            follower.close()
 
 
 def _open_table(warehouse: Warehouse, name: TableName, uri: str) -> tuple[OpenTable, Migration]:
@@ -193,6 +237,7 @@ def _open_table(warehouse: Warehouse, name: TableName, uri: str) -> tuple[OpenTa
     try:
         table = tables.open(name)
     except NotFound:
+        check_create(name, BUILDS)
         properties = {VERSION_PROPERTY: str(SCHEMA_VERSION)}
         made = tables.create(name, SCHEMA, key=[KEY], if_exists="ok", properties=properties)
         table = tables.open(name)

@@ -16,12 +16,13 @@ import pyarrow as pa
 from crannog.builds.events import BuildEvent, Kind, stored_event
 from crannog.builds.model.stored import payload_of
 from crannog.builds.values import to_json
+from crannog.engine.owned import BUILDS
 from crannog.errors import Corrupted
 from crannog.lake.few_rows import FewRows
 from crannog.lake.small_parquet import Column, column
 
 SCHEMA_VERSION = 1
-VERSION_PROPERTY = "crannog.builds.schemaVersion"
+[VERSION_PROPERTY] = BUILDS.properties
 KEY = "index"
 
 _STATUS = [("status_code", pa.int32()), ("status_name", pa.string())]

@@ -60,7 +60,10 @@ def delete(
     batch_id: BatchOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Hide the rows of some keys at once; the next fold takes them out of the base, `erase` out of everything."""
+    """Hide the rows of some keys at once; the next fold takes them out of the base, `erase` out of everything.
+
+    Readers of the Delta table itself, without Crannog, see the rows until that fold.
+    """
     from crannog.formats.rows import keys_of
 
     with lake_at(context) as lake:

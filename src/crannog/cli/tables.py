@@ -120,6 +120,7 @@ def _show_description(found: dict[str, Any]) -> None:
             ),
             *[(label, ", ".join(found[part])) for label, part in lists if found[part]],
             ("made", moment(found["created_at"])),
+            *[("warning", warning) for warning in found.get("warnings", ())],
         ],
     )
     columns = [(column["name"], column["type"], "" if column["nullable"] else "not null") for column in found["columns"]]

@@ -115,7 +115,7 @@ class RemoteLake:
         return [table["name"] for table in self._connection.ask("GET", "/tables", params={"system": "true"}, tries=READ_TRIES).json()]
 
     def drop_table(self, name: str) -> None:
-        """Remove a table and all its files; NotFound if there is none."""
+        """Remove a table and all its files; NotFound if there is none, Refused if it is one of Crannog's own."""
         self._connection.ask("DELETE", f"/tables/{TableName.parse(name)}")
 
     # -- queries ---------------------------------------------------------------------------------------------

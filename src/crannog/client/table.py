@@ -138,7 +138,10 @@ class RemoteTable:
         return replace(receipt, duplicate=False) if batch_id is None else receipt
 
     def delete(self, keys: Any, actor: str = "", reason: str = "", batch_id: str | None = None) -> WriteReceipt:
-        """Hide the rows of these keys at once on every engine; the next fold takes them out of the base."""
+        """Hide the rows of these keys at once from every query of Crannog; the next fold takes them out of the base.
+
+        Readers of the Delta table itself, without Crannog, see the rows until that fold; call `fold` if they must not.
+        """
         batch, note = checked_batch_id(batch_id), {"actor": actor, "reason": reason}
         receipt = self._fitting(
             lambda known: self._sent("POST", "/delete", self._keys(known, keys, "delete"), batch, note)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Self
 from crannog.datasets.table import Table
 from crannog.engine.control import ControlTable
 from crannog.engine.maintenance.key_search import Copies
+from crannog.engine.owned import check_create, is_reserved
 from crannog.engine.scheduler import Scheduler
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
+from crannog.errors import NotFound
 from crannog.names import TableName, without_raw_prefix
 from crannog.settings import Settings, load_settings
 
@@ -72,13 +74,23 @@ class Lake:
         """Make a table; needs no Spark.
 
         `schema` is a pyarrow.Schema, a Pydantic model class or a JSON Schema. Raises CallerError if it cannot be
-        kept, Conflict if the table exists with another definition, or at all unless `if_exists="ok"`.
+        kept, Conflict if the table exists with another definition, or at all unless `if_exists="ok"`, Refused if the
+        name is in the catalog `crannog`, which is reserved.
         """
-        table_name = TableName.parse(name)
-        self.engine.create(
-            table_name, schema, key=key or (), partition_by=partition_by, cluster_by=cluster_by, bloom=bloom, if_exists=if_exists
+        self.ensure_table(
+            name, schema, key=key or (), partition_by=partition_by, cluster_by=cluster_by, bloom=bloom, if_exists=if_exists
         )
-        return Table(self, table_name)
+        return Table(self, TableName.parse(name))
+
+    def ensure_table(self, name: str, schema: Any, *, if_exists: str, **layout: Any) -> bool:
+        """Make a table as `create_table` does; return whether this call made it."""
+        table_name = TableName.parse(name)
+        if is_reserved(table_name):
+            try:
+                self.table(name).check_change("create")
+            except NotFound:
+                check_create(table_name)
+        return self.engine.create(table_name, schema, if_exists=if_exists, **layout)
 
     def table(self, name: str) -> Table:
         """Return a table; NotFound if there is none. `catalog.schema.__raw__table` shows deleted rows until they are folded."""
@@ -93,8 +105,10 @@ class Lake:
         return [str(name) for name in self.engine.names()]
 
     def drop_table(self, name: str) -> None:
-        """Remove a table and all its files; NotFound if there is none."""
-        self.engine.drop(TableName.parse(name))
+        """Remove a table and all its files; NotFound if there is none, Refused if it is one of Crannog's own."""
+        table_name = TableName.parse(name)
+        Table(self, table_name).check_change("drop", fresh=True)
+        self.engine.drop(table_name)
 
     def sql(
         self,
@@ -156,8 +170,10 @@ class Lake:
         """Return a producer of a table, which sends rows in batches behind the scenes; see `crannog.Producer`."""
         from crannog.verbs.producer import Producers
 
+        table = self.table(name)
+        table.check_change("append")
         self._producers = self._producers or Producers()
-        return self._producers.make(self.table(name), model, **options)
+        return self._producers.make(table, model, **options)
 
     def load(self, files: Sequence[str] | str, name: str, **options: Any) -> LoadReport:
         """Load files (names, patterns, `-`) into a table, each once; see `LakeVerbs.load` for the options.

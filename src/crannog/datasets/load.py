@@ -20,6 +20,8 @@ import pyarrow.parquet as pq
 from crannog.engine.maintenance.fold import after_commit
 from crannog.engine.maintenance.job import Job
 from crannog.engine.open_table import OpenTable
+from crannog.engine.owned import check_create
+from crannog.errors import NotFound
 from crannog.lake.base import Base
 from crannog.lake.rewrite import Rewrite, RunAgain, verified_files
 from crannog.lake.schemas import DATE_COLUMN
@@ -54,9 +56,14 @@ def load_files(
     **options: Any,
 ) -> LoadReport:
     """Load files into a table of an embedded lake."""
+    table_name = TableName.parse(name)
+    try:
+        lake.table(name).check_change("append")
+    except NotFound:
+        check_create(table_name)
 
-    def keep(table: str, source: str, batches: Batches) -> tuple[int, int, int]:
-        return _SparkLoad(lake.engine.open(TableName.parse(table)), source, cancellation).keep(batches)
+    def keep(_table: str, source: str, batches: Batches) -> tuple[int, int, int]:
+        return _SparkLoad(lake.engine.open(table_name), source, cancellation).keep(batches)
 
     bulk = Bulk(lake.settings.load_spark_bytes, keep)
     return load(lake, files, name, LoadOptions.checked(**options), bulk=bulk, progress=progress, cancellation=cancellation)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,9 +19,11 @@ from crannog.engine.maintenance.expire import expire
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
+from crannog.engine.owned import check_change
 from crannog.engine.scheduler import AFTER_COMPACT, run_as_task
 from crannog.engine.snapshot import Snapshot
-from crannog.errors import NotFound
+from crannog.errors import Corrupted, NotFound, Refused
+from crannog.lake.same_names import same_columns
 from crannog.lake.schemas import fingerprint
 from crannog.names import TableName
 from crannog.verbs.cancellation import Cancellation
@@ -66,6 +69,24 @@ class Table:
         except FileNotFoundError as error:
             raise NotFound(f"a file of table {self.name} is gone, it may have been dropped: {error.filename}") from error
 
+    def check_change(self, change: str, *, fresh: bool = False) -> None:
+        """Raise Refused if this table belongs to a part of Crannog, which alone may change it so.
+
+        `fresh` looks at the storage, where another process may have made another table of this name.
+        """
+        properties: Mapping[str, str] | None = None
+        # Of a table that is damaged, the name alone tells whose it is.
+        with suppress(NotFound, Corrupted, Refused):
+            properties = self._on(lambda table: (table.log.head() if fresh else table.log.latest_base()).properties)
+        check_change(change, self._name, properties)
+
+    def _change(self, change: str, act: Callable[[OpenTable], T]) -> T:
+        def checked(table: OpenTable) -> T:
+            check_change(change, self._name, table.log.latest_base().properties)
+            return act(table)
+
+        return self._on(checked)
+
     @property
     def schema(self) -> pa.Schema:
         """The columns, the system's included."""
@@ -86,15 +107,18 @@ class Table:
         Raises BadRows or SchemaMismatch if a row does not fit (nothing of the batch is kept), Overloaded at a
         limit, Unavailable if the storage fails. The same batch id again keeps nothing and answers `duplicate`.
         """
-        return self._on(lambda table: table.write("append", rows, batch_id))
+        return self._change("append", lambda table: table.write("append", rows, batch_id))
 
     def upsert(self, rows: Any, batch_id: str | None = None) -> WriteReceipt:
         """Keep rows, each replacing the row of its key; CallerError on a table without a key."""
-        return self._on(lambda table: table.write("upsert", rows, batch_id))
+        return self._change("upsert", lambda table: table.write("upsert", rows, batch_id))
 
     def delete(self, keys: Any, actor: str = "", reason: str = "", batch_id: str | None = None) -> WriteReceipt:
-        """Hide the rows of these keys at once on every engine; the next fold takes them out of the base."""
-        return self._on(lambda table: table.delete(keys, actor=actor, reason=reason, batch_id=batch_id))
+        """Hide the rows of these keys at once from every query of Crannog; the next fold takes them out of the base.
+
+        Readers of the Delta table itself, without Crannog, see the rows until that fold; call `fold` if they must not.
+        """
+        return self._change("delete", lambda table: table.delete(keys, actor=actor, reason=reason, batch_id=batch_id))
 
     def erase(
         self,
@@ -106,7 +130,8 @@ class Table:
         cancellation: Cancellation | None = None,
     ) -> ErasureReceipt:
         """Remove these keys from every file of the table and prove it; VerificationFailed if one is still readable."""
-        return self._on(
+        return self._change(
+            "erase",
             lambda table: erase(
                 table,
                 keys,
@@ -116,7 +141,7 @@ class Table:
                 progress=progress,
                 cancellation=cancellation,
                 then=partial(erase_from_audit, self._lake.engine, cancellation=cancellation),
-            )
+            ),
         )
 
     def fold(self, *, progress: Progress | None = None, cancellation: Cancellation | None = None) -> FoldReport:
@@ -153,15 +178,15 @@ class Table:
         cancellation: Cancellation | None = None,
     ) -> ExpireReport:
         """Drop the rows before a date."""
-        return self._on(
-            lambda table: expire(table, before, column=column, progress=progress, cancellation=cancellation)
+        return self._change(
+            "expire", lambda table: expire(table, before, column=column, progress=progress, cancellation=cancellation)
         )
 
     def evolve(
         self, schema: Any, *, progress: Progress | None = None, cancellation: Cancellation | None = None
     ) -> EvolveReport:
         """Add nullable columns or widen types; anything else is refused with the reason."""
-        return self._on(lambda table: evolve(table, schema, progress=progress, cancellation=cancellation))
+        return self._change("evolve", lambda table: evolve(table, schema, progress=progress, cancellation=cancellation))
 
     def describe(self) -> dict[str, Any]:
         """Tell what the table is and how it stands."""
@@ -226,4 +251,9 @@ def _description(table: OpenTable, snapshot: Snapshot) -> dict[str, Any]:
         "fingerprint": fingerprint(base.schema),
         "created_at": dt.datetime.fromtimestamp(base.created_ms / 1000, dt.UTC),
         "properties": dict(base.properties),
+        "warnings": [
+            f"columns {one} and {other} have one name for Spark, which compares names without case: a query on Spark that"
+            " names one may fail; copy the rows into a table that calls them otherwise"
+            for one, other in same_columns(base.schema)
+        ],
     }

@@ -103,7 +103,7 @@ class OpenTable:
                     )
 
     def delete(self, keys: Any, *, actor: str, reason: str, batch_id: str | None, after: int | None = None) -> WriteReceipt:
-        """Hide the rows of these keys at once; a fold then takes them out of the base."""
+        """Hide the rows of these keys from all snapshots at once; a fold then takes them out of the base, which others read."""
         base = self.log.latest_base()
         if not base.key:
             raise CallerError(f"cannot delete from {self.name}: it has no key, so there is nothing to delete by")

@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
@@ -21,12 +21,13 @@ from crannog.engine.maintenance.expire import expire, may_hold_older
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
+from crannog.engine.owned import is_reserved, owner_of
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import Corrupted, CrannogError, NotFound
 from crannog.lake.changelog import Backlog
 from crannog.lake.leases import CLOCK_SKEW_S
-from crannog.names import OWN_CATALOG, TableName
+from crannog.names import TableName
 from crannog.verbs.cancellation import Cancellation
 
 log = logging.getLogger("crannog.engine")
@@ -168,7 +169,8 @@ class Scheduler:
             work.append(("fold", lambda: {"why": reason, **fold(table, cancellation=self._running).as_dict()}, 0.0))
         work.append(("compact", lambda: self._compact_if_it_pays(table), settings.compact_interval_s))
         work.append(("vacuum", lambda: vacuum(table).as_dict(), settings.vacuum_interval_s))
-        days = int(snapshot.base.properties.get("crannog.retentionDays", 0)) or self._days_kept(table.name)
+        properties = snapshot.base.properties
+        days = int(properties.get("crannog.retentionDays", 0)) or self._days_kept(table.name, properties)
         if days:
             before = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=days)
             work.append(("expire", lambda: self._expire_if_old(table, before), settings.expire_interval_s))
@@ -176,9 +178,9 @@ class Scheduler:
             work += more.due(table, self._running)
         return work
 
-    def _days_kept(self, name: TableName) -> int:
+    def _days_kept(self, name: TableName, properties: Mapping[str, str]) -> int:
         """Return how many days of a user's table are kept; 0 for all. Crannog's own tables have settings of their own."""
-        if name.catalog == OWN_CATALOG:
+        if is_reserved(name) or owner_of(name, properties) is not None:
             return 0
         asked = self._warehouse.settings.table_retention_days
         return next((days for pattern, days in asked.items() if fnmatchcase(str(name), pattern)), 0)

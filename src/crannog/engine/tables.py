@@ -65,6 +65,12 @@ class Tables:
         self._warehouse.check_open()
         checked_if_exists(if_exists)
         wanted = _definition(schema, key, partition_by, cluster_by, bloom)
+        other = self._other_spelling(name)
+        if other is not None:
+            raise Conflict(
+                f"cannot create {name}: it differs by case only from {other}, which is there, or from its catalog or schema;"
+                " Spark compares names without case; write it in that case, or choose another name"
+            )
         storage = self._warehouse.storage
         log_folder = f"{name.path}/_delta_log"
         if not storage.names(log_folder):
@@ -80,6 +86,25 @@ class Tables:
             storage.delete_folder(own)  # another process was first
         self._compare(name, wanted, if_exists)
         return False
+
+    def _other_spelling(self, name: TableName) -> TableName | None:
+        """Return the name that is there instead of this one and differs by case only; None if there is no such name.
+
+        Two names of that kind are one to Spark and to some file systems. A catalog or a schema counts, too.
+        """
+        storage = self._warehouse.storage
+        parts = [name.catalog, name.schema, name.table]
+        for depth, part in enumerate(parts):
+            above = "/".join(parts[:depth])
+            there = storage.folders(above)
+            if part in there:
+                continue
+            other = next((each for each in there if each.lower() == part.lower()), None)
+            if other is None or (depth == 2 and not storage.names(f"{above}/{other}/_delta_log")):
+                return None
+            parts[depth] = other
+            return TableName(*parts)
+        return None
 
     def _compare(self, name: TableName, wanted: tuple[pa.Schema, tuple[str, ...], dict[str, str]], if_exists: str) -> None:
         base = self.open(name).log.head()
@@ -110,6 +135,10 @@ class Tables:
         if table is not None:
             return table
         opened = OpenTable(self._warehouse, name)
+        storage = self._warehouse.storage
+        # A file system that ignores case finds a table by any spelling; rights and caches go by one.
+        if storage.is_local and storage.exists(name.path.swapcase()) and (other := self._other_spelling(name)) is not None:
+            raise NotFound(f"there is no table {name}; there is {other}, which differs by case")
         with self._lock:
             # Two threads may have opened it at once; both must use one writer.
             table = self._open.setdefault(name, opened)

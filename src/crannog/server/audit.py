@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from crannog.datasets.lake import Lake
-from crannog.errors import CrannogError, Overloaded
+from crannog.engine.open_table import OpenTable
+from crannog.errors import CrannogError, NotFound, Overloaded
 from crannog.names import AUDIT as NAME
 from crannog.server.call import Call
 
@@ -108,11 +109,26 @@ class Audit:
                 return
 
     def _keep(self, batch: list[dict[str, Any]]) -> None:
-        properties = {"crannog.retentionDays": str(self._lake.settings.audit_days)}
-        self._lake.engine.create(NAME, SCHEMA, if_exists="ok", properties=properties)
         # Text that is no Unicode came in a header or a statement; it must not keep the rest from being kept.
         for note in batch:
             for name in ("request_id", "sql", "table"):
                 if note[name] is not None:
                     note[name] = note[name].encode("utf-8", "replace").decode()
-        self._lake.table(str(NAME)).append(pa.Table.from_pylist(batch, schema=SCHEMA))
+        rows = pa.Table.from_pylist(batch, schema=SCHEMA)
+        # On the engine's table: through `Lake`, nobody writes to it.
+        try:
+            self._table().write("append", rows, None)
+        except NotFound:
+            # Removed by hand while the server runs: the audit goes on in a new table.
+            log.warning("the audit table %s was removed; a new one is made", NAME)
+            self._lake.engine.forget(NAME)
+            self._table().write("append", rows, None)
+
+    def _table(self) -> OpenTable:
+        engine = self._lake.engine
+        try:
+            return engine.open(NAME)
+        except NotFound:
+            properties = {"crannog.retentionDays": str(self._lake.settings.audit_days)}
+            engine.create(NAME, SCHEMA, if_exists="ok", properties=properties)
+            return engine.open(NAME)

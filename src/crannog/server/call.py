@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
-from crannog.access.scopes import SYSTEM, Caller
-from crannog.errors import Forbidden
+from crannog.access.scopes import Caller
 from crannog.names import TableName, without_raw_prefix
 
 if TYPE_CHECKING:
@@ -46,11 +45,8 @@ class Call:
         return text
 
     def written_table(self, level: str, text: str) -> str:
-        """The same for a change of rows, which the server's own tables take from the server alone."""
-        name = TableName.parse(text)
-        self.need(level, name)
-        if (name.catalog, name.schema) == SYSTEM:
-            raise Forbidden(f"{name} is written by the server alone")
+        """The same for a change of rows, which a name with the mark of the raw form does not take."""
+        self.need(level, TableName.parse(text))
         return text
 
     @property

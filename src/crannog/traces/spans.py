@@ -13,14 +13,15 @@ import pyarrow as pa
 
 from crannog.engine.maintenance.evolve import evolve
 from crannog.engine.open_table import OpenTable
+from crannog.engine.owned import TRACES
 from crannog.engine.tables import Tables
 from crannog.errors import NotFound, Refused
 from crannog.lake.delta_schema import INSTANT, list_of, map_of
 from crannog.lake.layout import BLOOM_FPP
 from crannog.names import OWN_CATALOG, TableName
 
-SPANS = TableName(OWN_CATALOG, "traces", "spans")
-VERSION_PROPERTY, SCHEMA_VERSION = "crannog.spansVersion", 1
+SPANS = TableName(OWN_CATALOG, TRACES.schema, "spans")
+VERSION_PROPERTY, SCHEMA_VERSION = TRACES.properties[0], 1
 """Counts the changes that an older Crannog cannot live with; a new nullable column is none."""
 
 ATTRIBUTES = map_of(pa.string(), pa.string())

@@ -54,7 +54,10 @@ class TableVerbs(Protocol):
         """Keep rows, each replacing the row of its key; CallerError on a table without a key."""
 
     def delete(self, keys: Any, actor: str = "", reason: str = "", batch_id: str | None = None) -> WriteReceipt:
-        """Hide the rows of these keys at once on every engine; the next fold takes them out of the base."""
+        """Hide the rows of these keys at once from every query of Crannog; the next fold takes them out of the base.
+
+        Readers of the Delta table itself, without Crannog, see the rows until that fold; call `fold` if they must not.
+        """
 
     def erase(
         self,
@@ -149,7 +152,8 @@ class LakeVerbs(Protocol):
         """Make a table; needs no Spark.
 
         `schema` is a pyarrow.Schema, a Pydantic model class or a JSON Schema. Raises CallerError if it cannot be
-        kept, Conflict if the table exists with another definition, or at all unless `if_exists="ok"`.
+        kept, Conflict if the table exists with another definition, or at all unless `if_exists="ok"`, Refused if the
+        name is in the catalog `crannog`, which is reserved.
         """
 
     def table(self, name: str) -> TableVerbs:
@@ -159,7 +163,7 @@ class LakeVerbs(Protocol):
         """Return the names of all tables."""
 
     def drop_table(self, name: str) -> None:
-        """Remove a table and all its files; NotFound if there is none."""
+        """Remove a table and all its files; NotFound if there is none, Refused if it is one of Crannog's own."""
 
     def sql(
         self,

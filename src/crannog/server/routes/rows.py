@@ -48,7 +48,10 @@ async def upsert(request: Request, name: Name, batch_id: BatchId = None) -> Resp
 
 @router.post("/{name}/delete", responses=gives(WriteReceipt), openapi_extra=takes_json(Keys, arrow=True))
 async def delete(request: Request, name: Name, actor: str = "", reason: str = "", batch_id: BatchId = None) -> Response:
-    """Hide the rows of these keys at once, everywhere; the next fold takes them out of the base."""
+    """Hide the rows of these keys at once from every query of Crannog; the next fold takes them out of the base.
+
+    Readers of the Delta table itself, without Crannog, see the rows until that fold.
+    """
     return await _write(request, "delete", name, batch_id, actor, reason)
 
 
@@ -62,6 +65,7 @@ async def _write(request: Request, verb: str, name: str, batch_id: str | None, a
 
     def write() -> WriteReceipt:
         table = service.lake.table(name)
+        table.check_change(verb)  # before the rows are looked at: a table that takes none need not say what is wrong with them
         if verb == "delete":
             keys, who, why = keys_in(data, form, table, actor, reason, service.settings.max_rows_per_call)
             return table.delete(keys, actor=who, reason=why, batch_id=batch_id)

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.responses import Response
 
-from crannog.access.scopes import SYSTEM
 from crannog.datasets.lake import Lake
+from crannog.engine.owned import is_system
 from crannog.names import TableName
 from crannog.server.answers import ARROW, answer, schema_bytes, wanted_form
 from crannog.server.arrow_in import arrow_schema
@@ -44,7 +44,7 @@ async def tables(request: Request, system: Annotated[bool, Query(description="Li
     call = call_of(request)
     names = await call.service.threads.run("read", call.service.lake.tables)
     parsed = [TableName.parse(name) for name in names]
-    shown = [name for name in parsed if call.caller.may("read", name) and (system or (name.catalog, name.schema) != SYSTEM)]
+    shown = [name for name in parsed if call.caller.may("read", name) and (system or not is_system(name))]
     return answer([{"name": str(name)} for name in shown])
 
 
@@ -73,7 +73,7 @@ async def create_table(
     layout["key"] = layout["key"] or ()
 
     def make() -> tuple[bool, dict[str, Any]]:
-        made = call.service.lake.engine.create(TableName.parse(name), schema, **layout, if_exists=if_exists)
+        made = call.service.lake.ensure_table(name, schema, **layout, if_exists=if_exists)
         return made, call.service.lake.table(name).describe()
 
     made, described = await call.service.threads.run("write", make)

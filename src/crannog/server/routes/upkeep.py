@@ -140,6 +140,7 @@ async def erase(request: Request, name: Name, actor: Annotated[str, Query()] = "
     form = form_of(request, ("json", "arrow"))
     data = await call.service.bodies.read(request)
     table = await call.service.threads.run("read", lambda: call.service.lake.table(name))
+    table.check_change("erase")
     keys, who, why = await call.service.threads.run(
         "read", lambda: keys_in(data, form, table, actor, reason, call.service.settings.max_rows_per_call)
     )

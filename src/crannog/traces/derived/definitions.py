@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from crannog.engine.owned import TRACES
 from crannog.names import OWN_CATALOG, TableName
 
 ERROR = 2
@@ -66,7 +67,7 @@ class Derived:
 
 
 def _table(name: str) -> TableName:
-    return TableName(OWN_CATALOG, "traces", name)
+    return TableName(OWN_CATALOG, TRACES.schema, name)
 
 
 def _schema(keys: Sequence[tuple[str, pa.DataType, bool]], values: Sequence[tuple[str, pa.DataType, bool]]) -> pa.Schema:

@@ -7,13 +7,14 @@ two processes that derive at once cannot both commit.
 from __future__ import annotations
 
 from crannog.engine.open_table import OpenTable
+from crannog.engine.owned import TRACES
 from crannog.engine.tables import Tables
 from crannog.errors import NotFound, Refused
 from crannog.lake.base import Base
 from crannog.traces.derived.definitions import Derived
 
 FROM_PROPERTY, TO_PROPERTY = "crannog.derivedFrom", "crannog.derivedTo"
-VERSION_PROPERTY, DEFINITIONS_VERSION = "crannog.derivedVersion", 1
+VERSION_PROPERTY, DEFINITIONS_VERSION = TRACES.properties[1], 1
 
 
 def derived_to(base: Base) -> int:

@@ -95,7 +95,7 @@ def test_nobody_but_its_owner_changes_a_table(lake: EmbeddedLake, name: TableNam
     for change, act in CHANGES.items():
         if change == "create" and name.catalog != "crannog":
             continue  # with another definition it is a conflict as for any table, and nothing is made
-        with pytest.raises(Refused, match=f"cannot {change} {name}: this table belongs to"):
+        with pytest.raises(Refused, match=rf"cannot {change} ?\w* ?\w* {name}: this table belongs to"):
             act(lake, str(name))
     with pytest.raises(Refused, match="belongs to"):
         lake.producer(str(name))
@@ -360,12 +360,15 @@ def test_columns_with_one_name_are_refused_wherever_they_come_from(settings: Set
 def test_an_old_table_with_such_columns_says_so_and_works(settings: Settings, spark: SparkRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(settings) as lake:
         with monkeypatch.context() as patch:
-            patch.setattr("crannog.lake.schemas.first_of_same_name", lambda _name, _seen: None)
+            patch.setattr("crannog.lake.schemas.same_columns", lambda _fields: [])
             table = lake.create_table("a.b.t", pa.schema([("n", pa.int64()), ("s", pa.int64()), ("ſ", pa.int64())]), key=["n", "s"])
         assert list(same_columns(table.schema)) == [("s", "ſ")]
         [warning] = table.describe()["warnings"]
         assert "columns s and ſ have one name" in warning
         table.append([{"n": n, "s": n, "ſ": -n} for n in range(4)])
+        table.evolve(pa.schema([*table.user_schema, ("m", pa.int64())]))
+        with pytest.raises(CallerError, match="columns m and M have one name"):
+            table.evolve(pa.schema([*table.user_schema, ("M", pa.int64())]))
         table.fold()
         table.delete([{"n": 0, "s": 0}])
         table.append([{"n": 1, "s": 1, "ſ": 100}])

@@ -61,6 +61,7 @@ SYSTEM = Owner(
     "it records what callers did, so none of them changes it; audit_days says how long it is kept",
 )
 OWNERS = (BUILDS, TRACES, SYSTEM)
+_SAID = {"append": "append to", "upsert": "upsert into", "delete": "delete from", "erase": "erase from", "expire": "expire rows of"}
 
 
 def is_system(name: TableName) -> bool:
@@ -91,7 +92,7 @@ def check_change(change: str, name: TableName, properties: Mapping[str, str] | N
     owner = owner_of(name, properties)
     if owner is not None:
         advice = owner.advice.get(change, owner.instead)
-        raise Refused(f"cannot {change} {name}: this table belongs to {owner.name}, which alone changes it; {advice}")
+        raise Refused(f"cannot {_SAID.get(change, change)} {name}: this table belongs to {owner.name}, which alone changes it; {advice}")
 
 
 def check_create(name: TableName, owner: Owner | None = None) -> None:

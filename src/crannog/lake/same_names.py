@@ -27,22 +27,17 @@ def _folded(character: str) -> str:
     return "i" if upper == "İ" else upper.lower()
 
 
-def first_of_same_name(name: str, seen: dict[str, str]) -> str | None:
-    """Return the name in `seen` that an engine takes for this one, else note this one there and return None."""
-    forms = spellings(name)
-    other = seen.get(f"lower {forms[0]}") or seen.get(f"folded {forms[1]}")
-    if other is None:
-        seen[f"lower {forms[0]}"] = seen[f"folded {forms[1]}"] = name
-    return other
-
-
 def same_columns(fields: Iterable[pa.Field], path: str = "") -> Iterator[tuple[str, str]]:
     """Yield the pairs of columns, fields inside others included, that an engine takes for one."""
-    seen: dict[str, str] = {}
+    by_lower: dict[str, str] = {}
+    by_folded: dict[str, str] = {}
     for field in fields:
-        other = first_of_same_name(field.name, seen)
+        lower, folded = spellings(field.name)
+        other = by_lower.get(lower) or by_folded.get(folded)
         if other is not None:
             yield f"{path}{other}", f"{path}{field.name}"
+        by_lower.setdefault(lower, field.name)
+        by_folded.setdefault(folded, field.name)
         yield from _inside(field.type, path + field.name)
 
 

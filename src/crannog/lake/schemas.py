@@ -8,7 +8,7 @@ whose names are given on here, so that callers need one module.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ from crannog.lake.delta_schema import (
     to_delta_json,
 )
 from crannog.lake.json_schema import DEEPEST, from_json_schema, from_pydantic
-from crannog.lake.same_names import first_of_same_name
+from crannog.lake.same_names import same_columns
 
 __all__ = [
     "RESERVED_PREFIX",
@@ -82,10 +82,12 @@ _HINTS: tuple[tuple[Any, str], ...] = (
 )
 
 
-def user_schema(source: pa.Schema | type[BaseModel] | Mapping[str, Any]) -> pa.Schema:
+def user_schema(
+    source: pa.Schema | type[BaseModel] | Mapping[str, Any], *, known_pairs: Collection[tuple[str, str]] = ()
+) -> pa.Schema:
     """The user columns of a table in normal form, in the order given.
 
-    Raises CallerError with the path of the column (like `order.lines[].price`) and what to use instead.
+    `known_pairs` are columns with one name for Spark that an old table has already. Raises CallerError with the path of the column (like `order.lines[].price`) and what to use instead.
     """
     if isinstance(source, pa.Schema):
         given = source
@@ -105,6 +107,12 @@ def user_schema(source: pa.Schema | type[BaseModel] | Mapping[str, Any]) -> pa.S
             raise CallerError(
                 f"column {field.name} starts with '{RESERVED_PREFIX}', which is reserved; choose another name"
             )
+    for one, other in same_columns(fields):
+        if (one, other) in known_pairs:
+            continue
+        if one == other:
+            raise CallerError(f"column {one} is there twice; rename one")
+        raise CallerError(f"columns {one} and {other} have one name for Spark, which compares names without case; rename one")
     return pa.schema(fields)
 
 
@@ -189,18 +197,10 @@ def _is_exact(type_: pa.DataType) -> bool:
 
 
 def _normal_fields(fields: Iterable[pa.Field], path: str, depth: int) -> list[pa.Field]:
-    seen: dict[str, str] = {}
     normal = []
     for field in fields:
         name: str = field.name
         _check_name(name, path)
-        other = first_of_same_name(name, seen)
-        if other == name:
-            raise CallerError(f"column {path}{name} is there twice; rename one")
-        if other is not None:
-            raise CallerError(
-                f"columns {path}{other} and {path}{name} have one name for Spark, which compares names without case; rename one"
-            )
         normal.append(pa.field(name, _normal(field.type, path + name, depth), nullable=field.nullable))
     return normal
 

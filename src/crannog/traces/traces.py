@@ -20,7 +20,7 @@ from crannog.engine.query.running import RunningQueries
 from crannog.engine.snapshot import Snapshot
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
-from crannog.errors import CallerError, NotFound, TooLarge
+from crannog.errors import CallerError, NotFound, TooLarge, Unavailable
 from crannog.lake.stage import BYTES_PER_CHANGE, Change
 from crannog.traces import asking, bulk, keep, names, outgoing
 from crannog.traces.derived.catalogue import attribute_keys
@@ -152,7 +152,10 @@ class Traces:
             return act(self.spans)
         except (NotFound, FileNotFoundError):
             self._tables.forget(SPANS)
-        return act(self.spans)
+        try:
+            return act(self.spans)
+        except FileNotFoundError as error:
+            raise Unavailable(f"a file of {SPANS} is gone: {error.filename}; try again", retry_after_s=1.0) from error
 
     # -- reading -----------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from crannog.engine.tables import table_properties
 from crannog.errors import Unavailable
 from crannog.lake.base import Base, DataFile, metadata_action
 from crannog.lake.rewrite import Rewrite, RunAgain, verified_files
+from crannog.lake.same_names import same_columns
 from crannog.lake.schemas import (
     check_key,
     difference,
@@ -36,7 +37,7 @@ def evolve(
     for _ in range(_TRIES):
         base = table.log.head()
         current = user_columns(base.schema)
-        proposed = check_key(user_schema(schema), base.key)
+        proposed = check_key(user_schema(schema, known_pairs=list(same_columns(current))), base.key)
         change = difference(current, proposed)
         if change.is_same:
             return EvolveReport((), (), 0, None, 0.0)

@@ -486,11 +486,11 @@ class ArrowFrame:
     def where(self, mask: pa.ChunkedArray) -> ArrowFrame:
         return ArrowFrame(self.table.filter(mask))
 
-    def drop(self, *names: str) -> ArrowFrame:
-        return ArrowFrame(self.table.drop_columns(list(names)))
+    def select(self, *names: str) -> ArrowFrame:
+        return ArrowFrame(self.table.select([name.strip("`") for name in names]))
 
-    def unionByName(self, other: ArrowFrame) -> ArrowFrame:
-        return ArrowFrame(pa.concat_tables([self.table, other.table.select(self.columns)]))
+    def union(self, other: ArrowFrame) -> ArrowFrame:
+        return ArrowFrame(pa.concat_tables([self.table, other.table.rename_columns(self.columns)]))
 
     def selectExpr(self, *expressions: str) -> ArrowFrame:
         columns = {}

@@ -132,7 +132,7 @@ def test_a_table_is_made_listed_described_and_dropped(connection: LakeVerbs, nam
     told = connection.table(name).describe()
     assert set(told) == {
         *("name", "table_id", "version", "sequence", "folded_sequence", "rows", "base_rows", "staged_rows", "staged_bytes"),
-        *("staged_files", "files", "bytes", "key", "partition_by", "cluster_by", "columns", "fingerprint", "created_at", "properties"),
+        *("staged_files", "files", "bytes", "key", "partition_by", "cluster_by", "columns", "fingerprint", "created_at", "properties", "warnings"),
     }
     assert (told["name"], told["key"], told["cluster_by"], told["rows"], told["version"]) == (name, ["id"], ["at"], 0, 0)
     assert abs(dt.datetime.now(dt.UTC) - told["created_at"]) < dt.timedelta(minutes=5)

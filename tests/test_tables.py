@@ -203,7 +203,7 @@ def test_a_name_is_text(lake: Lake) -> None:
 
 
 def test_the_same_name_in_two_catalogs_is_two_tables(lake: Lake) -> None:
-    names = ["one.eu.orders", "two.eu.orders", "one.us.orders", "one.eu.orders-2", "one-2.eu.orders"]
+    names = ["one.eu.orders", "two.eu.orders", "one.us.orders", "one.eu.orders-2", "three.eu.orders"]
     for number, name in enumerate(names):
         lake.create_table(name, ORDERS, key="order_id").append([{"order_id": "same", "n": number}])
     assert lake.tables() == sorted(names)

@@ -287,7 +287,7 @@ WRONG = {
     "SELECT x FROM a.b.c GROUP BY -1": "GROUP BY position -1",
     "SELECT x FROM a.b.c WHERE x ! IN (1)": "(?i)syntax|!",
     "SELECT x, sum(x) OVER () FROM a.b.c GROUP BY x ORDER BY sum(x)": ".",
-    "SELECT * FROM a.b.c VERSION AS OF 99999999999999999999999": "there is no version 99999999999999999999999",
+    "SELECT * FROM a.b.c VERSION AS OF 99999999999999999999999": "99999999999999999999999",
 }
 
 

@@ -27,7 +27,7 @@ class Doors:
     """Receivers that run, and how to knock at them."""
 
     def __init__(self, lake: EmbeddedLake, service: Service, receivers: Receivers) -> None:
-        self.lake, self.service = lake, service
+        self.lake, self.service, self.receivers = lake, service, receivers
         self.address = f"http://127.0.0.1:{receivers.http_port}"
         self.grpc_address = f"127.0.0.1:{receivers.grpc_port}"
         self._http = httpx.Client(base_url=self.address, timeout=60)

@@ -1,112 +1,104 @@
-"""OTLP over gRPC. Requests come as bytes, so that nothing is decoded twice."""
+"""OTLP over gRPC: a port of its own, served by an event loop in a thread of its own."""
 
 from __future__ import annotations
 
-import logging
+import asyncio
+import socket
+import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
 
-from crannog.access.scopes import Caller
-from crannog.errors import CrannogError, Overloaded, Unavailable
-from crannog.server.admission import admitted
-from crannog.server.otlp.http_app import answer_message
-from crannog.server.otlp.keeping import keep
-from crannog.server.otlp.refusals import code_of, status_of
+from crannog.errors import Unavailable
+from crannog.server.listener import listening
+from crannog.server.otlp.grpc_calls import GrpcConnection, Receiving
 from crannog.server.service import Service
+from crannog.settings import Settings
 
-if TYPE_CHECKING:
-    import grpc
-
-log = logging.getLogger("crannog.otlp")
-
-_SERVICE, _METHOD = "opentelemetry.proto.collector.trace.v1.TraceService", "Export"
-_PROTOBUF = "application/x-protobuf"
-
-
-class _Threads(ThreadPoolExecutor):
-    @property
-    def waiting(self) -> int:
-        """How many requests wait for a thread; their bodies are not read yet."""
-        return self._work_queue.qsize()
+_BACKLOG = 2_048
+_START_S = 30.0
 
 
 class GrpcReceiver:
-    """The gRPC server, on a port of its own."""
+    """The gRPC server."""
 
     def __init__(self, service: Service, host: str, port: int) -> None:
         """Bind; Unavailable if the port cannot be had."""
-        import grpc
-
-        self._service = service
-        self._stopped: threading.Event | None = None
         settings = service.settings
-        self._threads = _Threads(settings.http_threads, thread_name_prefix="crannog-otlp")
-        # No maximum_concurrent_rpcs: gRPC would answer RESOURCE_EXHAUSTED, and clients would throw the spans away.
-        self._server = grpc.server(
-            self._threads,
-            options=[
-                # Holds after unpacking, too: gRPC then answers RESOURCE_EXHAUSTED, which clients do not retry.
-                ("grpc.max_receive_message_length", settings.otlp_request_bytes),
-                ("grpc.so_reuseport", 0),
-            ],
-        )
-        handler = grpc.unary_unary_rpc_method_handler(self._export)
-        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler})])
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        try:
-            if settings.tls_certificate:
-                with open(settings.tls_key, "rb") as key, open(settings.tls_certificate, "rb") as certificate:
-                    credentials = grpc.ssl_server_credentials([(key.read(), certificate.read())])
-                self.port = self._server.add_secure_port(address, credentials)
-            else:
-                self.port = self._server.add_insecure_port(address)
-        except (RuntimeError, OSError) as error:
-            raise Unavailable(
-                f"cannot listen on {host} port {port} for OTLP over gRPC: {error}; give another with CRANNOG_OTLP_GRPC_PORT"
-            ) from None
+        self._tls = _tls(settings)
+        self._bound = listening(host, port, "give another with CRANNOG_OTLP_GRPC_PORT")
+        self._bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # inherited: a client that is gone is noticed
+        self.port: int = self._bound.getsockname()[1]
+        self._receiving = Receiving(service, ThreadPoolExecutor(settings.http_threads, thread_name_prefix="crannog-otlp"))
+        self._loop = _new_loop()
+        self._started = threading.Event()
+        self._stop: asyncio.Event | None = None
+        self._grace_s = 0.0
+        self._thread = threading.Thread(target=self._run, name="crannog-otlp-grpc", daemon=True)
 
     def start(self) -> None:
-        self._server.start()
+        """Return once requests are taken."""
+        self._thread.start()
+        if not self._started.wait(_START_S):
+            raise Unavailable("the otlp-grpc server did not start; its log tells why")
 
     def stop(self, grace_s: float) -> None:
         """Take no more requests; what runs may finish."""
-        self._stopped = self._server.stop(grace_s)
+        self._grace_s = grace_s
+        if self._stop is None:
+            self._bound.close()
+        elif self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
 
     def join(self, timeout_s: float) -> bool:
         """Wait for what runs once it is told to stop; False if something still does."""
-        return self._stopped is None or self._stopped.wait(timeout_s)
+        if self._stop is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
-    def _export(self, body: bytes, context: grpc.ServicerContext) -> bytes:
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
         try:
-            return answer_message(keep(self._service, self._caller(context), body, _PROTOBUF, None))
-        except CrannogError as error:
-            _abort(context, error)
-        except Exception as error:
-            log.error("a request failed", exc_info=error)
-            _abort(context, CrannogError("the server failed on this request; its log tells more"))
-        raise AssertionError("an abort raises")
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
+            self._receiving.threads.shutdown(wait=False)
 
-    def _caller(self, context: grpc.ServicerContext) -> Caller:
-        service = self._service
-        if self._threads.waiting > service.settings.http_requests:
-            raise Overloaded(f"{self._threads.waiting:,} requests wait, which is too many; try again shortly", retry_after_s=1)
-        if service.tokens.is_stale:
-            service.tokens.refresh()
-        headers: dict[str, Any] = dict(context.invocation_metadata())
-        return admitted(
-            service, authorization=str(headers.get("authorization", "")), host="localhost", origin=None, address=_address(context.peer())
+    async def _serve(self) -> None:
+        self._stop = asyncio.Event()
+        listener = await self._loop.create_server(
+            lambda: GrpcConnection(self._receiving), sock=self._bound, ssl=self._tls, backlog=_BACKLOG
         )
+        self._started.set()
+        await self._stop.wait()
+        listener.close()
+        receiving = self._receiving
+        receiving.stopping = True
+        for connection in list(receiving.connections):
+            connection.leave()
+        ends = self._loop.time() + self._grace_s
+        while (receiving.connections or receiving.calls) and self._loop.time() < ends:
+            await asyncio.sleep(0.01)
+        for connection in list(receiving.connections):
+            connection.cut_off()
+        await asyncio.sleep(0)
 
 
-def _abort(context: grpc.ServicerContext, error: CrannogError) -> None:
-    import grpc
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # there is none for Windows
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
 
-    code = next(known for known in grpc.StatusCode if known.value[0] == code_of(error))
-    context.set_trailing_metadata((("grpc-status-details-bin", status_of(error).SerializeToString()),))
-    context.abort(code, error.message)
 
-
-def _address(peer: str) -> str:
-    """Return the address in a peer's name: ipv4:127.0.0.1:5000, ipv6:[::1]:5000 (its brackets may be escaped)."""
-    return peer.partition(":")[2].rpartition(":")[0].replace("%5B", "").replace("%5D", "").strip("[]")
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    if not settings.tls_certificate:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(settings.tls_certificate, settings.tls_key or None)
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"cannot speak TLS with the certificate {settings.tls_certificate}: {error}") from None
+    context.set_alpn_protocols(["h2"])
+    return context

@@ -17,10 +17,18 @@ from crannog.errors import (
     Unavailable,
 )
 
-INVALID_ARGUMENT, DEADLINE_EXCEEDED, PERMISSION_DENIED, RESOURCE_EXHAUSTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 3, 4, 7, 8, 13, 14, 16
+INVALID_ARGUMENT, DEADLINE_EXCEEDED, PERMISSION_DENIED, RESOURCE_EXHAUSTED = 3, 4, 7, 8
+UNIMPLEMENTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 12, 13, 14, 16
 # HTTP's statuses that clients of the protocol retry; any other, they take as the end.
 _SERVICE_UNAVAILABLE, _GATEWAY_TIMEOUT = 503, 504
+
+
+class Unimplemented(CallerError):
+    """A method or a compression that this server does not have; gRPC has a code of its own for it."""
+
+
 _CODES: tuple[tuple[type[CrannogError], int], ...] = (
+    (Unimplemented, UNIMPLEMENTED),
     (TooLarge, RESOURCE_EXHAUSTED),
     (Unauthorized, UNAUTHENTICATED),
     (Forbidden, PERMISSION_DENIED),

@@ -1,0 +1,84 @@
+"""HTTP/2 on the wire (RFC 9113): numbers of frames, settings and errors, and the bytes of what a server sends."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""What a client sends first."""
+HEAD = struct.Struct(">BHBBL")
+"""The head of a frame: the length in two parts, type, flags, stream."""
+
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
+ACK, END_STREAM, END_HEADERS, PADDED, HAS_PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
+
+NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, FLOW_CONTROL_ERROR = 0, 1, 2, 3
+STREAM_CLOSED, FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL, COMPRESSION_ERROR = 5, 6, 7, 8, 9
+ENHANCE_YOUR_CALM = 11
+
+ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = 2, 3, 4, 5, 6
+
+FRAME_BYTES = 16_384
+"""The largest frame that either side sends, unless the other allows more: nobody here does."""
+FIRST_WINDOW = 65_535
+LARGEST_WINDOW = 2**31 - 1
+
+_STATUS_200 = b"\x88"  # its place in HPACK's static table
+
+
+class ConnectionBroken(Exception):
+    """The other side broke the protocol: the connection ends with this error code."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """Return the bytes of a frame."""
+    size = len(payload)
+    return HEAD.pack(size >> 16, size & 0xFFFF, kind, flags, stream) + payload
+
+
+def settings(values: Iterable[tuple[int, int]]) -> bytes:
+    return frame(SETTINGS, 0, 0, b"".join(struct.pack(">HL", *pair) for pair in values))
+
+
+def number_frame(kind: int, stream: int, number: int) -> bytes:
+    """Return a frame whose payload is one number: WINDOW_UPDATE or RST_STREAM."""
+    return frame(kind, 0, stream, number.to_bytes(4))
+
+
+def goaway(last_stream: int, code: int, message: str = "") -> bytes:
+    return frame(GOAWAY, 0, 0, struct.pack(">LL", last_stream, code) + message.encode()[:200])
+
+
+def header_block(headers: Iterable[tuple[str, str]]) -> bytes:
+    """Return headers in HPACK's simplest form: no table to keep in step with, and nothing of one answer in another."""
+    return b"".join(_STATUS_200 if pair == (":status", "200") else _literal(*pair) for pair in headers)
+
+
+def _literal(name: str, value: str) -> bytes:
+    return b"\x00" + _text(name.encode("ascii")) + _text(value.encode("latin-1"))
+
+
+def _text(text: bytes) -> bytes:
+    size = len(text)
+    if size < 127:
+        return bytes((size,)) + text
+    length, size = bytearray((127,)), size - 127
+    while size > 127:
+        length.append(size & 127 | 128)
+        size >>= 7
+    length.append(size)
+    return bytes(length) + text
+
+
+def without_padding(payload: memoryview, flags: int) -> memoryview:
+    """Return what a padded frame carries; as it is without the flag."""
+    if not flags & PADDED:
+        return payload
+    if not payload or payload[0] >= len(payload):
+        raise ConnectionBroken(PROTOCOL_ERROR, "the padding is longer than its frame")
+    return payload[1 : len(payload) - payload[0]]

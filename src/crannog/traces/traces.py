@@ -31,6 +31,7 @@ from crannog.traces.find.request import SPAN_ORDERS, Asked, asked_of_spans, aske
 from crannog.traces.find.search import search
 from crannog.traces.find.span_search import search_spans
 from crannog.traces.ids import trace_id_of
+from crannog.traces.jaeger.summaries import JaegerSummary, summaries
 from crannog.traces.lookup import newest_of_each, rows_of_trace
 from crannog.traces.metrics.dependencies import dependencies
 from crannog.traces.metrics.metrics import asked, metrics
@@ -201,6 +202,10 @@ class Traces:
         """Return how many spans each of these traces has, those that were sent again counted again; without those that are not there."""
         found = bulk.counts(self._read, [trace_id_of(text) for text in trace_ids])
         return {trace_id.hex(): count for trace_id, count in found.items()}
+
+    def jaeger_summaries(self, trace_ids: Sequence[str]) -> list[JaegerSummary]:
+        """Return what Jaeger's pages list of those of these traces that there are, in order; traces of any size are counted whole."""
+        return summaries(self._read, list(dict.fromkeys(map(trace_id_of, trace_ids))))
 
     def _many(self, trace_ids: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[bytes, pa.Table, bool]]:
         """Yield the rows of traces, each span once, and whether there are more than were read."""

@@ -45,7 +45,11 @@ async def _asked(request: Request, work: Work, refusal: Callable[[int, str], dic
 
 async def _v1(request: Request, work: Work) -> Response:
     """Answer in the envelope of v1, errors too."""
-    return await _asked(request, work, lambda code, message: v1.envelope(None, errors=[{"code": code, "msg": message}]))
+    return await _asked(request, work, _refusal_v1)
+
+
+def _refusal_v1(code: int, message: str) -> dict[str, Any]:
+    return v1.envelope(None, errors=[{"code": code, "msg": message}])
 
 
 async def _v3(request: Request, work: Work) -> Response:
@@ -156,6 +160,27 @@ async def trace(request: Request, trace_id: str) -> Response:
     return await _v1(request, lambda traces: v1.envelope([v1.trace_of(_trace(traces, trace_id))]))
 
 
+@router.post("/api/transform")
+async def transform(request: Request) -> Response:
+    """Show the traces of an OTLP file, which Jaeger's pages send here when somebody opens one; nothing is kept."""
+    call = call_of(request)
+    try:
+        call.need("read", SPANS)
+        body = await call.service.bodies.read(request)
+        return await call.service.threads.run("read", lambda: answer(_transformed(body, call.service.settings.otlp_request_bytes)))
+    except CrannogError as error:
+        call.error_code = error.code
+        return answer(_refusal_v1(error.http_status, error.message), error.http_status)
+
+
+def _transformed(body: bytes, limit: int) -> dict[str, Any]:
+    from crannog.traces.jaeger.transform import traces_of  # here: a server does not load it before it is asked
+
+    found, rejected = traces_of(body, bytes_limit=limit, spans_limit=_MOST_SPANS)
+    errors = [{"code": CallerError.http_status, "msg": rejected.message}] if rejected.count else []
+    return v1.envelope([v1.trace_of(trace) for trace in found], errors=errors)
+
+
 @router.get("/api/dependencies")
 async def dependencies(request: Request) -> Response:
     asked = request.query_params
@@ -222,7 +247,7 @@ async def traces_v3(request: Request) -> Response:
 
 @router.get("/api/v3/trace-summaries")
 async def summaries_v3(request: Request) -> Response:
-    return await _v3(request, lambda traces: v3.summaries_of(traces.get_many([one.trace_id for one in _searched_v3(request, traces)])))
+    return await _v3(request, lambda traces: v3.summaries_of(traces.jaeger_summaries([one.trace_id for one in _searched_v3(request, traces)])))
 
 
 def _searched_v3(request: Request, traces: Traces) -> Sequence[TraceSummary]:

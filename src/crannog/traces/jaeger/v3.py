@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from crannog.verbs.traces.spans import early_end_warning
 
 if TYPE_CHECKING:
-    from crannog.verbs.traces import Trace
+    from crannog.traces.jaeger.summaries import JaegerSummary
 
 
 _WARNINGS = "@jaeger@warnings"
@@ -29,25 +28,22 @@ def traces_of(request: dict[str, Any]) -> dict[str, Any]:
     return request
 
 
-def summary_of(trace: Trace) -> dict[str, Any]:
+def summary_of(trace: JaegerSummary) -> dict[str, Any]:
     """Return the summary of one trace."""
-    root = trace.root
-    spans = Counter(span.service for span in trace.spans)
-    errors = Counter(span.service for span in trace.spans if span.is_error)
     return {
         "traceId": trace.trace_id,
-        "rootServiceName": root.service if root else "",
-        "rootOperationName": root.name if root else "",
+        "rootServiceName": trace.root_service,
+        "rootOperationName": trace.root_operation,
         "minStartTimeUnixNano": str(trace.start_ns),
         "maxEndTimeUnixNano": str(trace.end_ns),
-        "spanCount": len(trace.spans),
-        "errorSpanCount": trace.error_count,
-        "orphanSpanCount": sum(span.orphan for span in trace.spans),
-        "services": [{"name": name, "spanCount": spans[name], "errorSpanCount": errors[name]} for name in sorted(spans)],
+        "spanCount": sum(service.spans for service in trace.services),
+        "errorSpanCount": sum(service.errors for service in trace.services),
+        "orphanSpanCount": trace.orphans,
+        "services": [{"name": of.name, "spanCount": of.spans, "errorSpanCount": of.errors} for of in trace.services],
     }
 
 
-def summaries_of(traces: Iterable[Trace]) -> dict[str, Any]:
+def summaries_of(traces: Iterable[JaegerSummary]) -> dict[str, Any]:
     """Return the summaries of traces."""
     return {"summaries": [summary_of(trace) for trace in traces]}
 

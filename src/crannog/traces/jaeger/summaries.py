@@ -1,0 +1,87 @@
+"""Summaries of traces with their services: summed up by the engine from a few columns, whatever else the spans hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from crannog.engine.open_table import OpenTable
+from crannog.engine.snapshot import Snapshot
+from crannog.traces.bulk import MOST_IDS, Read, of_ids
+from crannog.traces.find.reading import reading
+from crannog.traces.find.summaries import newest_copies, sent_again
+from crannog.traces.trace import ERROR
+
+_COLUMNS = "trace_id, trace_hi, span_id, parent_span_id, start_ns, end_ns, service_name, span_name, status_code, _created_at, _batch_id"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceCount:
+    """The spans of one service in a trace."""
+
+    name: str
+    spans: int
+    errors: int
+
+
+@dataclass(frozen=True, slots=True)
+class JaegerSummary:
+    """What Jaeger's pages show of a trace in a list; of a span that was sent again, the newest copy counts."""
+
+    trace_id: str
+    root_service: str
+    root_operation: str
+    start_ns: int
+    end_ns: int
+    orphans: int
+    services: list[ServiceCount] = field(default_factory=list)
+
+
+def summaries(read: Read, ids: Sequence[bytes]) -> list[JaegerSummary]:
+    """Return the summaries of those of any number of traces that there are, in order."""
+    found: dict[bytes, JaegerSummary] = {}
+    for start in range(0, len(ids), MOST_IDS):
+        found |= _found(read, ids[start : start + MOST_IDS])
+    return [found[trace_id] for trace_id in ids if trace_id in found]
+
+
+def _found(read: Read, ids: Sequence[bytes]) -> dict[bytes, JaegerSummary]:
+    return read(lambda table: table.newest(lambda of: _summed_up(table, of, ids)), {})
+
+
+def _summed_up(table: OpenTable, snapshot: Snapshot, ids: Sequence[bytes]) -> dict[bytes, JaegerSummary]:
+    with reading(table, snapshot) as open_reading:
+        rows = open_reading.ask(
+            f"WITH part AS MATERIALIZED (SELECT {_COLUMNS} FROM {of_ids(open_reading, ids)}),"
+            # Few traces have a span twice: only their rows are sorted.
+            f" twice AS MATERIALIZED ({sent_again('part')}),"
+            " once AS MATERIALIZED (SELECT * FROM part ANTI JOIN twice USING (trace_id) UNION ALL"
+            f" {newest_copies('SELECT * FROM part SEMI JOIN twice USING (trace_id)')}),"
+            " orphans AS (SELECT trace_id, count(*) AS orphans FROM once child WHERE parent_span_id IS NOT NULL AND NOT EXISTS"
+            " (FROM once parent WHERE parent.trace_id = child.trace_id AND parent.span_id = child.parent_span_id) GROUP BY trace_id),"
+            " by_service AS (SELECT trace_id, service_name, count(*) AS spans,"
+            f" count(*) FILTER (status_code = {ERROR}) AS errors, min(start_ns) AS start_ns, max(end_ns) AS end_ns,"
+            " min({'at': start_ns, 'id': span_id, 'name': span_name}) FILTER (parent_span_id IS NULL) AS root"
+            " FROM once GROUP BY trace_id, service_name)"
+            " SELECT by_service.*, coalesce(orphans, 0) AS orphans FROM by_service LEFT JOIN orphans USING (trace_id)"
+        )
+    traces: dict[bytes, list[dict[str, Any]]] = {}
+    for row in rows.to_pylist():
+        traces.setdefault(row["trace_id"], []).append(row)
+    return {trace_id: _summary(trace_id, services) for trace_id, services in traces.items()}
+
+
+def _summary(trace_id: bytes, services: Sequence[Mapping[str, Any]]) -> JaegerSummary:
+    """Put the services of a trace together."""
+    roots = [row for row in services if row["root"] is not None]
+    root = min(roots, key=lambda row: (row["root"]["at"], row["root"]["id"])) if roots else None
+    return JaegerSummary(
+        trace_id=trace_id.hex(),
+        root_service=root["service_name"] if root else "",
+        root_operation=root["root"]["name"] if root else "",
+        start_ns=min(row["start_ns"] for row in services),
+        end_ns=max(row["end_ns"] for row in services),
+        orphans=services[0]["orphans"],
+        services=sorted((ServiceCount(row["service_name"], row["spans"], row["errors"]) for row in services), key=lambda of: of.name),
+    )

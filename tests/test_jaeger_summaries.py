@@ -1,0 +1,158 @@
+"""The list of traces in Jaeger's pages, from a few columns: the same as from the whole traces. And files opened there."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from crannog.engine.maintenance.fold import fold
+from crannog.settings import Settings
+from crannog.traces.find.reading import Reading
+from crannog.traces.jaeger import summaries, v3
+from crannog.traces.otlp.json_body import json_of_request
+from crannog.verbs.traces import Trace
+from derived_stand_in import stand_in_for_all
+from doors import serving_here
+from otlp_samples import START, request_of, span, span_id, trace_id
+from test_jaeger import fill
+from test_traces_search import Model, filled
+
+MISSING = "f" * 32
+
+
+def from_whole(trace: Trace) -> dict[str, Any]:
+    """The summary of a trace by all of its spans, in plain Python."""
+    spans = Counter(one.service for one in trace.spans)
+    errors = Counter(one.service for one in trace.spans if one.is_error)
+    return {
+        "traceId": trace.trace_id,
+        "rootServiceName": trace.root.service if trace.root else "",
+        "rootOperationName": trace.root.name if trace.root else "",
+        "minStartTimeUnixNano": str(trace.start_ns),
+        "maxEndTimeUnixNano": str(trace.end_ns),
+        "spanCount": len(trace.spans),
+        "errorSpanCount": trace.error_count,
+        "orphanSpanCount": sum(one.orphan for one in trace.spans),
+        "services": [{"name": name, "spanCount": spans[name], "errorSpanCount": errors[name]} for name in sorted(spans)],
+    }
+
+
+def alike(store: Model) -> list[dict[str, Any]]:
+    ids = list(dict.fromkeys(trace for trace, _ in store.kept))
+    found = v3.summaries_of(store.jaeger_summaries([*ids, MISSING, ids[0]]))["summaries"]
+    assert found == [from_whole(trace) for trace in store.get_many(ids)]
+    assert store.jaeger_summaries([]) == store.jaeger_summaries([MISSING]) == []
+    return list(found)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    store = filled(Settings(warehouse=str(tmp_path_factory.mktemp("summaries")), spark_memory_mb=1024))
+    yield store
+    store.warehouse.close()
+
+
+@pytest.mark.parametrize("most_ids", [256, 7])
+def test_summaries_are_those_of_the_whole_traces(store: Model, monkeypatch: pytest.MonkeyPatch, most_ids: int) -> None:
+    monkeypatch.setattr(summaries, "MOST_IDS", most_ids)
+    found = alike(store)
+    assert any(one["errorSpanCount"] for one in found)
+    assert any(len(one["services"]) > 1 for one in found)
+
+
+def test_odd_traces_are_summed_up_as_they_are_shown(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in_for_all(monkeypatch)
+    store = Model(settings)
+    tied = [span(1, number, start=START) for number in (3, 2)]  # two roots at once: the lower id is the first
+    cycle = [span(2, 1, 2), span(2, 2, 1), span(2, 3, 3)]
+    orphans = [span(3, 1, 99), span(3, 2, 1), span(3, 4, 98)]
+    store.send(*tied, *cycle, *orphans, service="one")
+    store.send(span(3, 5, 2), span(1, 7, 2), service="two")
+    store.send(*(span(trace, 20 + trace, trace) for trace in range(1, 4)), service="")
+    changed = span(1, 7, 98, name="again", start=START + 1)
+    changed.status.code = 2
+    store.send(changed, service="three")  # sent again, with another parent, another service and an error
+    before = alike(store)
+    assert [one["orphanSpanCount"] for one in before] == [2, 0, 3]
+    fold(store.spans)
+    assert alike(store) == before
+    store.warehouse.close()
+
+
+def test_the_list_is_one_query_that_opens_a_few_columns(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[str] = []
+    ask = Reading.ask
+
+    def explained(self: Reading, sql: str, *rest: Any) -> Any:
+        if "orphans" in sql:
+            plans.append(str(self.cursor.execute(f"EXPLAIN {sql}").fetchall()))
+        else:
+            assert "resource_attributes" not in sql.partition(" FROM ")[0]  # no trace is read as a whole
+        return ask(self, sql, *rest)
+
+    with serving_here(tmp_path) as server, httpx.Client(base_url=server.url) as api:
+        fill(server.service.lake)
+        times = {"query.start_time_min": "2025-10-09T08:00:00Z", "query.start_time_max": "2025-10-09T10:00:00Z"}
+        monkeypatch.setattr(Reading, "ask", explained)
+        assert len(api.get("/api/v3/trace-summaries", params=times).json()["summaries"]) == 2
+    [plan] = plans
+    assert "span_name" in plan
+    assert not any(name in plan for name in ("attributes", "events", "links", "search_blob", "trace_state"))
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with serving_here(tmp_path_factory.mktemp("transform"), http_body_bytes=1 << 20) as server, httpx.Client(base_url=server.url) as api:
+        yield api
+
+
+def test_a_file_of_otlp_is_shown_as_the_same_spans_kept_are(api: httpx.Client, tmp_path: Any) -> None:
+    one = span(1, 1, name="GET /", kind=2, attributes={"card": "visa", "n": 2**60})
+    one.events.add(name="noted", time_unix_nano=START)
+    one.links.add(trace_id=trace_id(7), span_id=span_id(8))
+    one.status.code, one.status.message = 2, "broken"  # type: ignore[assignment]
+    request = json_of_request(request_of(one, span(1, 2, 1), span(2, 1), service="shop"))
+    answer = api.post("/api/transform", json=request)
+    assert answer.status_code == 200
+    shown = answer.json()
+    assert {name: shown[name] for name in ("total", "limit", "offset", "errors")} == {"total": 0, "limit": 0, "offset": 0, "errors": None}
+    assert api.get(f"/api/traces/{trace_id(1).hex()}").status_code == 404  # nothing is kept
+    assert api.get("/api/services").json()["data"] == []
+    with serving_here(tmp_path) as server, httpx.Client(base_url=server.url) as kept:
+        server.service.lake.traces.write_otlp(json.dumps(request).encode(), content_type="application/json")
+        for trace in shown["data"]:
+            assert trace == kept.get(f"/api/traces/{trace['traceID']}").json()["data"][0]
+    assert [len(trace["spans"]) for trace in shown["data"]] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b"{bad", 400), (b"[]", 400), (b'{"resourceSpans": 1}', 400), (b"", 400), (b"[" * 100_000, 400), (b" " * (1 << 21), 413)],
+    ids=["no JSON", "a list", "no spans", "empty", "deep", "large"],
+)
+def test_a_file_that_cannot_be_read_is_refused_in_the_envelope(api: httpx.Client, body: bytes, status: int) -> None:
+    answer = api.post("/api/transform", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status
+    told = answer.json()
+    assert told["data"] is None
+    assert (told["errors"][0]["code"], bool(told["errors"][0]["msg"])) == (status, True)
+
+
+def test_what_is_no_span_in_a_file_is_told_beside_the_others(api: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = span(1, 2)
+    bad.span_id = b"short"
+    request = json_of_request(request_of(span(1, 1), bad))
+    told = api.post("/api/transform", json=request).json()
+    assert [len(trace["spans"]) for trace in told["data"]] == [1]
+    assert "span id" in told["errors"][0]["msg"]
+    assert api.post("/api/transform", json={}).json() == {"data": [], "total": 0, "limit": 0, "offset": 0, "errors": None}
+    monkeypatch.setattr("crannog.server.routes.jaeger._MOST_SPANS", 1)
+    assert api.post("/api/transform", json=json_of_request(request_of(span(1, 1), span(1, 2)))).status_code == 413

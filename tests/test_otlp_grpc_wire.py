@@ -272,6 +272,27 @@ def test_more_calls_than_are_served_at_once_are_told_to_come_back(tmp_path: Path
         assert wire.call(message(body_of(3), packed=False)).status == OK  # there is room again
 
 
+def test_calls_that_nobody_waits_for_count_until_they_are_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    with receiving(tmp_path, http_requests=2) as small, connected(small.grpc_address) as wire:
+        write = small.lake.traces.write_otlp
+
+        def slow(*given: Any, **named: Any) -> Any:
+            assert go_on.wait(20)
+            return write(*given, **named)
+
+        monkeypatch.setattr(small.service.lake.traces, "write_otlp", slow)
+        for number in range(2):
+            stream = wire.stream()
+            wire.sock.sendall(frame(HEADERS, END_HEADERS, stream, wire.head()) + data(stream, message(body_of(number), packed=False)))
+            wire.sock.sendall(frame(RST_STREAM, 0, stream, (8).to_bytes(4)))
+        assert wire.call(message(body_of(2), packed=False)).status == UNAVAILABLE
+        go_on.set()
+        while wire.call(message(body_of(2), packed=False)).status != OK:
+            pass
+        assert [kept(small, number) for number in range(3)] == [True, True, True]
+
+
 def test_noise_harms_nobody(doors: Doors) -> None:
     def noise(seed: int) -> None:
         rng = random.Random(seed)

@@ -50,12 +50,13 @@ class Receiving:
 
 
 class _Call:
-    __slots__ = ("address", "body_bytes", "caller", "head")
+    __slots__ = ("address", "body_bytes", "caller", "head", "working")
 
     def __init__(self, head: messages.CallHead, address: str) -> None:
         self.head, self.address = head, address
         self.caller: Caller | None = None
         self.body_bytes = 0
+        self.working = False
 
 
 class GrpcConnection(asyncio.Protocol):
@@ -171,18 +172,22 @@ class GrpcConnection(asyncio.Protocol):
 
     def grown(self, stream: Stream) -> None:
         """Stop a body that is too large, or one too many."""
-        call = self._calls[stream.id]
-        self._receiving.body_bytes += len(stream.body) - call.body_bytes
-        call.body_bytes = len(stream.body)
+        self._count_body(stream)
         try:
             messages.check_size(stream.body, self._receiving.limit)
             self._receiving.check_room()
         except CrannogError as error:
             self._refuse(stream, error)
 
+    def _count_body(self, stream: Stream) -> _Call:
+        call = self._calls[stream.id]
+        self._receiving.body_bytes += len(stream.body) - call.body_bytes
+        call.body_bytes = len(stream.body)
+        return call
+
     def ended(self, stream: Stream) -> None:
         """Keep the spans of a call in a thread."""
-        call = self._calls[stream.id]
+        call = self._count_body(stream)
         try:
             messages.check_size(stream.body, self._receiving.limit)
             body, encoding = messages.message_of(stream.body, call.head.encoding)
@@ -190,17 +195,19 @@ class GrpcConnection(asyncio.Protocol):
             self._refuse(stream, error)
             return
         stream.body = bytearray()
-        # Counted until it is over, whether the client waits for it or not.
-        self._receiving.calls += 1
+        call.working = True  # and counted until it is over, whether the client waits for it or not
         work = self._loop.run_in_executor(self._receiving.threads, self._kept, call, body, encoding)
-        work.add_done_callback(lambda done: self._answer(stream, done))
+        work.add_done_callback(lambda done: self._answer(stream, call, done))
 
     def gone(self, stream: Stream) -> None:
         """Forget a call."""
         call = self._calls.pop(stream.id, None)
-        if call is not None:
-            self._receiving.calls -= 1
-            self._receiving.body_bytes -= call.body_bytes
+        if call is not None and not call.working:
+            self._release(call)
+
+    def _release(self, call: _Call) -> None:
+        self._receiving.calls -= 1
+        self._receiving.body_bytes -= call.body_bytes
 
     def _kept(self, call: _Call, body: bytes, encoding: str) -> bytes | CrannogError:
         """Keep spans, in a thread; return the answer's message, or why there is none."""
@@ -216,8 +223,8 @@ class GrpcConnection(asyncio.Protocol):
             log.error("a request failed", exc_info=error)
             return CrannogError("the server failed on this request; its log tells more")
 
-    def _answer(self, stream: Stream, done: asyncio.Future[bytes | CrannogError]) -> None:
-        self._receiving.calls -= 1
+    def _answer(self, stream: Stream, call: _Call, done: asyncio.Future[bytes | CrannogError]) -> None:
+        self._release(call)
         if done.cancelled():
             return
         result = done.result()

@@ -80,7 +80,8 @@ class GrpcReceiver:
             await asyncio.sleep(0.01)
         for connection in list(receiving.connections):
             connection.cut_off()
-        await asyncio.sleep(0)
+        while receiving.calls:  # nobody waits for their answers any more, but what they write may still become durable
+            await asyncio.sleep(0.01)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -228,8 +228,9 @@ def _ask(bench: Bench, lake: EmbeddedLake, traces: Sequence[tuple[int, int]], pe
 def _ask_as_jaeger(bench: Bench, lake: EmbeddedLake, where: str) -> None:
     """Measure the list of Jaeger's pages, for as many traces as they ask for by default and at most; the peer reads the whole traces."""
     for count in (20, 1_500):
-        found = [one.trace_id for one in lake.traces.search(limit=count).traces]
-        whole = median_ms(lambda found=found: [trace.error_count for trace in lake.traces.get_many(found)], 5)
+        found = lake.traces.search(limit=count).traces
+        ids = [one.trace_id for one in found]
+        whole = median_ms(lambda ids=ids: [trace.error_count for trace in lake.traces.get_many(ids)], 5)
         ours = median_ms(lambda found=found: lake.traces.jaeger_summaries(found), 5)
         bench.results.add(where, Line(f"Jaeger's summaries of {len(found):,} traces", ours, peers={"whole traces": whole}, aim="≤ 1/5 of whole traces"))
 

@@ -56,6 +56,7 @@ from crannog.verbs.traces import (
     TraceComparison,
     TraceExpiry,
     TracePage,
+    TraceSummary,
     TraceView,
     WriteOutcome,
 )
@@ -203,9 +204,9 @@ class Traces:
         found = bulk.counts(self._read, [trace_id_of(text) for text in trace_ids])
         return {trace_id.hex(): count for trace_id, count in found.items()}
 
-    def jaeger_summaries(self, trace_ids: Sequence[str]) -> list[JaegerSummary]:
-        """Return what Jaeger's pages list of those of these traces that there are, in order; traces of any size are counted whole."""
-        return summaries(self._read, list(dict.fromkeys(map(trace_id_of, trace_ids))))
+    def jaeger_summaries(self, found: Sequence[TraceSummary]) -> list[JaegerSummary]:
+        """Return what Jaeger's pages list of the traces of a page of `search`, in order; traces of any size are counted whole."""
+        return summaries(self._read, found)
 
     def _many(self, trace_ids: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[bytes, pa.Table, bool]]:
         """Yield the rows of traces, each span once, and whether there are more than were read."""

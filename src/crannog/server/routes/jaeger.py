@@ -247,7 +247,7 @@ async def traces_v3(request: Request) -> Response:
 
 @router.get("/api/v3/trace-summaries")
 async def summaries_v3(request: Request) -> Response:
-    return await _v3(request, lambda traces: v3.summaries_of(traces.jaeger_summaries([one.trace_id for one in _searched_v3(request, traces)])))
+    return await _v3(request, lambda traces: v3.summaries_of(traces.jaeger_summaries(_searched_v3(request, traces))))
 
 
 def _searched_v3(request: Request, traces: Traces) -> Sequence[TraceSummary]:

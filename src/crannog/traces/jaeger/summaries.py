@@ -8,10 +8,11 @@ from typing import Any
 
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
-from crannog.traces.bulk import MOST_IDS, Read, of_ids
-from crannog.traces.find.reading import reading
-from crannog.traces.find.summaries import newest_copies, sent_again
+from crannog.traces.bulk import MOST_IDS, Read
+from crannog.traces.find.reading import Reading, between, reading
+from crannog.traces.find.summaries import newest_copies, of_traces, sent_again, wanted_table
 from crannog.traces.trace import ERROR
+from crannog.verbs.traces import TraceSummary
 
 _COLUMNS = "trace_id, trace_hi, span_id, parent_span_id, start_ns, end_ns, service_name, span_name, status_code, _created_at, _batch_id"
 
@@ -38,22 +39,28 @@ class JaegerSummary:
     services: list[ServiceCount] = field(default_factory=list)
 
 
-def summaries(read: Read, ids: Sequence[bytes]) -> list[JaegerSummary]:
-    """Return the summaries of those of any number of traces that there are, in order."""
-    found: dict[bytes, JaegerSummary] = {}
-    for start in range(0, len(ids), MOST_IDS):
-        found |= _found(read, ids[start : start + MOST_IDS])
-    return [found[trace_id] for trace_id in ids if trace_id in found]
+def summaries(read: Read, found: Sequence[TraceSummary]) -> list[JaegerSummary]:
+    """Return the summaries of traces that a search found, in order; without those that are gone since."""
+    if not found:
+        return []
+    known: dict[str, JaegerSummary] = read(lambda table: table.newest(lambda of: _summed_up(table, of, found)), {})
+    return [known[one.trace_id] for one in found if one.trace_id in known]
 
 
-def _found(read: Read, ids: Sequence[bytes]) -> dict[bytes, JaegerSummary]:
-    return read(lambda table: table.newest(lambda of: _summed_up(table, of, ids)), {})
+def _part(open_reading: Reading, found: Sequence[TraceSummary]) -> str:
+    """Return the SQL of the rows of these traces, all of which start between the first start and the last end."""
+    low, high = min(one.start_ns for one in found), max(one.end_ns for one in found)
+    condition = f"start_ns >= {low} AND start_ns <= {high}"
+    if len(found) > MOST_IDS:
+        return of_traces(open_reading.rows(between(low, high)), condition, "wanted", _COLUMNS)
+    listed = ", ".join(f"from_hex('{one.trace_id}')" for one in found)
+    return f"SELECT {_COLUMNS} FROM {open_reading.rows(between(low, high))} WHERE trace_id IN ({listed}) AND {condition}"
 
 
-def _summed_up(table: OpenTable, snapshot: Snapshot, ids: Sequence[bytes]) -> dict[bytes, JaegerSummary]:
+def _summed_up(table: OpenTable, snapshot: Snapshot, found: Sequence[TraceSummary]) -> dict[str, JaegerSummary]:
     with reading(table, snapshot) as open_reading:
         rows = open_reading.ask(
-            f"WITH part AS MATERIALIZED (SELECT {_COLUMNS} FROM {of_ids(open_reading, ids)}),"
+            f"WITH part AS MATERIALIZED ({_part(open_reading, found)}),"
             # Few traces have a span twice: only their rows are sorted.
             f" twice AS MATERIALIZED ({sent_again('part')}),"
             " once AS MATERIALIZED (SELECT * FROM part ANTI JOIN twice USING (trace_id) UNION ALL"
@@ -64,20 +71,21 @@ def _summed_up(table: OpenTable, snapshot: Snapshot, ids: Sequence[bytes]) -> di
             f" count(*) FILTER (status_code = {ERROR}) AS errors, min(start_ns) AS start_ns, max(end_ns) AS end_ns,"
             " min({'at': start_ns, 'id': span_id, 'name': span_name}) FILTER (parent_span_id IS NULL) AS root"
             " FROM once GROUP BY trace_id, service_name)"
-            " SELECT by_service.*, coalesce(orphans, 0) AS orphans FROM by_service LEFT JOIN orphans USING (trace_id)"
+            " SELECT by_service.*, coalesce(orphans, 0) AS orphans FROM by_service LEFT JOIN orphans USING (trace_id)",
+            {"wanted": wanted_table([bytes.fromhex(one.trace_id) for one in found])},
         )
-    traces: dict[bytes, list[dict[str, Any]]] = {}
+    traces: dict[str, list[dict[str, Any]]] = {}
     for row in rows.to_pylist():
-        traces.setdefault(row["trace_id"], []).append(row)
+        traces.setdefault(row["trace_id"].hex(), []).append(row)
     return {trace_id: _summary(trace_id, services) for trace_id, services in traces.items()}
 
 
-def _summary(trace_id: bytes, services: Sequence[Mapping[str, Any]]) -> JaegerSummary:
+def _summary(trace_id: str, services: Sequence[Mapping[str, Any]]) -> JaegerSummary:
     """Put the services of a trace together."""
     roots = [row for row in services if row["root"] is not None]
     root = min(roots, key=lambda row: (row["root"]["at"], row["root"]["id"])) if roots else None
     return JaegerSummary(
-        trace_id=trace_id.hex(),
+        trace_id=trace_id,
         root_service=root["service_name"] if root else "",
         root_operation=root["root"]["name"] if root else "",
         start_ns=min(row["start_ns"] for row in services),

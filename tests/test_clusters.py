@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 from crannog.lake.java import find_java
 from crannog.settings import Settings
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SPARK_HOME = Path(pyspark.__file__).parent
 # In a process of its own: this one has the Spark of the run.
@@ -52,6 +53,20 @@ with crannog.connect(location, **settings) as lake:
 print("done")
 """
 
+# With a wrong secret, or none, nothing is done, and the caller hears so.
+REFUSED = """
+import json, sys
+from crannog.errors import Unavailable
+from crannog.lake.spark import spark_runtime, translated
+from crannog.settings import Settings
+
+try:
+    spark_runtime(Settings(**json.loads(sys.argv[1]))).session().range(10).count()
+except Exception as error:
+    assert isinstance(translated(error), Unavailable), repr(error)
+    print("done")
+"""
+
 
 def free_port() -> int:
     with socket.socket() as probe:
@@ -60,10 +75,10 @@ def free_port() -> int:
 
 
 @contextmanager
-def process(folder: Path, name: str, *command: str, port: int | None = None) -> Iterator[None]:
-    """Run a part of Spark until the test ends; where it listens, wait for that."""
+def process(folder: Path, name: str, *command: str, port: int | None = None, **more: str) -> Iterator[None]:
+    """Run a part of Spark, with more environment variables, until the test ends; where it listens, wait for that."""
     java = find_java(Settings())
-    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "JAVA_HOME": str(java.executable.parent.parent), "SPARK_HOME": str(SPARK_HOME)}
+    env = {**os.environ, **more, "SPARK_LOCAL_IP": "127.0.0.1", "JAVA_HOME": str(java.executable.parent.parent), "SPARK_HOME": str(SPARK_HOME)}
     with open(folder / f"{name}.log", "wb") as log:
         started = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log)
     try:
@@ -81,34 +96,56 @@ def process(folder: Path, name: str, *command: str, port: int | None = None) -> 
         started.wait(30)
 
 
-def do_work(folder: Path, **settings: object) -> None:
+def do_work(folder: Path, program: str = WORK, variables: dict[str, str] | None = None, **settings: object) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WORK, json.dumps(settings), str(folder / "warehouse")],
-        cwd=folder, capture_output=True, text=True, timeout=240, check=False,
+        [sys.executable, "-c", program, json.dumps(settings), str(folder / "warehouse")],
+        cwd=folder, env={**os.environ, **(variables or {})}, capture_output=True, text=True, timeout=240, check=False,
     )
     assert done.stdout == "done\n", done.stderr[-3000:]
+
+
+def secret_file(folder: Path, name: str) -> tuple[str, Path]:
+    """A new secret, and the file it is in, which only we can read."""
+    file = folder / name
+    file.touch(mode=0o600)
+    secret = secrets.token_hex(32)
+    file.write_text(secret)
+    return secret, file
 
 
 def test_a_standalone_cluster(tmp_path: Path) -> None:
     port = free_port()
     spark_class = str(SPARK_HOME / "bin" / "spark-class")
+    secret, file = secret_file(tmp_path, "secret")
+    _, wrong = secret_file(tmp_path, "wrong")
+    # As the documentation says: in a properties file of the cluster's own, not on a command line.
+    properties = tmp_path / "cluster.conf"
+    properties.touch(mode=0o600)
+    properties.write_text(f"spark.authenticate true\nspark.authenticate.secret {secret}\nspark.network.crypto.enabled true\n")
     with ExitStack() as running:
-        deploy = "org.apache.spark.deploy"
+        deploy, at = "org.apache.spark.deploy", ("--host", "127.0.0.1", "--webui-port", "0", "--properties-file", str(properties))
+        running.enter_context(process(tmp_path, "master", spark_class, f"{deploy}.master.Master", *at, "--port", str(port), port=port))
         running.enter_context(
-            process(tmp_path, "master", spark_class, f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0", port=port)
+            process(tmp_path, "worker", spark_class, f"{deploy}.worker.Worker", *at, "--cores", "2", "--memory", "2g", f"spark://127.0.0.1:{port}")
         )
-        running.enter_context(
-            process(tmp_path, "worker", spark_class, f"{deploy}.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores", "2", "--memory", "2g", f"spark://127.0.0.1:{port}")
-        )
-        do_work(tmp_path, spark_master=f"spark://127.0.0.1:{port}", spark_memory_mb=1024)
+        cluster = {"spark_master": f"spark://127.0.0.1:{port}", "spark_memory_mb": 1024}
+        do_work(tmp_path, **cluster, spark_secret_file=str(file))
+        do_work(tmp_path, REFUSED, **cluster, spark_secret_file=str(wrong), spark_start_timeout_s=200)
+    for log in tmp_path.glob("*.log"):
+        assert secret not in log.read_text(), log.name
 
 
 def test_spark_connect(tmp_path: Path) -> None:
     port = free_port()
+    token = secrets.token_hex(32)
     command = [
         str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2]", "--conf", "spark.driver.memory=1g",
         "--conf", f"spark.connect.grpc.binding.port={port}", "--conf", "spark.connect.grpc.binding.address=127.0.0.1", "--conf", "spark.ui.enabled=false",
+        "--conf", "spark.authenticate=true",
         "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal",
     ]
-    with process(tmp_path, "connect", *command, port=port):
-        do_work(tmp_path, spark_remote=f"sc://127.0.0.1:{port}")
+    # PySpark sends a token without TLS only to a host that is called localhost.
+    address = f"sc://localhost:{port}"
+    with process(tmp_path, "connect", *command, port=port, SPARK_CONNECT_AUTHENTICATE_TOKEN=token):
+        do_work(tmp_path, spark_remote=address, variables={"SPARK_CONNECT_AUTHENTICATE_TOKEN": token})
+        do_work(tmp_path, REFUSED, spark_remote=address, spark_start_timeout_s=200)

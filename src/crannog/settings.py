@@ -68,7 +68,8 @@ class Settings(BaseSettings):
     spans_endpoint: str = Field("", description="OTLP over HTTP address that the server sends spans of its own work to; empty sends none.")
 
     spark_master: str = Field("local[*]", description="Spark master; local[*] runs Spark inside the process.")
-    spark_remote: str = Field("", description="Spark Connect address (sc://…); used instead of a master when set.")
+    spark_remote: str = Field("", repr=False, description="Spark Connect address (sc://…); used instead of a master when set.")
+    spark_secret_file: str = Field("", description="File, mode 600, with the secret of a standalone Spark cluster; local Spark makes its own.")
     spark_memory_mb: int = Field(
         0, ge=0, le=1_048_576, description="Memory of the embedded JVM in MiB; 0 takes a quarter of the machine's, 1 to 8 GiB."
     )

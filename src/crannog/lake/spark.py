@@ -19,6 +19,7 @@ from crannog.lake import jars, scratch, spark_conf
 from crannog.lake.java import find_java
 from crannog.lake.jvm import Jvm, launch
 from crannog.lake.spark_errors import shortened, translated
+from crannog.lake.spark_secret import secret_conf
 from crannog.settings import Settings
 
 if TYPE_CHECKING:
@@ -179,6 +180,7 @@ class SparkRuntime:
             _end_process(start)
 
     def _launch(self, start: _Start) -> None:
+        secret = secret_conf(self._settings)
         java, home = find_java(self._settings), jars.spark_home()
         sets = [jars.delta(self._settings), *([jars.s3(self._settings)] if start.with_s3 else [])]
         from pyspark import SparkConf, SparkContext
@@ -207,7 +209,7 @@ class SparkRuntime:
         # PySpark keeps the gateway of a session that was stopped, and would use it again.
         _forget_gateway(SparkContext._gateway)
         # Keys and secrets go over the connection; on the command line every user of the machine could read them.
-        conf |= spark_conf.storage_conf(start.storage)
+        conf |= spark_conf.storage_conf(start.storage) | secret
         context = SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())), gateway=start.jvm.gateway)
         start.session = SparkSession(context)
         _write_no_checksum_files(context)

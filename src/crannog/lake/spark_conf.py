@@ -15,6 +15,12 @@ from crannog.lake.jvm import CONF
 from crannog.settings import GIB, MIB, Settings
 
 POOLS = ("interactive", "maintenance")
+# XML may be part of a query. Java's parsers would open what a DOCTYPE, a schema or a stylesheet in it names: any file
+# that this process can read, any address that it can reach. An empty list of protocols allows none.
+_NO_EXTERNAL_XML = tuple(f"-Djavax.xml.accessExternal{kind}=" for kind in ("DTD", "Schema", "Stylesheet"))
+# Hadoop opens these addresses as files wherever Spark takes a path; no storage of ours is behind one.
+_REFUSED = "crannog.refuses.this.scheme"
+_REFUSED_SCHEMES = ("http", "https", "ftp", "sftp", "webhdfs", "swebhdfs", "har")
 
 
 def is_local(settings: Settings) -> bool:
@@ -68,12 +74,14 @@ def process_conf(
         "-Duser.timezone=UTC",
         # A heap that ran full leaves Spark half alive; a dead process is seen and started anew.
         "-XX:+ExitOnOutOfMemoryError",
+        *_NO_EXTERNAL_XML,
     )
     conf = {
         "spark.app.name": "crannog",
         "spark.master": settings.spark_master,
         "spark.driver.memory": f"{memory_mb(settings, machine_bytes)}m",
         "spark.driver.extraJavaOptions": " ".join(java_options),
+        "spark.executor.extraJavaOptions": " ".join(_NO_EXTERNAL_XML),
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
         "spark.sql.catalogImplementation": "in-memory",
@@ -91,12 +99,19 @@ def process_conf(
         "spark.ui.retainedStages": "20",
         "spark.ui.retainedTasks": "1000",
         "spark.sql.ui.retainedExecutions": "5",
+        # Every user of the machine can reach the driver's ports: only who knows the secret may use them.
+        "spark.authenticate": "true",
+        "spark.network.crypto.enabled": "true",
+        **{f"spark.hadoop.fs.{scheme}.impl": _REFUSED for scheme in _REFUSED_SCHEMES},
         **session_conf(settings, cores=cores),
     }
     if is_local(settings):
         conf |= {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
+            # Both ends are ours: the older ways to show the secret are for clusters that are not set up for these.
+            "spark.network.crypto.authEngineVersion": "2",
+            "spark.network.crypto.saslFallback": "false",
             # On the class path the jars are used where they lie; spark.jars would copy them at every start.
             "spark.driver.extraClassPath": os.pathsep.join(str(each.folder / "*") for each in jars),
         }

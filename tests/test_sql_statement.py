@@ -297,6 +297,10 @@ def test_spark_answers_what_only_spark_reads_and_says_what_is_wrong(lake: Lake, 
     for text, said in WRONG.items():
         with pytest.raises(CallerError, match=said):
             lake.sql(text)
+    with lake.stream("SELECT INTERVAL '1-2' YEAR TO MONTH AS i, x AS i FROM a.b.c WHERE x = 1") as batches:
+        [batch] = batches
+    assert batch.schema.names == ["i", "i"]
+    assert [column.to_pylist() for column in batch.columns] == [["INTERVAL '1-2' YEAR TO MONTH"], [1]]
 
 
 def test_nothing_that_spark_alone_reads_can_change_anything(lake: Lake, spark: SparkRuntime) -> None:

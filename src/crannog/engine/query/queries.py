@@ -176,7 +176,8 @@ class Queries:
                 frame = held.enter_context(
                     on_spark.frame(self._warehouse, statement, plan.sources, _files(plan), running)
                 )
-                schema, batches = held.enter_context(spilled(self._warehouse, frame, running.query_id, plan.table_names))
+                rows = on_spark.in_arrow_types(frame)
+                schema, batches = held.enter_context(spilled(self._warehouse, rows, running.query_id, plan.table_names))
         except BaseException:
             held.close()
             raise

@@ -34,7 +34,9 @@ def spilled(
     results.sweep(storage)
     with results.lease_on(storage, name, query_id, tables):
         try:
-            rows.write.mode("overwrite").parquet(storage.spark_uri(f"{folder}/rows"))
+            # Under numbers: a file cannot have one name twice, an answer can.
+            numbered = rows.toDF(*(f"c{place}" for place in range(len(schema))))
+            numbered.write.mode("overwrite").parquet(storage.spark_uri(f"{folder}/rows"))
             if not results.is_wanted(storage, name):
                 raise _erased()
             parts = sorted(part for part in storage.names(f"{folder}/rows") if part.endswith(".parquet"))

@@ -648,7 +648,7 @@ def test_old_and_new_files_and_staged_rows_read_together_on_every_engine(lake: L
         ([*list(NARROW)[1:]], "k_id"),
         ([("k_id", pa.string()), pa.field("i", pa.int32(), nullable=False), *list(NARROW)[2:]], "not null"),
         ([*NARROW, ("_mine", pa.int64())], "reserved"),
-        ([*NARROW, ("I", pa.int64())], "differs from i by case only"),
+        ([*NARROW, ("I", pa.int64())], "columns i and I have one name for Spark"),
     ],
 )
 def test_any_other_change_is_refused_with_the_reason(lake: Lake, schema: list[Any], words: str) -> None:

@@ -353,8 +353,8 @@ def test_work_that_takes_too_long_is_told_so(tmp_path: Path, monkeypatch: pytest
 def test_what_is_nested_too_deeply_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever the recursion ends, the request is to blame, not the server."""
 
-    def endless(*arguments: Any) -> Any:
-        return endless(*arguments)
+    def endless(*arguments: Any, **named: Any) -> Any:
+        return endless(*arguments, **named)
 
     with in_process(tmp_path, java_home=str(tmp_path)) as (service, ask):
         ask("PUT", f"/api/v1/tables/{NAME}", json={"schema": SCHEMA})

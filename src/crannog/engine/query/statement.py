@@ -35,6 +35,14 @@ from crannog.errors import CallerError, Refused
 _DEEPEST_TREE = 600
 _USUAL_ESCAPES = re.compile(r"""(?:[^\\]|\\[nrt\\'"%_])*""", re.DOTALL)
 _QUERIES = {"SELECT", "WITH", "VALUES", "FROM", "TABLE"}
+# What other statements begin with, in Spark's SQL and in others.
+_STATEMENTS = frozenset(
+    """
+    ADD ALTER ANALYZE ATTACH BEGIN CACHE CALL CLEAR COMMENT COMMIT COPY CREATE DECLARE DELETE DETACH DROP EXECUTE EXPORT GRANT
+    IMPORT INSERT INSTALL LIST LOAD MAP MERGE MSCK OPTIMIZE PRAGMA REDUCE REFRESH REPAIR REPLACE RESET REVOKE ROLLBACK SET
+    START TRUNCATE UNCACHE UPDATE USE VACUUM
+    """.split()  # noqa: SIM905
+)
 # A unary plus and `!` leave no trace in the tree, or one that means something else.
 _BEFORE_OPERAND = frozenset(
     {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.COMMA, TokenType.PLUS, TokenType.DASH, TokenType.STAR, TokenType.SLASH,
@@ -192,9 +200,11 @@ def _check_kind(found: tuple[Token, ...]) -> None:
     if first is None:
         raise CallerError("the statement is empty; give one SELECT")
     said = word(first).split(" ")[0]
-    if said not in _QUERIES:
+    if said not in _QUERIES and said not in _STATEMENTS:
+        raise CallerError(f"cannot read the statement: it begins with {str(first.text)[:40]!r}; give one SELECT")
+    if said in _STATEMENTS:
         raise Refused(
-            f"{str(first.text)[:40].upper()}: only SELECT, WITH, VALUES, FROM, TABLE, set operations, DESCRIBE, SHOW and EXPLAIN"
+            f"{said}: only SELECT, WITH, VALUES, FROM, TABLE, set operations, DESCRIBE, SHOW and EXPLAIN"
             " are allowed; to change a table, use append, upsert, delete and its other methods"
         )
     for one, other in itertools.pairwise(found):

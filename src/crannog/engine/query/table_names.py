@@ -247,7 +247,8 @@ class _Scan:
         if what not in _VERSIONS | _TIMES or (self._word(start + 1), self._word(start + 2)) != ("AS", "OF"):
             return None, None, place
         value = self._tokens[start + 3] if start + 3 < len(self._tokens) else None
-        if value is not None and what in _VERSIONS and value.token_type is TokenType.NUMBER and str(value.text).isdigit():
+        is_number = value is not None and value.token_type in (TokenType.NUMBER, TokenType.STRING) and str(value.text).isdigit()
+        if value is not None and what in _VERSIONS and is_number:
             return _version(str(value.text)), None, start + 4
         if value is not None and what in _TIMES and value.token_type is TokenType.STRING:
             return None, str(value.text), start + 4

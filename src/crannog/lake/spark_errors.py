@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pyarrow as pa
+
 from crannog.errors import CallerError, Cancelled, Conflict, CrannogError, NotFound, SparkLost, Unavailable
 
 _LONGEST = 400
@@ -33,8 +35,13 @@ _STUMBLED = re.compile(
 
 def of_statement(error: BaseException) -> CrannogError:
     """Return the error to raise for a statement of a caller: what Spark's code cannot do with it is the statement's fault."""
+    from pyspark.errors import AnalysisException, IllegalArgumentException
+
     found = translated(error)
-    if type(found) is Unavailable and _STUMBLED.search(_told_by(error)[0]):
+    is_of_statement = isinstance(error, (AnalysisException, IllegalArgumentException)) or _STUMBLED.search(_told_by(error)[0])
+    if isinstance(error, pa.ArrowException):
+        return CallerError(f"the answer holds a type that Arrow cannot carry; cast it to another one ({shortened(str(error))[:200]})")
+    if type(found) is Unavailable and is_of_statement:
         return CallerError(f"Spark cannot answer this statement: {str(found).removeprefix('Spark failed: ')}")
     return found
 

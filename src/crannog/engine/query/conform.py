@@ -26,6 +26,16 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(field.name, plain(field.type)) for field in schema])
 
 
+def without_columns(rows: int) -> pa.Table:
+    """Return a table of so many rows that has no columns."""
+    return pa.Table.from_batches([pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))])
+
+
+def first_rows(table: pa.Table, count: int) -> pa.Table:
+    """Return up to `count` rows. A slice of a table without columns would have as many as were asked for."""
+    return table.slice(0, min(count, table.num_rows))
+
+
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 

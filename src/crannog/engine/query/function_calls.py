@@ -25,7 +25,7 @@ _SYNTAX = frozenset(
     offset on or order outer over partition percent pivot placing preceding qualify range recursive regexp
     repeatable respect returning right rlike rollup rows select semi anti set sets some sort sum system table tablesample
     then to trailing union unpivot using values varchar char character decimal view when where window with within
-    timestampadd timestampdiff timediff dateadd datediff try_cast unnest time timestamp binary string
+    geography geometry timestampadd timestampdiff timediff dateadd datediff try_cast unnest time timestamp binary string
     """.split()  # noqa: SIM905
 )
 # Options may only be given as a map of literals; DOCTYPE is looked for in the documents themselves.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from crannog.engine.query.conform import in_schema, plain_schema
+from crannog.engine.query.conform import in_schema, plain_schema, without_columns
 from crannog.engine.query.function_calls import without_guards
 from crannog.engine.query.running import Running
 from crannog.engine.query.sources import Source
@@ -78,31 +78,56 @@ def frame(
 
 def collected(rows: DataFrame, limit: int) -> pa.Table:
     """Return up to `limit` rows, in the types every engine gives."""
-    table = in_arrow_types(rows).limit(limit).toArrow()
+    found = in_arrow_types(rows).limit(limit)
+    if not found.columns:
+        return without_columns(found.count())
+    try:
+        table = found.toArrow()
+    except pa.ArrowInvalid:
+        # A null in a column that Spark takes for never null, as uniform(NULL, 1) gives.
+        table = _nullable(found).toArrow()
     return in_schema(table, plain_schema(table.schema))
 
 
-def in_arrow_types(rows: DataFrame) -> DataFrame:
-    """Return rows with text for what Arrow cannot carry: intervals of months, calendar intervals, elements of no type."""
-    from pyspark.sql.functions import col
+def _nullable(rows: DataFrame) -> DataFrame:
+    from pyspark.sql.functions import col, lit, when
 
-    kinds = [(field.name, field.dataType, _carried(field.dataType)) for field in rows.schema]
+    numbered = rows.toDF(*(f"c{place}" for place in range(len(rows.columns))))
+    return numbered.select(*(when(lit(True), col(name)) for name in numbered.columns)).toDF(*rows.columns)
+
+
+def in_arrow_types(rows: DataFrame) -> DataFrame:
+    """Return rows without types that Arrow cannot carry.
+
+    Text stands for intervals of months, calendar intervals and elements of no type, WKB for places on earth.
+    """
+    from pyspark.sql.functions import col, st_asbinary
+    from pyspark.sql.types import BinaryType
+
+    kinds = [(field.name, field.dataType, _carried(field.dataType, field.nullable)) for field in rows.schema]
     if all(kind == carried for _, kind, carried in kinds):
         return rows
     # Under numbers, since names may be there twice.
     numbered = rows.toDF(*(f"c{place}" for place in range(len(kinds))))
-    chosen = [
-        col(f"c{place}") if kind == carried else col(f"c{place}").cast(carried)
-        for place, (_, kind, carried) in enumerate(kinds)
-    ]
+    chosen = []
+    for place, (_, kind, carried) in enumerate(kinds):
+        column = col(f"c{place}")
+        if carried == BinaryType() != kind:
+            chosen.append(st_asbinary(column))
+        else:
+            chosen.append(column if kind == carried else column.cast(carried))
     return numbered.select(*chosen).toDF(*(name for name, _, _ in kinds))
 
 
-def _carried(kind: DataType) -> DataType:
+def _carried(kind: DataType, nullable: bool = True) -> DataType:
     from pyspark.sql import types
 
+    if isinstance(kind, types.NullType) and not nullable:
+        return types.StringType()
     if isinstance(kind, (types.YearMonthIntervalType, types.CalendarIntervalType)):
         return types.StringType()
+    if isinstance(kind, (types.GeometryType, types.GeographyType)):
+        return types.BinaryType()
     if isinstance(kind, types.ArrayType):
         inner = types.StringType() if isinstance(kind.elementType, types.NullType) else _carried(kind.elementType)
         return kind if inner == kind.elementType else types.ArrayType(inner, kind.containsNull)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from sqlglot import exp
 
 from crannog.engine.query import on_duckdb, on_spark
 from crannog.engine.query.commands import Command, DescribeTable, Explain, columns_of, read_command, tables_shown
+from crannog.engine.query.conform import first_rows
 from crannog.engine.query.explain import hidden_paths, table_reports
 from crannog.engine.query.fast import Compiled, Unproved, compile_statement
 from crannog.engine.query.fast.scope import UnknownName
@@ -37,6 +39,9 @@ from crannog.verbs.explanation import Explanation
 from crannog.verbs.result import Result, Stream
 
 _TRIES = 4
+_PLAIN_NAME = re.compile(r"[a-z_]\w*")
+# The first argument of date_add, datediff and their relatives may be one of these.
+_UNITS = frozenset(["year", "quarter", "month", "week", "day", "dayofyear", "hour", "minute", "second", "millisecond", "microsecond"])
 _CATALOGUE = "the catalogue answers"
 _COMPILED = 512
 _FEW_ROWS = 20_000
@@ -135,7 +140,7 @@ class Queries:
                     table = on_spark.collected(frame, most + 1)
                 self._check_bytes(table.nbytes)
                 return Result(
-                    table.slice(0, most), "spark", table.num_rows > most, running.elapsed_ms, running.query_id, route.why
+                    first_rows(table, most), "spark", table.num_rows > most, running.elapsed_ms, running.query_id, route.why
                 )
 
             return self._on_newest(statement, answer)
@@ -397,7 +402,9 @@ def _no_such_column(statement: Statement, unknown: UnknownName) -> CallerError |
     One SELECT over tables has no columns but theirs: nobody need start Spark to hear that from there.
     """
     tree, name = statement.tree, unknown.parts[0].lower()
-    if tree is None or len(unknown.parts) > 1 or name in KNOWN or len(list(tree.find_all(exp.Query))) > 1:
+    if tree is None or len(unknown.parts) > 1 or name in KNOWN | _UNITS or len(list(tree.find_all(exp.Query))) > 1:
+        return None
+    if not _PLAIN_NAME.fullmatch(name):  # GROUP BY `sum(a)` means the column that Spark calls so
         return None
     if tree.find(exp.Lambda, exp.Lateral, exp.Pivot) or any(alias.alias.lower() == name for alias in tree.find_all(exp.Alias)):
         return None

@@ -16,8 +16,8 @@ def _names(*texts: str) -> frozenset[str]:
 # Refused: they call Java methods, read files or descriptors by path, show where files are, or turn text into names.
 DENIED = _names(
     """
-    collations current_path from_avro from_protobuf identifier input_file_block_length input_file_block_start
-    input_file_name java_method python_worker_logs read_files reflect schema_of_avro sql_keywords table_changes
+    from_avro from_protobuf identifier input_file_block_length input_file_block_start
+    input_file_name java_method python_worker_logs read_files reflect schema_of_avro table_changes
     table_changes_by_path to_avro to_protobuf try_reflect
     """
 )
@@ -88,8 +88,8 @@ _PURE = _names(
 # They tell the session's own user, version, time zone or task, none of which the caller can change.
 _SESSION = _names(
     """
-    current_catalog current_database current_schema current_timezone current_user monotonically_increasing_id
-    session_user spark_partition_id user uuid version
+    collations current_catalog current_database current_path current_schema current_timezone current_user monotonically_increasing_id
+    session_user spark_partition_id sql_keywords user uuid version
     """
 )
 
@@ -137,8 +137,8 @@ OPTIONS: Mapping[str, tuple[int, frozenset[str]]] = {
 
 TABLE_FUNCTIONS = _names(
     """
-    explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer range stack variant_explode
-    variant_explode_outer
+    collations explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer range sql_keywords stack
+    variant_explode variant_explode_outer
     """
 )
 

@@ -229,6 +229,8 @@ def _tree(text: str, found: tuple[Token, ...]) -> tuple[exp.Expression | None, s
         # The parser's own mistakes (an attribute of None) are not the caller's.
         return None, f"syntax that only Spark reads ({type(error).__name__})"
     _check_depth(trees)
+    if len(trees) == 1 and isinstance(trees[0], exp.Select) and not trees[0].expressions and word(found[0]) == "SELECT":
+        raise CallerError("cannot read the statement: SELECT without anything to select")
     if len(trees) != 1 or not isinstance(trees[0], (exp.Query, exp.Values)):
         return None, "syntax that only Spark reads"
     return trees[0], ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
@@ -44,12 +44,16 @@ class CrannogSpark(Spark):  # type: ignore[misc]
         FUNCTIONS: ClassVar[dict[str, object]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, object]] = {
             **Spark.Parser.FUNCTION_PARSERS,
-            "SUBSTR": lambda self: _called("substr", self._parse_substring()),
+            "SUBSTR": lambda self: _substr(self),
         }
 
 
-def _called(name: str, node: exp.Expression) -> exp.Expression:
-    node.meta["name"] = name
+def _substr(parser: Any) -> exp.Expression:
+    """Keep how it was written: Spark shows `substr(x, 2)` as that, but `substr(x FROM 2)` as substring."""
+    start = parser._index
+    node: exp.Expression = parser._parse_substring()
+    if not any(token.token_type is TokenType.FROM for token in parser._tokens[start : parser._index]):
+        node.meta["name"] = "substr"
     return node
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -333,12 +334,26 @@ class Expressions:
             arguments = []
         keys, self.keys = self.keys, {}  # inside an aggregate a column is the row's own
         try:
-            terms = [self.term(argument) for argument in arguments]
+            with self.own_columns(name):
+                terms = [self.term(argument) for argument in arguments]
         finally:
             self.keys = keys
         if window and name in ("max", "min", "sum", "avg", "count") and distinct:
             raise Unproved("distinct values over a window")
         return rule(name, terms, distinct, ending)
+
+    @contextmanager
+    def own_columns(self, what: str) -> Iterator[None]:
+        """Raise Unproved if what is compiled meanwhile uses a column of the statement around; Spark refuses some of that."""
+        outer = self.scope.outer
+        before = outer.used_inside if outer is not None else False
+        if outer is not None:
+            outer.used_inside = False
+        yield
+        if outer is not None:
+            if outer.used_inside:
+                raise Unproved(f"{what} over columns of the statement around it")
+            outer.used_inside = before
 
     def on_filter(self, node: exp.Filter) -> Typed:
         condition = boolean(self.term(self._take(self._take(node, "expression"), "this")))

@@ -226,7 +226,7 @@ def like(term: Typed, pattern: Typed, escape: str = "\\") -> Typed:
 
 def cast(term: Typed, to: pa.DataType, *, safe: bool = False) -> Typed:
     """Return CAST(term AS to); what Spark's ANSI mode refuses stops the query here."""
-    name = named("CAST(", term.name, f" AS {spark_name(to).upper()})")
+    name = named("TRY_CAST(" if safe else "CAST(", term.name, f" AS {spark_name(to).upper()})")
     kind = term.type
     if kind == to:
         return Typed(term.sql, to, name, term.literal, conditions=())

@@ -313,7 +313,8 @@ class _Compiler:
         keys: list[str] = []
         replaced: dict[str, str] = {}
         for item in self.take.nodes(group):
-            term = atomic(self._group_item(item, node, expressions))
+            with expressions.own_columns("GROUP BY"):
+                term = atomic(self._group_item(item, node, expressions))
             key = plain_zero(term)
             # A constant would be taken for the number of a column.
             keys.append(f"coalesce({key})" if term.is_literal else key)
@@ -348,6 +349,8 @@ class _Compiler:
         if not isinstance(item, exp.Ordered):
             raise Unproved("ORDER BY of this kind")
         key = self.take(item, "this")
+        if key.find(exp.Query):
+            raise Unproved("a subquery in ORDER BY")
         number = self.take.number(key)
         if number is not None:
             place = int(number) if number.isdigit() else 0
@@ -459,6 +462,8 @@ class _Compiler:
             return f" CROSS JOIN {right_sql}"
         if on is None:
             raise Unproved(f"{side} {kind} JOIN without ON")
+        if on.find(exp.Query):
+            raise Unproved("a subquery in the condition of a join")
         condition = _condition(expressions.term(on))
         if kind in ("SEMI", "ANTI"):
             if side not in ("", "LEFT"):

@@ -102,6 +102,7 @@ class Step:
     rows: list[str]
 
 
+@pytest.mark.slow  # test_model compares the same readers after random acts
 def test_after_every_kind_of_rewrite_every_reader_sees_the_same_rows(lake: Lake, spark: SparkRuntime) -> None:
     table = lake.create_table(NAME, ORDERS, key="order_id")
     path = root(lake, NAME)
@@ -322,6 +323,7 @@ def test_statistics_bound_the_rows_of_their_file(facts: tuple[Path, pa.Table]) -
                 assert (low, high) == (min(values), max(values))
 
 
+@pytest.mark.slow
 def test_statistics_equal_those_of_deltas_own_writer(facts: tuple[Path, pa.Table], spark: SparkRuntime, tmp_path: Path) -> None:
     path, _ = facts
     session = spark.session()
@@ -544,6 +546,7 @@ def test_filters_through_spark(facts: tuple[Path, pa.Table], spark: SparkRuntime
     assert dict(zip(expected, counts, strict=True)) == expected
 
 
+@pytest.mark.slow
 def test_spark_does_skip_files_by_our_statistics(facts: tuple[Path, pa.Table], spark: SparkRuntime) -> None:
     path, _ = facts
     frame = spark.session().read.format("delta").load(str(path))

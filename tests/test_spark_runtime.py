@@ -101,6 +101,7 @@ def test_the_session_is_set_up_for_exact_times_and_one_machine(spark: SparkRunti
     assert session.sparkContext._jvm.java.util.TimeZone.getDefault().getID() == "UTC"
 
 
+@pytest.mark.slow
 def test_plain_and_delta_writes_leave_only_their_files(spark: SparkRuntime, tmp_path: Path) -> None:
     session = spark.session()
     rows = session.range(10).coalesce(1)

@@ -83,7 +83,7 @@ def collected(rows: DataFrame, limit: int) -> pa.Table:
         return without_columns(found.count())
     try:
         table = found.toArrow()
-    except pa.ArrowInvalid:
+    except ValueError:
         # A null in a column that Spark takes for never null, as uniform(NULL, 1) gives.
         table = _nullable(found).toArrow()
     return in_schema(table, plain_schema(table.schema))

@@ -33,7 +33,7 @@ serve: setup ## Run the server: HTTP API, pages, OTLP
 	$(BIN)/crannog serve
 
 test: setup ## Run the tests
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15
 
 test-slow: setup ## Run the tests that take long
 	$(BIN)/python -m pytest -m slow

@@ -11,16 +11,6 @@ from crannog.lake.spark import SparkRuntime, spark_runtime
 from crannog.settings import Settings
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With two processes, one has all tests that share Spark, from the start; the other takes the rest, file by file."""
-    if not config.getoption("numprocesses", None):
-        return
-    on_spark = {item for item in items if "spark" in getattr(item, "fixturenames", ())}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("spark" if item in on_spark else item.path.name))
-    items.sort(key=lambda item: item not in on_spark)
-
-
 @pytest.fixture(autouse=True, scope="session")
 def _own_environment() -> Iterator[None]:
     """Keep the settings of the person who runs the tests out of them; where Java and jars are stays."""

@@ -17,6 +17,10 @@ def columns(table: str, expressions: str, where: str = "") -> str:
 
 
 SERVED: dict[str, list[str]] = {
+    "own functions": [
+        "select id, match_attr(s, 'a', 'b') as m, match_attr('|k=v|', x, y) as n from eq.s.v",
+        "select match_attr('|a\\\\p=b|c=d|', 'a|', 'b') as bar, match_attr('|c=d|', 'c', 'd') as plain, match_attr(cast(null as string), 'c', 'd') as nothing",
+    ],
     "types": [
         "select * from eq.s.v",
         columns(V, "cast(q as int), cast(q as tinyint), cast(q as bigint), cast(w as bigint), cast(m as bigint), cast(q as decimal(5,2)), cast(q as decimal(10,6)), cast(m as decimal(20,5)), cast(m as double), cast(q as double), cast(a as decimal(5,1)), cast(b as decimal(38,10)), cast(a as double), cast(i64 as double), cast(i64 as decimal(20,0)), cast(a as tinyint), cast(a as smallint), cast(a as bigint), cast(z as string), cast(i64 as string), cast(m as string), cast(n as string), cast(q as string), cast(w as string), cast(d as string), cast(t as string), cast(f32 as double), cast(g as int), cast(g as bigint), cast(g as tinyint), cast(x as string), cast(a as int), cast(t as date), cast(d as timestamp), cast(d as date)"),

@@ -90,8 +90,10 @@ class GrpcConnection(asyncio.Protocol):
         self._receiving.connections.discard(self)
         if self._timer is not None:
             self._timer.cancel()
-        for stream in list(self._http2.streams.values()):
-            self.gone(stream)
+        for call in self._calls.values():
+            if not call.working:
+                self._release(call)
+        self._calls.clear()
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -295,10 +295,10 @@ class Connection:
         self._check_opened(number, "an RST_STREAM")
         stream = self.streams.pop(number, None)
         if stream is not None:
+            self._calls.gone(stream)
             self._resets += 1
             if self._resets > _RESETS:
                 raise ConnectionBroken(h2.ENHANCE_YOUR_CALM, "too many streams are opened and reset")
-            self._calls.gone(stream)
 
     def _settings(self, number: int, flags: int, payload: memoryview) -> None:
         if number:

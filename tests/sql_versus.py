@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MOST_ROWS = 100_000
-# Sums of numbers overflow on the way or not by the order of Spark's tasks; ours only at the end (docs/sql.md).
 # A value that cannot be converted fails a statement only if it is computed, and whether a column that the statement
 # around does not read is computed depends on the plan, on Spark too.
 _OF_A_VALUE = re.compile(r"cannot be (cast|represented|converted)|overflow|by zero|out of (range|bounds)|malformed", re.IGNORECASE)
+# Sums of numbers overflow on the way or not by the order of Spark's tasks; ours only at the end (docs/sql.md).
 _BY_CHANCE = ("overflow",)
 
 

@@ -648,6 +648,7 @@ def test_rows_older_than_a_column_are_found_by_its_nulls(lake: Lake, spark: Spar
 ODD_NAMES = ("my-number", "größe", "1st", "select", "it's", "a/b", "Mixed", "50%", "#1", "key")
 
 
+@pytest.mark.slow
 def test_any_column_name_we_take_can_be_read_and_filtered_by_all(lake: Lake, spark: SparkRuntime) -> None:
     schema = pa.schema([(name, pa.int64()) for name in ODD_NAMES])
     table = lake.create_table("stats.edges.names", schema, key=["my-number", "größe"], cluster_by=["select", "it's"])
@@ -690,6 +691,7 @@ def test_a_column_may_be_called_like_one_of_the_scans(lake: Lake, spark: SparkRu
 # -- partitions ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_partition_values_are_the_rows_own(lake: Lake, spark: SparkRuntime) -> None:
     """Plain Delta readers take them from the log, ours from the files: both must say the same."""
     schema = pa.schema(

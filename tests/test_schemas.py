@@ -215,6 +215,7 @@ def test_names_that_only_look_alike_are_two_columns(names: tuple[str, str]) -> N
     assert schemas.user_schema(pa.schema([pa.field(n, pa.int8()) for n in names])).names == list(names)
 
 
+@pytest.mark.slow  # the names that matter are tested without Spark above
 def test_names_are_compared_as_spark_compares_them(spark: SparkRuntime) -> None:
     session = spark.session()
     for one, other in [*SAME, *DIFFERENT]:

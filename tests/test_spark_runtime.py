@@ -223,6 +223,7 @@ def test_a_cluster_gets_the_jars_shipped_and_its_own_parallelism(tmp_path: Path)
     assert "spark.sql.shuffle.partitions" not in conf
 
 
+@pytest.mark.slow
 def test_a_killed_java_process_is_replaced(spark: SparkRuntime) -> None:
     session = spark.session()
     start = spark._start

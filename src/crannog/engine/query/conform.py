@@ -27,7 +27,7 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def without_columns(rows: int) -> pa.Table:
-    """Return a table of so many rows that has no columns."""
+    """Return a table with this many rows and no columns."""
     return pa.Table.from_batches([pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))])
 
 

@@ -237,7 +237,7 @@ def _tree(text: str, found: tuple[Token, ...]) -> tuple[exp.Expression | None, s
 
 
 def _lost_in_trees(found: tuple[Token, ...]) -> str:
-    """Say what stands in the tokens that sqlglot's trees drop, or rewrite to something with another meaning."""
+    """Name what sqlglot's trees drop from the tokens, or rewrite with another meaning; empty if nothing."""
     for place, token in enumerate(found):
         if token.token_type is TokenType.PIPE_GT:
             return "pipe syntax"

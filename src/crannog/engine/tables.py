@@ -173,7 +173,7 @@ class Tables:
             self._open.pop(name, None)
 
     def spelled(self, name: TableName) -> TableName:
-        """Return the one table that is called so but for the case of its letters; the name itself if there is none."""
+        """Return the table whose name differs at most in case; the given name if there is no such table, or more than one."""
         with self._lock:
             if name in self._open:
                 return name

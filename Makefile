@@ -49,6 +49,7 @@ docs: setup ## Build the documentation into site/, its reference pages from the 
 
 lint: setup ## Check style, types and layers
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src
 	$(BIN)/lint-imports
 

@@ -50,7 +50,9 @@ def made_up(count: int, *, first: int = 0) -> Iterator[BuildEvent]:
     """Yield builds of 20 events each: a request, six jobs with their partitions, and the end."""
     for number in range(first, first + count):
         build, step = divmod(number, _EVENTS_PER_BUILD)
-        yield BuildEvent(str(uuid.UUID(int=number)), _START_NS + number * 10**6, f"build-{build}", _payload(build, step))
+        yield BuildEvent(
+            str(uuid.UUID(int=number)), _START_NS + number * 10**6, f"build-{build}", _payload(build, step)
+        )
 
 
 def _payload(build: int, step: int) -> Any:
@@ -61,7 +63,12 @@ def _payload(build: int, step: int) -> Any:
     run, ref = f"run-{build}-{job}", _ref(build, job)
     if part == 2:
         return PartitionEvent(ref, PartitionStatus.AVAILABLE, "made", run)
-    config = {"outputs": [ref], "inputs": [{"dep_type": 1, "partition_ref": _ref(build, job + 1)}], "args": ["--day", str(build)], "env": {"ZONE": "eu"}}
+    config = {
+        "outputs": [ref],
+        "inputs": [{"dep_type": 1, "partition_ref": _ref(build, job + 1)}],
+        "args": ["--day", str(build)],
+        "env": {"ZONE": "eu"},
+    }
     status = JobStatus.RUNNING if part == 0 else JobStatus.COMPLETED
     return JobEvent(run, f"//jobs:load_{job}", [ref], status, "", config if part == 0 else None)
 
@@ -103,9 +110,19 @@ def appends(bench: Bench) -> None:
         where = "Build log: append, to the acknowledgement"
         for size, repeats, aim in ((1, 300, "≤ 2x SQLite"), (100, 60, "faster than SQLite")):
             batches = [logs.fresh(size) for _ in range(repeats)]
-            spent = _in_turns(logs, lambda log, number, batches=batches: log.append_events(batches[number]), lambda _, repeats=repeats: repeats)
+            spent = _in_turns(
+                logs,
+                lambda log, number, batches=batches: log.append_events(batches[number]),
+                lambda _, repeats=repeats: repeats,
+            )
             for label, at in (("p50", 0.5), ("p95", 0.95)):
-                _line(bench, where, f"{size} event(s), {label}", {name: quantile(times, at) for name, times in spent.items()}, aim if at == 0.5 else "")
+                _line(
+                    bench,
+                    where,
+                    f"{size} event(s), {label}",
+                    {name: quantile(times, at) for name, times in spent.items()},
+                    aim if at == 0.5 else "",
+                )
         where = "Build log: concurrent writers, one event a call"
         seconds = 2.0 if bench.quick else 4.0
         for what, counts, work in (("threads", (8, 16), _threads), ("processes", (4, 8), _processes)):
@@ -120,7 +137,9 @@ def _rates(logs: Logs, work: Callable[[EventLog, str], float]) -> dict[str, floa
     return {name: statistics.median(rates[name] for rates in found) for name in logs.logs}
 
 
-def _in_turns(logs: Logs, act: Callable[[EventLog, int], object], repeats: Callable[[list[EventLog]], int]) -> dict[str, list[float]]:
+def _in_turns(
+    logs: Logs, act: Callable[[EventLog, int], object], repeats: Callable[[list[EventLog]], int]
+) -> dict[str, list[float]]:
     """Time an act on Delta and SQLite in turns, then on the others: after a wait for a server anybody finds the processor cold."""
     spent: dict[str, list[float]] = {name: [] for name in logs.logs}
     for names in ((OURS, SQLITE), *((name,) for name in logs.logs if name not in (OURS, SQLITE))):
@@ -130,7 +149,9 @@ def _in_turns(logs: Logs, act: Callable[[EventLog, int], object], repeats: Calla
     return spent
 
 
-def _line(bench: Bench, where: str, what: str, found: dict[str, float], aim: str = "", *, unit: str = "ms", more: bool = False) -> None:
+def _line(
+    bench: Bench, where: str, what: str, found: dict[str, float], aim: str = "", *, unit: str = "ms", more: bool = False
+) -> None:
     peers = {name: value for name, value in found.items() if name != OURS}
     bench.results.add(where, Line(what, found[OURS], unit, peers, aim, more_is_better=more))
 
@@ -150,7 +171,9 @@ def _threads(log: EventLog, _: str, *, count: int, seconds: float) -> float:
 
 
 def _single() -> BuildEvent:
-    return BuildEvent.new("build-many", PartitionEvent("sales/region=1/day=1", PartitionStatus.BUILDING, "at work", "run-1"))
+    return BuildEvent.new(
+        "build-many", PartitionEvent("sales/region=1/day=1", PartitionStatus.BUILDING, "at work", "run-1")
+    )
 
 
 def _processes(_: EventLog, uri: str, *, count: int, seconds: float) -> float:
@@ -194,11 +217,20 @@ def reads(bench: Bench) -> None:
             for what, ask in _questions(size).items():
                 logs.warm()
                 _compare(bench, where, what, logs, ask)
-            walks = {name: timed(lambda log=log: sum(1 for _ in log.follow(0, idle_s=0))) for name, log in logs.logs.items()}
+            walks = {
+                name: timed(lambda log=log: sum(1 for _ in log.follow(0, idle_s=0))) for name, log in logs.logs.items()
+            }
             _line(bench, where, "followed from the first event", walks, unit="s")
             prunes = {name: timed(partial(prune, log, keep_events=size // 2)) for name, log in logs.logs.items()}
             _line(bench, where, "pruned to half", prunes, unit="s")
-            bench.results.add(where, Line("largest memory of the measuring process so far", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "MiB"))
+            bench.results.add(
+                where,
+                Line(
+                    "largest memory of the measuring process so far",
+                    resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+                    "MiB",
+                ),
+            )
 
 
 def _load(log: EventLog, size: int) -> None:
@@ -212,13 +244,21 @@ def _questions(size: int) -> dict[str, Callable[[EventLog, int], object]]:
     return {
         "events of a build": lambda log, n: log.get_build_request_events(f"build-{n % builds}"),
         "events of a partition, first 100": lambda log, n: log.list_events(partition_refs=[_ref(n % builds, n % 6)]),
-        "events by partition glob, first 100": lambda log, n: log.list_events(partition_globs=[f"sales/region={n % 6}/day={n % 1_000}*"]),
+        "events by partition glob, first 100": lambda log, n: log.list_events(
+            partition_globs=[f"sales/region={n % 6}/day={n % 1_000}*"]
+        ),
         "events by any glob, first 100": lambda log, n: log.list_events(partition_globs=[f"*day={n % 1_000}"]),
         "events of a job run": lambda log, n: log.get_job_run_events(f"run-{n % builds}-{n % 6}"),
         "page of 100 by label": lambda log, n: log.list_events(n % size, 100, job_labels=[f"//jobs:load_{n % 6}"]),
         "last 100 events": lambda log, n: log.list_events(limit=100, descending=True),
-        "a time range of 100 events": lambda log, n: log.get_events_in_range(_START_NS + n % size * 10**6, _START_NS + (n % size + 99) * 10**6),
-        "page of 100 by label and time": lambda log, n: log.list_events(job_labels=["//jobs:load_1"], start_ns=_START_NS + n % size * 10**6, end_ns=_START_NS + (n % size + 5_000) * 10**6),
+        "a time range of 100 events": lambda log, n: log.get_events_in_range(
+            _START_NS + n % size * 10**6, _START_NS + (n % size + 99) * 10**6
+        ),
+        "page of 100 by label and time": lambda log, n: log.list_events(
+            job_labels=["//jobs:load_1"],
+            start_ns=_START_NS + n % size * 10**6,
+            end_ns=_START_NS + (n % size + 5_000) * 10**6,
+        ),
         "one event": lambda log, n: log.get_event(str(uuid.UUID(int=n % size))),
         "latest partition status": lambda log, n: log.get_latest_partition_status(_ref(n % builds, n % 6)),
         "active builds of a partition": lambda log, n: log.get_active_builds_for_partition(_ref(n % builds, n % 6)),
@@ -244,4 +284,10 @@ def _compare(bench: Bench, where: str, what: str, logs: Logs, ask: Callable[[Eve
 
     spent = _in_turns(logs, lambda log, number: ask(log, number * 7_919), repeats)
     for label, at in (("p50", 0.5), ("p95", 0.95)):
-        _line(bench, where, f"{what}, {label}", {name: quantile(times, at) for name, times in spent.items()}, "≤ 1.2x SQLite")
+        _line(
+            bench,
+            where,
+            f"{what}, {label}",
+            {name: quantile(times, at) for name, times in spent.items()},
+            "≤ 1.2x SQLite",
+        )

@@ -13,7 +13,17 @@ def installed(folder: Path) -> Path | None:
     """Install Datasette into a new environment in the folder and return its program; None, and a line that says why, if that fails."""
     try:
         _run([sys.executable, "-m", "venv", str(folder)])
-        _run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "datasette"])
+        _run(
+            [
+                str(folder / "bin" / "python"),
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "datasette",
+            ]
+        )
         print(f"  beside {_run([str(folder / 'bin' / 'datasette'), '--version'])}", flush=True)
     except (OSError, subprocess.SubprocessError) as error:
         said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()

@@ -35,7 +35,9 @@ _SPANS = "crannog.traces.spans"
 def traces(bench: Bench) -> None:
     """Traces: 1M spans of 10 services, 5 a trace, 3 attributes each, in 24 hours; then 10 attributes; then ten days of them."""
     total = 100_000 if bench.quick else 1_000_000
-    settings = load_settings(otlp_http_port=0, otlp_grpc_port=0, staged_rows_limit=50_000_000, staged_bytes_limit=16 * 1024**3, audit=False)
+    settings = load_settings(
+        otlp_http_port=0, otlp_grpc_port=0, staged_rows_limit=50_000_000, staged_bytes_limit=16 * 1024**3, audit=False
+    )
     with EmbeddedLake(str(bench.folder / "traces"), settings=settings) as lake:
         lake.traces.write_otlp(_request(100, 10 * total, 3))  # loads what it needs
         lake.table(_SPANS).fold()
@@ -48,7 +50,9 @@ def traces(bench: Bench) -> None:
         bench.results.add(where, Line("fold", folded.staged_rows / folded.seconds, "spans/s", more_is_better=True))
         if not compacted.skipped:
             bench.results.add(where, Line("compaction", rows / compacted.seconds, "spans/s", more_is_better=True))
-        bench.results.add(where, Line("on disk, 3 and 10 attributes mixed", table.describe()["bytes"] / rows, "bytes/span"))
+        bench.results.add(
+            where, Line("on disk, 3 and 10 attributes mixed", table.describe()["bytes"] / rows, "bytes/span")
+        )
         first_day = _in_process(total) // _PER_TRACE
         with _sqlite(lake, bench.folder / "spans.sqlite") as peer:
             _ask(bench, lake, [(trace, 0) for trace in range(first_day)], peer)
@@ -68,28 +72,57 @@ def _arrive(bench: Bench, lake: EmbeddedLake, total: int) -> None:
     spent = timed(lambda: [lake.traces.write_otlp(body) for body in alone])
     spent_together = timed(lambda: _at_once(together, [lake.traces.write_otlp] * 2))
     folded = lake.table(_SPANS).fold()
-    bench.results.add("Traces: kept by Spark", Line("on disk, 3 attributes", folded.bytes_written / folded.staged_rows, "bytes/span", aim="≤ 60"))
+    bench.results.add(
+        "Traces: kept by Spark",
+        Line("on disk, 3 attributes", folded.bytes_written / folded.staged_rows, "bytes/span", aim="≤ 60"),
+    )
     for what, some, took in (("", alone, spent), (", 2 callers", together, spent_together)):
-        line = Line(f"in the process, 10,000 a request, 3 attributes{what}", len(some) * 10_000 / took, "spans/s", aim="≥ 200,000/s", more_is_better=True)
+        line = Line(
+            f"in the process, 10,000 a request, 3 attributes{what}",
+            len(some) * 10_000 / took,
+            "spans/s",
+            aim="≥ 200,000/s",
+            more_is_better=True,
+        )
         bench.results.add(where, line)
     first = total
     for attributes in (3, 10):
         bodies = [_request(1_000, first + number * 1_000, attributes) for number in range(share // 1_000)]
         first += share
         spent = timed(lambda bodies=bodies: [lake.traces.write_otlp(body) for body in bodies])
-        bench.results.add(where, Line(f"in the process, 1,000 a request, {attributes} attributes", share / spent, "spans/s", more_is_better=True))
+        bench.results.add(
+            where,
+            Line(
+                f"in the process, 1,000 a request, {attributes} attributes",
+                share / spent,
+                "spans/s",
+                more_is_better=True,
+            ),
+        )
     for attributes in (3, 10):
         _stages(bench, attributes)
     server = HttpServer(lake, "127.0.0.1", 0)
     server.start()
     assert server.receivers is not None
     url, address = f"http://127.0.0.1:{server.receivers.http_port}/v1/traces", f"127.0.0.1:{server.receivers.grpc_port}"
-    for way, aim, senders in (("HTTP", "≥ 60,000/s", [_by_http(url) for _ in range(4)]), ("gRPC", "", [_by_grpc(address) for _ in range(4)])):
+    for way, aim, senders in (
+        ("HTTP", "≥ 60,000/s", [_by_http(url) for _ in range(4)]),
+        ("gRPC", "", [_by_grpc(address) for _ in range(4)]),
+    ):
         for attributes in (3, 10):
             bodies = [_request(1_000, first + number * 1_000, attributes) for number in range(share // 1_000)]
             first += share
             spent = timed(lambda bodies=bodies, senders=senders: _at_once(bodies, senders))
-            bench.results.add(where, Line(f"over {way}, 1,000 a request, {attributes} attributes, 4 clients", share / spent, "spans/s", aim=aim if attributes == 3 else "", more_is_better=True))
+            bench.results.add(
+                where,
+                Line(
+                    f"over {way}, 1,000 a request, {attributes} attributes, 4 clients",
+                    share / spent,
+                    "spans/s",
+                    aim=aim if attributes == 3 else "",
+                    more_is_better=True,
+                ),
+            )
     server.refuse_new()
     server.join(10)
     server.close()
@@ -116,7 +149,12 @@ def _stages(bench: Bench, attributes: int) -> None:
         )
     )
     where = "Traces: processor time of a span on its way in"
-    for stage, spent in (("checked by protobuf", checked), ("read by ptars", read), ("made flat", flat - checked - read), ("written as Parquet", written)):
+    for stage, spent in (
+        ("checked by protobuf", checked),
+        ("read by ptars", read),
+        ("made flat", flat - checked - read),
+        ("written as Parquet", written),
+    ):
         bench.results.add(where, Line(f"{stage}, {attributes} attributes", spent, "µs"))
 
 
@@ -198,12 +236,24 @@ def _ask(bench: Bench, lake: EmbeddedLake, traces: Sequence[tuple[int, int]], pe
     where = f"Traces: asked of {lake.table(_SPANS).count():,} folded spans"
     files = duckdb.connect()
     files.execute(f"CREATE VIEW spans AS SELECT * FROM read_parquet({live_files(lake, _SPANS)!r})")
-    ids = [copied_id(_trace_id(trace), day) for trace, day in random.Random(1).sample(traces, 20 if bench.quick else 100)]
+    ids = [
+        copied_id(_trace_id(trace), day) for trace, day in random.Random(1).sample(traces, 20 if bench.quick else 100)
+    ]
     ours = [timed(lambda of=of: lake.traces.get(of.hex())) * 1000 for of in ids]
-    others: dict[str, sqlite3.Connection | duckdb.DuckDBPyConnection] = {"SQLite, indexed": peer} if peer is not None else {}
+    others: dict[str, sqlite3.Connection | duckdb.DuckDBPyConnection] = (
+        {"SQLite, indexed": peer} if peer is not None else {}
+    )
     others["DuckDB on files"] = files
     spent = {
-        name: [timed(lambda of=of, of_peer=of_peer: of_peer.execute("SELECT * FROM spans WHERE trace_id = ?", [of]).fetchall()) * 1000 for of in ids]
+        name: [
+            timed(
+                lambda of=of, of_peer=of_peer: of_peer.execute(
+                    "SELECT * FROM spans WHERE trace_id = ?", [of]
+                ).fetchall()
+            )
+            * 1000
+            for of in ids
+        ]
         for name, of_peer in others.items()
     }
     for name, share, aim in (("p50", 0.5, "≤ 10 ms at 1M, ≤ 1.5x of it at 10M"), ("p95", 0.95, "≤ 20 ms at 1M")):
@@ -215,13 +265,21 @@ def _ask(bench: Bench, lake: EmbeddedLake, traces: Sequence[tuple[int, int]], pe
         ("newest 50 with an attribute", {"attributes": {"attribute.0": "value 7"}}, None),
         ("newest 50 with errors, an hour", {"has_errors": True, "start": middle, "end": middle + 3600 * 10**9}, None),
     ):
-        times = [timed(lambda asked=asked: lake.traces.search(limit=50, **asked)) * 1000 for _ in range(5 if bench.quick else 15)]
+        times = [
+            timed(lambda asked=asked: lake.traces.search(limit=50, **asked)) * 1000
+            for _ in range(5 if bench.quick else 15)
+        ]
         peers = {}
         if sql is not None:
             text = f"SELECT trace_id, max(start_ns) AS newest FROM spans WHERE {sql} GROUP BY trace_id ORDER BY newest DESC LIMIT 50"
-            peers = {name: median_ms(lambda of_peer=of_peer, text=text: of_peer.execute(text).fetchall(), 5) for name, of_peer in others.items()}
+            peers = {
+                name: median_ms(lambda of_peer=of_peer, text=text: of_peer.execute(text).fetchall(), 5)
+                for name, of_peer in others.items()
+            }
         for name, share in (("p50", 0.5), ("p95", 0.95)):
-            bench.results.add(where, Line(f"{what}, {name}", quantile(times, share), peers=peers if share == 0.5 else {}))
+            bench.results.add(
+                where, Line(f"{what}, {name}", quantile(times, share), peers=peers if share == 0.5 else {})
+            )
     _ask_as_jaeger(bench, lake, where)
 
 
@@ -232,17 +290,33 @@ def _ask_as_jaeger(bench: Bench, lake: EmbeddedLake, where: str) -> None:
         ids = [one.trace_id for one in found]
         whole = median_ms(lambda ids=ids: [trace.error_count for trace in lake.traces.get_many(ids)], 5)
         ours = median_ms(lambda found=found: lake.traces.jaeger_summaries(found), 5)
-        bench.results.add(where, Line(f"Jaeger's summaries of {len(found):,} traces", ours, peers={"whole traces": whole}, aim="≤ 1/5 of whole traces"))
+        bench.results.add(
+            where,
+            Line(
+                f"Jaeger's summaries of {len(found):,} traces",
+                ours,
+                peers={"whole traces": whole},
+                aim="≤ 1/5 of whole traces",
+            ),
+        )
 
 
 @contextmanager
 def _sqlite(lake: EmbeddedLake, path: Path) -> Iterator[sqlite3.Connection]:
     """Hold the same spans in SQLite, with indexes by trace and by service and time."""
-    rows = lake.sql("SELECT trace_id, span_id, service_name, span_name, start_ns, duration_ns, status_code, search_blob FROM crannog.traces.spans", max_rows=5_000_000).to_arrow()
+    rows = lake.sql(
+        "SELECT trace_id, span_id, service_name, span_name, start_ns, duration_ns, status_code, search_blob FROM crannog.traces.spans",
+        max_rows=5_000_000,
+    ).to_arrow()
     with closing(sqlite3.connect(path)) as peer:
-        peer.execute("CREATE TABLE spans (trace_id BLOB, span_id BLOB, service_name TEXT, span_name TEXT, start_ns INT, duration_ns INT, status_code INT, search_blob TEXT)")
+        peer.execute(
+            "CREATE TABLE spans (trace_id BLOB, span_id BLOB, service_name TEXT, span_name TEXT, start_ns INT, duration_ns INT, status_code INT, search_blob TEXT)"
+        )
         for batch in rows.to_batches(max_chunksize=50_000):
-            peer.executemany("INSERT INTO spans VALUES (?,?,?,?,?,?,?,?)", zip(*(column.to_pylist() for column in batch.columns), strict=True))
+            peer.executemany(
+                "INSERT INTO spans VALUES (?,?,?,?,?,?,?,?)",
+                zip(*(column.to_pylist() for column in batch.columns), strict=True),
+            )
         peer.execute("CREATE INDEX by_trace ON spans (trace_id)")
         peer.execute("CREATE INDEX by_service ON spans (service_name, start_ns)")
         peer.commit()

@@ -36,16 +36,37 @@ _TABLE, _READ = "bench.http.orders", "bench.http.read"
 
 def writes_and_reads(bench: Bench) -> None:
     """Over HTTP: 1, 100 and 10,000 rows a request by 1, 8 and 64 clients; SQL; single rows."""
-    with serving(bench.folder / "served", staged_rows_limit=50_000_000, staged_bytes_limit=16 * 1024**3) as server, _running(_sqlite(bench)) as peer:
+    with (
+        serving(bench.folder / "served", staged_rows_limit=50_000_000, staged_bytes_limit=16 * 1024**3) as server,
+        _running(_sqlite(bench)) as peer,
+    ):
         with server.client() as client:
             schema = b"".join(arrow(ORDERS, ()))
-            client.put(f"/api/v1/tables/{_TABLE}?key=order_id", content=schema, headers={"Content-Type": _ARROW}).raise_for_status()
+            client.put(
+                f"/api/v1/tables/{_TABLE}?key=order_id", content=schema, headers={"Content-Type": _ARROW}
+            ).raise_for_status()
         seconds = 1.0 if bench.quick else 4.0
         for rows, clients in ((rows, clients) for rows in (1, 100, 10_000) for clients in (1, 8, 64)):
-            ours = _measured(server.url, f"/api/v1/tables/{_TABLE}/rows", _bodies(bench, rows), clients, seconds, _ARROW if rows > 100 else "application/json")
+            ours = _measured(
+                server.url,
+                f"/api/v1/tables/{_TABLE}/rows",
+                _bodies(bench, rows),
+                clients,
+                seconds,
+                _ARROW if rows > 100 else "application/json",
+            )
             theirs = _measured(peer, "/rows", _bodies(bench, rows, text=True), clients, seconds, "application/json")
             what = f"{rows:,} rows a request, {clients} clients"
-            bench.results.add(_WRITES, Line(f"{what}: rows/s", ours.rate * rows, "rows/s", {"SQLite + FastAPI": theirs.rate * rows}, more_is_better=True))
+            bench.results.add(
+                _WRITES,
+                Line(
+                    f"{what}: rows/s",
+                    ours.rate * rows,
+                    "rows/s",
+                    {"SQLite + FastAPI": theirs.rate * rows},
+                    more_is_better=True,
+                ),
+            )
             bench.results.add(_WRITES, Line(f"{what}: p50", ours.p50_ms, peers={"SQLite + FastAPI": theirs.p50_ms}))
             bench.results.add(_WRITES, Line(f"{what}: p99", ours.p99_ms, peers={"SQLite + FastAPI": theirs.p99_ms}))
         _reads(bench, server.url, peer, seconds)
@@ -66,14 +87,20 @@ def _reads(bench: Bench, url: str, peer: str, seconds: float) -> None:
             asked = {"sql": text}
             spent = medians_ms(
                 {
-                    "Arrow": lambda asked=asked: client.post("/api/v1/sql", json=asked, headers={"Accept": _ARROW, "Accept-Encoding": "identity"}).raise_for_status(),
-                    "JSON": lambda asked=asked: client.post("/api/v1/sql", json=asked, headers={"Accept-Encoding": "identity"}).raise_for_status(),
+                    "Arrow": lambda asked=asked: client.post(
+                        "/api/v1/sql", json=asked, headers={"Accept": _ARROW, "Accept-Encoding": "identity"}
+                    ).raise_for_status(),
+                    "JSON": lambda asked=asked: client.post(
+                        "/api/v1/sql", json=asked, headers={"Accept-Encoding": "identity"}
+                    ).raise_for_status(),
                     "embedded": lambda text=text: lake.sql(text),
                 },
                 5 if bench.quick else 20,
             )
             for form in ("Arrow", "JSON"):
-                bench.results.add(_READS, Line(f"{what}, as {form}", spent[form], peers={"embedded": spent["embedded"]}))
+                bench.results.add(
+                    _READS, Line(f"{what}, as {form}", spent[form], peers={"embedded": spent["embedded"]})
+                )
         client.put(f"/api/v1/cache/{_READ}").raise_for_status()
     keys = rows["order_id"].slice(0, 1_000).to_pylist()
     written = [json.dumps(row, default=lambda value: value.isoformat()) for row in rows.slice(0, 1_000).to_pylist()]
@@ -87,7 +114,9 @@ def _reads(bench: Bench, url: str, peer: str, seconds: float) -> None:
         for clients in (1, 8):
             ours = _measured(url, "/api/v1/sql", bodies, clients, seconds, "application/json").p50_ms
             theirs = {
-                name: _measured(place, "", [path.format(key).encode() for key in keys], clients, seconds, "", method="GET").p50_ms
+                name: _measured(
+                    place, "", [path.format(key).encode() for key in keys], clients, seconds, "", method="GET"
+                ).p50_ms
                 for name, (place, path) in peers.items()
             }
             bench.results.add(_READS, Line(f"one row by its key, hot, {clients} clients: p50", ours, peers=theirs))
@@ -102,7 +131,9 @@ class _Measured:
         self.p99_ms = sorted(spent)[max(0, int(len(spent) * 0.99) - 1)] * 1000
 
 
-def _measured(url: str, path: str, bodies: Sequence[bytes], clients: int, seconds: float, media: str, method: str = "POST") -> _Measured:
+def _measured(
+    url: str, path: str, bodies: Sequence[bytes], clients: int, seconds: float, media: str, method: str = "POST"
+) -> _Measured:
     """Send requests over as many connections as there are clients, each after its last one was answered."""
     parts = urlsplit(url)
     given = iter(list(bodies) * 1_000)

@@ -112,12 +112,22 @@ def engines(bench: Bench) -> None:
         counts |= {name: len(work()) for name, work in peers.items()}
         assert len(set(counts.values())) == 1, counts
         spark = medians_ms({"ours": staff.ask(query, "spark"), SPARK: peers.pop(SPARK)}, 3)
-        fast = medians_ms({HOT: staff.ask(query, HOT), "local": staff.ask(query, "local"), **peers}, 9 if bench.quick else 21)
+        fast = medians_ms(
+            {HOT: staff.ask(query, HOT), "local": staff.ask(query, "local"), **peers}, 9 if bench.quick else 21
+        )
         join_aim = ", ≥ 9x Spark" if "join" in what else ""
-        bench.results.add(where, Line(f"{what}, hot", fast[HOT], peers={NATIVE: fast[NATIVE], SPARK: spark[SPARK]}, aim=_HOT_AIM + join_aim))
-        bench.results.add(where, Line(f"{what}, local", fast["local"], peers={FILES: fast[FILES], SPARK: spark[SPARK]}, aim=_LOCAL_AIM))
+        bench.results.add(
+            where,
+            Line(f"{what}, hot", fast[HOT], peers={NATIVE: fast[NATIVE], SPARK: spark[SPARK]}, aim=_HOT_AIM + join_aim),
+        )
+        bench.results.add(
+            where,
+            Line(f"{what}, local", fast["local"], peers={FILES: fast[FILES], SPARK: spark[SPARK]}, aim=_LOCAL_AIM),
+        )
         cold = medians_ms({"ours": _cold(bench, staff.text(query)), FILES: _cold_peer(staff, query)}, 3)
-        bench.results.add(where, Line(f"{what}, local, first of a connection", cold["ours"], peers={FILES: cold[FILES]}))
+        bench.results.add(
+            where, Line(f"{what}, local, first of a connection", cold["ours"], peers={FILES: cold[FILES]})
+        )
         bench.results.add(where, Line(f"{what}, Spark", spark["ours"], peers={SPARK: spark[SPARK]}))
 
 
@@ -159,15 +169,24 @@ def staged(bench: Bench) -> None:
         for what, query in KEYED_QUERIES.items():
             peers = staff.peers.works(staff.peer_text(query))
             del peers[SPARK]
-            found = medians_ms({HOT: staff.ask(query, HOT), "local": staff.ask(query, "local"), **peers}, 9 if bench.quick else 21)
-            bench.results.add(where, Line(f"{what}, {changes:,} staged, hot", found[HOT], peers={NATIVE: found[NATIVE]}, aim=_HOT_AIM))
-            bench.results.add(where, Line(f"{what}, {changes:,} staged, local", found["local"], peers={FILES: found[FILES]}, aim=_KEYED_AIM))
+            found = medians_ms(
+                {HOT: staff.ask(query, HOT), "local": staff.ask(query, "local"), **peers}, 9 if bench.quick else 21
+            )
+            bench.results.add(
+                where, Line(f"{what}, {changes:,} staged, hot", found[HOT], peers={NATIVE: found[NATIVE]}, aim=_HOT_AIM)
+            )
+            bench.results.add(
+                where,
+                Line(f"{what}, {changes:,} staged, local", found["local"], peers={FILES: found[FILES]}, aim=_KEYED_AIM),
+            )
         for engine in (HOT, "local"):
             spent = []
             for number in range(5):
                 keyed.upsert(rows.slice(number, 1))
                 spent.append(timed(staff.ask(KEYED_QUERIES["point lookup"], engine)) * 1000)
-            bench.results.add(where, Line(f"lookup right after a change, {changes:,} staged, {engine}", statistics.median(spent)))
+            bench.results.add(
+                where, Line(f"lookup right after a change, {changes:,} staged, {engine}", statistics.median(spent))
+            )
     keyed.fold()
 
 
@@ -177,7 +196,10 @@ def memory(bench: Bench) -> None:
     for held in staff.lake.cache.stats()["tables"]:
         if held["name"].startswith("bench.staff."):
             name = held["name"].rsplit(".", 1)[1]
-            peers = {"a cache of rows": _OTHER_BYTES_PER_ROW, "Arrow": staff.rows[name].nbytes / staff.rows[name].num_rows}
+            peers = {
+                "a cache of rows": _OTHER_BYTES_PER_ROW,
+                "Arrow": staff.rows[name].nbytes / staff.rows[name].num_rows,
+            }
             line = Line(f"{name}, {held['rows']:,} rows", held["bytes"] / max(held["rows"], 1), "bytes", peers)
             bench.results.add("Memory per cached row", line)
 
@@ -194,9 +216,19 @@ def readers(bench: Bench) -> None:
             crowded = _latencies(staff.lake, texts, engine, seconds)
         where = "8 readers at once, with a writer and compactions against alone"
         for share, name in ((0.5, "p50"), (0.95, "p95")):
-            line = Line(f"{engine}, {name}", quantile(crowded, share), peers={"alone": quantile(alone, share)}, aim="flat" if name == "p95" else "")
+            line = Line(
+                f"{engine}, {name}",
+                quantile(crowded, share),
+                peers={"alone": quantile(alone, share)},
+                aim="flat" if name == "p95" else "",
+            )
             bench.results.add(where, line)
-        bench.results.add(where, Line(f"{engine}, answers", len(crowded) / seconds, "/s", {"alone": len(alone) / seconds}, more_is_better=True))
+        bench.results.add(
+            where,
+            Line(
+                f"{engine}, answers", len(crowded) / seconds, "/s", {"alone": len(alone) / seconds}, more_is_better=True
+            ),
+        )
         for act, count in acts.items():
             bench.results.add(where, Line(f"{engine}, {act} meanwhile", count, ""))
 
@@ -256,7 +288,9 @@ def tpc_h(bench: Bench) -> None:
     """TPC-H's 22 queries: each engine's total, and how many the fast engines serve."""
     scale = 0.01 if bench.quick else 0.1
     rows = tpch.tables(scale)
-    with crannog.connect(str(bench.folder / "warehouse"), default_catalog=tpch.CATALOG, default_schema=tpch.SCHEMA) as lake:
+    with crannog.connect(
+        str(bench.folder / "warehouse"), default_catalog=tpch.CATALOG, default_schema=tpch.SCHEMA
+    ) as lake:
         for name, given in rows.items():
             made = lake.create_table(f"{tpch.CATALOG}.{tpch.SCHEMA}.{name}", given.schema)
             made.append(given)
@@ -274,11 +308,16 @@ def tpc_h(bench: Bench) -> None:
             for name, spent in medians_ms(works, 5).items():
                 total[name] = total.get(name, 0.0) + spent
         for number in served:
-            works = {SPARK: peers.works(texts[number])[SPARK], "spark": lambda text=texts[number]: lake.sql(text, engine="spark")}
+            works = {
+                SPARK: peers.works(texts[number])[SPARK],
+                "spark": lambda text=texts[number]: lake.sql(text, engine="spark"),
+            }
             for name, spent in medians_ms(works, 1).items():
                 total[name] = total.get(name, 0.0) + spent
     where = f"TPC-H at scale {scale:g}, total of the queries that the fast engines serve"
     bench.results.add(where, Line("queries that the fast engines serve", len(served), f"of {len(texts)}"))
     bench.results.add(where, Line("hot", total[HOT], peers={NATIVE: total[NATIVE], SPARK: total[SPARK]}, aim=_HOT_AIM))
-    bench.results.add(where, Line("local", total["local"], peers={FILES: total[FILES], SPARK: total[SPARK]}, aim=_LOCAL_AIM))
+    bench.results.add(
+        where, Line("local", total["local"], peers={FILES: total[FILES], SPARK: total[SPARK]}, aim=_LOCAL_AIM)
+    )
     bench.results.add(where, Line("Spark", total["spark"], peers={SPARK: total[SPARK]}))

@@ -41,7 +41,9 @@ class Bench:
         self.folder = folder
         self.quick = quick
         self.results = Results()
-        self.lake = crannog.connect(str(folder / "warehouse"), staged_rows_limit=50_000_000, staged_bytes_limit=16 * 1024**3)
+        self.lake = crannog.connect(
+            str(folder / "warehouse"), staged_rows_limit=50_000_000, staged_bytes_limit=16 * 1024**3
+        )
         self.session: Any = self.lake.warehouse.spark()
         self._next = 1_000_000_000
 
@@ -68,7 +70,9 @@ def appends(bench: Bench) -> None:
             "SQLite": median_ms(_each(sqlite.append, given), repeats),
         }
         aim = {1: "≥ 100x Spark, ≥ 8x delta-rs", 1_000: "faster than SQLite"}.get(count, "")
-        bench.results.add("Append, to the acknowledgement", Line(f"{count:,} rows as dicts", ours, peers=others, aim=aim))
+        bench.results.add(
+            "Append, to the acknowledgement", Line(f"{count:,} rows as dicts", ours, peers=others, aim=aim)
+        )
         bench.results.add("Append, to the acknowledgement", Line(f"{count:,} rows as Arrow", ours_arrow, peers=others))
 
 
@@ -91,8 +95,12 @@ def threads(bench: Bench) -> None:
     for count in (1, 4, 16):
         ours = _rate(table.append, count, seconds)
         line = Line(
-            f"{count} thread(s), 1 row a call", ours, "acks/s", {"SQLite": _rate(locked, count, seconds)},
-            "≥ 2,000/s" if count == 16 else "", more_is_better=True,
+            f"{count} thread(s), 1 row a call",
+            ours,
+            "acks/s",
+            {"SQLite": _rate(locked, count, seconds)},
+            "≥ 2,000/s" if count == 16 else "",
+            more_is_better=True,
         )
         bench.results.add("Sustained appends by group commit", line)
 
@@ -138,7 +146,9 @@ def upserts(bench: Bench) -> None:
         bench.results.add(where, Line(f"{count:,} rows, to the acknowledgement", ours, peers=others, aim=aim))
         table.fold()
         table.upsert(given)
-        bench.results.add(where, Line(f"{count:,} rows, seen by a count in the same process", median_ms(table.count, 5, warm_up=0)))
+        bench.results.add(
+            where, Line(f"{count:,} rows, seen by a count in the same process", median_ms(table.count, 5, warm_up=0))
+        )
         bench.results.add(where, Line(f"{count:,} rows, folded by Spark", timed(table.fold) * 1000, peers=others))
 
 
@@ -175,7 +185,14 @@ def pipeline(bench: Bench) -> None:
         append_s += timed(lambda rows=part: spark.append(rows))
     where = f"Pipeline on {size:,} spans"
     bench.results.add(
-        where, Line(f"fold, {parts} times {size // parts:,}", size / fold_s, "rows/s", {"Spark append": size / append_s}, more_is_better=True)
+        where,
+        Line(
+            f"fold, {parts} times {size // parts:,}",
+            size / fold_s,
+            "rows/s",
+            {"Spark append": size / append_s},
+            more_is_better=True,
+        ),
     )
     report: list[Any] = []
     ours = timed(lambda: report.append(table.compact()))
@@ -197,10 +214,14 @@ def growth(bench: Bench) -> None:
             folded = table.fold()
         where = "As a keyed table grows"
         [row] = order_rows(1, first=size // 2)
-        bench.results.add(where, Line(f"{size:,} rows: append acknowledged", median_ms(lambda r=row: table.append([r]), 50)))
+        bench.results.add(
+            where, Line(f"{size:,} rows: append acknowledged", median_ms(lambda r=row: table.append([r]), 50))
+        )
         bench.results.add(where, Line(f"{size:,} rows: first count after an upsert", timed(table.count) * 1000))
         bench.results.add(where, Line(f"{size:,} rows: fold of 51 changes to one key", timed(table.fold) * 1000))
-        bench.results.add(where, Line(f"{size:,} rows: last fold that grew it, {folded.staged_rows:,} rows", folded.seconds * 1000))
+        bench.results.add(
+            where, Line(f"{size:,} rows: last fold that grew it, {folded.staged_rows:,} rows", folded.seconds * 1000)
+        )
 
 
 SECTIONS: dict[str, Section] = {

@@ -12,7 +12,18 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI, Request, Response
 
-COLUMNS = ("order_id", "customer_id", "product", "region", "quantity", "price", "discount", "paid", "ordered_at", "note")
+COLUMNS = (
+    "order_id",
+    "customer_id",
+    "product",
+    "region",
+    "quantity",
+    "price",
+    "discount",
+    "paid",
+    "ordered_at",
+    "note",
+)
 
 
 def make(file: str) -> FastAPI:

@@ -12,12 +12,20 @@ import pyarrow.compute as pc
 
 INSTANT, MONEY = pa.timestamp("us", "UTC"), pa.decimal128(10, 2)
 SIZES = {
-    "clients": 2_000, "jobs": 15_000, "candidates": 100_000, "placements": 50_000, "timesheets": 1_000_000, "calls": 800_000,
+    "clients": 2_000,
+    "jobs": 15_000,
+    "candidates": 100_000,
+    "placements": 50_000,
+    "timesheets": 1_000_000,
+    "calls": 800_000,
     "emails": 500_000,
 }
 KEYS = {"candidates": ["candidate_id"], "timesheets": ["timesheet_id"]}
 _CITIES = [f"city {number}" for number in range(40)]
-_FIRST, _LAST = ["Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gita", "Hugo"], ["Abel", "Berg", "Cole", "Dorn", "Ek", "Fuchs", "Gray"]
+_FIRST, _LAST = (
+    ["Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gita", "Hugo"],
+    ["Abel", "Berg", "Cole", "Dorn", "Ek", "Fuchs", "Gray"],
+)
 _START_US = int(dt.datetime(2025, 1, 1, tzinfo=dt.UTC).timestamp() * 1e6)
 _YEAR_US = 365 * 86_400 * 1_000_000
 
@@ -59,35 +67,67 @@ def table(name: str, size: int, sizes: dict[str, int]) -> pa.Table:
     make = _Columns(sorted(SIZES).index(name), size)
     columns = {
         "clients": lambda: {
-            "client_id": make.ids("CL"), "name": make.name(), "industry": make.of(["health", "energy", "retail", "bank", "public"]),
-            "city": make.of(_CITIES), "since": make.times(),
+            "client_id": make.ids("CL"),
+            "name": make.name(),
+            "industry": make.of(["health", "energy", "retail", "bank", "public"]),
+            "city": make.of(_CITIES),
+            "since": make.times(),
         },
         "jobs": lambda: {
-            "job_id": make.ids("JOB"), "client_id": make.refers("CL", sizes["clients"]), "title": make.of(["nurse", "welder", "clerk", "driver"]),
-            "pay_rate": make.money(15, 80), "opened_at": make.times(), "status": make.of(["open", "filled", "closed"]),
+            "job_id": make.ids("JOB"),
+            "client_id": make.refers("CL", sizes["clients"]),
+            "title": make.of(["nurse", "welder", "clerk", "driver"]),
+            "pay_rate": make.money(15, 80),
+            "opened_at": make.times(),
+            "status": make.of(["open", "filled", "closed"]),
         },
         "candidates": lambda: {
-            "candidate_id": make.ids("CAND"), "name": make.name(), "city": make.of(_CITIES), "status": make.of(["active", "placed", "inactive"]),
-            "years": make.whole(0, 40), "skill": make.of(["python", "welding", "nursing", "sales", "java", "driving"]),
-            "pay_expected": make.money(15, 90), "phone": make.refers("+49", 9_999_999), "email": make.refers("mail", size * 2),
-            "seen_at": make.times(), "notes": make.refers("candidate has notes on file no", 5_000),
+            "candidate_id": make.ids("CAND"),
+            "name": make.name(),
+            "city": make.of(_CITIES),
+            "status": make.of(["active", "placed", "inactive"]),
+            "years": make.whole(0, 40),
+            "skill": make.of(["python", "welding", "nursing", "sales", "java", "driving"]),
+            "pay_expected": make.money(15, 90),
+            "phone": make.refers("+49", 9_999_999),
+            "email": make.refers("mail", size * 2),
+            "seen_at": make.times(),
+            "notes": make.refers("candidate has notes on file no", 5_000),
         },
         "placements": lambda: {
-            "placement_id": make.ids("PL"), "candidate_id": make.refers("CAND", sizes["candidates"]), "job_id": make.refers("JOB", sizes["jobs"]),
-            "client_id": make.refers("CL", sizes["clients"]), "bill_rate": make.money(20, 140), "started_at": make.times(),
+            "placement_id": make.ids("PL"),
+            "candidate_id": make.refers("CAND", sizes["candidates"]),
+            "job_id": make.refers("JOB", sizes["jobs"]),
+            "client_id": make.refers("CL", sizes["clients"]),
+            "bill_rate": make.money(20, 140),
+            "started_at": make.times(),
         },
         "timesheets": lambda: {
-            "timesheet_id": make.ids("TS"), "placement_id": make.refers("PL", sizes["placements"]), "worked_at": make.times(),
-            "hours": make.money(1, 12), "bill_total": make.money(20, 1_700), "pay_total": make.money(15, 1_000), "approved": make.whole(0, 2),
+            "timesheet_id": make.ids("TS"),
+            "placement_id": make.refers("PL", sizes["placements"]),
+            "worked_at": make.times(),
+            "hours": make.money(1, 12),
+            "bill_total": make.money(20, 1_700),
+            "pay_total": make.money(15, 1_000),
+            "approved": make.whole(0, 2),
         },
         "calls": lambda: {
-            "call_id": make.ids("CALL"), "candidate_id": make.refers("CAND", sizes["candidates"]), "recruiter": make.refers("user", 60),
-            "called_at": make.times(), "seconds": make.whole(0, 3_600), "outcome": make.of(["reached", "voicemail", "busy", "wrong number"]),
-            "score": make.whole(0, 100), "cost": make.money(0, 5),
+            "call_id": make.ids("CALL"),
+            "candidate_id": make.refers("CAND", sizes["candidates"]),
+            "recruiter": make.refers("user", 60),
+            "called_at": make.times(),
+            "seconds": make.whole(0, 3_600),
+            "outcome": make.of(["reached", "voicemail", "busy", "wrong number"]),
+            "score": make.whole(0, 100),
+            "cost": make.money(0, 5),
         },
         "emails": lambda: {
-            "email_id": make.ids("EM"), "candidate_id": make.refers("CAND", sizes["candidates"]), "recruiter": make.refers("user", 60),
-            "sent_at": make.times(), "opened": make.whole(0, 2), "subject": make.refers("about job", 4_000),
+            "email_id": make.ids("EM"),
+            "candidate_id": make.refers("CAND", sizes["candidates"]),
+            "recruiter": make.refers("user", 60),
+            "sent_at": make.times(),
+            "opened": make.whole(0, 2),
+            "subject": make.refers("about job", 4_000),
         },
     }[name]()
     return pa.table(columns)

@@ -15,7 +15,9 @@ def main(uri: str, name: str, count: int) -> None:
     print("open", flush=True)
     sys.stdin.readline()
     for number in range(count):
-        event = BuildEvent(f"{name}-{number}", number, name, PartitionEvent(f"p/{number % 5}", PartitionStatus.BUILDING))
+        event = BuildEvent(
+            f"{name}-{number}", number, name, PartitionEvent(f"p/{number % 5}", PartitionStatus.BUILDING)
+        )
         print(log.append_event(event), event.event_id, flush=True)
     log.close()
 

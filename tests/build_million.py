@@ -32,9 +32,18 @@ def events(count: int) -> Iterator[BuildEvent]:
         build, step = divmod(number, _PER_BUILD)
         ref = f"p/{build % 1_000}"
         if step in (0, _PER_BUILD - 1):
-            payload: Any = BuildRequestEvent(BuildRequestStatus.COMPLETED if step else BuildRequestStatus.RECEIVED, [ref])
+            payload: Any = BuildRequestEvent(
+                BuildRequestStatus.COMPLETED if step else BuildRequestStatus.RECEIVED, [ref]
+            )
         elif step % 2:
-            payload = JobEvent(f"r{build}-{step}", f"//job:{step}", [ref], JobStatus.COMPLETED, "", {"outputs": [ref], "inputs": ["raw"]})
+            payload = JobEvent(
+                f"r{build}-{step}",
+                f"//job:{step}",
+                [ref],
+                JobStatus.COMPLETED,
+                "",
+                {"outputs": [ref], "inputs": ["raw"]},
+            )
         else:
             payload = PartitionEvent(ref, PartitionStatus.AVAILABLE, "made", f"r{build}-{step - 1}")
         yield BuildEvent(f"e{number}", number, f"b{build}", payload)

@@ -29,7 +29,15 @@ def one_of_each(build: str = "b1", start: int = 1_700_000_000_000_000_000) -> li
     payloads = [
         BuildRequestEvent(BuildRequestStatus.RECEIVED, ["p/1", "p/2"], "asked"),
         PartitionEvent("p/1", PartitionStatus.BUILDING, "at work", "run-1"),
-        JobEvent("run-1", "//job:one", ["p/1"], JobStatus.RUNNING, "go", NESTED, [NESTED, {"outputs": ["p/1"], "inputs": ["p/0"]}]),
+        JobEvent(
+            "run-1",
+            "//job:one",
+            ["p/1"],
+            JobStatus.RUNNING,
+            "go",
+            NESTED,
+            [NESTED, {"outputs": ["p/1"], "inputs": ["p/0"]}],
+        ),
         DelegationEvent("p/2", "b0", "theirs"),
         JobGraphEvent({"nodes": [{"job": {"label": "//job:one"}, "config": NESTED}]}, "planned"),
         PartitionInvalidationEvent("p/1", "stale"),
@@ -43,7 +51,9 @@ def request(build: str, status: BuildRequestStatus, *partitions: str, at: int = 
     return BuildEvent(f"{build}:{status.name}{n}", at, build, BuildRequestEvent(status, partitions))
 
 
-def partition(build: str, ref: str, status: PartitionStatus, *, at: int = 0, n: str = "", run: str | None = None) -> BuildEvent:
+def partition(
+    build: str, ref: str, status: PartitionStatus, *, at: int = 0, n: str = "", run: str | None = None
+) -> BuildEvent:
     return BuildEvent(f"{build}:{ref}:{status.name}{n}", at, build, PartitionEvent(ref, status, "", run))
 
 
@@ -53,18 +63,25 @@ def job(
     return BuildEvent(f"{build}:{run}:{status.name}", at, build, JobEvent(run, label, targets, status, **documents))
 
 
-def whole_build(build: str, refs: list[str], *, at: int = 1, failed: bool = False, sources: list[str] | None = None) -> list[BuildEvent]:
+def whole_build(
+    build: str, refs: list[str], *, at: int = 1, failed: bool = False, sources: list[str] | None = None
+) -> list[BuildEvent]:
     """A build from its request to its end, one job per partition, a second of time between events."""
     run = f"{build}-run"
     inputs = sources or []
-    end = (JobStatus.FAILED, PartitionStatus.FAILED, BuildRequestStatus.FAILED) if failed else (
-        JobStatus.COMPLETED, PartitionStatus.AVAILABLE, BuildRequestStatus.COMPLETED)
+    end = (
+        (JobStatus.FAILED, PartitionStatus.FAILED, BuildRequestStatus.FAILED)
+        if failed
+        else (JobStatus.COMPLETED, PartitionStatus.AVAILABLE, BuildRequestStatus.COMPLETED)
+    )
     manifests = None if failed else [{"outputs": refs, "inputs": inputs}]
     config = {"outputs": refs, "inputs": [{"dep_type": "MATERIALIZE", "partition_ref": ref} for ref in inputs]}
     events = [
         request(build, BuildRequestStatus.RECEIVED, *refs),
         request(build, BuildRequestStatus.PLANNING, *refs),
-        BuildEvent(f"{build}:graph", 0, build, JobGraphEvent({"nodes": [{"job": {"label": "//job"}, "config": config}]})),
+        BuildEvent(
+            f"{build}:graph", 0, build, JobGraphEvent({"nodes": [{"job": {"label": "//job"}, "config": config}]})
+        ),
         request(build, BuildRequestStatus.EXECUTING, *refs),
         job(build, run, JobStatus.SCHEDULED, *refs, config=config),
         job(build, run, JobStatus.RUNNING, *refs),

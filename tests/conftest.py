@@ -30,7 +30,9 @@ def _own_environment() -> Iterator[None]:
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """Settings with a warehouse of the test's own."""
-    return Settings(warehouse=str(tmp_path / "warehouse"), spark_memory_mb=1024, port=0, otlp_http_port=0, otlp_grpc_port=0)
+    return Settings(
+        warehouse=str(tmp_path / "warehouse"), spark_memory_mb=1024, port=0, otlp_http_port=0, otlp_grpc_port=0
+    )
 
 
 @pytest.fixture(scope="session")

@@ -61,7 +61,9 @@ def batch_of(table: str, writer: str, turn: int) -> Batch:
     """Return what `writer` sends in its `turn`: rows nobody else has, so turns of others never matter."""
     batch_id = f"{writer}#{turn}"
     if table == PLAIN:
-        return Batch(batch_id, "append", tuple(row_of(f"{writer}/{turn}/{n}", writer, turn) for n in range(1 + turn % 3)))
+        return Batch(
+            batch_id, "append", tuple(row_of(f"{writer}/{turn}/{n}", writer, turn) for n in range(1 + turn % 3))
+        )
     names = [f"{writer}/{(turn * 3 + n) % KEYS_PER_WRITER}" for n in range(3)]
     if turn % 4 == 3:
         return Batch(batch_id, "delete", tuple({"id": name} for name in names[:2]))
@@ -113,7 +115,9 @@ def connect(location: str, **settings: Any) -> Any:
     """Open the lake as the tests do: no grace for staged files, which is what the protocol was checked with."""
     import crannog
 
-    return crannog.connect(location, **{"spark_memory_mb": 1024, "spark_start_timeout_s": 240, "fold_grace_s": 0, **settings})
+    return crannog.connect(
+        location, **{"spark_memory_mb": 1024, "spark_start_timeout_s": 240, "fold_grace_s": 0, **settings}
+    )
 
 
 def rows_by_writer(rows: pa.Table) -> dict[str, dict[str, int]]:
@@ -699,7 +703,9 @@ def check_kept(lake: Any, last: Mapping[tuple[str, str], int]) -> dict[tuple[str
 def _differences(found: Mapping[str, int], wanted: Mapping[str, int]) -> str:
     lost = {name: turn for name, turn in wanted.items() if found.get(name) != turn}
     extra = {name: turn for name, turn in found.items() if wanted.get(name) != turn}
-    return f"{len(lost)} missing {dict(list(lost.items())[:5])}, {len(extra)} unexpected {dict(list(extra.items())[:5])}"
+    return (
+        f"{len(lost)} missing {dict(list(lost.items())[:5])}, {len(extra)} unexpected {dict(list(extra.items())[:5])}"
+    )
 
 
 def check_retries(lake: Any, last: Mapping[tuple[str, str], int], there: Mapping[tuple[str, str], int]) -> None:

@@ -40,7 +40,9 @@ def _write_files(rows: ArrowFrame, storage: Any, folder: str, _base: Any, *, sor
     for day in rows.table["partition_date"].unique().to_pylist():
         part = rows.table.filter(pc.equal(rows.table["partition_date"], pa.scalar(day, pa.date32())))
         part = part.take(pc.sort_indices(part, [(name, "ascending") for name in sort_by]))
-        pq.write_table(part, place / f"part-00000-{uuid.uuid4()}-c000.zstd.parquet", compression="zstd", store_schema=False)
+        pq.write_table(
+            part, place / f"part-00000-{uuid.uuid4()}-c000.zstd.parquet", compression="zstd", store_schema=False
+        )
 
 
 def _newest_of_each(rows: ArrowFrame, distinct_by: Sequence[str], newest_by: Sequence[str]) -> ArrowFrame:
@@ -82,4 +84,10 @@ def _write_derived(self: Any, engine: Any, rest: Rest, crowded: Sequence[Any]) -
     schema = spark_files.relaxed(self.base.schema)
     columns = [(more[field.name] if field.name in more else rows[field.name]).cast(field.type) for field in schema]
     table = pa.table(columns, names=schema.names)
-    _write_files(ArrowFrame(table), self.job.storage, f"{self.table.folder}/{self.job.folder}", self.base, sort_by=self.base.cluster_by)
+    _write_files(
+        ArrowFrame(table),
+        self.job.storage,
+        f"{self.table.folder}/{self.job.folder}",
+        self.base,
+        sort_by=self.base.cluster_by,
+    )

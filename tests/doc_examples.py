@@ -152,7 +152,9 @@ class Page:
                     ran += 1
                     self._run(example)
                 else:
-                    assert example.left_out, f"{self._at(example)}: nobody runs this block, and nothing above it says why"
+                    assert example.left_out, (
+                        f"{self._at(example)}: nobody runs this block, and nothing above it says why"
+                    )
         finally:
             self._close()
         return ran
@@ -214,7 +216,13 @@ class Page:
             return self._crannog(shlex.split(command, comments=True)[1:])
         path = f"{Path(PROGRAM).parent}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
-            ["bash", "-c", command], cwd=self.folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=120, check=False
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
         return done.returncode, done.stdout + done.stderr
 
@@ -257,7 +265,9 @@ class Page:
         wanted = loosened(expected)
         pattern = re.escape(wanted).replace("…", ".*")
         said = f"after `{command}`" if command else ""
-        assert re.fullmatch(pattern, printed, re.DOTALL), f"{self._at(example)} {said}\nthe page says:\n{wanted}\nit printed:\n{printed}"
+        assert re.fullmatch(pattern, printed, re.DOTALL), (
+            f"{self._at(example)} {said}\nthe page says:\n{wanted}\nit printed:\n{printed}"
+        )
 
     def _at(self, example: Example) -> str:
         return f"{self.path.name}, line {example.line}"

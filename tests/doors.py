@@ -69,7 +69,14 @@ def retry_info(status: Status) -> RetryInfo | None:
 @contextmanager
 def receiving(folder: Path, **settings: Any) -> Iterator[Doors]:
     """Run both receivers over a lake of their own."""
-    given = Settings(warehouse=str(folder / "warehouse"), otlp_http_port=0, otlp_grpc_port=0, audit=False, spark_memory_mb=1024, **settings)
+    given = Settings(
+        warehouse=str(folder / "warehouse"),
+        otlp_http_port=0,
+        otlp_grpc_port=0,
+        audit=False,
+        spark_memory_mb=1024,
+        **settings,
+    )
     with EmbeddedLake(given.warehouse, settings=given) as lake:
         service = Service(lake)
         receivers = Receivers(service, "127.0.0.1")
@@ -87,7 +94,15 @@ def receiving(folder: Path, **settings: Any) -> Iterator[Doors]:
 @contextmanager
 def serving_here(folder: Path, **settings: Any) -> Iterator[HttpServer]:
     """Run the whole HTTP API over a lake in this process, so that a test sees both sides."""
-    given = Settings(warehouse=str(folder / "warehouse"), port=0, otlp_http_port=0, otlp_grpc_port=0, audit=False, spark_memory_mb=1024, **settings)
+    given = Settings(
+        warehouse=str(folder / "warehouse"),
+        port=0,
+        otlp_http_port=0,
+        otlp_grpc_port=0,
+        audit=False,
+        spark_memory_mb=1024,
+        **settings,
+    )
     with EmbeddedLake(given.warehouse, settings=given) as lake:
         server = HttpServer(lake, "127.0.0.1", 0)
         server.start()

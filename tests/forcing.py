@@ -305,7 +305,9 @@ def fill_block(table: Table, upto: int, start_id: int = 1_000_000) -> list[int]:
     return ids
 
 
-SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string()), pa.field("n", pa.int32())])
+SCHEMA = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string()), pa.field("n", pa.int32())]
+)
 
 
 def row(number: int, name: str = "", n: int = 0) -> dict[str, Any]:
@@ -380,7 +382,10 @@ class Behind:
 
     def operations(self) -> list[str]:
         return [
-            action["commitInfo"]["operation"] for version in self.versions() for action in self.entry(version) if "commitInfo" in action
+            action["commitInfo"]["operation"]
+            for version in self.versions()
+            for action in self.entry(version)
+            if "commitInfo" in action
         ]
 
     def folded_by_version(self) -> list[int]:
@@ -432,8 +437,14 @@ class Behind:
 def garbage(path: Path, how: str) -> None:
     """Damage a file: cut off, emptied, overwritten, or in a page while its footer is whole."""
     data = path.read_bytes()
-    path.write_bytes({"truncated": data[: len(data) // 2], "empty": b"", "garbage": b"\x00\xffnot what it was\x00" * 20,
-                      "page": data[:100] + b"\xff" * 200 + data[300:]}[how])
+    path.write_bytes(
+        {
+            "truncated": data[: len(data) // 2],
+            "empty": b"",
+            "garbage": b"\x00\xffnot what it was\x00" * 20,
+            "page": data[:100] + b"\xff" * 200 + data[300:],
+        }[how]
+    )
 
 
 def copied(root: Path, name: str, new_name: str) -> str:
@@ -509,7 +520,9 @@ def _read_files(_session: Any, storage: Any, paths: Iterable[str], schema: pa.Sc
     for path in paths:
         found = pq.read_table(storage.uri(path), partitioning=None)
         columns = [
-            found[field.name].cast(field.type) if field.name in found.column_names else pa.nulls(found.num_rows, field.type)
+            found[field.name].cast(field.type)
+            if field.name in found.column_names
+            else pa.nulls(found.num_rows, field.type)
             for field in wanted
         ]
         tables.append(pa.Table.from_arrays(columns, schema=wanted))
@@ -527,7 +540,9 @@ def write_arrow(table: pa.Table, storage: Any, folder: str, sort_by: Sequence[st
     place = Path(storage.uri(f"{folder}/0"))
     place.mkdir(parents=True)
     table = table.sort_by([(name, "ascending") for name in sort_by])
-    pq.write_table(table, place / f"part-00000-{uuid.uuid4()}-c000.zstd.parquet", compression="zstd", store_schema=False)
+    pq.write_table(
+        table, place / f"part-00000-{uuid.uuid4()}-c000.zstd.parquet", compression="zstd", store_schema=False
+    )
 
 
 def _write_files(rows: ArrowFrame, storage: Any, folder: str, _base: Any, *, sort_by: Sequence[str], **_: Any) -> None:

@@ -54,7 +54,13 @@ class Wire:
 
     def head(self, path: str = EXPORT, **more: str) -> bytes:
         """A header block; more headers by name, with _ for -."""
-        headers = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "localhost"), ("te", "trailers")]
+        headers = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", path),
+            (":authority", "localhost"),
+            ("te", "trailers"),
+        ]
         given = {"content-type": "application/grpc"} | {name.replace("_", "-"): value for name, value in more.items()}
         return bytes(self._encoder.encode([*headers, *given.items()]))
 
@@ -112,7 +118,9 @@ class Wire:
 def data(stream: int, payload: bytes, size: int = 16_384) -> bytes:
     """A body in frames, the last of which ends the stream."""
     parts = [payload[at : at + size] for at in range(0, len(payload), size)] or [b""]
-    return b"".join(frame(DATA, END_STREAM if place == len(parts) - 1 else 0, stream, part) for place, part in enumerate(parts))
+    return b"".join(
+        frame(DATA, END_STREAM if place == len(parts) - 1 else 0, stream, part) for place, part in enumerate(parts)
+    )
 
 
 @contextmanager

@@ -147,7 +147,11 @@ PYDANTIC_AI: list[Sample] = [
     ),
     ("chat test", 0, _chat((51, 5))),
     ("chat test", 0, _chat((52, 9))),
-    ("running tool", 0, {"gen_ai.operation.name": "execute_tool", "tool_arguments": '{"city":"a"}', "tool_response": "sun"}),
+    (
+        "running tool",
+        0,
+        {"gen_ai.operation.name": "execute_tool", "tool_arguments": '{"city":"a"}', "tool_response": "sun"},
+    ),
 ]
 """pydantic-ai 2.66.0, and the tool of its older format."""
 
@@ -190,12 +194,22 @@ OPENINFERENCE: list[Sample] = [
     (
         "agent",
         None,
-        {"openinference.span.kind": "AGENT", "llm.token_count.prompt": 9, "llm.token_count.completion": 2, "llm.cost.total": 0.5},
+        {
+            "openinference.span.kind": "AGENT",
+            "llm.token_count.prompt": 9,
+            "llm.token_count.completion": 2,
+            "llm.cost.total": 0.5,
+        },
     ),
     (
         "call",
         0,
-        {"openinference.span.kind": "LLM", "llm.token_count.prompt": 9, "llm.token_count.completion": 2, "llm.cost.total": 0.5},
+        {
+            "openinference.span.kind": "LLM",
+            "llm.token_count.prompt": 9,
+            "llm.token_count.completion": 2,
+            "llm.cost.total": 0.5,
+        },
     ),
 ]
 

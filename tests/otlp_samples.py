@@ -25,17 +25,76 @@ LATEST = 2**63 - 1
 
 texts = st.one_of(
     st.text(max_size=12),
-    st.sampled_from(["", "a|b", "k=1", "back\\slash", 'quo"te', "\x00\x07\x1f", "line\nand\ttab\r\b\f", "Łódź 🦀", "$x", "{}", "[1]", "{bad"]),
-    st.sampled_from(['"m"', '"m"\n', "NaN", "7", "0.5", "1e-5", "AGENT", '{"input": 3, "input_cached": 4.0, "total": 1.5}', '{"prompt_tokens": 2}']),
+    st.sampled_from(
+        [
+            "",
+            "a|b",
+            "k=1",
+            "back\\slash",
+            'quo"te',
+            "\x00\x07\x1f",
+            "line\nand\ttab\r\b\f",
+            "Łódź 🦀",
+            "$x",
+            "{}",
+            "[1]",
+            "{bad",
+        ]
+    ),
+    st.sampled_from(
+        [
+            '"m"',
+            '"m"\n',
+            "NaN",
+            "7",
+            "0.5",
+            "1e-5",
+            "AGENT",
+            '{"input": 3, "input_cached": 4.0, "total": 1.5}',
+            '{"prompt_tokens": 2}',
+        ]
+    ),
 )
 keys = st.one_of(
     st.sampled_from(
         [
-            *("k", "k2", "a=b", "a|b", "", "$bytes", "service.name", "http.method", "input.value", "output.value", "user.id"),
-            *("langfuse.observation.usage_details", "mlflow.chat.tokenUsage", "mlflow.llm.model", "mlflow.spanOutputs", "llm.cost.total"),
-            *("openinference.span.kind", "pydantic_ai.all_messages", "gen_ai.aggregated_usage.input_tokens", "mlflow.llm.cost"),
-            *("gen_ai.input.messages", "gen_ai.usage.input_tokens", "llm.token_count.completion", "gen_ai.request.model"),
-            *("llm.input_messages.0.message.role", "llm.input_messages.0.message.content", "gen_ai.completion.1.content"),
+            *(
+                "k",
+                "k2",
+                "a=b",
+                "a|b",
+                "",
+                "$bytes",
+                "service.name",
+                "http.method",
+                "input.value",
+                "output.value",
+                "user.id",
+            ),
+            *(
+                "langfuse.observation.usage_details",
+                "mlflow.chat.tokenUsage",
+                "mlflow.llm.model",
+                "mlflow.spanOutputs",
+                "llm.cost.total",
+            ),
+            *(
+                "openinference.span.kind",
+                "pydantic_ai.all_messages",
+                "gen_ai.aggregated_usage.input_tokens",
+                "mlflow.llm.cost",
+            ),
+            *(
+                "gen_ai.input.messages",
+                "gen_ai.usage.input_tokens",
+                "llm.token_count.completion",
+                "gen_ai.request.model",
+            ),
+            *(
+                "llm.input_messages.0.message.role",
+                "llm.input_messages.0.message.content",
+                "gen_ai.completion.1.content",
+            ),
         ]
     ),
     st.text(max_size=6),
@@ -72,7 +131,9 @@ good_ids = {16: st.binary(min_size=16, max_size=16).filter(any), 8: st.binary(mi
 
 def ids(length: int) -> st.SearchStrategy[bytes]:
     """Mostly good ones."""
-    return st.one_of(good_ids[length], good_ids[length], good_ids[length], st.sampled_from([b"", bytes(length), b"x" * (length - 1)]))
+    return st.one_of(
+        good_ids[length], good_ids[length], good_ids[length], st.sampled_from([b"", bytes(length), b"x" * (length - 1)])
+    )
 
 
 times = st.one_of(st.integers(START, START + 10**12), st.sampled_from([0, 1, 999, LATEST, 2**64 - 1, START]))
@@ -110,15 +171,27 @@ spans = st.builds(
 )
 scopes = st.one_of(
     st.none(),
-    st.builds(InstrumentationScope, name=texts, version=texts, attributes=attribute_lists, dropped_attributes_count=unsigned),
+    st.builds(
+        InstrumentationScope, name=texts, version=texts, attributes=attribute_lists, dropped_attributes_count=unsigned
+    ),
 )
-refs = st.builds(EntityRef, schema_url=texts, type=texts, id_keys=st.lists(texts, max_size=2), description_keys=st.lists(texts, max_size=1))
+refs = st.builds(
+    EntityRef,
+    schema_url=texts,
+    type=texts,
+    id_keys=st.lists(texts, max_size=2),
+    description_keys=st.lists(texts, max_size=1),
+)
 resources = st.one_of(
     st.none(),
-    st.builds(Resource, attributes=attribute_lists, dropped_attributes_count=unsigned, entity_refs=st.lists(refs, max_size=1)),
+    st.builds(
+        Resource, attributes=attribute_lists, dropped_attributes_count=unsigned, entity_refs=st.lists(refs, max_size=1)
+    ),
 )
 scope_spans = st.builds(ScopeSpans, scope=scopes, spans=st.lists(spans, max_size=3), schema_url=texts)
-resource_spans = st.builds(ResourceSpans, resource=resources, scope_spans=st.lists(scope_spans, max_size=2), schema_url=texts)
+resource_spans = st.builds(
+    ResourceSpans, resource=resources, scope_spans=st.lists(scope_spans, max_size=2), schema_url=texts
+)
 requests = st.builds(ExportTraceServiceRequest, resource_spans=st.lists(resource_spans, max_size=3))
 
 
@@ -187,7 +260,14 @@ def request_of(*made: Span, service: str = "shop", scope: str = "tests") -> Expo
 
 
 def span(
-    trace: int, number: int, parent: int | None = None, *, start: int = START, took: int = 1_000_001, name: str | None = None, **more: Any
+    trace: int,
+    number: int,
+    parent: int | None = None,
+    *,
+    start: int = START,
+    took: int = 1_000_001,
+    name: str | None = None,
+    **more: Any,
 ) -> Span:
     attributes = more.pop("attributes", {})
     return Span(

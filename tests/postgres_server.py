@@ -86,7 +86,19 @@ def started() -> Iterator[Server]:
             raise NoServer(f"PostgreSQL did not start: {done.stderr.strip()[-300:]}")
 
     try:
-        run(str(binaries / "initdb"), "-D", str(data), "-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "-N")
+        run(
+            str(binaries / "initdb"),
+            "-D",
+            str(data),
+            "-U",
+            SUPERUSER,
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C.UTF-8",
+            "-N",
+        )
         options = f"-k {folder} -c listen_addresses= -c max_connections=60 -c shared_buffers=32MB -c autovacuum=off"
         run(str(binaries / "pg_ctl"), "-D", str(data), "-l", str(folder / "server.log"), "-o", options, "-w", "start")
         try:

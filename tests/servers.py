@@ -35,7 +35,14 @@ class Server:
 
     def __init__(self, warehouse: Path, **settings: Any) -> None:
         # Nothing is ever due that would start Spark, unless a test asks for it.
-        quiet = {"spark_at_start": False, "fold_rows": 10**9, "fold_bytes": 10**12, "fold_age_s": 10**6, "fold_share": 1, "audit": False}
+        quiet = {
+            "spark_at_start": False,
+            "fold_rows": 10**9,
+            "fold_bytes": 10**12,
+            "fold_age_s": 10**6,
+            "fold_share": 1,
+            "audit": False,
+        }
         given = {**quiet, "port": 0, "warehouse": warehouse, "spark_memory_mb": 1024, **settings}
         env = {**os.environ, **{f"CRANNOG_{name.upper()}": str(value) for name, value in given.items()}}
         self.warehouse = warehouse
@@ -103,23 +110,44 @@ def made_token(warehouse: Path, name: str, *scopes: str, expires_days: float | N
     if expires_days is not None:
         options += ["--expires-days", str(expires_days)]
     env = {**os.environ, "CRANNOG_WAREHOUSE": str(warehouse)}
-    made = subprocess.run([PROGRAM, "token", "create", name, *options, "--json"], capture_output=True, text=True, check=True, env=env)
+    made = subprocess.run(
+        [PROGRAM, "token", "create", name, *options, "--json"], capture_output=True, text=True, check=True, env=env
+    )
     return str(json.loads(made.stdout)["token"])
 
 
 def self_signed(folder: Path) -> tuple[Path, Path]:
     """Make a certificate for 127.0.0.1 and its key; skips the test where there is no openssl."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=localhost", "-days", "2"]
+    made = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-subj",
+        "/CN=localhost",
+        "-days",
+        "2",
+    ]
     try:
-        subprocess.run([*made, "-keyout", str(key), "-out", str(certificate), "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+        subprocess.run(
+            [*made, "-keyout", str(key), "-out", str(certificate), "-addext", "subjectAltName=IP:127.0.0.1"],
+            check=True,
+            capture_output=True,
+        )
     except FileNotFoundError:
         pytest.skip("there is no openssl here")
     return certificate, key
 
 
 @contextmanager
-def in_process(folder: Path, address: str = "127.0.0.1", *, loopback: bool = True, **settings: Any) -> Iterator[tuple[Service, Callable[..., httpx.Response]]]:
+def in_process(
+    folder: Path, address: str = "127.0.0.1", *, loopback: bool = True, **settings: Any
+) -> Iterator[tuple[Service, Callable[..., httpx.Response]]]:
     """The same application without a process or a socket, for what must be forced; yields its parts and how to ask it."""
     given = load_settings(warehouse=str(folder / "warehouse"), **{"audit": False, **settings})
     with pytest.MonkeyPatch.context() as patch, EmbeddedLake(given.warehouse, settings=given) as lake:

@@ -202,7 +202,11 @@ def _merged(derived: Derived, rows: pa.Table) -> dict[tuple[Any, ...], tuple[Any
 
     def one(found: list[dict[str, Any]]) -> tuple[Any, ...]:
         merged: dict[str, Any] = {}
-        roots = sorted((row["root_start_ns"], row["root_span_id"], row["root_operation"]) for row in found if row.get("root_span_id"))
+        roots = sorted(
+            (row["root_start_ns"], row["root_span_id"], row["root_operation"])
+            for row in found
+            if row.get("root_span_id")
+        )
         for name in values:
             present = [row[name] for row in found if row[name] is not None]
             if name.startswith("root_"):
@@ -221,7 +225,9 @@ def _merged(derived: Derived, rows: pa.Table) -> dict[tuple[Any, ...], tuple[Any
 
 # -- any spans -------------------------------------------------------------------------------------------------------
 
-_durations = st.one_of(st.integers(0, 200), st.integers(0, 10**10), st.sampled_from([0, 63, 64, 2**40, 2**62, 2**63 - 1 - NOON - 2 * DAY]))
+_durations = st.one_of(
+    st.integers(0, 200), st.integers(0, 10**10), st.sampled_from([0, 63, 64, 2**40, 2**62, 2**63 - 1 - NOON - 2 * DAY])
+)
 
 
 @st.composite
@@ -239,7 +245,11 @@ def any_spans(draw: st.DrawFn, *, days: Sequence[int] = (-1, 0, 1), most: int = 
         duration=_durations,
         kind=st.integers(0, 5),
         status=st.integers(0, 2),
-        attributes=st.dictionaries(st.sampled_from(["user.id", "n"]), st.one_of(st.integers(0, 3), st.sampled_from(["x", "äöü🦀", "longer"]), st.booleans()), max_size=2),
+        attributes=st.dictionaries(
+            st.sampled_from(["user.id", "n"]),
+            st.one_of(st.integers(0, 3), st.sampled_from(["x", "äöü🦀", "longer"]), st.booleans()),
+            max_size=2,
+        ),
     )
     found: dict[tuple[dt.date, int, int], Sent] = {}
     for sent in draw(st.lists(span, min_size=1, max_size=most)):

@@ -23,8 +23,14 @@ SERVED: dict[str, list[str]] = {
     ],
     "types": [
         "select * from eq.s.v",
-        columns(V, "cast(q as int), cast(q as tinyint), cast(q as bigint), cast(w as bigint), cast(m as bigint), cast(q as decimal(5,2)), cast(q as decimal(10,6)), cast(m as decimal(20,5)), cast(m as double), cast(q as double), cast(a as decimal(5,1)), cast(b as decimal(38,10)), cast(a as double), cast(i64 as double), cast(i64 as decimal(20,0)), cast(a as tinyint), cast(a as smallint), cast(a as bigint), cast(z as string), cast(i64 as string), cast(m as string), cast(n as string), cast(q as string), cast(w as string), cast(d as string), cast(t as string), cast(f32 as double), cast(g as int), cast(g as bigint), cast(g as tinyint), cast(x as string), cast(a as int), cast(t as date), cast(d as timestamp), cast(d as date)"),
-        columns(V, "int(q), string(a), bigint(a), double(a), date(t), to_date(t), date(d), cast(a as bigint) + 1, cast(a as decimal(10,2)) + 1, cast(a + 1 as string), cast(st.p as bigint) as sp, st.p + 1 as sp1"),
+        columns(
+            V,
+            "cast(q as int), cast(q as tinyint), cast(q as bigint), cast(w as bigint), cast(m as bigint), cast(q as decimal(5,2)), cast(q as decimal(10,6)), cast(m as decimal(20,5)), cast(m as double), cast(q as double), cast(a as decimal(5,1)), cast(b as decimal(38,10)), cast(a as double), cast(i64 as double), cast(i64 as decimal(20,0)), cast(a as tinyint), cast(a as smallint), cast(a as bigint), cast(z as string), cast(i64 as string), cast(m as string), cast(n as string), cast(q as string), cast(w as string), cast(d as string), cast(t as string), cast(f32 as double), cast(g as int), cast(g as bigint), cast(g as tinyint), cast(x as string), cast(a as int), cast(t as date), cast(d as timestamp), cast(d as date)",
+        ),
+        columns(
+            V,
+            "int(q), string(a), bigint(a), double(a), date(t), to_date(t), date(d), cast(a as bigint) + 1, cast(a as decimal(10,2)) + 1, cast(a + 1 as string), cast(st.p as bigint) as sp, st.p + 1 as sp1",
+        ),
         "select cast(c as int) as r, cast(c as bigint) as b from (values ('1'), ('-20'), ('+3'), ('007'), (null)) as v(c)",
         "select cast(c as tinyint) as r, cast(c as smallint) as s from (values ('127'), ('-128')) as v(c)",
         "select cast(c as date) as r from (values ('2020-02-29'), ('0001-01-01'), ('9999-12-31'), (null)) as v(c)",
@@ -32,40 +38,92 @@ SERVED: dict[str, list[str]] = {
         "select id, cast(f64 as bigint) from eq.s.v where f64 < 1e10 and f64 > -1e10",
     ],
     "arithmetic": [
-        columns(V, "a + b, a - b, a * 3, b * a, a / 2, b / 3, a div 2, b div 3, a % 3, b % 7, mod(b, 4), -a, -b, abs(a), abs(b), abs(f64), abs(f32), -f64, -m, abs(m), abs(n), i16 div 7, i8 % 5, a + 1L as c1, a + i8, i16 + a, i64 / 3, i32 / 7, i8 / 4, 7 / a", "a <> 0"),
-        columns(V, "g + 1, g * 2, g - a, g / 2, g / 3.0, g + m, g * b, 1 / g, g / g, g + q, g * 1.5D as c, f32 + f32, f32 * f32, f32 - f32, -f32", "g <> 0"),
+        columns(
+            V,
+            "a + b, a - b, a * 3, b * a, a / 2, b / 3, a div 2, b div 3, a % 3, b % 7, mod(b, 4), -a, -b, abs(a), abs(b), abs(f64), abs(f32), -f64, -m, abs(m), abs(n), i16 div 7, i8 % 5, a + 1L as c1, a + i8, i16 + a, i64 / 3, i32 / 7, i8 / 4, 7 / a",
+            "a <> 0",
+        ),
+        columns(
+            V,
+            "g + 1, g * 2, g - a, g / 2, g / 3.0, g + m, g * b, 1 / g, g / g, g + q, g * 1.5D as c, f32 + f32, f32 * f32, f32 - f32, -f32",
+            "g <> 0",
+        ),
         columns(V, "f64 + 1, f64 * 2, f64 - f64, f64 * 0, f64 + f64, f64 / 2, i16 - i16, i8 * 1, i32 + 0L as l0"),
         "select id, 1 / f64 from eq.s.v where f64 <> 0",
-        columns(V, "m + q, m - q, m + 1, 1 - m, m * 2, m + a, m + b, q + i8, q * i16, w + 1, w + m, w - q, m / 3, m / q, q / m, w / 7, 1 / m, m / a, n / 3, n / m, 10.5 / m, m / 0.3, n / q", "m <> 0 and q <> 0 and a <> 0 and abs(n) < 1000 and m < 1000"),
+        columns(
+            V,
+            "m + q, m - q, m + 1, 1 - m, m * 2, m + a, m + b, q + i8, q * i16, w + 1, w + m, w - q, m / 3, m / q, q / m, w / 7, 1 / m, m / a, n / 3, n / m, 10.5 / m, m / 0.3, n / q",
+            "m <> 0 and q <> 0 and a <> 0 and abs(n) < 1000 and m < 1000",
+        ),
         columns(V, "m * q, m * m * q, w * q, q * q * q, m * a", "abs(m) < 1000 and abs(w) < 1000"),
-        columns(V, "round(m, 1), round(m), round(q, 2), round(n, 5), round(n), round(w), ceil(m), floor(m), ceil(q), floor(q), ceiling(w), ceil(w), floor(w), ceil(n), floor(n), ceil(g), floor(g), ceiling(g), sign(a), signum(b), sign(i8)"),
+        columns(
+            V,
+            "round(m, 1), round(m), round(q, 2), round(n, 5), round(n), round(w), ceil(m), floor(m), ceil(q), floor(q), ceiling(w), ceil(w), floor(w), ceil(n), floor(n), ceil(g), floor(g), ceiling(g), sign(a), signum(b), sign(i8)",
+        ),
         "select 1, 1.5, -1, - 2, 1 + 1, 2 * 3.5, 10 / 4, 7 div 2, 7 % 4, -7 % 4, 100 * 1.1, 0.1 + 0.2, 1.10, 1e3, 2L as l, 1.5D as d, 3S as s, 4Y as y, -2147483648, -9223372036854775808, - 1.5, -0.0, - 0, -0.0D as nz, 2147483648, 9223372036854775807, 9223372036854775808, 0.10, .5, 12345678901234567890.12345",
     ],
     "comparisons": [
-        columns(V, "f64 = f64, f64 > 1, f64 < 0, f64 >= 0, f64 <> 0, f64 = 0, f64 <=> null, f64 < f32, f64 = f32, f64 between 0 and 1, f64 in (0, 1.5D) as c1, f64 in (1.5, 2), f64 = -0.0D as nz, f64 not in (1.5D, null) as nin, isnan(f64), isnan(f32), isnull(f64), isnotnull(f64), f64 > 1e308 as big, f64 <=> 0, f64 <=> f64, f64 = 1.5, f64 > m, f64 < b, f64 > 1e3, f32 = f32"),
-        columns(V, "a > 1.5 as c1, a >= 1.5 as c2, a < 1.5 as c3, a <= 1.5 as c4, 1.5 < a as c5, 2.5 >= a as c6, a = 1.0, a = 1.5, i8 > 1000.5 as c7, a <> 1.5, a between 0.5 and 1.5, a in (1.0, 2.5), a in (1, 2.0), m = 12.5, m > 12.505, m = 9999999999999.99, q < 1, q > m, m < a, m = b, w > m, n < 0, i8 < i16, i8 = 127, i8 > 1000, i16 = b, i64 > 9223372036854775806, i64 = b, n > m"),
-        columns(V, "d = '2020-02-29', d >= date '2000-01-01', d < t, t = d, t > '2000-01-01', t >= '2020-02-29 12:30:45.123456', t < timestamp '1970-01-01 00:00:00', x = 'abc', x < y, x >= '', x <> y, bin = bin, bin is null, x <=> y, a <=> b, m <=> q, '2000-01-01' < d, date '2000-01-01' <= t"),
-        columns(V, "a = 1, a <> 1, a != 2, a <=> null, a <=> 1, a is null, a is not null as n1, a between 1 and 2, a not between 0 and 1, a in (1, 2), a in (1, null), a not in (1, null), not z, z and a > 0, z or a > 0, z and null as zn, z or null as zo, z = true, z <> false, a > 0 and b > 0 and z, a > 0 or b > 0 or z, not (a > 0 and z), z is null, st is null, l is not null as n2, isnull(a), isnotnull(x)"),
-        columns(V, "not a > 1, not (a > 1), (a), ((a + 1)), -(-a), (a > 1) = z, (a = b) is null, a > 1 and (b > 1 or z), a in (b), x in ('a', 'abc'), x between 'a' and 'b', a not in (1), a == b, not a is null as nn"),
+        columns(
+            V,
+            "f64 = f64, f64 > 1, f64 < 0, f64 >= 0, f64 <> 0, f64 = 0, f64 <=> null, f64 < f32, f64 = f32, f64 between 0 and 1, f64 in (0, 1.5D) as c1, f64 in (1.5, 2), f64 = -0.0D as nz, f64 not in (1.5D, null) as nin, isnan(f64), isnan(f32), isnull(f64), isnotnull(f64), f64 > 1e308 as big, f64 <=> 0, f64 <=> f64, f64 = 1.5, f64 > m, f64 < b, f64 > 1e3, f32 = f32",
+        ),
+        columns(
+            V,
+            "a > 1.5 as c1, a >= 1.5 as c2, a < 1.5 as c3, a <= 1.5 as c4, 1.5 < a as c5, 2.5 >= a as c6, a = 1.0, a = 1.5, i8 > 1000.5 as c7, a <> 1.5, a between 0.5 and 1.5, a in (1.0, 2.5), a in (1, 2.0), m = 12.5, m > 12.505, m = 9999999999999.99, q < 1, q > m, m < a, m = b, w > m, n < 0, i8 < i16, i8 = 127, i8 > 1000, i16 = b, i64 > 9223372036854775806, i64 = b, n > m",
+        ),
+        columns(
+            V,
+            "d = '2020-02-29', d >= date '2000-01-01', d < t, t = d, t > '2000-01-01', t >= '2020-02-29 12:30:45.123456', t < timestamp '1970-01-01 00:00:00', x = 'abc', x < y, x >= '', x <> y, bin = bin, bin is null, x <=> y, a <=> b, m <=> q, '2000-01-01' < d, date '2000-01-01' <= t",
+        ),
+        columns(
+            V,
+            "a = 1, a <> 1, a != 2, a <=> null, a <=> 1, a is null, a is not null as n1, a between 1 and 2, a not between 0 and 1, a in (1, 2), a in (1, null), a not in (1, null), not z, z and a > 0, z or a > 0, z and null as zn, z or null as zo, z = true, z <> false, a > 0 and b > 0 and z, a > 0 or b > 0 or z, not (a > 0 and z), z is null, st is null, l is not null as n2, isnull(a), isnotnull(x)",
+        ),
+        columns(
+            V,
+            "not a > 1, not (a > 1), (a), ((a + 1)), -(-a), (a > 1) = z, (a = b) is null, a > 1 and (b > 1 or z), a in (b), x in ('a', 'abc'), x between 'a' and 'b', a not in (1), a == b, not a is null as nn",
+        ),
     ],
     "like": [
-        columns(V, r"x like 'a%' as c1, x like 'a\\%c' as c2, x like 'a\\_c' as c3, x like '%\\\\%' as c4, x like '_' as c5, x like '' as c6, x like '%' as c7, x like 'a_c' as c8, x not like '%b%' as c9, x like 'a!%c' escape '!' as c10, x like '100%%' as c11, x like '%''%' as c12, x like '%\t' as c13, x like '%\%' as c14, s like '_x%', s like 'a%', s like '__語', s like '%😀', x like 'a%', x not like 'a%'"),
+        columns(
+            V,
+            r"x like 'a%' as c1, x like 'a\\%c' as c2, x like 'a\\_c' as c3, x like '%\\\\%' as c4, x like '_' as c5, x like '' as c6, x like '%' as c7, x like 'a_c' as c8, x not like '%b%' as c9, x like 'a!%c' escape '!' as c10, x like '100%%' as c11, x like '%''%' as c12, x like '%\t' as c13, x like '%\%' as c14, s like '_x%', s like 'a%', s like '__語', s like '%😀', x like 'a%', x not like 'a%'",
+        ),
         r"select id from eq.s.v where x like 'a\\%%' order by id",
     ],
     "text": [
-        columns(V, "length(x), upper(x), lower(x), trim(x), ltrim(x), rtrim(x), reverse(x), substring(x, 2, 2), left(x, 2), right(x, 2), concat(x, y), x || y, x || y || x, replace(x, 'a', 'b'), ascii(x), lcase(x), ucase(x), char_length(x), character_length(x), len(x), octet_length(x), md5(x), sha2(x,256), sha2(x,0), repeat(x,3), repeat(x,0), lpad(x,5,'ab'), rpad(x,5,'ab'), lpad(x,2,'*'), rpad(x, 0, '*'), startswith(x,y), endswith(x,y), contains(x,y), concat_ws('-',x,y), concat_ws(y,x,'c',x), substr(x,3), substr(x, 1, 0), substring(x from 2 for 3), instr(x, 'b'), locate('b', x), instr(x,'ab'), concat(x)"),
-        columns(V, "length(s), trim(s), substring(s, 2, 2), left(s, 2), right(s, 2), concat(s, y), replace(s, 'a', 'ü'), len(s), octet_length(s), md5(s), sha2(s,256), repeat(s,3), lpad(s,5,'日b'), rpad(s,5,'😀'), lpad(s,2,'*'), rpad(s, 0, '*'), startswith(s,y), endswith(s,y), contains(s,y), concat_ws('-',s,y), s < x, s > y, s = x, greatest(s,x,y), least(s,x,y), instr(s, '語'), locate('x', s)"),
+        columns(
+            V,
+            "length(x), upper(x), lower(x), trim(x), ltrim(x), rtrim(x), reverse(x), substring(x, 2, 2), left(x, 2), right(x, 2), concat(x, y), x || y, x || y || x, replace(x, 'a', 'b'), ascii(x), lcase(x), ucase(x), char_length(x), character_length(x), len(x), octet_length(x), md5(x), sha2(x,256), sha2(x,0), repeat(x,3), repeat(x,0), lpad(x,5,'ab'), rpad(x,5,'ab'), lpad(x,2,'*'), rpad(x, 0, '*'), startswith(x,y), endswith(x,y), contains(x,y), concat_ws('-',x,y), concat_ws(y,x,'c',x), substr(x,3), substr(x, 1, 0), substring(x from 2 for 3), instr(x, 'b'), locate('b', x), instr(x,'ab'), concat(x)",
+        ),
+        columns(
+            V,
+            "length(s), trim(s), substring(s, 2, 2), left(s, 2), right(s, 2), concat(s, y), replace(s, 'a', 'ü'), len(s), octet_length(s), md5(s), sha2(s,256), repeat(s,3), lpad(s,5,'日b'), rpad(s,5,'😀'), lpad(s,2,'*'), rpad(s, 0, '*'), startswith(s,y), endswith(s,y), contains(s,y), concat_ws('-',s,y), s < x, s > y, s = x, greatest(s,x,y), least(s,x,y), instr(s, '語'), locate('x', s)",
+        ),
         r"""select 'it''s' as q, "dq" as s, 'a\nb' as r, 'tab\t' as u, '' as v, "it's" as w, 'say "x"' as x1, 'back\\slash' as y1, 'x', 'a' || 'b', 'a' < 'b', true""",
     ],
     "dates and times": [
-        columns(V, "year(d), month(d), day(d), dayofmonth(d), quarter(d), dayofweek(d), dayofyear(d), last_day(d), date_sub(d, 3), datediff(d, date '2020-02-01'), date_diff(date '1960-01-01', d), trunc(d, 'month'), trunc(d, 'week'), trunc(d,'YEAR'), trunc(d,'quarter'), trunc(d,'mm'), extract(year from d) as ex1, extract(dow from d) as ex2, extract(doy from d) as ex3, extract(quarter from d) as ex4, extract(YEAR from d) as ex5, extract(Day from d) as ex6, extract(dayofweek from d) as ex7, d - 1, date_add(d, -5), d - interval '1' month as u1, d - interval 1 year as u2"),
-        columns(V, "d + interval 1 month as u1, d + interval '2' years as u2, date_add(d, i8), d + 1, d + interval 3 weeks as u3, d + interval 1 day as u4", "d < date '9000-01-01'"),
-        columns(V, "year(t), month(t), day(t), quarter(t), dayofweek(t), dayofyear(t), hour(t), minute(t), second(t), last_day(t), date_trunc('hour', t), date_trunc('week', t), date_trunc('YEAR', t), date_trunc('quarter',t), date_trunc('day',t), date_trunc('minute',t), date_trunc('second',t), date_trunc('month',t), unix_seconds(t), unix_millis(t), unix_micros(t), t - interval '2' day as v1, t - interval 1 month as w1, t - interval 3 hours as w2, extract(hour from t) as ex8, extract(minute from t) as ex9, extract(day from t) as ex10, extract(month from t) as ex11, extract(dayofweek from t) as ex12"),
+        columns(
+            V,
+            "year(d), month(d), day(d), dayofmonth(d), quarter(d), dayofweek(d), dayofyear(d), last_day(d), date_sub(d, 3), datediff(d, date '2020-02-01'), date_diff(date '1960-01-01', d), trunc(d, 'month'), trunc(d, 'week'), trunc(d,'YEAR'), trunc(d,'quarter'), trunc(d,'mm'), extract(year from d) as ex1, extract(dow from d) as ex2, extract(doy from d) as ex3, extract(quarter from d) as ex4, extract(YEAR from d) as ex5, extract(Day from d) as ex6, extract(dayofweek from d) as ex7, d - 1, date_add(d, -5), d - interval '1' month as u1, d - interval 1 year as u2",
+        ),
+        columns(
+            V,
+            "d + interval 1 month as u1, d + interval '2' years as u2, date_add(d, i8), d + 1, d + interval 3 weeks as u3, d + interval 1 day as u4",
+            "d < date '9000-01-01'",
+        ),
+        columns(
+            V,
+            "year(t), month(t), day(t), quarter(t), dayofweek(t), dayofyear(t), hour(t), minute(t), second(t), last_day(t), date_trunc('hour', t), date_trunc('week', t), date_trunc('YEAR', t), date_trunc('quarter',t), date_trunc('day',t), date_trunc('minute',t), date_trunc('second',t), date_trunc('month',t), unix_seconds(t), unix_millis(t), unix_micros(t), t - interval '2' day as v1, t - interval 1 month as w1, t - interval 3 hours as w2, extract(hour from t) as ex8, extract(minute from t) as ex9, extract(day from t) as ex10, extract(month from t) as ex11, extract(dayofweek from t) as ex12",
+        ),
         "select date '2020-01-31' + interval 1 month as q, date '2020-01-01' + 5 as r, timestamp '2020-01-01 00:00:00' + interval 1 hour as s, date '2020-01-01' - interval 1 day as u",
         "select id, current_date() = current_date as c1, now() = current_timestamp() as c2, current_date() > d as c3, t < now() as c4, curdate() = current_date() as c5, t < current_timestamp as c6 from eq.s.v",
     ],
     "case and coalesce": [
-        columns(V, "coalesce(a, b), coalesce(a, 0), nvl(x, y), ifnull(m, 0), ifnull(q, m), nullif(a, 1), nullif(x, ''), nullif(m, 0), nvl2(a, x, y), nvl2(x, 1, 2.5), greatest(a, b), least(m, q), greatest(d, date '2000-01-01'), least(t, d), greatest(i8, i16, a), coalesce(d, t), coalesce(null, a), if(a > 0, a, b), if(z, m, q), if(a is null, x, y), case when a > 0 then 1 when a < 0 then -1L else 0 end as c1, case a when 1 then 'one' when 2 then 'two' end, case when z then m else a end, case when z then d else t end, case when z then null else 1 end, coalesce(st, st), coalesce(f32, f64), greatest(a, 1.5), greatest(f64, f32), case when z then l end, nullif(f64, 0) as a6, nullif(f64, f64), coalesce(f64, 0), greatest(f64, g), if(a > 1, 'y', null), case when a = 1 then 'x' else 'y' end, case x when 'abc' then 1 end, coalesce(a, 1, 2)"),
+        columns(
+            V,
+            "coalesce(a, b), coalesce(a, 0), nvl(x, y), ifnull(m, 0), ifnull(q, m), nullif(a, 1), nullif(x, ''), nullif(m, 0), nvl2(a, x, y), nvl2(x, 1, 2.5), greatest(a, b), least(m, q), greatest(d, date '2000-01-01'), least(t, d), greatest(i8, i16, a), coalesce(d, t), coalesce(null, a), if(a > 0, a, b), if(z, m, q), if(a is null, x, y), case when a > 0 then 1 when a < 0 then -1L else 0 end as c1, case a when 1 then 'one' when 2 then 'two' end, case when z then m else a end, case when z then d else t end, case when z then null else 1 end, coalesce(st, st), coalesce(f32, f64), greatest(a, 1.5), greatest(f64, f32), case when z then l end, nullif(f64, 0) as a6, nullif(f64, f64), coalesce(f64, 0), greatest(f64, g), if(a > 1, 'y', null), case when a = 1 then 'x' else 'y' end, case x when 'abc' then 1 end, coalesce(a, 1, 2)",
+        ),
     ],
     "aggregates": [
         "select count(*), count(a), count(a, b), sum(a), sum(b), sum(m), sum(q), sum(w), sum(i8), sum(i16), avg(a), avg(b), avg(m), avg(q), avg(i8), mean(i16), min(x), max(x), min(s), max(s), min(d), max(d), min(t), max(t), min(f64), max(f64), min(f32), max(f32), min(z), max(z), min(bin), max(bin), min(n), max(q), count_if(z), bool_and(z), bool_or(z), every(z), any(z), some(z), max(distinct a), count(1), count(l), count(st), min(i64), max(i64), sum(n), avg(n), avg(w) from eq.s.v",
@@ -150,7 +208,9 @@ SERVED: dict[str, list[str]] = {
         "select EQ.S.K.ID, `eq`.`s`.`k`.`v` from eq.s.k",
     ],
     "nested": [
-        columns(V, "st.p, st.Q, st.q, ST.inner.r, v.st.inner, eq.s.v.st.inner.r as deep, st, l, ls, mp, size(l), size(ls)"),
+        columns(
+            V, "st.p, st.Q, st.q, ST.inner.r, v.st.inner, eq.s.v.st.inner.r as deep, st, l, ls, mp, size(l), size(ls)"
+        ),
         "select id from eq.s.v where st.p > 0 and st.q = 'one'",
     ],
 }

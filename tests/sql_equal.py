@@ -70,7 +70,12 @@ def difference(spark: Result, other: Result, *, ordered: bool, approximate: bool
     if approximate:
         rows, wanted = sorted(rows, key=_rough), sorted(wanted, key=_rough)
         found = [pair for pair in zip(wanted, rows, strict=True) if not all(map(_near, *pair))]
-        apart = [(name, a, b) for one, two in found for name, a, b in zip(ours.schema.names, one, two, strict=True) if not _near(a, b)]
+        apart = [
+            (name, a, b)
+            for one, two in found
+            for name, a, b in zip(ours.schema.names, one, two, strict=True)
+            if not _near(a, b)
+        ]
         return f"{len(found)} rows, (column, Spark's, ours): {apart[:6]}" if found else None
     keys, wanted_keys = [exact(row) for row in rows], [exact(row) for row in wanted]
     if keys == wanted_keys:
@@ -81,8 +86,25 @@ def difference(spark: Result, other: Result, *, ordered: bool, approximate: bool
     lost = [row for row, key in zip(wanted, wanted_keys, strict=True) if key in missing]
     made = [row for row, key in zip(rows, keys, strict=True) if key in extra]
     if len(lost) == len(made) and len(spark.schema) > 3:
-        odd = sorted({place for one, two in zip(lost, made, strict=True) for place, (a, b) in enumerate(zip(one, two, strict=True)) if exact(a) != exact(b)})
-        shown = [(theirs.schema.names[place], [(one[place], two[place]) for one, two in zip(lost, made, strict=True) if exact(one[place]) != exact(two[place])][:4]) for place in odd]
+        odd = sorted(
+            {
+                place
+                for one, two in zip(lost, made, strict=True)
+                for place, (a, b) in enumerate(zip(one, two, strict=True))
+                if exact(a) != exact(b)
+            }
+        )
+        shown = [
+            (
+                theirs.schema.names[place],
+                [
+                    (one[place], two[place])
+                    for one, two in zip(lost, made, strict=True)
+                    if exact(one[place]) != exact(two[place])
+                ][:4],
+            )
+            for place in odd
+        ]
         return f"values (Spark's, ours): {shown}"
     return f"{len(lost)} rows: Spark {lost[:3]}, ours {made[:3]}"
 
@@ -124,7 +146,10 @@ _TABLES: dict[str, dict[str, Callable[..., Any]]] = {
     "aggregate": aggregates.AGGREGATES,
     "window": aggregates.WINDOWS,
 }
-_TRACED = {str(Path(module.__file__ or "")): module.__name__.rsplit(".", 1)[-1] for module in (operators, aggregates, functions, expressions)}
+_TRACED = {
+    str(Path(module.__file__ or "")): module.__name__.rsplit(".", 1)[-1]
+    for module in (operators, aggregates, functions, expressions)
+}
 
 
 def every_rule() -> set[str]:

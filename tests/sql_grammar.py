@@ -16,7 +16,16 @@ from sql_pieces import AGGREGATES, CONSTANTS, FRAMES, LEAST, SCALARS, TEMPLATES,
 from sql_tree import Node, listed, node
 
 T = TypeVar("T")
-_JOINS = ["join", "inner join", "left join", "right outer join", "full join", "left semi join", "left anti join", "cross join"]
+_JOINS = [
+    "join",
+    "inner join",
+    "left join",
+    "right outer join",
+    "full join",
+    "left semi join",
+    "left anti join",
+    "cross join",
+]
 _SETS = ["union all", "union", "intersect", "except", "intersect all", "except all", "minus"]
 _HINTS = ["", "", "", "/*+ broadcast({}) */ ", "/*+ merge({}) */ ", "/*+ repartition(2) */ ", "/*+ coalesce(1) */ "]
 _SAMPLES = [" tablesample (100 percent)", " tablesample (1000 rows)", " tablesample (0 percent)"]
@@ -63,7 +72,10 @@ class Grammar:
             return node("query", f"{{}} {self._pick(_SETS)} {{}}", one, other), columns
         if self._chance(0.05):
             rows = [listed("row", [self._constant(NUMBER), self._constant(TEXT)]) for _ in range(2)]
-            return node("query", "values {}", listed("rows", [node("valuesrow", "({})", row) for row in rows])), [Column("col1", NUMBER), Column("col2", TEXT)]
+            return node("query", "values {}", listed("rows", [node("valuesrow", "({})", row) for row in rows])), [
+                Column("col1", NUMBER),
+                Column("col2", TEXT),
+            ]
         return self._select(depth, outer)
 
     def _select(self, depth: int, outer: list[Column], kinds: list[str] | None = None) -> tuple[Node, list[Column]]:
@@ -72,7 +84,11 @@ class Grammar:
         if self._chance(0.1) and any(column.kind == "list" for column in scope):
             alias = self._new("v")
             kept = "outer " if self._chance(0.5) else ""
-            source = node("source", f"{{}} lateral view {kept}explode({self._pick([c.written for c in scope if c.kind == 'list'])}) {alias} as e_{alias}", source)
+            source = node(
+                "source",
+                f"{{}} lateral view {kept}explode({self._pick([c.written for c in scope if c.kind == 'list'])}) {alias} as e_{alias}",
+                source,
+            )
             sight = [*sight, Column(f"e_{alias}", NUMBER)]
         where = self._clause(" where {}", TRUTH, 2, sight, depth, 0.35)
         hint = self._pick(_HINTS).format(self._pick(names))
@@ -87,8 +103,14 @@ class Grammar:
         if kinds is None and self._chance(0.12):
             return node("items", "*"), [], node("clause", "", least="")
         items, columns = [], []
-        for kind in kinds or [self._pick([*SCALARS, *SCALARS, NUMBER, *TEMPLATES]) for _ in range(self.random.randint(1, 4))]:
-            value = self._window(sight, kind) if self._chance(0.15) and kind in AGGREGATES else self._expression(kind, 3, sight, depth)
+        for kind in kinds or [
+            self._pick([*SCALARS, *SCALARS, NUMBER, *TEMPLATES]) for _ in range(self.random.randint(1, 4))
+        ]:
+            value = (
+                self._window(sight, kind)
+                if self._chance(0.15) and kind in AGGREGATES
+                else self._expression(kind, 3, sight, depth)
+            )
             items.append(self._item(value, kind, columns))
         return listed("items", items), columns, node("clause", "", least="")
 
@@ -100,13 +122,23 @@ class Grammar:
         for kind in wanted:
             items.append(self._item(self._aggregate(kind, sight), kind, columns))
         if not keys:
-            return listed("items", items), columns, self._clause(" having {}", TRUTH, 1, [Column("count(*) > 1", TRUTH)], 0, 0.1)
+            return (
+                listed("items", items),
+                columns,
+                self._clause(" having {}", TRUTH, 1, [Column("count(*) > 1", TRUTH)], 0, 0.1),
+            )
         by = listed("keys", keys)
-        form = self._pick(["{}", "{}", "{}", "rollup ({})", "cube ({})", "{} with rollup", "grouping sets (({}), ())", "all", "1"])
+        form = self._pick(
+            ["{}", "{}", "{}", "rollup ({})", "cube ({})", "{} with rollup", "grouping sets (({}), ())", "all", "1"]
+        )
         group = node("clause", f" group by {form}", *([by] if "{}" in form else []))
         if "roll" in form or "cube" in form or "sets" in form:
             items.append(self._item(node(NUMBER, "grouping_id()", least="1"), NUMBER, columns))
-        having = node("clause", " having {} > 1", self._aggregate(NUMBER, sight), least="") if self._chance(0.2) else node("clause", "", least="")
+        having = (
+            node("clause", " having {} > 1", self._aggregate(NUMBER, sight), least="")
+            if self._chance(0.2)
+            else node("clause", "", least="")
+        )
         return listed("items", items), columns, node("tail", "{}{}", group, having)
 
     def _item(self, value: Node, kind: str, columns: list[Column]) -> Node:
@@ -152,22 +184,39 @@ class Grammar:
             return node("source", f"({{}}){self._sample(0.1)} as {name}", query), _under(name, columns), name
         if self._chance(0.08):
             row = [self._constant(NUMBER), self._constant(TEXT)]
-            return node("source", f"values ({{}}) as {name}(n, s)", listed("row", row)), [Column(f"{name}.n", NUMBER), Column(f"{name}.s", TEXT)], name
+            return (
+                node("source", f"values ({{}}) as {name}(n, s)", listed("row", row)),
+                [Column(f"{name}.n", NUMBER), Column(f"{name}.s", TEXT)],
+                name,
+            )
         table = f"t_{self._pick(list(FORMS))}"
         if self._chance(0.08):
             return self._pivoted(table, name)
         columns = [Column(f"{name}.{column}", kind) for column, (_, kind) in COLUMNS.items()]
         if self._chance(0.3):
             # Without a name of its own: columns are written alone, or after the table's.
-            return node("source", table), [Column(column.written.replace(f"{name}.", self._pick(["", f"{table}."])), column.kind) for column in columns], table
+            return (
+                node("source", table),
+                [
+                    Column(column.written.replace(f"{name}.", self._pick(["", f"{table}."])), column.kind)
+                    for column in columns
+                ],
+                table,
+            )
         return node("source", f"{table}{self._sample(0.05)} as {name}"), columns, name
 
     def _pivoted(self, table: str, name: str) -> tuple[Node, list[Column], str]:
         if self._chance(0.5):
-            inner = node("source", f"(select x, a, id from {table}) pivot ({self._pick(['sum(a)', 'count(a) as n', 'max(a), min(a)'])} for x in ('a', 'b' as bb)) as {name}")
+            inner = node(
+                "source",
+                f"(select x, a, id from {table}) pivot ({self._pick(['sum(a)', 'count(a) as n', 'max(a), min(a)'])} for x in ('a', 'b' as bb)) as {name}",
+            )
             return inner, [Column(f"{name}.id", NUMBER)], name
         nulls = self._pick(["", "include nulls ", "exclude nulls "])
-        inner = node("source", f"(select id, a, cast(i8 as int) as i from {table}) unpivot {nulls}(v for n in (a, i as other)) as {name}")
+        inner = node(
+            "source",
+            f"(select id, a, cast(i8 as int) as i from {table}) unpivot {nulls}(v for n in (a, i as other)) as {name}",
+        )
         return inner, [Column(f"{name}.id", NUMBER), Column(f"{name}.v", NUMBER), Column(f"{name}.n", TEXT)], name
 
     def _sample(self, chance: float) -> str:
@@ -175,7 +224,10 @@ class Grammar:
 
     def _order(self, count: int) -> Node:
         """An order by every column, so that a limit cuts between rows that are told apart."""
-        keys = [node("key", f"{place}{self._pick(['', ' desc', ' asc nulls last', ' desc nulls first'])}") for place in range(1, count + 1)]
+        keys = [
+            node("key", f"{place}{self._pick(['', ' desc', ' asc nulls last', ' desc nulls first'])}")
+            for place in range(1, count + 1)
+        ]
         limit = node("clause", self._pick(["", " limit 3", " limit 2 offset 1", " limit 0"]), least="")
         return node("clause", " order by {}{}", Node("order", tuple(keys), between=", "), limit, least="")
 
@@ -185,14 +237,39 @@ class Grammar:
         steps = []
         for _ in range(self.random.randint(1, 3)):
             if not known or self._chance(0.3):
-                steps.append(node("step", self._pick([" |> where {}", " |> extend {} as more"]), self._expression(TRUTH, 1, known, 0)))
+                steps.append(
+                    node(
+                        "step",
+                        self._pick([" |> where {}", " |> extend {} as more"]),
+                        self._expression(TRUTH, 1, known, 0),
+                    )
+                )
             elif self._chance(0.4):
                 value = self._pick(known)
-                steps.append(node("step", f" |> aggregate count(*) as n, max({value.written}) as most" + (f" group by {value.written}" if self._chance(0.5) else "")))
+                steps.append(
+                    node(
+                        "step",
+                        f" |> aggregate count(*) as n, max({value.written}) as most"
+                        + (f" group by {value.written}" if self._chance(0.5) else ""),
+                    )
+                )
                 known = [Column("n", NUMBER)]
             else:
                 value = self._pick(known)
-                steps.append(node("step", self._pick([f" |> select {value.written}", f" |> set {value.written} = null", f" |> drop {value.written}", f" |> order by {value.written}", " |> as p"])))
+                steps.append(
+                    node(
+                        "step",
+                        self._pick(
+                            [
+                                f" |> select {value.written}",
+                                f" |> set {value.written} = null",
+                                f" |> drop {value.written}",
+                                f" |> order by {value.written}",
+                                " |> as p",
+                            ]
+                        ),
+                    )
+                )
                 known = [value] if "select" in str(steps[-1]) else [] if "drop" in str(steps[-1]) else known
         return node("query", "from ({}){}", query, Node("steps", tuple(steps), between=""))
 
@@ -206,38 +283,90 @@ class Grammar:
         if depth and self._chance(0.08) and kind in (NUMBER, TRUTH, TEXT):
             return self._subquery(kind, sight, depth)
         template, kinds = self._pick(TEMPLATES[kind])
-        return node(kind, template, *(self._expression(inner, size - 1, sight, depth) for inner in kinds), least=LEAST[kind])
+        return node(
+            kind, template, *(self._expression(inner, size - 1, sight, depth) for inner in kinds), least=LEAST[kind]
+        )
 
     def _subquery(self, kind: str, sight: list[Column], depth: int) -> Node:
         """A subquery as a value, correlated or not."""
         table, name = f"t_{self._pick(list(FORMS))}", self._new("q")
         own = [Column(f"{name}.{column}", kind_) for column, (_, kind_) in COLUMNS.items()]
-        link = self._match([column for column in sight if column.written] or own, own) if self._chance(0.7) else self._expression(TRUTH, 1, own, 0)
+        link = (
+            self._match([column for column in sight if column.written] or own, own)
+            if self._chance(0.7)
+            else self._expression(TRUTH, 1, own, 0)
+        )
         if kind == TRUTH:
             if self._chance(0.5):
-                return node(kind, f"{self._pick(['', 'not '])}exists (select {{}} from {table} as {name} where {{}})", self._expression(NUMBER, 1, own, 0), link, least="true")
+                return node(
+                    kind,
+                    f"{self._pick(['', 'not '])}exists (select {{}} from {table} as {name} where {{}})",
+                    self._expression(NUMBER, 1, own, 0),
+                    link,
+                    least="true",
+                )
             value = self._expression(NUMBER, 1, sight, 0)
-            return node(kind, f"({{}} {self._pick(['in', 'not in'])} (select {{}} from {table} as {name} where {{}}))", value, self._expression(NUMBER, 0, own, 0), link, least="true")
+            return node(
+                kind,
+                f"({{}} {self._pick(['in', 'not in'])} (select {{}} from {table} as {name} where {{}}))",
+                value,
+                self._expression(NUMBER, 0, own, 0),
+                link,
+                least="true",
+            )
         column = self._pick([one for one in own if one.kind == kind])
         if self._chance(0.4):
-            return node(kind, f"(select {column.written} from {table} as {name} where {{}} order by {name}.id limit 1)", link, least=LEAST[kind])
+            return node(
+                kind,
+                f"(select {column.written} from {table} as {name} where {{}} order by {name}.id limit 1)",
+                link,
+                least=LEAST[kind],
+            )
         derived = f"(select * from {table}) as {name}" if self._chance(0.3) else f"{table} as {name}"
-        return node(kind, f"(select {self._pick(['max', 'min', 'max', 'count'])}({column.written}) from {derived} where {{}})", link, least=LEAST[kind])
+        return node(
+            kind,
+            f"(select {self._pick(['max', 'min', 'max', 'count'])}({column.written}) from {derived} where {{}})",
+            link,
+            least=LEAST[kind],
+        )
 
     def _aggregate(self, kind: str, sight: list[Column]) -> Node:
         template, kinds = self._pick(AGGREGATES[kind])
-        return node(kind, template, *(self._expression(inner, 1, sight, 0) for inner in kinds), least="count(*)" if kind == NUMBER else None)
+        return node(
+            kind,
+            template,
+            *(self._expression(inner, 1, sight, 0) for inner in kinds),
+            least="count(*)" if kind == NUMBER else None,
+        )
 
     def _window(self, sight: list[Column], kind: str) -> Node:
         ids = [column.written for column in sight if column.written.endswith("id")] or ["1"]
-        by = node("clause", "partition by {} ", self._expression(self._pick(SCALARS), 1, sight, 0), least="") if self._chance(0.6) else node("clause", "", least="")
-        call = node(kind, self._pick(WINDOW_ONLY).replace("id", ids[0])) if kind == NUMBER and self._chance(0.4) else self._aggregate(kind, sight)
-        frame = self._pick(FRAMES) if "(" in str(call) and not any(str(call).startswith(name[:4]) for name in WINDOW_ONLY) else ""
+        by = (
+            node("clause", "partition by {} ", self._expression(self._pick(SCALARS), 1, sight, 0), least="")
+            if self._chance(0.6)
+            else node("clause", "", least="")
+        )
+        call = (
+            node(kind, self._pick(WINDOW_ONLY).replace("id", ids[0]))
+            if kind == NUMBER and self._chance(0.4)
+            else self._aggregate(kind, sight)
+        )
+        frame = (
+            self._pick(FRAMES)
+            if "(" in str(call) and not any(str(call).startswith(name[:4]) for name in WINDOW_ONLY)
+            else ""
+        )
         # By every number that tells rows apart, so that the order is one.
-        return node(kind, f"{{}} over ({{}}order by {', '.join(ids) if 'range' not in frame else ids[0]}{frame})", call, by)
+        return node(
+            kind, f"{{}} over ({{}}order by {', '.join(ids) if 'range' not in frame else ids[0]}{frame})", call, by
+        )
 
     def _clause(self, template: str, kind: str, size: int, sight: list[Column], depth: int, chance: float) -> Node:
-        return node("clause", template, self._expression(kind, size, sight, depth), least="") if self._chance(chance) else node("clause", "", least="")
+        return (
+            node("clause", template, self._expression(kind, size, sight, depth), least="")
+            if self._chance(chance)
+            else node("clause", "", least="")
+        )
 
     def _constant(self, kind: str) -> Node:
         return node(kind, self._pick(CONSTANTS[kind]), least=LEAST[kind])

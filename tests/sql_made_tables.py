@@ -15,7 +15,16 @@ from crannog.datasets.lake import Lake
 
 CATALOG, SCHEMA = "made", "up"
 INSTANT = pa.timestamp("us", tz="UTC")
-NUMBER, TEXT, DAY, MOMENT, TRUTH, LIST, MAP, STRUCT = "number", "text", "day", "moment", "truth", "list", "map", "struct"
+NUMBER, TEXT, DAY, MOMENT, TRUTH, LIST, MAP, STRUCT = (
+    "number",
+    "text",
+    "day",
+    "moment",
+    "truth",
+    "list",
+    "map",
+    "struct",
+)
 COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "id": (pa.int32(), NUMBER),
     "a": (pa.int32(), NUMBER),
@@ -34,7 +43,12 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
 }
 ARROW = pa.schema([(name, type_) for name, (type_, _) in COLUMNS.items()])
 # How a table's rows lie: the letters of FORMS are table names in statements.
-FORMS = {"half": "half folded, half staged", "keyed": "by key, folded, then changed", "staged": "staged only", "hot": "half folded, held in memory"}
+FORMS = {
+    "half": "half folded, half staged",
+    "keyed": "by key, folded, then changed",
+    "staged": "staged only",
+    "hot": "half folded, held in memory",
+}
 _WORDS = ["", "a", "b", "ab", "Ab", " a ", "a%", "a_b", "ü", "😀", "x'y", "12", "7", "2020-02-29"]
 
 
@@ -53,7 +67,8 @@ def _value(random: Random, name: str) -> Any:
         "x": random.choice(_WORDS),
         "y": random.choice(_WORDS),
         "d": dt.date(2020, 2, 25) + dt.timedelta(days=random.choice([0, 1, 4, 5, 40, -20_000, 90_000])),
-        "t": dt.datetime(2020, 2, 28, 22, 15, 30, 123456, dt.UTC) + dt.timedelta(hours=random.choice([0, 1, 2, 30, -900_000, 1_000_000])),
+        "t": dt.datetime(2020, 2, 28, 22, 15, 30, 123456, dt.UTC)
+        + dt.timedelta(hours=random.choice([0, 1, 2, 30, -900_000, 1_000_000])),
         "z": random.random() < 0.5,
         "l": [random.choice([1, 2, 3, None]) for _ in range(random.randint(0, 3))],
         "mp": [(key, random.choice([1, 2, None])) for key in random.sample(["a", "b", "c"], random.randint(0, 3))],
@@ -89,7 +104,12 @@ class MadeTable:
             # Rows that were other ones before, and one that is gone again.
             first = rows.slice(0, half + 1)
             stale = first.to_pylist()
-            table.upsert(pa.Table.from_pylist([{**row, "a": None} for row in stale] + [{**stale[0], "id": 999}] if stale else [], schema=rows.schema))
+            table.upsert(
+                pa.Table.from_pylist(
+                    [{**row, "a": None} for row in stale] + [{**stale[0], "id": 999}] if stale else [],
+                    schema=rows.schema,
+                )
+            )
             table.fold()
             table.upsert(rows)
             table.delete([999])
@@ -103,13 +123,19 @@ class MadeTable:
 
     def __str__(self) -> str:
         shown = [", ".join(f"{name}={row[name]!r}" for name in self.columns) for row in self.rows]
-        return f"{self.name} ({FORMS[self.form]}, {', '.join(f'{name} {COLUMNS[name][0]}' for name in self.columns)}):\n" + "".join(f"    {row}\n" for row in shown)
+        return (
+            f"{self.name} ({FORMS[self.form]}, {', '.join(f'{name} {COLUMNS[name][0]}' for name in self.columns)}):\n"
+            + "".join(f"    {row}\n" for row in shown)
+        )
 
 
 def made_tables(random: Random) -> list[MadeTable]:
     """One table of each form."""
     found = []
     for form in FORMS:
-        rows = tuple({"id": number, **{name: _value(random, name) for name in COLUMNS if name != "id"}} for number in range(random.randint(2, 7)))
+        rows = tuple(
+            {"id": number, **{name: _value(random, name) for name in COLUMNS if name != "id"}}
+            for number in range(random.randint(2, 7))
+        )
         found.append(MadeTable(f"t_{form}", form, rows))
     return found

@@ -76,5 +76,23 @@ AGGREGATES: dict[str, list[tuple[str, tuple[str, ...]]]] = {
     DAY: [("min({})", (DAY,)), ("max({})", (DAY,))],
     MOMENT: [("min({})", (MOMENT,)), ("max({})", (MOMENT,))],
 }  # fmt: skip
-WINDOW_ONLY = ["row_number()", "rank()", "dense_rank()", "ntile(2)", "lag(id)", "lead(id, 2, -1)", "first_value(id)", "last_value(id)", "nth_value(id, 2)", "percent_rank()", "cume_dist()"]
-FRAMES = ["", " rows between 2 preceding and 1 following", " rows between unbounded preceding and current row", " range between 1 preceding and current row", " rows between unbounded preceding and unbounded following"]
+WINDOW_ONLY = [
+    "row_number()",
+    "rank()",
+    "dense_rank()",
+    "ntile(2)",
+    "lag(id)",
+    "lead(id, 2, -1)",
+    "first_value(id)",
+    "last_value(id)",
+    "nth_value(id, 2)",
+    "percent_rank()",
+    "cume_dist()",
+]
+FRAMES = [
+    "",
+    " rows between 2 preceding and 1 following",
+    " rows between unbounded preceding and current row",
+    " range between 1 preceding and current row",
+    " rows between unbounded preceding and unbounded following",
+]

@@ -62,26 +62,68 @@ POOLS: dict[str, list[Any]] = {
     "f32": [0.5, None, -0.0, 0.0, math.nan, math.inf, -math.inf, 1.25, -3.75, 16777216.0],
     "f64": [math.nan, 0.0, -0.0, None, math.inf, -math.inf, 1.5, -2.5, 0.1, 1e300, 5e-324, 9007199254740993.0],
     "g": [1.5, -0.25, None, 2.0, 3.75, -8.5, 0.5],
-    "m": [Decimal("0.00"), None, Decimal("9999999999999.99"), Decimal("-9999999999999.99"), Decimal("0.05"), Decimal("-0.05"), Decimal("12.50"), Decimal("-7.25")],
-    "n": [Decimal("1.0000000001"), Decimal("-99999999999999999.9999999999"), None, Decimal("0"), Decimal("123456789.5"), Decimal("-0.0000000001")],
-    "q": [Decimal("9.9999"), Decimal("-9.9999"), Decimal("0.0001"), None, Decimal("0"), Decimal("1.5000"), Decimal("2.2345")],
+    "m": [
+        Decimal("0.00"),
+        None,
+        Decimal("9999999999999.99"),
+        Decimal("-9999999999999.99"),
+        Decimal("0.05"),
+        Decimal("-0.05"),
+        Decimal("12.50"),
+        Decimal("-7.25"),
+    ],
+    "n": [
+        Decimal("1.0000000001"),
+        Decimal("-99999999999999999.9999999999"),
+        None,
+        Decimal("0"),
+        Decimal("123456789.5"),
+        Decimal("-0.0000000001"),
+    ],
+    "q": [
+        Decimal("9.9999"),
+        Decimal("-9.9999"),
+        Decimal("0.0001"),
+        None,
+        Decimal("0"),
+        Decimal("1.5000"),
+        Decimal("2.2345"),
+    ],
     "w": [Decimal(10**17), Decimal(-3), None, Decimal(0), Decimal(25)],
     "x": ["abc", "ABC", "", None, "a%c", "a_c", "a\\c", " sp ", "it's", 'say "q"', "\ttab\t", "aXbXc", "100%"],
     "y": ["", "b", None, "abc", "X", "%", "_", "a", "c"],
     "s": ["Ünï", "😀x😀", None, "e\u0301a", "", "ß", "abc", "日本語", "a b"],
     "d": [
-        dt.date(1970, 1, 1), dt.date(1969, 12, 31), None, dt.date(2020, 2, 29), dt.date(1900, 2, 28), dt.date(2000, 12, 31),
-        dt.date(1601, 3, 1), dt.date(9999, 12, 31), dt.date(2021, 1, 3), dt.date(2024, 12, 30),
+        dt.date(1970, 1, 1),
+        dt.date(1969, 12, 31),
+        None,
+        dt.date(2020, 2, 29),
+        dt.date(1900, 2, 28),
+        dt.date(2000, 12, 31),
+        dt.date(1601, 3, 1),
+        dt.date(9999, 12, 31),
+        dt.date(2021, 1, 3),
+        dt.date(2024, 12, 30),
     ],
     "t": [
-        _instant("1970-01-01T00:00:00"), _instant("1969-12-31T23:59:59.999999"), None, _instant("2020-02-29T12:30:45.123456"),
-        _instant("1900-01-01T00:00:00.000001"), _instant("2000-12-31T23:59:59.5"), _instant("2021-01-03T03:04:05.1"),
-        _instant("1601-03-01T10:00:00.12"), _instant("9999-12-31T23:59:59.999999"), _instant("2024-12-30T00:00:00"),
+        _instant("1970-01-01T00:00:00"),
+        _instant("1969-12-31T23:59:59.999999"),
+        None,
+        _instant("2020-02-29T12:30:45.123456"),
+        _instant("1900-01-01T00:00:00.000001"),
+        _instant("2000-12-31T23:59:59.5"),
+        _instant("2021-01-03T03:04:05.1"),
+        _instant("1601-03-01T10:00:00.12"),
+        _instant("9999-12-31T23:59:59.999999"),
+        _instant("2024-12-30T00:00:00"),
     ],
     "z": [True, None, False, True, False],
     "bin": [b"", b"\x00\xff", None, b"abc", b"x1"],
     "st": [
-        {"p": 1, "Q": "one", "inner": {"r": 0.5}}, None, {"p": None, "Q": None, "inner": None}, {"p": -4, "Q": "", "inner": {"r": None}},
+        {"p": 1, "Q": "one", "inner": {"r": 0.5}},
+        None,
+        {"p": None, "Q": None, "inner": None},
+        {"p": -4, "Q": "", "inner": {"r": None}},
     ],
     "l": [[], None, [1, 2, 3], [None], [3, None, 1], [-1]],
     "ls": [["a", "b"], None, [], ["", None], ["z"]],
@@ -90,8 +132,18 @@ POOLS: dict[str, list[Any]] = {
     "order": [2, 2, None, 1],
 }
 ROWS = 60
-KEYED = pa.schema([("id", pa.int32()), ("v", pa.string()), ("w", pa.decimal128(10, 2)), ("grp", pa.int32()), ("since", pa.date32())])
-ORDERS = pa.schema([("order_id", pa.int64()), ("id", pa.int32()), ("amount", pa.decimal128(12, 2)), ("at", INSTANT), ("note", pa.string())])
+KEYED = pa.schema(
+    [("id", pa.int32()), ("v", pa.string()), ("w", pa.decimal128(10, 2)), ("grp", pa.int32()), ("since", pa.date32())]
+)
+ORDERS = pa.schema(
+    [
+        ("order_id", pa.int64()),
+        ("id", pa.int32()),
+        ("amount", pa.decimal128(12, 2)),
+        ("at", INSTANT),
+        ("note", pa.string()),
+    ]
+)
 
 
 def value_rows() -> list[dict[str, Any]]:
@@ -103,7 +155,13 @@ def value_rows() -> list[dict[str, Any]]:
 
 
 def _keyed(number: int, **changes: Any) -> dict[str, Any]:
-    row = {"id": number, "v": f"v{number}", "w": Decimal(number) / 4, "grp": number % 3, "since": dt.date(2020, 1, 1) + dt.timedelta(days=number * 40)}
+    row = {
+        "id": number,
+        "v": f"v{number}",
+        "w": Decimal(number) / 4,
+        "grp": number % 3,
+        "since": dt.date(2020, 1, 1) + dt.timedelta(days=number * 40),
+    }
     return {**row, **changes}
 
 

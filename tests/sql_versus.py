@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 _MOST_ROWS = 100_000
 # A value that cannot be converted fails a statement only if it is computed, and whether a column that the statement
 # around does not read is computed depends on the plan, on Spark too.
-_OF_A_VALUE = re.compile(r"cannot be (cast|represented|converted)|overflow|by zero|out of (range|bounds)|malformed", re.IGNORECASE)
+_OF_A_VALUE = re.compile(
+    r"cannot be (cast|represented|converted)|overflow|by zero|out of (range|bounds)|malformed", re.IGNORECASE
+)
 # Sums of numbers overflow on the way or not by the order of Spark's tasks; ours only at the end (docs/sql.md).
 _BY_CHANCE = ("overflow",)
 
@@ -65,14 +67,20 @@ class Versus:
         theirs, their_error = self._theirs(text)
         used = tuple(table for table in tables if table.name in text)
         if ours is None and theirs is None:
-            return Finding("not the caller's error", statement, used, our_error) if our_error.startswith("!") and not their_error.startswith("!") else None
+            return (
+                Finding("not the caller's error", statement, used, our_error)
+                if our_error.startswith("!") and not their_error.startswith("!")
+                else None
+            )
         if text.lower().count("select") + text.count("|>") > 1 and _OF_A_VALUE.search(our_error or their_error):
             return None
         if ours is None:
             return Finding("refused, Spark answers", statement, used, our_error)
         if theirs is None:
             chance = any(word in their_error for word in _BY_CHANCE) and "sum(" in text
-            return None if chance else Finding("answered, Spark refuses", statement, used, f"{ours.engine}: {their_error}")
+            return (
+                None if chance else Finding("answered, Spark refuses", statement, used, f"{ours.engine}: {their_error}")
+            )
         self.answered += 1
         self.fast += ours.engine != "spark"
         # Floating sums and averages depend on the order of rows.

@@ -14,7 +14,9 @@ from crannog.engine import blooms
 from crannog.engine.blooms import Blooms
 
 
-def written(folder: Path, name: str, ids: list[bytes], *, options: str = "ROW_GROUP_SIZE 2048, DICTIONARY_SIZE_LIMIT 100000") -> str:
+def written(
+    folder: Path, name: str, ids: list[bytes], *, options: str = "ROW_GROUP_SIZE 2048, DICTIONARY_SIZE_LIMIT 100000"
+) -> str:
     """Write ids by another writer than the one whose filters are read in production: the format must be Parquet's, not Spark's."""
     path = str(folder / name)
     with duckdb.connect() as connection:
@@ -37,7 +39,10 @@ def test_what_is_there_passes_and_little_else(tmp_path: Path) -> None:
     false = sum(len(known.may_hold(list(files), value)[0]) for value in ids(1_000, 99))
     assert false < 4_000 * 0.2, f"{false} of 4,000 looks found what is not there"
     (tmp_path / "0.parquet").unlink()
-    assert known.may_hold(list(files), files[str(tmp_path / "0.parquet")][0]) == ([str(tmp_path / "0.parquet")], 2048), "read once"
+    assert known.may_hold(list(files), files[str(tmp_path / "0.parquet")][0]) == (
+        [str(tmp_path / "0.parquet")],
+        2048,
+    ), "read once"
 
 
 def test_a_file_without_filters_may_hold_anything(tmp_path: Path) -> None:

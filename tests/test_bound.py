@@ -21,7 +21,10 @@ NAME = "b.t.t"
 
 def kept(engine: LocalEngine) -> set[str]:
     with engine.cursor() as cursor:
-        return {row[0] for row in cursor.execute("SELECT table_name FROM duckdb_tables() WHERE table_name LIKE 'kept%'").fetchall()}
+        return {
+            row[0]
+            for row in cursor.execute("SELECT table_name FROM duckdb_tables() WHERE table_name LIKE 'kept%'").fetchall()
+        }
 
 
 def idle(lake: Lake) -> BoundStatements:
@@ -29,7 +32,9 @@ def idle(lake: Lake) -> BoundStatements:
 
 
 def made(lake: Lake) -> None:
-    lake.create_table(NAME, pa.schema([("id", pa.int64()), ("v", pa.string())]), key=["id"]).upsert([{"id": number, "v": "one"} for number in range(100)])
+    lake.create_table(NAME, pa.schema([("id", pa.int64()), ("v", pa.string())]), key=["id"]).upsert(
+        [{"id": number, "v": "one"} for number in range(100)]
+    )
 
 
 def test_a_statement_that_is_run_again_sees_what_changed(settings: Settings) -> None:

@@ -63,8 +63,12 @@ def test_reading_commands_say_what_python_says(run: Run, uri: str) -> None:
         first = next(log.all_events())
         assert as_json(run("event", first.event_id, "--json")) == first.as_dict()
         assert as_json(run("runs", "--json")) == plain(log.list_job_runs())
-        assert as_json(run("runs", "--build", "b1", "--job", "//job", "--json")) == plain(log.list_job_runs("b1", "//job"))
-        assert as_json(run("manifests", "--json")) == log.get_manifests() == [{"outputs": ["p1", "p2"], "inputs": ["raw"]}]
+        assert as_json(run("runs", "--build", "b1", "--job", "//job", "--json")) == plain(
+            log.list_job_runs("b1", "//job")
+        )
+        assert (
+            as_json(run("manifests", "--json")) == log.get_manifests() == [{"outputs": ["p1", "p2"], "inputs": ["raw"]}]
+        )
         assert as_json(run("manifests", "--build", "b2", "--json")) == []
         one = as_json(run("partition", "p1", "--json"))
         assert (one["status"], one["active_builds"]) == (plain(log.get_latest_partition_status("p1")), [])
@@ -208,7 +212,14 @@ def test_tail_with_f_prints_events_as_they_come(uri: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("nanoseconds", "said"),
-    [(None, "–"), (0, "0 s"), (94_441, "94.4 µs"), (-2_500_000, "-2.5 ms"), (999_999_999, "1 s"), (12_340_000_000, "12.3 s")],
+    [
+        (None, "–"),
+        (0, "0 s"),
+        (94_441, "94.4 µs"),
+        (-2_500_000, "-2.5 ms"),
+        (999_999_999, "1 s"),
+        (12_340_000_000, "12.3 s"),
+    ],
 )
 def test_lengths_of_time_read_well(nanoseconds: int | None, said: str) -> None:
     assert duration(nanoseconds) == said

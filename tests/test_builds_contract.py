@@ -114,7 +114,9 @@ def test_what_is_no_event_is_refused_and_nothing_is_kept(log: EventLog) -> None:
 
 def test_large_and_strange_payloads(log: EventLog) -> None:
     large = {"text": "ü☃" * 150_000, "nested": NESTED}
-    event = BuildEvent("große-id ☃", 2**63 - 1, "b 'quoted\"", JobEvent("r", "l", ["p"], J.RUNNING, "\0\n", large, [large]))
+    event = BuildEvent(
+        "große-id ☃", 2**63 - 1, "b 'quoted\"", JobEvent("r", "l", ["p"], J.RUNNING, "\0\n", large, [large])
+    )
     log.append_event(event)
     assert log.get_event("große-id ☃") == event
     assert log.get_build_request_events("b 'quoted\"") == [event]
@@ -202,12 +204,16 @@ def test_filters(log: EventLog) -> None:
     assert found(partition_globs=["raw", "DATA*"]) == []
     run = [e for e in events if e.kind in (Kind.JOB, Kind.TASK_CANCEL) and e.payload.job_run_id == "run-3"]  # type: ignore[union-attr]
     assert found(job_run_ids=["run-3"]) == log.get_job_run_events("run-3") == run
-    assert found(job_label="//jobs:2") == [e for e in events if e.kind is Kind.JOB and e.payload.job_label == "//jobs:2"]  # type: ignore[union-attr]
+    assert found(job_label="//jobs:2") == [
+        e for e in events if e.kind is Kind.JOB and e.payload.job_label == "//jobs:2"
+    ]  # type: ignore[union-attr]
     assert found(kinds=["job", Kind.DELEGATION]) == [e for e in events if e.kind in (Kind.JOB, Kind.DELEGATION)]
     assert log.get_events_in_range(10**11, 5 * 10**11) == [e for e in events if 10**11 <= e.timestamp <= 5 * 10**11]
     both = found(build_request_ids=["build-1", "build-2"], kind="partition", start_ns=10**11)
     assert both == [
-        e for e in events if e.build_request_id in ("build-1", "build-2") and e.kind is Kind.PARTITION and e.timestamp >= 10**11
+        e
+        for e in events
+        if e.build_request_id in ("build-1", "build-2") and e.kind is Kind.PARTITION and e.timestamp >= 10**11
     ]
 
 
@@ -245,7 +251,12 @@ def test_unknown_ids_give_an_empty_answer(log: EventLog) -> None:
             assert log.list_events(**{part: [unknown]}).events == ()
     assert log.get_events_in_range(2**70, 2**71) == log.get_events_in_range(-(2**70), -1) == []
     assert len(log.get_events_in_range(-(2**70), 2**70)) == 8
-    assert log.get_build_request_events("nobody") == log.get_partition_events("nobody") == log.get_job_run_events("nobody") == []
+    assert (
+        log.get_build_request_events("nobody")
+        == log.get_partition_events("nobody")
+        == log.get_job_run_events("nobody")
+        == []
+    )
     assert log.list_build_requests(status=B.FAILED).builds == ()
 
 
@@ -266,7 +277,13 @@ def test_the_latest_status_is_by_commit_order_not_by_clock(log: EventLog) -> Non
     log.append_event(partition("b2", "p", P.AVAILABLE, at=100))
     found = log.get_latest_partition_status("p")
     assert found is not None
-    assert (found.status, found.timestamp, found.build_request_id, found.index, found.invalidated) == (P.AVAILABLE, 100, "b2", 2, False)
+    assert (found.status, found.timestamp, found.build_request_id, found.index, found.invalidated) == (
+        P.AVAILABLE,
+        100,
+        "b2",
+        2,
+        False,
+    )
     log.append_event(BuildEvent("i", 600, "b2", PartitionInvalidationEvent("p", "stale")))
     found = log.get_latest_partition_status("p")
     assert found is not None
@@ -278,7 +295,9 @@ def test_the_latest_status_is_by_commit_order_not_by_clock(log: EventLog) -> Non
 
 
 def test_active_builds_follow_delegation_and_leave_out_finished_ones(log: EventLog) -> None:
-    log.append_events([request("b1", B.RECEIVED, "p"), request("b1", B.EXECUTING, "p"), partition("b1", "p", P.BUILDING)])
+    log.append_events(
+        [request("b1", B.RECEIVED, "p"), request("b1", B.EXECUTING, "p"), partition("b1", "p", P.BUILDING)]
+    )
     assert log.get_active_builds_for_partition("p") == ["b1"]
     log.append_events([request("b2", B.RECEIVED, "p", "q"), BuildEvent("d2", 0, "b2", DelegationEvent("p", "b1"))])
     assert log.get_active_builds_for_partition("p") == ["b1"]
@@ -303,7 +322,12 @@ def test_builds_are_listed_newest_first_with_paging_and_total(log: EventLog) -> 
     assert log.list_build_requests(status="COMPLETED", limit=1).total == 4
     build = log.get_build("b1")
     assert build is not None
-    assert (build.status, build.requested_partitions, build.created_at, build.ended_at) == (B.COMPLETED, ("p1",), 10**9, 10 * 10**9)
+    assert (build.status, build.requested_partitions, build.created_at, build.ended_at) == (
+        B.COMPLETED,
+        ("p1",),
+        10**9,
+        10 * 10**9,
+    )
     assert build.duration_ns == 9 * 10**9
     assert log.get_build_partitions("b1") == {"p1": P.AVAILABLE}
     assert [part.partition_ref for part in log.list_recent_partitions(3)] == ["p6", "p5", "p4"]
@@ -323,7 +347,13 @@ def test_jobs_tell_how_their_runs_went(log: EventLog) -> None:
         ]
     )
     second_job, first_job = log.list_jobs()
-    assert (first_job.job_label, first_job.runs, first_job.completed, first_job.failed, first_job.active) == ("//a", 3, 1, 1, 1)
+    assert (first_job.job_label, first_job.runs, first_job.completed, first_job.failed, first_job.active) == (
+        "//a",
+        3,
+        1,
+        1,
+        1,
+    )
     assert (first_job.success_rate, first_job.retries) == (0.5, 1)
     assert (first_job.duration_p50_ns, first_job.duration_max_ns) == (2 * second, 6 * second)
     assert (first_job.last_run.job_run_id, first_job.last_run.duration_ns) == ("r3", None)

@@ -120,7 +120,9 @@ def test_an_append_is_one_staged_file_with_the_events_as_rows(log: DeltaLog, war
     assert rows[1]["partition_event"]["status_name"] == "PARTITION_BUILDING"
 
 
-def test_an_append_that_storage_refuses_is_not_acknowledged(log: DeltaLog, warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_that_storage_refuses_is_not_acknowledged(
+    log: DeltaLog, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The disk is full, or the folder read-only: every caller hears of it, and nothing was kept."""
     log.append_event(request("b1", B.RECEIVED))
     put, failing = log.warehouse.storage.put_if_absent, threading.Event()
@@ -163,7 +165,9 @@ def test_the_model_of_somebody_else_is_left_alone(warehouse: Path, monkeypatch: 
         raise PermissionError(13, "Permission denied")
 
     prepare = delta_model.prepare
-    monkeypatch.setattr(delta_model, "prepare", lambda model, where: may_not() if where != "None" else prepare(model, where))
+    monkeypatch.setattr(
+        delta_model, "prepare", lambda model, where: may_not() if where != "None" else prepare(model, where)
+    )
     monkeypatch.setattr(Path, "unlink", denied)
     with opened_at(warehouse) as log:
         assert log.stats().store["model"] == "memory"
@@ -250,7 +254,11 @@ def test_folded_events_answer_like_staged_ones(warehouse: Path, spark: SparkRunt
             assert check(fresh).problems == ()
         assert late.append_events(events[81:]) == list(range(82, 91))
         assert check(log).problems == ()
-        in_table = DeltaTable(str(root(warehouse))).to_pyarrow_table(columns=["index", "event_id", "partition_date"]).sort_by("index")
+        in_table = (
+            DeltaTable(str(root(warehouse)))
+            .to_pyarrow_table(columns=["index", "event_id", "partition_date"])
+            .sort_by("index")
+        )
         assert in_table["event_id"].to_pylist() == [event.event_id for event in left]
         assert log.stats().store["staged_rows"] == 10
 
@@ -296,7 +304,9 @@ def test_versions_and_tables_that_are_no_log_are_refused(warehouse: Path) -> Non
         open_log(f"delta://{warehouse}?table=some.other.table")
     opened_at(warehouse).close()
     entry = root(warehouse) / "_delta_log" / f"{0:020}.json"
-    entry.write_text(entry.read_text().replace('"crannog.builds.schemaVersion":"1"', '"crannog.builds.schemaVersion":"2"'))
+    entry.write_text(
+        entry.read_text().replace('"crannog.builds.schemaVersion":"1"', '"crannog.builds.schemaVersion":"2"')
+    )
     with pytest.raises(Refused, match="has schema version 2, this Crannog knows 1; upgrade"):
         opened_at(warehouse)
     with pytest.raises(CallerError, match="no parameter colour"):
@@ -350,7 +360,11 @@ def test_a_step_that_was_cut_off_or_runs_twice_at_once_is_stamped_once(log: Delt
         assert isinstance(other, DeltaLog)
         found: list[Migration] = []
         threads = [
-            threading.Thread(target=lambda one=one: found.append(bring_up(one.table, one.uri, version=2, steps={1: lambda _: both.wait(20) and None})))
+            threading.Thread(
+                target=lambda one=one: found.append(
+                    bring_up(one.table, one.uri, version=2, steps={1: lambda _: both.wait(20) and None})
+                )
+            )
             for one in (log, other)
         ]
         for thread in threads:
@@ -370,8 +384,13 @@ def test_the_log_is_a_table_for_sql_that_only_reads(log: DeltaLog, warehouse: Pa
             "SELECT partition_event.partition_ref AS ref, partition_event.status_name AS status"
             " FROM crannog.builds.build_events WHERE event_type = 'partition' ORDER BY `index`"
         )
-        assert found.table.to_pylist() == [{"ref": "p/1", "status": "PARTITION_BUILDING"}, {"ref": "p/9", "status": "PARTITION_AVAILABLE"}]
-        [row] = lake.sql("SELECT count(*) AS events, max(`index`) AS head FROM crannog.builds.build_events").table.to_pylist()
+        assert found.table.to_pylist() == [
+            {"ref": "p/1", "status": "PARTITION_BUILDING"},
+            {"ref": "p/9", "status": "PARTITION_AVAILABLE"},
+        ]
+        [row] = lake.sql(
+            "SELECT count(*) AS events, max(`index`) AS head FROM crannog.builds.build_events"
+        ).table.to_pylist()
         assert row == {"events": 9, "head": 9}
         with pytest.raises(CallerError):
             lake.sql("DELETE FROM crannog.builds.build_events")

@@ -50,7 +50,9 @@ def wish(*events: object, check_states: bool = False) -> Append:
     return Append(Wish(list(events), check_states))
 
 
-def test_who_has_just_had_the_turn_has_it_before_the_others(log: DeltaLog, other_desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_just_had_the_turn_has_it_before_the_others(
+    log: DeltaLog, other_desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("crannog.builds.desk._MOMENT_NS", 10**11)
     monkeypatch.setattr("crannog.builds.desk._LONG_MOMENT_NS", 10**12)
     log.append_event(request("b", B.RECEIVED))
@@ -72,7 +74,10 @@ def test_a_moment_that_was_written_down_before_the_machine_started_anew_counts_f
 
 
 def test_a_slip_is_committed_with_the_events_of_whoever_has_the_turn(log: DeltaLog, other_desk: Desk) -> None:
-    left = [wish(partition("b", "p", P.BUILDING)), wish(partition("b", "q", P.BUILDING), partition("b", "r", P.BUILDING))]
+    left = [
+        wish(partition("b", "p", P.BUILDING)),
+        wish(partition("b", "q", P.BUILDING), partition("b", "r", P.BUILDING)),
+    ]
     assert other_desk.tray.leave(slip_of(left))
     before = log.table.log.latest()[1].end
     assert other_desk.tray.answer() is None
@@ -82,7 +87,12 @@ def test_a_slip_is_committed_with_the_events_of_whoever_has_the_turn(log: DeltaL
     assert answer is not None
     take_answer(left, answer)
     assert [call.result for call in left] == [[2], [3, 4]]
-    assert [event.event_id for event in log.all_events()] == ["b:RECEIVED", "b:p:BUILDING", "b:q:BUILDING", "b:r:BUILDING"]
+    assert [event.event_id for event in log.all_events()] == [
+        "b:RECEIVED",
+        "b:p:BUILDING",
+        "b:q:BUILDING",
+        "b:r:BUILDING",
+    ]
 
 
 def test_a_slip_has_its_own_errors_and_spoils_nobodys_append(log: DeltaLog, other_desk: Desk) -> None:
@@ -108,7 +118,9 @@ def test_who_finds_the_turn_taken_is_answered_by_whoever_has_it(log: DeltaLog, t
     with open_log(f"delta://{tmp_path}/warehouse") as second:
         results: list[int] = []
         threads = [
-            threading.Thread(target=lambda one=one, n=n: results.append(one.append_event(partition(f"b{n}", f"p{n}", P.BUILDING))))
+            threading.Thread(
+                target=lambda one=one, n=n: results.append(one.append_event(partition(f"b{n}", f"p{n}", P.BUILDING)))
+            )
             for n in range(40)
             for one in (log, second)[n % 2 : n % 2 + 1]
         ]
@@ -208,7 +220,20 @@ def test_slips_and_answers_say_exactly_what_was_meant() -> None:
     assert str(calls[1].error) == "kept already"
 
 
-@pytest.mark.parametrize("slip", [b"no slip", b"", b"[]", b"{}", b"2", b"[2]", b"[2, [[false]]]", b'{"format": 1, "calls": []}', b'[2, [[false, [["e", 1, "b", 99, {}]]]]]'])
+@pytest.mark.parametrize(
+    "slip",
+    [
+        b"no slip",
+        b"",
+        b"[]",
+        b"{}",
+        b"2",
+        b"[2]",
+        b"[2, [[false]]]",
+        b'{"format": 1, "calls": []}',
+        b'[2, [[false, [["e", 1, "b", 99, {}]]]]]',
+    ],
+)
 def test_what_is_no_slip_holds_no_calls(slip: bytes) -> None:
     assert calls_of(slip) == []
 
@@ -244,7 +269,9 @@ def test_what_an_earlier_version_wrote_about_the_turn_holds_nobody_up_for_long(l
     assert log.append_event(request("b", B.RECEIVED)) == 1
 
 
-def test_a_full_disk_has_no_tray_and_the_turn_is_waited_for(log: DeltaLog, other_desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_has_no_tray_and_the_turn_is_waited_for(
+    log: DeltaLog, other_desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A hole in a file that is in memory would kill the process: all of a tray has its place from the beginning."""
     assert other_desk.tray._path.stat().st_blocks * 512 >= 2**17
 

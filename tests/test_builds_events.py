@@ -84,7 +84,12 @@ def test_typed_documents_become_json() -> None:
     config = JobConfig(outputs=["p"], inputs=[DataDep("q", DepType.QUERY)], args=["-x"], env={"A": "1"})
     manifest = PartitionManifest(outputs=["p"], inputs=["q"], start_time=1, end_time=2, task=Task("//j", config))
     payload = JobEvent("r", "//j", ["p"], JobStatus.COMPLETED, config=config, manifests=[manifest])
-    assert payload.config == {"outputs": ["p"], "inputs": [{"dep_type": "QUERY", "partition_ref": "q"}], "args": ["-x"], "env": {"A": "1"}}
+    assert payload.config == {
+        "outputs": ["p"],
+        "inputs": [{"dep_type": "QUERY", "partition_ref": "q"}],
+        "args": ["-x"],
+        "env": {"A": "1"},
+    }
     assert payload.manifests[0]["task"]["job"] == {"label": "//j"}
     graph = JobGraphEvent(JobGraph("g", ["p"], [Task("//j", config)]))
     assert graph.job_graph["nodes"][0]["config"] == payload.config
@@ -140,10 +145,19 @@ def test_wrong_events_are_refused(make: Any, says: str) -> None:
         ({"surprise": 1}, "no field surprise"),
         ({"timestamp": None}, "needs timestamp"),
         ({"partition_event": {"partition_ref": "p", "status_code": 4}}, "needs status_code and status_name"),
-        ({"partition_event": {"partition_ref": "p", "status_code": 4, "status_name": "PARTITION_FAILED"}}, "must agree"),
-        ({"partition_event": {"partition_ref": "p", "status_code": 44, "status_name": "PARTITION_FAILED"}}, "44 is no code"),
+        (
+            {"partition_event": {"partition_ref": "p", "status_code": 4, "status_name": "PARTITION_FAILED"}},
+            "must agree",
+        ),
+        (
+            {"partition_event": {"partition_ref": "p", "status_code": 44, "status_name": "PARTITION_FAILED"}},
+            "44 is no code",
+        ),
         ({"partition_event": {"status_code": 4, "status_name": "PARTITION_AVAILABLE"}}, "needs partition_ref"),
-        ({"partition_event": {"partition_ref": "p", "status_code": 4, "status_name": "PARTITION_AVAILABLE", "x": 1}}, "no field x"),
+        (
+            {"partition_event": {"partition_ref": "p", "status_code": 4, "status_name": "PARTITION_AVAILABLE", "x": 1}},
+            "no field x",
+        ),
     ],
 )
 def test_wrong_json_is_refused(change: dict[str, Any], says: str) -> None:
@@ -171,7 +185,11 @@ def test_the_descriptor_is_that_of_the_proto_file() -> None:
     for name, body in re.findall(r"^message (\w+) \{(.*?)^\}", proto, re.DOTALL | re.MULTILINE):
         written = {field: int(number) for field, number in re.findall(r"\w+ (\w+) = (\d+);", body)}
         assert {field.name: field.number for field in message_type(name).DESCRIPTOR.fields} == written, name
-    for enum, status in (("BuildRequestStatus", BuildRequestStatus), ("PartitionStatus", PartitionStatus), ("JobStatus", JobStatus)):
+    for enum, status in (
+        ("BuildRequestStatus", BuildRequestStatus),
+        ("PartitionStatus", PartitionStatus),
+        ("JobStatus", JobStatus),
+    ):
         [body] = re.findall(rf"^enum {enum} \{{(.*?)^\}}", proto, re.DOTALL | re.MULTILINE)
         assert {member.label: member.code for member in status} == {
             name: int(code) for name, code in re.findall(r"(\w+) = (\d+);", body)

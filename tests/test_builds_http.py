@@ -97,7 +97,9 @@ def test_every_read_can_be_of_the_past(kept: EventLog, http: httpx.Client) -> No
             assert json.loads(edges.text) == plain(then.list_edges(["p/1"], upstream=True))
     wipe_build(kept, "b1")
     with kept.as_of(half) as then:
-        assert json.loads(http.get("/builds", params={"as_of": half}).text) == plain(then.list_build_requests()), "what is wiped is gone from the past"
+        assert json.loads(http.get("/builds", params={"as_of": half}).text) == plain(then.list_build_requests()), (
+            "what is wiped is gone from the past"
+        )
     for wrong in ("-1", "soon"):
         refused = http.get("/builds/head", params={"as_of": wrong})
         assert (refused.status_code, "as_of" in refused.text) == (400, True)
@@ -142,7 +144,12 @@ def test_a_batch_over_http_is_kept_whole_or_not_at_all(kept: EventLog, http: htt
 def test_a_stream_follows_the_log_and_says_that_it_lives(kept: EventLog, http: httpx.Client) -> None:
     head = kept.head()
     seen: list[Any] = []
-    with http.stream("POST", "/builds/events/follow", params={"beat_s": 0.05}, json={"since": head - 1, "partition_refs": ["p/1", "late"]}) as answer:
+    with http.stream(
+        "POST",
+        "/builds/events/follow",
+        params={"beat_s": 0.05},
+        json={"since": head - 1, "partition_refs": ["p/1", "late"]},
+    ) as answer:
         assert answer.headers["content-type"].startswith("application/x-ndjson")
         for line in answer.iter_lines():
             seen.append(json.loads(line))
@@ -162,7 +169,9 @@ def test_a_watch_over_http_goes_on_after_the_server_was_away(tmp_path: Path) -> 
         port = int(server.url.rpartition(":")[2])
         with open_log(server.url) as log:
             assert log.append_event(request("b", B.RECEIVED)) == 1
-            reader = threading.Thread(target=lambda: [seen.append(event.index or 0) for event in log.follow(0, stop=stop)])
+            reader = threading.Thread(
+                target=lambda: [seen.append(event.index or 0) for event in log.follow(0, stop=stop)]
+            )
             reader.start()
             _until(lambda: seen == [1])
             server.kill()
@@ -192,7 +201,16 @@ def test_the_command_line_through_a_server_says_the_same(kept: EventLog, build_s
         assert found.exit_code == 0, found.output
         return found.stdout
 
-    for command in (["list"], ["show", "b1"], ["jobs"], ["partitions"], ["lineage", "p/1"], ["compare", "b1", "b2"], ["graph", "b3"], ["tail"]):
+    for command in (
+        ["list"],
+        ["show", "b1"],
+        ["jobs"],
+        ["partitions"],
+        ["lineage", "p/1"],
+        ["compare", "b1", "b2"],
+        ["graph", "b3"],
+        ["tail"],
+    ):
         wanted = run("builds", "--log", kept.uri, *command, "--json")
         assert run("builds", "--log", build_server.url, *command, "--json") == wanted
         assert run("--server", build_server.url, "builds", *command, "--json") == wanted
@@ -204,7 +222,9 @@ def test_the_command_line_through_a_server_says_the_same(kept: EventLog, build_s
 def test_keeping_a_log_small_through_a_server(kept: EventLog, build_server: BuildServer, http: httpx.Client) -> None:  # noqa: F811
     with open_log(build_server.url) as log:
         dry = prune(log, keep_events=10, dry_run=True)
-        assert http.post("/builds/prune", json={"keep_events": 10, "dry_run": True}).json() == plain(prune(kept, keep_events=10, dry_run=True))
+        assert http.post("/builds/prune", json={"keep_events": 10, "dry_run": True}).json() == plain(
+            prune(kept, keep_events=10, dry_run=True)
+        )
         assert prune(log, keep_events=10).removed == dry.removed > 0
         assert wipe_build(log, "b3") == 8
         assert check(log).problems == ()

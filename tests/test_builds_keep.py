@@ -138,7 +138,9 @@ def test_copy_to_every_kind_and_back(log: EventLog, tmp_path: Path) -> None:
         again = copy(source, log)
         assert (again.events, again.known_before, again.same_indexes) == (151, 150, True)
         copy(log, back)
-        assert [(event.index, event) for event in back.all_events()] == [(event.index, event) for event in source.all_events()]
+        assert [(event.index, event) for event in back.all_events()] == [
+            (event.index, event) for event in source.all_events()
+        ]
         source.remove_events([1, 2])
         with open_log("sqlite::memory:") as third:
             assert not copy(source, third).same_indexes
@@ -199,7 +201,9 @@ def test_a_check_finds_what_is_wrong(tmp_path: Path) -> None:
     with sqlite3.connect(file) as raw:
         raw.execute("DELETE FROM job_runs")
         raw.execute("UPDATE builds SET status = 4 WHERE build_request_id = 'build-1'")
-        raw.execute("""UPDATE events SET body = '{"reason":7}' WHERE idx = (SELECT min(idx) FROM events WHERE kind = 8)""")
+        raw.execute(
+            """UPDATE events SET body = '{"reason":7}' WHERE idx = (SELECT min(idx) FROM events WHERE kind = 8)"""
+        )
     raw.close()
     with open_log(f"sqlite:///{file}") as log:
         problems = "\n".join(check(log).problems)
@@ -232,7 +236,9 @@ def test_lineage_follows_configs_and_manifests(log: EventLog) -> None:
     log.append_events(whole_build("b2", ["report"], sources=["clean"]))
     nested = [{"outputs": ["top"], "inputs": [{"outputs": [{"str": "report"}], "inputs": ["clean"]}]}]
     log.append_event(job("b3", "r3", J.COMPLETED, "top", manifests=nested))
-    log.append_event(job("b4", "r4", J.SCHEDULED, "plan", config={"outputs": ["plan"], "inputs": [{"partition_ref": "top"}]}))
+    log.append_event(
+        job("b4", "r4", J.SCHEDULED, "plan", config={"outputs": ["plan"], "inputs": [{"partition_ref": "top"}]})
+    )
     up = log.get_lineage("top")
     assert up.partitions == ("report", "clean", "raw/1", "raw/2")
     assert not up.truncated
@@ -248,7 +254,9 @@ def test_lineage_follows_configs_and_manifests(log: EventLog) -> None:
 
 def test_a_ring_of_partitions_ends(memory: EventLog) -> None:
     for number, (output, source) in enumerate((("a", "b"), ("b", "c"), ("c", "a"))):
-        memory.append_event(job("b", f"r{number}", J.COMPLETED, output, manifests=[{"outputs": [output], "inputs": [source]}]))
+        memory.append_event(
+            job("b", f"r{number}", J.COMPLETED, output, manifests=[{"outputs": [output], "inputs": [source]}])
+        )
     assert memory.get_lineage("a").partitions == ("b", "c")
     assert len(memory.get_lineage("a").edges) == 3
 
@@ -259,7 +267,9 @@ def test_the_graph_is_drawn_with_states(log: EventLog) -> None:
         Task("//second", JobConfig(outputs=["out"], inputs=[DataDep("mid")])),
     ])  # fmt: skip
     log.append_event(BuildEvent("g", 0, "b1", JobGraphEvent(plan)))
-    log.append_events([job("b1", "r1", J.COMPLETED, "mid", label="//first"), job("b1", "r2", J.RUNNING, "out", label="//second")])
+    log.append_events(
+        [job("b1", "r1", J.COMPLETED, "mid", label="//first"), job("b1", "r2", J.RUNNING, "out", label="//second")]
+    )
     drawn = mermaid(log, "b1").splitlines()
     assert drawn[:6] == [
         "flowchart LR",

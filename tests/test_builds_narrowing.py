@@ -44,12 +44,16 @@ def matches(event: BuildEvent, wanted: dict[str, Any]) -> bool:
         "end_ns": lambda given: event.timestamp <= given,
     }
     globs, exact = wanted.get("partition_globs", []), wanted.get("partition_refs", [])
-    about = (not globs and not exact) or any(ref in exact or any(fnmatchcase(ref, glob) for glob in globs) for ref in refs)
+    about = (not globs and not exact) or any(
+        ref in exact or any(fnmatchcase(ref, glob) for glob in globs) for ref in refs
+    )
     return about and all(check(wanted[name]) for name, check in checks.items() if name in wanted)
 
 
 @pytest.mark.parametrize("kind", ["memory", "postgresql"])
-def test_every_way_finds_the_same_events(kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_way_finds_the_same_events(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = place_of(kind, tmp_path, request.getfixturevalue)
     log = place.open()
     log.append_events(random_stream(3, 300))
@@ -70,5 +74,7 @@ def test_every_way_finds_the_same_events(kind: str, tmp_path: Path, request: pyt
                 right = [event.index for event in everything if matches(event, wanted)]
                 assert [event.index for event in log.all_events(**wanted)] == right, (limits, wanted)
                 down = log.list_events(200, 20, descending=True, **wanted)
-                assert [event.index for event in down.events] == [index for index in reversed(right) if index < 200][:20], (limits, wanted)
+                assert [event.index for event in down.events] == [index for index in reversed(right) if index < 200][
+                    :20
+                ], (limits, wanted)
     place.close()

@@ -31,7 +31,10 @@ QUESTIONS: dict[str, Callable[[EventLog], Any]] = {
     "pages down": lambda log: [log.list_events(since, 7, descending=True) for since in range(0, 200, 31)],
     "by build": lambda log: [log.get_build_request_events(build, since=20) for build in BUILDS],
     "by partition": lambda log: [log.get_partition_events(ref) for ref in REFS],
-    "by glob": lambda log: [log.list_events(partition_globs=[glob]) for glob in ("data/*", "*/[0-2]", "data/[!r]*", "*[*]*", "data/???/?", "[", "a]")],
+    "by glob": lambda log: [
+        log.list_events(partition_globs=[glob])
+        for glob in ("data/*", "*/[0-2]", "data/[!r]*", "*[*]*", "data/???/?", "[", "a]")
+    ],
     "by run": lambda log: [log.get_job_run_events(f"run-{number}") for number in range(12)],
     "by label": lambda log: [log.list_events(job_labels=[f"//jobs:{number}", "x"]) for number in range(4)],
     "by time": lambda log: [log.get_events_in_range(start, start + 10**11) for start in range(0, 10**12, 10**11)],
@@ -46,7 +49,9 @@ QUESTIONS: dict[str, Callable[[EventLog], Any]] = {
     "manifests": lambda log: [log.get_manifests(build) for build in BUILDS],
     "lineage": lambda log: [log.get_lineage(ref, way) for ref in REFS for way in ("upstream", "downstream")],
     "graph": lambda log: [drawn(log, build) for build in BUILDS],
-    "prunable": lambda log: [log.list_prunable(before, keep, 1000) for before in (None, 5 * 10**11) for keep in (None, 50)],
+    "prunable": lambda log: [
+        log.list_prunable(before, keep, 1000) for before in (None, 5 * 10**11) for keep in (None, 50)
+    ],
     "past": lambda log: plain(log.as_of(60).get_activity_summary()),
     "counts": lambda log: {**plain(log.stats()), "uri": "", "bytes": 0, "store": {}},
 }
@@ -54,7 +59,10 @@ QUESTIONS: dict[str, Callable[[EventLog], Any]] = {
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_all_logs_answer_alike(seed: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    places = {kind: place_of(kind, tmp_path, request.getfixturevalue) for kind in ("memory", "sqlite", "delta", "postgresql", "http")}
+    places = {
+        kind: place_of(kind, tmp_path, request.getfixturevalue)
+        for kind in ("memory", "sqlite", "delta", "postgresql", "http")
+    }
     logs = {kind: place.open() for kind, place in places.items()}
     events = list(random_stream(seed, 180))
     try:

@@ -78,7 +78,9 @@ def test_five_processes_open_a_new_log_at_once_and_write(place: Place) -> None:
     assert check(log).problems == ()
 
 
-@pytest.mark.parametrize("place", ["sqlite", "delta", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.parametrize(
+    "place", ["sqlite", "delta", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True
+)
 def test_what_was_acknowledged_is_there_after_kill_9(place: Place) -> None:
     children = [started(place, f"k{number}", 100_000) for number in range(3)]
     for child in children:

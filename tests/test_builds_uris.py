@@ -210,7 +210,13 @@ def test_stdout_prints_and_refuses_to_be_read(capsys: pytest.CaptureFixture[str]
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert [line["index"] for line in lines] == [1, 2, 3]
         assert [line["event_id"] for line in lines] == ["b1-0", "b1-1", "b1-2"]
-        for read in (log.list_events, log.stats, log.list_jobs, lambda: log.get_event("x"), lambda: log.remove_events([1])):
+        for read in (
+            log.list_events,
+            log.stats,
+            log.list_jobs,
+            lambda: log.get_event("x"),
+            lambda: log.remove_events([1]),
+        ):
             with pytest.raises(Refused, match="keeps nothing"):
                 read()
 

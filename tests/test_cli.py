@@ -45,7 +45,13 @@ ORDER_SCHEMA = {
         "ordered_at": {"type": "string", "format": "date-time"},
         "due": {"type": "string", "format": "date"},
         "seal": {"type": "string", "format": "binary"},
-        "lines": {"type": "array", "items": {"type": "object", "properties": {"sku": {"type": "string"}, "price": {"type": "decimal", "precision": 9, "scale": 3}}}},
+        "lines": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"sku": {"type": "string"}, "price": {"type": "decimal", "precision": 9, "scale": 3}},
+            },
+        },
         "labels": {"type": "object", "additionalProperties": {"type": "string"}},
     },
     "required": ["order_id"],
@@ -104,7 +110,11 @@ class Shell:
 
     def file(self, name: str, content: Any) -> str:
         path = self.folder / name
-        path.write_bytes(content if isinstance(content, bytes) else (content if isinstance(content, str) else json.dumps(content)).encode())
+        path.write_bytes(
+            content
+            if isinstance(content, bytes)
+            else (content if isinstance(content, str) else json.dumps(content)).encode()
+        )
         return str(path)
 
     def with_tables(self) -> Shell:
@@ -128,7 +138,16 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 def run(*arguments: str, cwd: Path, stdin: str = "", env: dict[str, str] | None = None, timeout: float = 120) -> Answer:
-    done = subprocess.run([PROGRAM, *arguments], cwd=cwd, input=stdin, capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})}, check=False)
+    done = subprocess.run(
+        [PROGRAM, *arguments],
+        cwd=cwd,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, **(env or {})},
+        check=False,
+    )
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
@@ -137,14 +156,33 @@ def test_the_program_itself(tmp_path: Path) -> None:
     (tmp_path / "note.json").write_text(json.dumps(NOTE_SCHEMA))
     missing = run("tables", cwd=tmp_path)
     assert missing.code == 2
-    assert missing.error == f"crannog: there is no warehouse at {tmp_path}/warehouse: `crannog create` makes one there, --warehouse DIR or CRANNOG_WAREHOUSE names another"
+    assert (
+        missing.error
+        == f"crannog: there is no warehouse at {tmp_path}/warehouse: `crannog create` makes one there, --warehouse DIR or CRANNOG_WAREHOUSE names another"
+    )
     assert not (tmp_path / "warehouse").exists()
     assert run("create", NOTES, "--schema", "note.json", cwd=tmp_path).code == 0
     rows = "".join(f'{{"text": "note {number}", "level": {number}}}\n' for number in range(2_000))
     assert run("append", NOTES, "-", cwd=tmp_path, stdin=rows).out == f"2,000 rows kept in {NOTES}, sequence 1.\n"
     found = run("tables", "--json", cwd=tmp_path, env={"CRANNOG_WAREHOUSE": str(tmp_path / "warehouse")})
-    assert found.json == [{"name": NOTES, "rows": 2000, "staged_rows": 2000, "files": 0, "bytes": 0, "version": 0, "key": [], "partition_by": []}]
-    process = subprocess.Popen([PROGRAM, "preview", NOTES, "-n", "2000", "--json"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert found.json == [
+        {
+            "name": NOTES,
+            "rows": 2000,
+            "staged_rows": 2000,
+            "files": 0,
+            "bytes": 0,
+            "version": 0,
+            "key": [],
+            "partition_by": [],
+        }
+    ]
+    process = subprocess.Popen(
+        [PROGRAM, "preview", NOTES, "-n", "2000", "--json"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()
@@ -160,7 +198,14 @@ def test_a_job_says_when_there_is_no_java_and_ends_the_one_it_started(tmp_path: 
     assert absent.code == 5
     assert "set CRANNOG_JAVA_HOME to its folder" in absent.error
     env = {**os.environ, **SMALL_SPARK}
-    process = subprocess.Popen([PROGRAM, "fold", NOTES, "--json"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    process = subprocess.Popen(
+        [PROGRAM, "fold", NOTES, "--json"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+    )
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     assert err == ""
@@ -179,7 +224,14 @@ def serving(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
     def start(**settings: str) -> subprocess.Popen[str]:
         env = {**os.environ, **SMALL_SPARK, **{f"CRANNOG_{name.upper()}": value for name, value in settings.items()}}
-        process = subprocess.Popen([PROGRAM, "serve", "--port", "0"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+        process = subprocess.Popen(
+            [PROGRAM, "serve", "--port", "0"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=env,
+        )
         started.append(process)
         # A server that never says what a test waits for must not keep it waiting.
         timer = threading.Timer(200, process.kill)
@@ -209,7 +261,9 @@ def test_serve_folds_and_stops_when_told(tmp_path: Path, serving: Callable[..., 
             if "vacuum" in line:
                 break
         assert len(lines) == 5, lines
-        assert re.fullmatch(rf"crannog {crannog.__version__} keeps warehouse at http://127\.0\.0\.1:\d+; Ctrl-C ends it\n", lines[0])
+        assert re.fullmatch(
+            rf"crannog {crannog.__version__} keeps warehouse at http://127\.0\.0\.1:\d+; Ctrl-C ends it\n", lines[0]
+        )
         assert re.fullmatch(r"spans come in over OTLP on port \d+ \(HTTP\) and \d+ \(gRPC\)\n", lines[1])
         assert f"fold {NOTES}: 5 rows into version 1 (the oldest change is" in lines[2]
         assert f"compact {NOTES}: skipped: no files are worth merging" in lines[3]
@@ -222,7 +276,9 @@ def test_serve_folds_and_stops_when_told(tmp_path: Path, serving: Callable[..., 
     assert server.stdout.read().endswith("stopped\n")
 
 
-def test_serve_says_a_trouble_once_and_stops_on_ctrl_c(tmp_path: Path, serving: Callable[..., subprocess.Popen[str]]) -> None:
+def test_serve_says_a_trouble_once_and_stops_on_ctrl_c(
+    tmp_path: Path, serving: Callable[..., subprocess.Popen[str]]
+) -> None:
     with crannog.connect(str(tmp_path / "warehouse")) as lake:
         lake.create_table(NOTES, NOTE_SCHEMA).append([{"text": "a"}])
     server = serving(fold_age_s="0.1", scheduler_tick_s="0.1", java_home=str(tmp_path))
@@ -277,15 +333,43 @@ def _wait_for_spark(process: subprocess.Popen[str]) -> None:
 
 
 def test_a_table_is_made_described_and_listed(shell: Shell) -> None:
-    made = shell("create", ORDERS, "--schema", shell.file("s.json", ORDER_SCHEMA), "--key", "order_id", "--cluster-by", "due, order_id", "--json")
+    made = shell(
+        "create",
+        ORDERS,
+        "--schema",
+        shell.file("s.json", ORDER_SCHEMA),
+        "--key",
+        "order_id",
+        "--cluster-by",
+        "due, order_id",
+        "--json",
+    )
     assert made.code == 0
     assert made.json["key"] == ["order_id"]
     assert made.json["cluster_by"] == ["due", "order_id"]
     assert {"name": "price", "type": "decimal128(12, 2)", "nullable": True} in made.json["columns"]
-    again = shell("create", ORDERS, "--schema", shell.file("s.json", ORDER_SCHEMA), "--key", "order_id", "--if-exists", "ok", "--json")
+    again = shell(
+        "create",
+        ORDERS,
+        "--schema",
+        shell.file("s.json", ORDER_SCHEMA),
+        "--key",
+        "order_id",
+        "--if-exists",
+        "ok",
+        "--json",
+    )
     assert again.json["table_id"] == made.json["table_id"]
     assert shell("describe", ORDERS, "--json").json == again.json
-    for command in (["tables"], ["describe", ORDERS], ["history", ORDERS], ["tasks"], ["tombstones", ORDERS], ["audit", ORDERS], ["preview", ORDERS]):
+    for command in (
+        ["tables"],
+        ["describe", ORDERS],
+        ["history", ORDERS],
+        ["tasks"],
+        ["tombstones", ORDERS],
+        ["audit", ORDERS],
+        ["preview", ORDERS],
+    ):
         answer = shell(*command)
         assert answer.code == 0
         assert answer.out
@@ -322,7 +406,9 @@ def test_drop_asks_first(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(("reply", "code", "left"), [("y\n", 0, 0), ("n\n", 1, 1)])
-def test_an_answer_on_a_terminal_is_taken(shell: Shell, monkeypatch: pytest.MonkeyPatch, reply: str, code: int, left: int) -> None:
+def test_an_answer_on_a_terminal_is_taken(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, reply: str, code: int, left: int
+) -> None:
     shell.with_tables()
     monkeypatch.setattr("crannog.cli.tables._somebody_is_there", lambda: True)
     asked = shell("drop", NOTES, stdin=reply)
@@ -358,7 +444,10 @@ def test_a_batch_is_kept_once(shell: Shell) -> None:
     again = shell("upsert", ORDERS, shell.file("r.json", [ORDER]), "--batch-id", "b-1", "--json").json
     assert first == {"table": ORDERS, "sequence": 1, "rows": 1, "batch_id": "b-1", "duplicate": False}
     assert again == {**first, "duplicate": True}
-    assert shell("upsert", ORDERS, shell.file("r.json", [ORDER]), "--batch-id", "b-1").out == "Batch b-1 was kept before, at sequence 1; nothing was added.\n"
+    assert (
+        shell("upsert", ORDERS, shell.file("r.json", [ORDER]), "--batch-id", "b-1").out
+        == "Batch b-1 was kept before, at sequence 1; nothing was added.\n"
+    )
 
 
 def test_deletes_hide_are_listed_and_show_raw(shell: Shell) -> None:
@@ -368,12 +457,25 @@ def test_deletes_hide_are_listed_and_show_raw(shell: Shell) -> None:
     assert [row["order_id"] for row in shell("preview", ORDERS, "--json").json] == ["o-2"]
     assert sorted(row["order_id"] for row in shell("preview", ORDERS, "--raw", "--json").json) == ["o-0", "o-1", "o-2"]
     listed = shell("tombstones", ORDERS, "--json").json
-    assert [(entry["key"]["order_id"], entry["outcome"]) for entry in listed] == [("o-0", "hidden"), ("o-1", "hidden"), ("nobody", "not there")]
+    assert [(entry["key"]["order_id"], entry["outcome"]) for entry in listed] == [
+        ("o-0", "hidden"),
+        ("o-1", "hidden"),
+        ("nobody", "not there"),
+    ]
     assert {(entry["actor"], entry["reason"]) for entry in listed} == {("Ada", "returned")}
     assert "not there" in shell("tombstones", ORDERS).out
 
 
-SIMPLE = pa.schema([("s", pa.string()), ("i", pa.int64()), ("f", pa.float64()), ("b", pa.bool_()), ("d", pa.date32()), ("t", pa.timestamp("us", "UTC"))])
+SIMPLE = pa.schema(
+    [
+        ("s", pa.string()),
+        ("i", pa.int64()),
+        ("f", pa.float64()),
+        ("b", pa.bool_()),
+        ("d", pa.date32()),
+        ("t", pa.timestamp("us", "UTC")),
+    ]
+)
 EXACT = pa.schema([*SIMPLE, ("m", pa.decimal128(20, 10)), ("x", pa.binary()), ("l", pa.list_(pa.int64()))])
 
 
@@ -387,8 +489,28 @@ def kept(path: Path, schema: pa.Schema, form: str | None = None) -> list[dict[st
 @pytest.mark.parametrize("schema", [SIMPLE, EXACT], ids=["by Arrow", "by value"])
 def test_every_format_gives_the_same_rows(tmp_path: Path, schema: pa.Schema) -> None:
     rows = [
-        {"s": "a,\"b\"\n\u2028c", "i": 2**62, "f": 0.1, "b": True, "d": "2026-01-31", "t": "2026-01-31T10:00:00.123456Z", "m": "1234567890.0123456789", "x": "AP8=", "l": [1, None]},
-        {"s": "", "i": -1, "f": -1e300, "b": False, "d": "0001-01-01", "t": "2026-01-31T10:00:00+02:00", "m": "0", "x": "", "l": []},
+        {
+            "s": 'a,"b"\n\u2028c',
+            "i": 2**62,
+            "f": 0.1,
+            "b": True,
+            "d": "2026-01-31",
+            "t": "2026-01-31T10:00:00.123456Z",
+            "m": "1234567890.0123456789",
+            "x": "AP8=",
+            "l": [1, None],
+        },
+        {
+            "s": "",
+            "i": -1,
+            "f": -1e300,
+            "b": False,
+            "d": "0001-01-01",
+            "t": "2026-01-31T10:00:00+02:00",
+            "m": "0",
+            "x": "",
+            "l": [],
+        },
         dict.fromkeys(EXACT.names),
     ]
     rows = [{name: row[name] for name in schema.names} for row in rows]
@@ -398,8 +520,20 @@ def test_every_format_gives_the_same_rows(tmp_path: Path, schema: pa.Schema) -> 
     with (tmp_path / "rows.csv").open("w", encoding="utf-8-sig") as file:
         file.write(",".join(schema.names) + "\n")
         for row in rows:
-            cells = ["" if v is None else str(v).lower() if isinstance(v, bool) else json.dumps(v) if isinstance(v, list) else str(v) for v in row.values()]
-            quoted = ['"' + cell.replace('"', '""') + '"' if cell or row[name] == "" else "" for name, cell in zip(row, cells, strict=True)]
+            cells = [
+                ""
+                if v is None
+                else str(v).lower()
+                if isinstance(v, bool)
+                else json.dumps(v)
+                if isinstance(v, list)
+                else str(v)
+                for v in row.values()
+            ]
+            quoted = [
+                '"' + cell.replace('"', '""') + '"' if cell or row[name] == "" else ""
+                for name, cell in zip(row, cells, strict=True)
+            ]
             file.write(",".join(quoted) + "\n")
     first = kept(tmp_path / "array.json", schema)
     assert first[0]["i"] == 2**62
@@ -462,7 +596,16 @@ def test_an_empty_file_keeps_nothing(shell: Shell) -> None:
 
 # --- keys ------------------------------------------------------------------------------------------------------
 
-KEYS = pa.schema([("s", pa.string()), ("i", pa.int64()), ("d", pa.date32()), ("m", pa.decimal128(10, 2)), ("x", pa.binary()), ("b", pa.bool_())])
+KEYS = pa.schema(
+    [
+        ("s", pa.string()),
+        ("i", pa.int64()),
+        ("d", pa.date32()),
+        ("m", pa.decimal128(10, 2)),
+        ("x", pa.binary()),
+        ("b", pa.bool_()),
+    ]
+)
 
 
 @pytest.mark.parametrize(
@@ -512,7 +655,11 @@ def test_upkeep_reports_what_it_did(shell: Shell, spark: SparkRuntime) -> None:
     assert "Nothing of" in shell("fold", ORDERS).out
     shell("delete", ORDERS, "o-0", "--actor", "Ada")
     compacted = shell("compact", ORDERS, "--json").json
-    assert (compacted["tombstones_applied"], compacted["rows_dropped_by_tombstones"], compacted["final_rows"]) == (1, 1, 19)
+    assert (compacted["tombstones_applied"], compacted["rows_dropped_by_tombstones"], compacted["final_rows"]) == (
+        1,
+        1,
+        19,
+    )
     [done] = shell("audit", ORDERS, "--json").json
     assert (done["actor"], done["outcome"], len(done["key_hash"])) == ("Ada", "hidden", 64)
     assert "Ada" in shell("audit", ORDERS).out
@@ -521,12 +668,20 @@ def test_upkeep_reports_what_it_did(shell: Shell, spark: SparkRuntime) -> None:
     assert task["last_result"]["files_deleted"] == 0
     assert "vacuum-after-compact" in shell("tasks").out
     wider = {**ORDER_SCHEMA, "properties": {**ORDER_SCHEMA["properties"], "note": {"type": "string"}}}  # type: ignore[dict-item]
-    assert shell("evolve", ORDERS, "--schema", shell.file("wider.json", wider), "--json").json["added"] == ["column note (string) is new"]
+    assert shell("evolve", ORDERS, "--schema", shell.file("wider.json", wider), "--json").json["added"] == [
+        "column note (string) is new"
+    ]
     assert "already" in shell("evolve", ORDERS, "--schema", shell.file("wider.json", wider)).out
     receipt = shell("erase", ORDERS, "o-1", "--yes", "--reason", "asked", "--json").json
     assert receipt["rows_erased"] == 1
     assert not any(place["after"] for place in receipt["places"])
-    assert [entry["operation"] for entry in shell("history", ORDERS, "--json").json] == ["FOLD", "EVOLVE", "FOLD", "FOLD", "CREATE TABLE"]
+    assert [entry["operation"] for entry in shell("history", ORDERS, "--json").json] == [
+        "FOLD",
+        "EVOLVE",
+        "FOLD",
+        "FOLD",
+        "CREATE TABLE",
+    ]
     assert "EVOLVE" in shell("history", ORDERS, "-n", "2").out
     expired = shell("expire", ORDERS, "--before", "2100-01-01", "--json").json
     assert (expired["rows_dropped"], expired["rows_kept"], expired["before"]) == (18, 0, "2100-01-01")
@@ -555,7 +710,9 @@ def test_upkeep_reads_well(shell: Shell, spark: SparkRuntime) -> None:
         assert answer.err == ""
 
 
-def test_a_job_that_is_taken_back_leaves_the_table_as_it_was(shell: Shell, spark: SparkRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_is_taken_back_leaves_the_table_as_it_was(
+    shell: Shell, spark: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from crannog.engine.maintenance.job import Job
 
     shell.with_rows()
@@ -587,7 +744,18 @@ NOWHERE = ("there is no table a.b.c; `crannog tables` lists those there are", 2)
 READING = ("describe", "history", "preview", "tombstones", "audit", "fold", "compact", "vacuum")
 
 
-@pytest.mark.parametrize("command", [("tables",), ("tasks",), *[(name, "a.b.c") for name in READING], ("append", "a.b.c", "-"), ("delete", "a.b.c", "k"), ("drop", "a.b.c", "--yes")], ids=lambda c: c[0])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("tables",),
+        ("tasks",),
+        *[(name, "a.b.c") for name in READING],
+        ("append", "a.b.c", "-"),
+        ("delete", "a.b.c", "k"),
+        ("drop", "a.b.c", "--yes"),
+    ],
+    ids=lambda c: c[0],
+)
 def test_a_warehouse_that_is_not_there_is_told_and_not_made(shell: Shell, command: tuple[str, ...]) -> None:
     missing = shell(*command)
     assert missing.code == 2
@@ -629,7 +797,9 @@ def test_a_warehouse_that_is_not_there_is_told_and_not_made(shell: Shell, comman
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, tuple) else "",
 )
-def test_what_is_wrong_is_one_line_and_an_exit_code(shell: Shell, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: int, words: str) -> None:
+def test_what_is_wrong_is_one_line_and_an_exit_code(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: int, words: str
+) -> None:
     shell.with_tables()
     monkeypatch.chdir(shell.folder)
     wrong = shell(*arguments)
@@ -638,7 +808,17 @@ def test_what_is_wrong_is_one_line_and_an_exit_code(shell: Shell, monkeypatch: p
     assert wrong.out == ""
 
 
-@pytest.mark.parametrize("arguments", [("describe",), ("preview", ORDERS, "-n", "0"), ("preview", ORDERS, "-n", "many"), ("frobnicate",), ("vacuum", ORDERS, "--retention-hours", "x"), ("create", ORDERS)])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("describe",),
+        ("preview", ORDERS, "-n", "0"),
+        ("preview", ORDERS, "-n", "many"),
+        ("frobnicate",),
+        ("vacuum", ORDERS, "--retention-hours", "x"),
+        ("create", ORDERS),
+    ],
+)
 def test_a_command_that_cannot_be_read_is_told(shell: Shell, arguments: tuple[str, ...]) -> None:
     wrong = shell(*arguments)
     assert wrong.code == 2
@@ -686,7 +866,9 @@ def test_settings_that_are_wrong_are_told(shell: Shell, monkeypatch: pytest.Monk
         assert (wrong.code, "cannot read the settings in" in wrong.error) == (2, True)
 
 
-def test_a_server_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_is_not_there_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("sys.argv", ["crannog", "--server", "http://127.0.0.1:1", "tables"])
     with pytest.raises(SystemExit) as ended:
         cli.run()
@@ -694,7 +876,9 @@ def test_a_server_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, cap
     assert "no server answers at http://127.0.0.1:1" in capsys.readouterr().err
 
 
-def test_the_demo_leaves_a_folder_alone_that_is_not_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_leaves_a_folder_alone_that_is_not_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "mine").write_text("")
     monkeypatch.setattr("sys.argv", ["crannog", "demo", "--keep", str(tmp_path)])
     with pytest.raises(SystemExit) as ended:
@@ -721,12 +905,42 @@ def test_values_are_plain_in_json_and_short_in_cells() -> None:
     from decimal import Decimal
 
     instant = dt.datetime(2026, 1, 31, 10, 0, 0, 250_000, tzinfo=dt.UTC)
-    given = {"t": instant, "d": instant.date(), "b": b"\x00\xff", "m": Decimal("0E-18"), "n": float("nan"), "i": float("-inf"), "l": ({1: b""},), "o": object}
+    given = {
+        "t": instant,
+        "d": instant.date(),
+        "b": b"\x00\xff",
+        "m": Decimal("0E-18"),
+        "n": float("nan"),
+        "i": float("-inf"),
+        "l": ({1: b""},),
+        "o": object,
+    }
     made = plain(given)
     assert json.loads(json.dumps(made, allow_nan=False)) == made
-    assert made == {"t": "2026-01-31T10:00:00.250000+00:00", "d": "2026-01-31", "b": "AP8=", "m": "0.000000000000000000", "n": "nan", "i": "-inf", "l": [{"1": ""}], "o": "<class 'object'>"}
-    assert [shown(value) for value in (None, True, "a\nb", instant, [1], "x" * 300)] == ["–", "yes", "a b", "2026-01-31 10:00:00.25", "[1]", "x" * 199 + "…"]
-    assert [moment(instant), of_bytes(0), of_bytes(1536), of_bytes(5 * 1024**4)] == ["2026-01-31 10:00:00.25", "0 B", "1.5 KiB", "5,120.0 GiB"]
+    assert made == {
+        "t": "2026-01-31T10:00:00.250000+00:00",
+        "d": "2026-01-31",
+        "b": "AP8=",
+        "m": "0.000000000000000000",
+        "n": "nan",
+        "i": "-inf",
+        "l": [{"1": ""}],
+        "o": "<class 'object'>",
+    }
+    assert [shown(value) for value in (None, True, "a\nb", instant, [1], "x" * 300)] == [
+        "–",
+        "yes",
+        "a b",
+        "2026-01-31 10:00:00.25",
+        "[1]",
+        "x" * 199 + "…",
+    ]
+    assert [moment(instant), of_bytes(0), of_bytes(1536), of_bytes(5 * 1024**4)] == [
+        "2026-01-31 10:00:00.25",
+        "0 B",
+        "1.5 KiB",
+        "5,120.0 GiB",
+    ]
     assert [counted(1, "row"), counted(2_000, "row"), counted(2, "key")] == ["1 row", "2,000 rows", "2 keys"]
     assert [ago(dt.timedelta(seconds=s)) for s in (-5, 5, 120, 7_200, 200_000)] == ["0 s", "5 s", "2 min", "2 h", "2 d"]
 

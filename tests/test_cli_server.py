@@ -110,7 +110,9 @@ COMMANDS: list[tuple[str, ...]] = [
     ("drop", "shop.eu.NAME", "--yes"),
     ("describe", "no-dots"),
 ]
-_VOLATILE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.\d]*(\+00:00)?|[0-9a-f]{8}-[0-9a-f-]{27}|[\d,.]+ (ms|s|rows/s)\b|[\d.]+ K?i?B in memory")
+_VOLATILE = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.\d]*(\+00:00)?|[0-9a-f]{8}-[0-9a-f-]{27}|[\d,.]+ (ms|s|rows/s)\b|[\d.]+ K?i?B in memory"
+)
 
 
 def told(answer: tuple[int, str, str]) -> tuple[int, str, str]:
@@ -149,7 +151,10 @@ def test_json_has_the_same_shape_through_a_server(
     for words in (("tables",), ("describe", "shop.eu.shape"), ("cache", "stats"), ("history", "shop.eu.shape")):
         one, other = direct.json(*words), through.json(*words)
         if isinstance(one, list):
-            one, other = one[0] if one else {}, next((entry for entry in other if entry.get("name") in (None, "shop.eu.shape")), {})
+            one, other = (
+                one[0] if one else {},
+                next((entry for entry in other if entry.get("name") in (None, "shop.eu.shape")), {}),
+            )
         assert set(one) == set(other), words
     assert isinstance(through.json("tasks"), list)
     assert through.json("cache", "pin", "shop.eu.shape")["rows"] == 3
@@ -227,7 +232,12 @@ def test_completion_is_offered_and_answers(monkeypatch: pytest.MonkeyPatch) -> N
 def completed(words: str, program: tuple[str, ...] = (PROGRAM,)) -> tuple[list[str], str]:
     """What bash is offered for the last word, and what is said besides; it tears words at colons, and gives each a line."""
     torn = words.replace(":", " : ").split(" ")
-    env = {**os.environ, "_CRANNOG_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(torn), "COMP_CWORD": str(len(torn) - 1)}
+    env = {
+        **os.environ,
+        "_CRANNOG_COMPLETE": "complete_bash",
+        "COMP_WORDS": "\n".join(torn),
+        "COMP_CWORD": str(len(torn) - 1),
+    }
     found = subprocess.run(program, capture_output=True, text=True, env=env, timeout=60)
     return found.stdout.split(), found.stderr
 

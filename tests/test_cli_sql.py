@@ -20,7 +20,12 @@ def test_an_answer_for_people_scripts_and_spreadsheets(shell: Shell) -> None:
     text = f"SELECT order_id, quantity FROM {ORDERS} ORDER BY quantity DESC"
     shown = shell("sql", text)
     assert shown.code == 0
-    assert shown.out.splitlines()[:4] == ["order_id  quantity", "o-2       2       ", "o-1       1       ", "o-0       0       "]
+    assert shown.out.splitlines()[:4] == [
+        "order_id  quantity",
+        "o-2       2       ",
+        "o-1       1       ",
+        "o-0       0       ",
+    ]
     assert "3 rows in" in shown.out
     assert "by local" in shown.out
     answer = shell("sql", text, "--json").json
@@ -35,7 +40,14 @@ def test_an_answer_for_people_scripts_and_spreadsheets(shell: Shell) -> None:
 def test_csv_goes_to_standard_output(tmp_path: Path, shell: Shell) -> None:
     shell.with_rows()
     program = str(Path(sys.executable).parent / "crannog")
-    command = [program, "--warehouse", str(shell.warehouse), "sql", f"SELECT order_id FROM {ORDERS} ORDER BY 1", "--csv"]
+    command = [
+        program,
+        "--warehouse",
+        str(shell.warehouse),
+        "sql",
+        f"SELECT order_id FROM {ORDERS} ORDER BY 1",
+        "--csv",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == '"order_id"\n"o-0"\n"o-1"\n"o-2"\n'
 

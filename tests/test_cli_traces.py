@@ -40,7 +40,9 @@ def crannog(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
     def filled(lake: EmbeddedLake) -> None:
         fill(lake)
-        chain = [span(5, n, n - 1 if n > 1 else None, start=START + n * 10**6, took=10**8 - n * 10**6) for n in range(1, 41)]
+        chain = [
+            span(5, n, n - 1 if n > 1 else None, start=START + n * 10**6, took=10**8 - n * 10**6) for n in range(1, 41)
+        ]
         lake.traces.write_otlp(request_of(*chain, service="deep").SerializeToString())
 
     if request.param == "folder":
@@ -79,7 +81,10 @@ def test_a_search_goes_on_where_a_page_ended(crannog: Crannog) -> None:
     second = crannog("search", "-n", "2", "--cursor", more).stdout
     assert CHECKOUT in second
     [back] = re.findall(r"^Back: --cursor (\S+)$", second, re.MULTILINE)
-    assert [one["trace_id"] for one in told(crannog("search", "-n", "2", "--cursor", back, "--json"))["traces"]] == [SHORT, DEEP]
+    assert [one["trace_id"] for one in told(crannog("search", "-n", "2", "--cursor", back, "--json"))["traces"]] == [
+        SHORT,
+        DEEP,
+    ]
 
 
 def test_a_search_lists_spans_if_asked(crannog: Crannog) -> None:
@@ -111,7 +116,13 @@ def test_a_trace_is_shown_as_a_waterfall(crannog: Crannog) -> None:
 
 def test_a_trace_is_shown_with_what_its_spans_carry(crannog: Crannog) -> None:
     text = crannog("show", CHECKOUT, "--details").stdout
-    for said in ("http.status_code  500", "status  ERROR card refused", 'retry {"count": 2}', f"link  {SHORT}", "own time  1.75 s"):
+    for said in (
+        "http.status_code  500",
+        "status  ERROR card refused",
+        'retry {"count": 2}',
+        f"link  {SHORT}",
+        "own time  1.75 s",
+    ):
         assert said in text
 
 
@@ -124,7 +135,10 @@ def test_a_large_trace_is_shown_in_windows(crannog: Crannog) -> None:
     view = told(crannog("show", DEEP, "--offset", "38", "--json"))
     assert [one["name"] for one in view["spans"]] == ["op 39", "op 40"]
     assert (view["next_offset"], view["total"], view["spans"][1]["depth"]) == (None, 40, 39)
-    assert [one["name"] for one in told(crannog("show", DEEP, "--under", "0000000000000003", "--depth", "1", "--json"))["spans"]] == ["op 3", "op 4"]
+    assert [
+        one["name"]
+        for one in told(crannog("show", DEEP, "--under", "0000000000000003", "--depth", "1", "--json"))["spans"]
+    ] == ["op 3", "op 4"]
 
 
 def test_names_figures_and_edges_are_listed(crannog: Crannog) -> None:
@@ -161,7 +175,9 @@ def test_a_trace_goes_out_and_comes_back_the_same(crannog: Crannog, tmp_path: Pa
     again = CliRunner().invoke(app, [*other, "import", str(tmp_path / name)])
     assert again.stdout == "0 spans kept; 4 were there already, 0 rejected.\n"
     back = CliRunner().invoke(app, [*other, "export", CHECKOUT])
-    assert comparable(request_of_json(back.stdout_bytes)) == comparable(request_of_json(crannog("export", CHECKOUT).stdout_bytes))
+    assert comparable(request_of_json(back.stdout_bytes)) == comparable(
+        request_of_json(crannog("export", CHECKOUT).stdout_bytes)
+    )
 
 
 def test_lines_of_requests_and_zipkin_are_imported(crannog: Crannog, tmp_path: Path) -> None:
@@ -169,7 +185,10 @@ def test_lines_of_requests_and_zipkin_are_imported(crannog: Crannog, tmp_path: P
     other = ["--warehouse", str(tmp_path / "other"), "traces", "import"]
     done = CliRunner().invoke(app, [*other, "-", "--json"], input=lines)
     assert json.loads(done.stdout)["accepted"] == 2
-    zipkin = [{"traceId": trace_id(63).hex(), "id": "1", "name": "get", "timestamp": START // 1000}, {"traceId": "00", "id": "1"}]
+    zipkin = [
+        {"traceId": trace_id(63).hex(), "id": "1", "name": "get", "timestamp": START // 1000},
+        {"traceId": "00", "id": "1"},
+    ]
     (tmp_path / "z.json").write_text(json.dumps(zipkin))
     done = CliRunner().invoke(app, [*other, str(tmp_path / "z.json"), "--format", "zipkin", "--json"])
     assert (json.loads(done.stdout)["accepted"], json.loads(done.stdout)["rejected"]) == (1, 1)

@@ -76,7 +76,12 @@ print("done")
 def test_where_no_server_is_the_address_and_what_to_do_are_said() -> None:
     address = f"http://127.0.0.1:{free_port()}"
     lake = crannog.connect(address)  # nothing is asked yet
-    for act in (lake.tables, lambda: lake.sql("select 1"), lambda: lake.stream("select 1"), lambda: lake.table("a.b.c")):
+    for act in (
+        lake.tables,
+        lambda: lake.sql("select 1"),
+        lambda: lake.stream("select 1"),
+        lambda: lake.table("a.b.c"),
+    ):
         with pytest.raises(Unavailable) as caught:
             act()
         assert address in caught.value.message
@@ -188,7 +193,9 @@ def answering(status: int, body: bytes, headers: dict[str, str] | None = None) -
         other.shutdown()
 
 
-@pytest.mark.parametrize(("status", "kind"), [(502, Unavailable), (404, NotFound), (409, Conflict), (429, Overloaded), (418, CallerError)])
+@pytest.mark.parametrize(
+    ("status", "kind"), [(502, Unavailable), (404, NotFound), (409, Conflict), (429, Overloaded), (418, CallerError)]
+)
 def test_an_answer_of_something_else_is_told_as_such(status: int, kind: type[CrannogError]) -> None:
     with answering(status, b"<h1>No\n gateway</h1>") as address, pytest.raises(kind) as caught:
         crannog.connect(address).tables()
@@ -198,7 +205,10 @@ def test_an_answer_of_something_else_is_told_as_such(status: int, kind: type[Cra
 
 
 def test_an_address_that_moved_is_told() -> None:
-    with answering(301, b"", {"Location": "https://other/"}) as address, pytest.raises(CallerError, match="sends on to https://other/"):
+    with (
+        answering(301, b"", {"Location": "https://other/"}) as address,
+        pytest.raises(CallerError, match="sends on to https://other/"),
+    ):
         crannog.connect(address).tables()
 
 
@@ -213,7 +223,10 @@ def test_every_error_of_the_tree_comes_back_as_itself() -> None:
             continue  # a matter of the engine, which travels as what it is a kind of
         error = error_of({"code": kind.code, "message": "said", "retry_after_s": 1.5})
         assert (type(error), error.message, error.retry_after_s) == (kind, "said", 1.5)
-    assert type(refusal(503, b'{"error": {"code": "spark_lost", "message": "m", "retry_after_s": null}}', "a")) is SparkLost
+    assert (
+        type(refusal(503, b'{"error": {"code": "spark_lost", "message": "m", "retry_after_s": null}}', "a"))
+        is SparkLost
+    )
     assert type(refusal(500, b'{"error": "text"}', "a")) is Unavailable
 
 
@@ -253,7 +266,9 @@ def test_an_answer_may_travel_packed(server: Server, name: str, monkeypatch: pyt
         rows = [{"n": n, "text": "the same again"} for n in range(10_000)]
         table.append(rows)
         assert isinstance(lake, RemoteLake)
-        answer = lake._connection.ask("GET", f"/tables/{name}/rows", headers={"Accept": "application/vnd.apache.arrow.stream"})
+        answer = lake._connection.ask(
+            "GET", f"/tables/{name}/rows", headers={"Accept": "application/vnd.apache.arrow.stream"}
+        )
         assert answer.headers.get("Content-Encoding") in ("gzip", "zstd")
         assert table.to_arrow().select(["n", "text"]).to_pylist() == rows
         assert sum(batch.num_rows for batch in lake.stream(f"select * from {name}")) == 10_000

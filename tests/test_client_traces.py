@@ -81,7 +81,9 @@ def test_a_trace_is_the_same_value_with_bytes_nan_and_large_numbers(sides: Sides
     assert isinstance(found, Trace)
     one = found.spans[0]
     for attributes in (one.attributes, one.events[0].attributes, one.links[0].attributes):
-        assert {key: value for key, value in attributes.items() if key != "nan"} == {key: value for key, value in odd.items() if key != "nan"}
+        assert {key: value for key, value in attributes.items() if key != "nan"} == {
+            key: value for key, value in odd.items() if key != "nan"
+        }
         assert attributes["nan"] != attributes["nan"]
         assert [type(attributes[key]) for key in ("bytes", "double", "large", "date")] == [bytes, float, int, str]
     sides.same(lambda traces: traces.search_spans(service="odd"))
@@ -111,7 +113,9 @@ def test_a_trace_is_the_same_value_with_bytes_nan_and_large_numbers(sides: Sides
 def test_searches_find_the_same(sides: Sides, asked: dict[str, Any]) -> None:
     page = sides.same(lambda traces: traces.search(**asked))
     assert isinstance(page, TracePage)
-    of_spans = {name: value for name, value in asked.items() if name not in ("has_errors", "min_duration_ms", "max_duration_ms")}
+    of_spans = {
+        name: value for name, value in asked.items() if name not in ("has_errors", "min_duration_ms", "max_duration_ms")
+    }
     assert isinstance(sides.same(lambda traces: traces.search_spans(**of_spans)), SpanPage)
     assert page == sides.embedded.traces.search(**asked)
 
@@ -216,13 +220,17 @@ def test_spans_are_written_through_the_server(sides: Sides) -> None:
     assert sides.remote.traces.write_otlp(gzip.compress(body), encoding="gzip").duplicate
     text = json.dumps(json_of_request(request_of(span(911, 1)))).encode()
     assert sides.remote.traces.write_otlp(text, content_type="application/json").accepted == 1
-    zipkin = json.dumps([{"traceId": trace_id(912).hex(), "id": "1", "name": "get", "timestamp": START // 1000}]).encode()
+    zipkin = json.dumps(
+        [{"traceId": trace_id(912).hex(), "id": "1", "name": "get", "timestamp": START // 1000}]
+    ).encode()
     assert sides.remote.traces.write_zipkin(zipkin).accepted == 1
     bad = span(913, 1)
     bad.span_id = b""
     outcome = sides.remote.traces.write_otlp(request_of(bad, span(913, 2)).SerializeToString())
     assert (outcome.accepted, outcome.rejected) == (1, 1)
-    assert [sides.embedded.traces.get(trace_id(number).hex()).spans[0].span_id[-1] for number in (910, 911, 912, 913)] == ["1", "1", "1", "2"]
+    assert [
+        sides.embedded.traces.get(trace_id(number).hex()).spans[0].span_id[-1] for number in (910, 911, 912, 913)
+    ] == ["1", "1", "1", "2"]
 
 
 def test_what_goes_out_of_one_server_comes_into_another(sides: Sides, tmp_path: Path) -> None:
@@ -237,23 +245,45 @@ def test_what_goes_out_of_one_server_comes_into_another(sides: Sides, tmp_path: 
 
 def test_traces_are_asked_for_by_plain_addresses(sides: Sides) -> None:
     with httpx.Client(base_url=f"{sides.url}/api/v1") as api:
-        page = api.get("/traces", params={"service": "shop", "attribute": ["http.status_code=500", "paid=true"], "count": "true"}).json()
+        page = api.get(
+            "/traces", params={"service": "shop", "attribute": ["http.status_code=500", "paid=true"], "count": "true"}
+        ).json()
         assert ([one["trace_id"] for one in page["traces"]], page["total"]) == ([CHECKOUT], 1)
-        assert api.get("/traces", params={"start": str(T0 + 59 * S), "end": "2025-10-09T08:55:00Z"}).json()["traces"][0]["trace_id"] == SHORT
+        assert (
+            api.get("/traces", params={"start": str(T0 + 59 * S), "end": "2025-10-09T08:55:00Z"}).json()["traces"][0][
+                "trace_id"
+            ]
+            == SHORT
+        )
         shown = api.get(f"/traces/{CHECKOUT}", params={"limit": "2"}).json()
-        assert [(one["name"], one["depth"], one["service"]) for one in shown["spans"]] == [("GET /checkout", 0, "shop"), ("charge", 1, "shop")]
+        assert [(one["name"], one["depth"], one["service"]) for one in shown["spans"]] == [
+            ("GET /checkout", 0, "shop"),
+            ("charge", 1, "shop"),
+        ]
         assert (shown["next_offset"], shown["spans"][0]["children"]) == (2, 1)
         assert shown["spans"][0]["attributes"]["raw"] == {"$bytes": "AP8="}
         assert len(api.get(f"/traces/{CHECKOUT}/spans").json()["spans"]) == 4
         assert api.get(f"/traces/{SHORT}/otlp").json()["resourceSpans"]
-        assert api.get(f"/traces/{SHORT}/otlp", headers={"Accept": "application/x-protobuf"}).headers["content-type"] == "application/x-protobuf"
+        assert (
+            api.get(f"/traces/{SHORT}/otlp", headers={"Accept": "application/x-protobuf"}).headers["content-type"]
+            == "application/x-protobuf"
+        )
         assert "shop" in api.get("/services").json()
         assert api.get("/services/bank%2Feu/operations").json() == ["debit"]
         assert api.get("/dependencies").json() == [{"parent": "shop", "child": "bank/eu", "calls": 1, "errors": 0}]
         assert api.get("/traces/metrics", params={"service": "bank/eu"}).json()[0]["count"] == 1
-        assert api.get("/traces/complete", params={"what": "value", "key": "card"}).json() == [{"value": "visa", "count": 1}]
+        assert api.get("/traces/complete", params={"what": "value", "key": "card"}).json() == [
+            {"value": "visa", "count": 1}
+        ]
         assert api.get("/traces/compare", params={"before": CHECKOUT, "after": SHORT}).json()["spans_before"] == 4
-        for path, status in (("/traces/zz", 400), (f"/traces/{MISSING}", 404), ("/traces?limit=0", 400), ("/traces?limit=x", 400), ("/traces?attribute=x", 400), ("/traces/attributes?first=x", 400)):
+        for path, status in (
+            ("/traces/zz", 400),
+            (f"/traces/{MISSING}", 404),
+            ("/traces?limit=0", 400),
+            ("/traces?limit=x", 400),
+            ("/traces?attribute=x", 400),
+            ("/traces/attributes?first=x", 400),
+        ):
             answer = api.get(path)
             assert answer.status_code == status
             assert set(answer.json()["error"]) == {"code", "message", "retry_after_s"}
@@ -261,7 +291,9 @@ def test_traces_are_asked_for_by_plain_addresses(sides: Sides) -> None:
             assert api.post("/traces/search", json=document).status_code == 400
         assert api.post("/traces/expire", json={"before": "soon"}).status_code == 400
         paths = api.get(f"{sides.url}/api/openapi.json").json()["paths"]
-        assert {"/api/v1/traces", "/api/v1/traces/{trace_id}", "/api/v1/traces/search", "/api/v1/traces/erase"} <= set(paths)
+        assert {"/api/v1/traces", "/api/v1/traces/{trace_id}", "/api/v1/traces/search", "/api/v1/traces/erase"} <= set(
+            paths
+        )
         assert not any(path.startswith("/api/v3") for path in paths)
 
 
@@ -274,11 +306,20 @@ def test_rights_are_asked_for_at_every_door(tmp_path: Path) -> None:
             nobody.traces.services()
         with RemoteLake(server.url, reader) as lake:
             assert lake.traces.services() == []
-            for forbidden in (lambda: lake.traces.write_otlp(b""), lambda: lake.traces.erasure_plan([CHECKOUT]), lambda: lake.traces.expire(dt.date(2026, 1, 1))):
+            for forbidden in (
+                lambda: lake.traces.write_otlp(b""),
+                lambda: lake.traces.erasure_plan([CHECKOUT]),
+                lambda: lake.traces.expire(dt.date(2026, 1, 1)),
+            ):
                 with pytest.raises(Forbidden):
                     forbidden()
         with RemoteLake(server.url, other) as lake:
-            for verb in (lake.traces.services, lake.traces.search, lake.traces.metrics, lambda: lake.traces.get(CHECKOUT)):
+            for verb in (
+                lake.traces.services,
+                lake.traces.search,
+                lake.traces.metrics,
+                lambda: lake.traces.get(CHECKOUT),
+            ):
                 with pytest.raises(Forbidden):
                     verb()
         with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {other}"}) as api:
@@ -289,7 +330,11 @@ def test_rights_are_asked_for_at_every_door(tmp_path: Path) -> None:
 # -- the parts -----------------------------------------------------------------------------------------------------
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
-anything = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["$bytes", "$map", "$double"]), inner), max_leaves=8)
+anything = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["$bytes", "$map", "$double"]), inner),
+    max_leaves=8,
+)
 
 
 @given(anything)
@@ -323,7 +368,9 @@ def test_traces_are_derived_expired_and_erased_through_the_server(tmp_path: Path
     steps: list[str] = []
     with serving_here(tmp_path) as server, RemoteLake(server.url) as remote:
         fill(server.service.lake)
-        remote.traces.write_otlp(request_of(span(1, 1, start=START - 90 * 86_400 * S), service="old").SerializeToString())
+        remote.traces.write_otlp(
+            request_of(span(1, 1, start=START - 90 * 86_400 * S), service="old").SerializeToString()
+        )
         report = remote.traces.derive(progress=lambda step, _: steps.append(step))
         assert report.rows_written
         assert steps

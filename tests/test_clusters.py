@@ -78,7 +78,13 @@ def free_port() -> int:
 def process(folder: Path, name: str, *command: str, port: int | None = None, **more: str) -> Iterator[None]:
     """Run a part of Spark, with more environment variables, until the test ends; where it listens, wait for that."""
     java = find_java(Settings())
-    env = {**os.environ, **more, "SPARK_LOCAL_IP": "127.0.0.1", "JAVA_HOME": str(java.executable.parent.parent), "SPARK_HOME": str(SPARK_HOME)}
+    env = {
+        **os.environ,
+        **more,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "JAVA_HOME": str(java.executable.parent.parent),
+        "SPARK_HOME": str(SPARK_HOME),
+    }
     with open(folder / f"{name}.log", "wb") as log:
         started = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log)
     try:
@@ -99,7 +105,12 @@ def process(folder: Path, name: str, *command: str, port: int | None = None, **m
 def do_work(folder: Path, program: str = WORK, variables: dict[str, str] | None = None, **settings: object) -> None:
     done = subprocess.run(
         [sys.executable, "-c", program, json.dumps(settings), str(folder / "warehouse")],
-        cwd=folder, env={**os.environ, **(variables or {})}, capture_output=True, text=True, timeout=240, check=False,
+        cwd=folder,
+        env={**os.environ, **(variables or {})},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     assert done.stdout == "done\n", done.stderr[-3000:]
 
@@ -121,12 +132,30 @@ def test_a_standalone_cluster(tmp_path: Path) -> None:
     # As the documentation says: in a properties file of the cluster's own, not on a command line.
     properties = tmp_path / "cluster.conf"
     properties.touch(mode=0o600)
-    properties.write_text(f"spark.authenticate true\nspark.authenticate.secret {secret}\nspark.network.crypto.enabled true\n")
+    properties.write_text(
+        f"spark.authenticate true\nspark.authenticate.secret {secret}\nspark.network.crypto.enabled true\n"
+    )
     with ExitStack() as running:
-        deploy, at = "org.apache.spark.deploy", ("--host", "127.0.0.1", "--webui-port", "0", "--properties-file", str(properties))
-        running.enter_context(process(tmp_path, "master", spark_class, f"{deploy}.master.Master", *at, "--port", str(port), port=port))
+        deploy, at = (
+            "org.apache.spark.deploy",
+            ("--host", "127.0.0.1", "--webui-port", "0", "--properties-file", str(properties)),
+        )
         running.enter_context(
-            process(tmp_path, "worker", spark_class, f"{deploy}.worker.Worker", *at, "--cores", "2", "--memory", "2g", f"spark://127.0.0.1:{port}")
+            process(tmp_path, "master", spark_class, f"{deploy}.master.Master", *at, "--port", str(port), port=port)
+        )
+        running.enter_context(
+            process(
+                tmp_path,
+                "worker",
+                spark_class,
+                f"{deploy}.worker.Worker",
+                *at,
+                "--cores",
+                "2",
+                "--memory",
+                "2g",
+                f"spark://127.0.0.1:{port}",
+            )
         )
         cluster = {"spark_master": f"spark://127.0.0.1:{port}", "spark_memory_mb": 1024}
         do_work(tmp_path, **cluster, spark_secret_file=str(file))
@@ -139,10 +168,22 @@ def test_spark_connect(tmp_path: Path) -> None:
     port = free_port()
     token = secrets.token_hex(32)
     command = [
-        str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2]", "--conf", "spark.driver.memory=1g",
-        "--conf", f"spark.connect.grpc.binding.port={port}", "--conf", "spark.connect.grpc.binding.address=127.0.0.1", "--conf", "spark.ui.enabled=false",
-        "--conf", "spark.authenticate=true",
-        "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal",
+        str(SPARK_HOME / "bin" / "spark-submit"),
+        "--master",
+        "local[2]",
+        "--conf",
+        "spark.driver.memory=1g",
+        "--conf",
+        f"spark.connect.grpc.binding.port={port}",
+        "--conf",
+        "spark.connect.grpc.binding.address=127.0.0.1",
+        "--conf",
+        "spark.ui.enabled=false",
+        "--conf",
+        "spark.authenticate=true",
+        "--class",
+        "org.apache.spark.sql.connect.service.SparkConnectServer",
+        "spark-internal",
     ]
     # PySpark sends a token without TLS only to a host that is called localhost.
     address = f"sc://localhost:{port}"

@@ -69,7 +69,13 @@ WIDE_ROW = {
     "labels": {"x": 1},
     "place": {"x": 1.5, "name": None},
 }
-LIMITS = {"sql_running": 4, "max_rows_per_call": 5_000, "sql_rows_ceiling": 20_000, "sql_text_bytes": 10_000, "staged_rows_limit": 12_000}
+LIMITS = {
+    "sql_running": 4,
+    "max_rows_per_call": 5_000,
+    "sql_rows_ceiling": 20_000,
+    "sql_text_bytes": 10_000,
+    "staged_rows_limit": 12_000,
+}
 _numbers = itertools.count()
 
 
@@ -131,10 +137,38 @@ def test_a_table_is_made_listed_described_and_dropped(connection: LakeVerbs, nam
     assert name in connection.tables()
     told = connection.table(name).describe()
     assert set(told) == {
-        *("name", "table_id", "version", "sequence", "folded_sequence", "rows", "base_rows", "staged_rows", "staged_bytes"),
-        *("staged_files", "files", "bytes", "key", "partition_by", "cluster_by", "columns", "fingerprint", "created_at", "properties", "warnings"),
+        *(
+            "name",
+            "table_id",
+            "version",
+            "sequence",
+            "folded_sequence",
+            "rows",
+            "base_rows",
+            "staged_rows",
+            "staged_bytes",
+        ),
+        *(
+            "staged_files",
+            "files",
+            "bytes",
+            "key",
+            "partition_by",
+            "cluster_by",
+            "columns",
+            "fingerprint",
+            "created_at",
+            "properties",
+            "warnings",
+        ),
     }
-    assert (told["name"], told["key"], told["cluster_by"], told["rows"], told["version"]) == (name, ["id"], ["at"], 0, 0)
+    assert (told["name"], told["key"], told["cluster_by"], told["rows"], told["version"]) == (
+        name,
+        ["id"],
+        ["at"],
+        0,
+        0,
+    )
     assert abs(dt.datetime.now(dt.UTC) - told["created_at"]) < dt.timedelta(minutes=5)
     assert told["columns"][0] == {"name": "id", "type": "string", "nullable": False}
     assert told["properties"]["crannog.key"] == '["id"]'
@@ -143,7 +177,12 @@ def test_a_table_is_made_listed_described_and_dropped(connection: LakeVerbs, nam
     assert isinstance(entry["timestamp"], int)
     assert connection.drop_table(name) is None  # type: ignore[func-returns-value]
     assert name not in connection.tables()
-    for act in (lambda: connection.table(name), lambda: connection.drop_table(name), table.describe, lambda: table.append([{"id": "a"}])):
+    for act in (
+        lambda: connection.table(name),
+        lambda: connection.drop_table(name),
+        table.describe,
+        lambda: table.append([{"id": "a"}]),
+    ):
         with pytest.raises(NotFound, match=name):
             act()
 
@@ -155,8 +194,19 @@ def test_a_schema_comes_as_arrow_pydantic_or_json_schema(connection: LakeVerbs, 
         tags: list[str]
         due: dt.date | None = None
 
-    document = {"type": "object", "properties": {"id": {"type": "string"}, "n": {"type": "integer"}}, "required": ["id"]}
-    assert connection.create_table(f"{name}p", Order, key=["id"]).schema.names == ["id", "price", "tags", "due", "_created_at", "_batch_id"]
+    document = {
+        "type": "object",
+        "properties": {"id": {"type": "string"}, "n": {"type": "integer"}},
+        "required": ["id"],
+    }
+    assert connection.create_table(f"{name}p", Order, key=["id"]).schema.names == [
+        "id",
+        "price",
+        "tags",
+        "due",
+        "_created_at",
+        "_batch_id",
+    ]
     assert connection.table(f"{name}p").append([Order(id="a", price=Decimal("1.5"), tags=["x"])]).rows == 1
     made = connection.create_table(f"{name}j", document, partition_by="_date")
     assert made.schema.field("id") == pa.field("id", pa.string(), nullable=False)
@@ -170,7 +220,9 @@ def test_the_same_definition_again_is_ok_if_asked_and_another_never(connection: 
     assert connection.create_table(name, ORDERS, key=["id"], if_exists="ok").key == ("id",)
     with pytest.raises(Conflict) as caught:
         connection.create_table(name, ORDERS, key="id")
-    assert caught.value.message == f'table {name} exists already, with the same definition; pass if_exists="ok" to use it'
+    assert (
+        caught.value.message == f'table {name} exists already, with the same definition; pass if_exists="ok" to use it'
+    )
     for schema, key in ((WIDE, None), (ORDERS, None), (ORDERS, "amount")):
         with pytest.raises(Conflict, match=f"table {name} exists with another definition"):
             connection.create_table(name, schema, key=key, if_exists="ok")
@@ -183,15 +235,26 @@ def test_the_same_definition_again_is_ok_if_asked_and_another_never(connection: 
         ((7, ORDERS), "a table name is text like catalog.schema.table, got int"),
         (("a.b.c", "text"), "a schema is a pyarrow.Schema, a Pydantic model class or a JSON Schema dict, got str"),
         (("a.b.c", pa.schema([])), "a table needs at least one column, the schema has none"),
-        (("a.b.c", pa.schema([("_x", pa.int8())])), "column _x starts with '_', which is reserved; choose another name"),
-        (("a.b.c", pa.schema([("x", pa.uint8())])), "column x has type uint8, which a table cannot hold; use the next wider signed integer"),
+        (
+            ("a.b.c", pa.schema([("_x", pa.int8())])),
+            "column _x starts with '_', which is reserved; choose another name",
+        ),
+        (
+            ("a.b.c", pa.schema([("x", pa.uint8())])),
+            "column x has type uint8, which a table cannot hold; use the next wider signed integer",
+        ),
         (("a.b.c", ORDERS, ["nope"]), "key column nope is not a column of the table; it has id, amount, at"),
         (("a.b.c", ORDERS, [7]), "key is a list of column names, got [7]"),
-        (("a.b.c", ORDERS, None, ["id"], "maybe"), "if_exists is \"error\" or \"ok\", got 'maybe'"),
-        (("a.b.c", ORDERS, "id", "amount"), "a table with a key cannot be partitioned: one key could stand in two partitions; use cluster_by"),
+        (("a.b.c", ORDERS, None, ["id"], "maybe"), 'if_exists is "error" or "ok", got \'maybe\''),
+        (
+            ("a.b.c", ORDERS, "id", "amount"),
+            "a table with a key cannot be partitioned: one key could stand in two partitions; use cluster_by",
+        ),
     ],
 )
-def test_a_wrong_definition_is_refused_in_the_same_words(connection: LakeVerbs, arguments: tuple[Any, ...], words: str) -> None:
+def test_a_wrong_definition_is_refused_in_the_same_words(
+    connection: LakeVerbs, arguments: tuple[Any, ...], words: str
+) -> None:
     with pytest.raises(CallerError) as caught:
         connection.create_table(*arguments)
     assert caught.value.message == words
@@ -226,7 +289,15 @@ def test_rows_come_in_many_forms(connection: LakeVerbs, notes: TableVerbs) -> No
 
     rows = [{"n": 1, "text": "x"}]
     frame = pa.table({"n": pa.array([1], pa.int32()), "text": ["x"]})
-    for form in (rows, tuple(rows), [Note(n=1, text="x")], frame, frame.to_batches()[0], frame.to_pandas(), pl.from_arrow(frame)):
+    for form in (
+        rows,
+        tuple(rows),
+        [Note(n=1, text="x")],
+        frame,
+        frame.to_batches()[0],
+        frame.to_pandas(),
+        pl.from_arrow(frame),
+    ):
         assert notes.append(form).rows == 1
     assert user_rows(notes.to_arrow()) == rows * 7
     assert notes.append([]).rows == 0
@@ -256,7 +327,9 @@ def test_upserts_replace_and_deletes_hide(connection: LakeVerbs, orders: TableVe
     assert orders.upsert([{"id": "a", "amount": 10}], batch_id="u").rows == 1
     assert orders.append(pa.table({"id": ["b"], "amount": [20]})).rows == 1
     assert by_id(orders.to_arrow()) == {"a": 10, "b": 20, "c": None}
-    assert orders.delete(["c"], actor="Ada", reason="asked") == WriteReceipt(4, 1, orders.tombstones()[0]["batch_id"], duplicate=False)
+    assert orders.delete(["c"], actor="Ada", reason="asked") == WriteReceipt(
+        4, 1, orders.tombstones()[0]["batch_id"], duplicate=False
+    )
     assert orders.delete([{"id": "b"}], batch_id="d").batch_id == "d"
     assert orders.delete(["b"], batch_id="d").duplicate
     assert orders.delete(pa.table({"id": ["nobody"]})).rows == 1
@@ -264,15 +337,38 @@ def test_upserts_replace_and_deletes_hide(connection: LakeVerbs, orders: TableVe
     assert by_id(orders.to_arrow()) == {"a": 10}
     assert orders.count() == 1
     raw = connection.table(orders.name.replace(".t", ".__raw__t"))
-    assert by_id(orders.to_arrow(raw=True)) == by_id(raw.to_arrow()) == by_id(raw.preview()) == {"a": 10, "b": 20, "c": None}
-    assert (orders.count(raw=True), raw.count(), orders.preview(raw=True).num_rows, orders.preview(2, raw=True).num_rows) == (3, 3, 3, 2)
+    assert (
+        by_id(orders.to_arrow(raw=True))
+        == by_id(raw.to_arrow())
+        == by_id(raw.preview())
+        == {"a": 10, "b": 20, "c": None}
+    )
+    assert (
+        orders.count(raw=True),
+        raw.count(),
+        orders.preview(raw=True).num_rows,
+        orders.preview(2, raw=True).num_rows,
+    ) == (3, 3, 3, 2)
     assert orders.audit() == []
 
 
 def test_tombstones_have_keys_of_every_type(connection: LakeVerbs, name: str) -> None:
-    schema = pa.schema([("price", pa.decimal128(10, 2)), ("day", pa.date32()), ("blob", pa.binary()), ("at", INSTANT), ("n", pa.int64())])
+    schema = pa.schema(
+        [
+            ("price", pa.decimal128(10, 2)),
+            ("day", pa.date32()),
+            ("blob", pa.binary()),
+            ("at", INSTANT),
+            ("n", pa.int64()),
+        ]
+    )
     table = connection.create_table(name, schema, key=["price", "day", "blob", "at"])
-    key = {"price": Decimal("10.50"), "day": dt.date(2026, 1, 31), "blob": b"\x00\xff", "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}
+    key = {
+        "price": Decimal("10.50"),
+        "day": dt.date(2026, 1, 31),
+        "blob": b"\x00\xff",
+        "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+    }
     other = {**key, "price": Decimal("-7.00")}
     assert table.tombstones() == []
     table.append([{**key, "n": 1}])
@@ -290,18 +386,28 @@ def test_tombstones_have_keys_of_every_type(connection: LakeVerbs, name: str) ->
 @pytest.mark.parametrize(
     ("rows", "kind", "words"),
     [
-        ([{"n": 1}, {"n": "x"}], BadRows, "cannot append to {name}: row 1 (counting from 0), column n: 'x' is str, the column is int64; nothing of the batch was kept"),
+        (
+            [{"n": 1}, {"n": "x"}],
+            BadRows,
+            "cannot append to {name}: row 1 (counting from 0), column n: 'x' is str, the column is int64; nothing of the batch was kept",
+        ),
         ([{"n": 2**63}], BadRows, "column n: 9223372036854775808 is too large, the column is int64"),
         ([{"n": 1, "m": 2}], None, "m"),
         ([7], BadRows, "row 0 (counting from 0): 7 is int, a row is a dict or a model"),
         ({"n": 1}, CallerError, "got dict; give a list with this one row"),
         ("rows", CallerError, "got str"),
-        (pa.table({"m": [1]}), SchemaMismatch, "cannot append to {name}: the batch has m, the table has no such column"),
+        (
+            pa.table({"m": [1]}),
+            SchemaMismatch,
+            "cannot append to {name}: the batch has m, the table has no such column",
+        ),
         (pa.table({"n": ["x"]}), SchemaMismatch, "cannot append to {name}: column n is int64, the batch has string"),
         ([{"n": 1}] * 5_001, Overloaded, "5,001 rows in one call to {name}; 5,000 is the most: send them in parts"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused_in_the_same_words(notes: TableVerbs, rows: Any, kind: type[CrannogError] | None, words: str) -> None:
+def test_rows_that_do_not_fit_are_refused_in_the_same_words(
+    notes: TableVerbs, rows: Any, kind: type[CrannogError] | None, words: str
+) -> None:
     with pytest.raises(kind or CallerError) as caught:
         notes.append(rows)
     assert kind is None or type(caught.value) is kind
@@ -309,15 +415,21 @@ def test_rows_that_do_not_fit_are_refused_in_the_same_words(notes: TableVerbs, r
     assert notes.count() == 0
 
 
-def test_what_needs_a_key_says_so_and_keys_that_do_not_fit_are_refused(connection: LakeVerbs, orders: TableVerbs, name: str) -> None:
+def test_what_needs_a_key_says_so_and_keys_that_do_not_fit_are_refused(
+    connection: LakeVerbs, orders: TableVerbs, name: str
+) -> None:
     plain = connection.create_table(f"{name}n", ORDERS)
-    with pytest.raises(CallerError, match=r"cannot upsert into .*: it has no key; append to it, or create it with key="):
+    with pytest.raises(
+        CallerError, match=r"cannot upsert into .*: it has no key; append to it, or create it with key="
+    ):
         plain.upsert([{"id": "a"}])
     with pytest.raises(CallerError, match=r"cannot delete from .*: it has no key, so there is nothing to delete by"):
         plain.delete(["a"])
     with pytest.raises(CallerError, match="it has no key"):
         plain.erase(["a"])
-    with pytest.raises(BadRows, match=f"cannot delete from {orders.name}: row 0 .*, column id: 7 is int, the column is string"):
+    with pytest.raises(
+        BadRows, match=f"cannot delete from {orders.name}: row 0 .*, column id: 7 is int, the column is string"
+    ):
         orders.delete([7])
     with pytest.raises(BadRows, match="column id: the value is null or missing"):
         orders.append([{"amount": 1}])
@@ -342,7 +454,9 @@ def test_a_full_stage_is_said_with_when_to_try_again(lakes: dict[str, LakeVerbs]
     assert told[0][1] is not None
 
 
-def test_a_table_made_anew_under_its_name_takes_rows_by_its_new_columns(connection: LakeVerbs, notes: TableVerbs) -> None:
+def test_a_table_made_anew_under_its_name_takes_rows_by_its_new_columns(
+    connection: LakeVerbs, notes: TableVerbs
+) -> None:
     notes.append([{"n": 1}])
     connection.drop_table(notes.name)
     again = connection.create_table(notes.name, ORDERS, key="id")
@@ -368,7 +482,9 @@ def test_previews_take_a_number_of_rows(orders: TableVerbs) -> None:
 
 
 def test_an_answer_has_every_form(connection: LakeVerbs, orders: TableVerbs) -> None:
-    found = connection.sql(f"select id, amount from {orders.name} where amount is not null order by id", query_id="mine ☃/1")
+    found = connection.sql(
+        f"select id, amount from {orders.name} where amount is not null order by id", query_id="mine ☃/1"
+    )
     assert isinstance(found, Result)
     assert found.rows() == [{"id": "a", "amount": 1}, {"id": "b", "amount": 2}]
     assert isinstance(found.rows()[0], Row)
@@ -377,11 +493,19 @@ def test_an_answer_has_every_form(connection: LakeVerbs, orders: TableVerbs) -> 
     assert found.to_pandas()["amount"].tolist() == [1, 2]
     assert found.to_polars()["id"].to_list() == ["a", "b"]
     assert found.columns == [{"name": "id", "type": "string"}, {"name": "amount", "type": "bigint"}]
-    assert (found.engine, found.truncated, found.row_count, len(found), found.query_id) == ("local", False, 2, 2, "mine ☃/1")
+    assert (found.engine, found.truncated, found.row_count, len(found), found.query_id) == (
+        "local",
+        False,
+        2,
+        2,
+        "mine ☃/1",
+    )
     assert found.why == "0 bytes are left to read after pruning"
     assert found.elapsed_ms > 0
     assert connection.sql("select 1 as one").rows() == [{"one": 1}]
-    assert connection.sql("select cast(1.50 as decimal(5,2)) d, current_date() is not null c").rows()[0]["d"] == Decimal("1.50")
+    assert connection.sql("select cast(1.50 as decimal(5,2)) d, current_date() is not null c").rows()[0][
+        "d"
+    ] == Decimal("1.50")
 
 
 def test_an_answer_is_cut_where_it_was_asked_to_be(connection: LakeVerbs, orders: TableVerbs) -> None:
@@ -401,18 +525,48 @@ def test_an_answer_is_cut_where_it_was_asked_to_be(connection: LakeVerbs, orders
         ({"text": "select"}, CallerError, ""),
         ({"text": ""}, CallerError, ""),
         ({"text": "select 1 -- " + "x" * 10_000}, Refused, "10,000 is the most"),
-        ({"text": "select 1", "engine": "abacus"}, CallerError, "engine is one of auto, hot, local, spark, got 'abacus'"),
-        ({"text": "select id from {name}", "engine": "hot"}, CallerError, "engine 'hot' cannot serve this: {name} is not in memory; pin it first, or use engine='auto'"),
+        (
+            {"text": "select 1", "engine": "abacus"},
+            CallerError,
+            "engine is one of auto, hot, local, spark, got 'abacus'",
+        ),
+        (
+            {"text": "select id from {name}", "engine": "hot"},
+            CallerError,
+            "engine 'hot' cannot serve this: {name} is not in memory; pin it first, or use engine='auto'",
+        ),
         ({"text": "select 1", "max_rows": -1}, CallerError, "max_rows is a whole number, 0 or more, got -1"),
         ({"text": "select 1", "max_rows": 1.5}, CallerError, "max_rows is a whole number, 0 or more, got 1.5"),
-        ({"text": "select 1", "max_rows": 20_001}, CallerError, "max_rows is at most 20,000, got 20,001; stream a larger answer"),
-        ({"text": "select 1", "timeout_s": 0}, CallerError, "timeout_s is a number of seconds above 0 and up to 86,400, got 0"),
-        ({"text": "select 1", "timeout_s": float("nan")}, CallerError, "timeout_s is a number of seconds above 0 and up to 86,400, got nan"),
-        ({"text": "select 1", "query_id": ""}, CallerError, "a query id is printable text of 1 to 128 characters, got ''"),
-        ({"text": "select 1", "query_id": 7}, CallerError, "a query id is printable text of 1 to 128 characters, got '7'"),
+        (
+            {"text": "select 1", "max_rows": 20_001},
+            CallerError,
+            "max_rows is at most 20,000, got 20,001; stream a larger answer",
+        ),
+        (
+            {"text": "select 1", "timeout_s": 0},
+            CallerError,
+            "timeout_s is a number of seconds above 0 and up to 86,400, got 0",
+        ),
+        (
+            {"text": "select 1", "timeout_s": float("nan")},
+            CallerError,
+            "timeout_s is a number of seconds above 0 and up to 86,400, got nan",
+        ),
+        (
+            {"text": "select 1", "query_id": ""},
+            CallerError,
+            "a query id is printable text of 1 to 128 characters, got ''",
+        ),
+        (
+            {"text": "select 1", "query_id": 7},
+            CallerError,
+            "a query id is printable text of 1 to 128 characters, got '7'",
+        ),
     ],
 )
-def test_a_wrong_question_is_refused_in_the_same_words(lakes: dict[str, LakeVerbs], name: str, given: dict[str, Any], kind: type[CrannogError], words: str) -> None:
+def test_a_wrong_question_is_refused_in_the_same_words(
+    lakes: dict[str, LakeVerbs], name: str, given: dict[str, Any], kind: type[CrannogError], words: str
+) -> None:
     asked = {**given, "text": given["text"].format(name=name)}
     messages = []
     for lake in lakes.values():
@@ -454,7 +608,9 @@ def test_a_query_ends_with_its_time(connection: LakeVerbs, heavy: str) -> None:
         connection.sql(heavy, timeout_s=0.2, query_id="late")
 
 
-def test_a_query_is_cancelled_from_another_thread_and_its_id_is_taken_meanwhile(connection: LakeVerbs, heavy: str) -> None:
+def test_a_query_is_cancelled_from_another_thread_and_its_id_is_taken_meanwhile(
+    connection: LakeVerbs, heavy: str
+) -> None:
     caught: list[CrannogError] = []
 
     def ask() -> None:
@@ -486,13 +642,19 @@ def test_a_query_is_cancelled_from_another_thread_and_its_id_is_taken_meanwhile(
 def test_a_stream_gives_all_rows_batch_by_batch(connection: LakeVerbs, name: str) -> None:
     table = connection.create_table(name, ORDERS)
     table.append([{"id": str(n), "amount": n} for n in range(5_000)])
-    with connection.stream(f"select a.amount * 5000 + b.amount as n from {name} a, {name} b where a.amount < 100", query_id="flow") as stream:
+    with connection.stream(
+        f"select a.amount * 5000 + b.amount as n from {name} a, {name} b where a.amount < 100", query_id="flow"
+    ) as stream:
         assert stream.schema == pa.schema([("n", pa.int64())])
         assert (stream.engine, stream.query_id) == ("local", "flow")
         batches = list(stream)
     assert len(batches) > 1
     found = pa.Table.from_batches(batches)["n"]
-    assert (len(found), pc.count_distinct(found).as_py(), pc.sum(found).as_py()) == (500_000, 500_000, sum(range(500_000)))
+    assert (len(found), pc.count_distinct(found).as_py(), pc.sum(found).as_py()) == (
+        500_000,
+        500_000,
+        sum(range(500_000)),
+    )
     with connection.stream(f"select id from {name} where false") as stream:
         assert (stream.schema.names, list(stream)) == (["id"], [])
 
@@ -517,7 +679,9 @@ def test_a_stream_that_is_closed_ends_its_query(connection: LakeVerbs, name: str
 def test_an_error_in_the_middle_of_a_stream_is_raised_there(connection: LakeVerbs, name: str) -> None:
     connection.create_table(name, ORDERS).append([{"id": str(n), "amount": n} for n in range(5_000)])
     with (
-        connection.stream(f"select a.id from {name} a, {name} b, {name} c", query_id="broken", engine="local") as stream,
+        connection.stream(
+            f"select a.id from {name} a, {name} b, {name} c", query_id="broken", engine="local"
+        ) as stream,
         pytest.raises(Cancelled, match="query broken was cancelled"),
     ):
         for number, batch in enumerate(stream):
@@ -531,7 +695,14 @@ def test_an_explanation_is_the_same(connection: LakeVerbs, orders: TableVerbs) -
     assert isinstance(told, Explanation)
     assert (told.engine, told.why, told.result) == ("local", "0 bytes are left to read after pruning", None)
     [report] = told.tables
-    assert (report.table, report.version, report.sequence, report.files, report.staged_rows, report.pruned_by) == (orders.name, 0, 1, 0, 3, ())
+    assert (report.table, report.version, report.sequence, report.files, report.staged_rows, report.pruned_by) == (
+        orders.name,
+        0,
+        1,
+        0,
+        3,
+        (),
+    )
     assert told.plan
     ran = connection.explain(f"select id from {orders.name} where amount = 1", analyze=True)
     assert ran.result is not None
@@ -559,17 +730,38 @@ def test_tables_are_held_in_memory(connection: LakeVerbs, orders: TableVerbs) ->
 
 def test_tasks_are_listed(connection: LakeVerbs) -> None:
     for task in connection.tasks():
-        assert {"task_name", "status", "owner", "claimed_at", "completed_at", "next_run_at", "failures", "last_result"} == set(task)
+        assert {
+            "task_name",
+            "status",
+            "owner",
+            "claimed_at",
+            "completed_at",
+            "next_run_at",
+            "failures",
+            "last_result",
+        } == set(task)
 
 
 @pytest.mark.parametrize("kind", ["embedded", "remote"])
-def test_a_connection_that_was_closed_says_so(lakes: dict[str, LakeVerbs], name: str, kind: str, tmp_path: Path) -> None:
+def test_a_connection_that_was_closed_says_so(
+    lakes: dict[str, LakeVerbs], name: str, kind: str, tmp_path: Path
+) -> None:
     place = str(tmp_path / "w") if kind == "embedded" else lakes["remote"].address  # type: ignore[attr-defined]
     with crannog.connect(place) as lake:
         table = lake.create_table(name, ORDERS)
     verbs: list[Callable[[], object]] = [
-        *(lake.tables, lambda: lake.table(name), lambda: lake.create_table(name, ORDERS), lambda: lake.drop_table(name)),
-        *(lambda: lake.sql("select 1"), lambda: lake.stream("select 1"), lambda: lake.explain("select 1"), lambda: lake.cache.pin(name)),
+        *(
+            lake.tables,
+            lambda: lake.table(name),
+            lambda: lake.create_table(name, ORDERS),
+            lambda: lake.drop_table(name),
+        ),
+        *(
+            lambda: lake.sql("select 1"),
+            lambda: lake.stream("select 1"),
+            lambda: lake.explain("select 1"),
+            lambda: lake.cache.pin(name),
+        ),
         *(table.describe, table.fold, lambda: table.append([{"id": "a"}]), table.to_arrow, table.count),
     ]
     for verb in verbs:
@@ -637,10 +829,33 @@ def test_the_whole_pipeline_reports_the_same(lakes: dict[str, LakeVerbs], name: 
             table.evolve(pa.schema([("id", pa.string())]))
         reports = [fold, again, dry, compact, evolved, erased, expired, vacuum]
         told[kind] = [type(report) for report in reports]
-        told[kind] += [(fold.changes, fold.final_rows, fold.version, again.version, compact.final_rows, len(compact.plan), evolved.added, evolved.version)]
-        told[kind] += [(erased.keys, erased.rows_erased, [place.place for place in erased.places], expired.rows_dropped, expired.before)]
+        told[kind] += [
+            (
+                fold.changes,
+                fold.final_rows,
+                fold.version,
+                again.version,
+                compact.final_rows,
+                len(compact.plan),
+                evolved.added,
+                evolved.version,
+            )
+        ]
+        told[kind] += [
+            (
+                erased.keys,
+                erased.rows_erased,
+                [place.place for place in erased.places],
+                expired.rows_dropped,
+                expired.before,
+            )
+        ]
         told[kind] += [refused.value.message, [(entry["actor"], entry["reason"], entry["outcome"]) for entry in audit]]
-        told[kind] += [sorted(by_id(table.to_arrow()).items()), [entry["operation"] for entry in table.history()], len(table.history(2))]
+        told[kind] += [
+            sorted(by_id(table.to_arrow()).items()),
+            [entry["operation"] for entry in table.history()],
+            len(table.history(2)),
+        ]
         assert {task["task_name"].partition(":")[2] for task in lake.tasks()} >= {name}
     assert told["embedded"] == told["remote"]
 
@@ -668,5 +883,3 @@ def test_a_job_is_taken_back(connection: LakeVerbs, orders: TableVerbs) -> None:
     while orders.describe()["version"] != before:
         assert time.monotonic() < ends
     assert orders.count() == 3
-
-

@@ -184,7 +184,9 @@ def test_of_many_that_claim_at_once_one_wins(make: Callable[[], ControlTable]) -
     assert sorted(won) == ["t0", "t1", "t2"]
 
 
-def test_it_is_a_plain_delta_table_whose_log_stays_short(make: Callable[[], ControlTable], clock: Clock, tmp_path: Path) -> None:
+def test_it_is_a_plain_delta_table_whose_log_stays_short(
+    make: Callable[[], ControlTable], clock: Clock, tmp_path: Path
+) -> None:
     control = make()
     for number in range(22):
         control.claim(TASK, f"p{number}")
@@ -215,7 +217,9 @@ def test_a_damaged_control_table_is_told_by_its_folder(make: Callable[[], Contro
         control.tasks()
 
 
-def test_a_claim_whose_file_fails_claims_nothing(make: Callable[[], ControlTable], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_whose_file_fails_claims_nothing(
+    make: Callable[[], ControlTable], monkeypatch: pytest.MonkeyPatch
+) -> None:
     control = make()
 
     def fail(*_: object) -> bool:
@@ -334,7 +338,12 @@ NOW_US = 1_000_000_000_000
         (Backlog(1, 1, 1, NOW_US - 299_999_999), 10_000, True, None),
         (Backlog(1, 1, 1, NOW_US - 300_000_000), 10_000, True, "the oldest change is 300 s old"),
         (Backlog(1, 1, 1, NOW_US + 10_000_000), 10_000, True, None),
-        (Backlog(1, 1, 1, NOW_US + 7_200_000_000), 10_000, True, "the oldest change is dated 7200 s after the present time"),
+        (
+            Backlog(1, 1, 1, NOW_US + 7_200_000_000),
+            10_000,
+            True,
+            "the oldest change is dated 7200 s after the present time",
+        ),
         (Backlog(1, 1, 1, None), 10_000, True, None),
     ],
 )
@@ -415,11 +424,20 @@ def test_a_compaction_that_pays_is_done(settings: Settings, spark: SparkRuntime)
 def test_tables_with_a_retention_lose_what_is_older(settings: Settings, spark: SparkRuntime) -> None:
     today = dt.datetime.now(dt.UTC).date()
     days = [{"day": today - dt.timedelta(days=age), "n": age} for age in (0, 6, 8, 400)]
-    with opened(settings, fold_rows=1, table_retention_days=load_settings(table_retention_days="shop.tmp.kept=300,shop.tmp.*=7").table_retention_days) as lake:
+    with opened(
+        settings,
+        fold_rows=1,
+        table_retention_days=load_settings(table_retention_days="shop.tmp.kept=300,shop.tmp.*=7").table_retention_days,
+    ) as lake:
         for name in ("shop.tmp.kept", "shop.tmp.other", NAME):
-            lake.create_table(name, pa.schema([("day", pa.date32()), ("n", pa.int64())]), partition_by="day").append(days)
+            lake.create_table(name, pa.schema([("day", pa.date32()), ("n", pa.int64())]), partition_by="day").append(
+                days
+            )
         scheduler = scheduler_of(lake)
-        assert {task for task in scheduler.run_due() if task.startswith("expire")} == {"expire:shop.tmp.kept", "expire:shop.tmp.other"}
+        assert {task for task in scheduler.run_due() if task.startswith("expire")} == {
+            "expire:shop.tmp.kept",
+            "expire:shop.tmp.other",
+        }
         left = {name: sorted(row["n"] for row in lake.table(name).to_arrow().to_pylist()) for name in lake.tables()}
         assert left == {"shop.tmp.kept": [0, 6, 8], "shop.tmp.other": [0, 6], NAME: [0, 6, 8, 400]}
     with pytest.raises(CallerError, match="table_retention_days"):
@@ -428,7 +446,9 @@ def test_tables_with_a_retention_lose_what_is_older(settings: Settings, spark: S
 
 @pytest.mark.parametrize("why", ["age", "share", "bytes"])
 def test_a_fold_is_due_by_age_share_or_bytes(settings: Settings, spark: SparkRuntime, why: str) -> None:
-    changes: dict[str, Any] = {"age": {"fold_age_s": 0.001}, "share": {"fold_share": 0.2}, "bytes": {"fold_bytes": 1}}[why]
+    changes: dict[str, Any] = {"age": {"fold_age_s": 0.001}, "share": {"fold_share": 0.2}, "bytes": {"fold_bytes": 1}}[
+        why
+    ]
     with opened(settings, **changes) as lake:
         table = lake.create_table(NAME, ORDERS, key="order_id")
         table.append(rows(0, 10))
@@ -438,7 +458,9 @@ def test_a_fold_is_due_by_age_share_or_bytes(settings: Settings, spark: SparkRun
             assert f"fold:{NAME}" not in scheduler_of(lake).run_due()
             table.append(rows(1, 1))
         assert f"fold:{NAME}" in scheduler_of(lake).run_due()
-        assert {"age": " s old", "share": "20% of the base", "bytes": "staged bytes"}[why] in result(lake, f"fold:{NAME}")["why"]
+        assert {"age": " s old", "share": "20% of the base", "bytes": "staged bytes"}[why] in result(
+            lake, f"fold:{NAME}"
+        )["why"]
         assert table.describe()["staged_rows"] == 0
 
 
@@ -458,7 +480,9 @@ def test_several_processes_run_each_due_task_once(settings: Settings, spark: Spa
         thread.start()
     for thread in threads:
         thread.join(120)
-    assert sorted(ran) == sorted(f"{kind}:shop.eu.t{number}" for kind in ("fold", "compact", "vacuum") for number in range(2))
+    assert sorted(ran) == sorted(
+        f"{kind}:shop.eu.t{number}" for kind in ("fold", "compact", "vacuum") for number in range(2)
+    )
     for number in range(2):
         assert lakes[0].table(f"shop.eu.t{number}").describe()["version"] == 1
     for each in lakes:

@@ -152,7 +152,9 @@ BASE: Last = {(table, "base"): 40 for table in TABLES}
 def kill_while_staging(nursery: Child, tmp_path: Path, phase: str, hit: int, **plan: Any) -> None:
     location = tmp_path / "lake"
     new_lake(location)
-    with Child(str(location), mother=nursery, phase=phase, hit=hit, **{"after_acks": 20, "pause": 0, "seconds": 60, **plan}) as child:
+    with Child(
+        str(location), mother=nursery, phase=phase, hit=hit, **{"after_acks": 20, "pause": 0, "seconds": 60, **plan}
+    ) as child:
         killed(child)
         last = everyone(child, {})
     if phase == "stage.written":
@@ -183,7 +185,9 @@ def test_killed_while_it_vacuums(spark: SparkRuntime, nursery: Child, copy: Path
 @pytest.mark.parametrize("hit", [1, 5])
 def test_a_task_of_a_killed_process_is_taken_over(nursery: Child, tmp_path: Path, hit: int) -> None:
     new_lake(tmp_path)
-    with Child(str(tmp_path), mother=nursery, phase="control.claimed", hit=hit, do=["claim"], life="1", writers=0) as child:
+    with Child(
+        str(tmp_path), mother=nursery, phase="control.claimed", hit=hit, do=["claim"], life="1", writers=0
+    ) as child:
         killed(child)
         *done, unfinished = child.told("claiming")
     assert len(done) == hit - 1
@@ -203,7 +207,15 @@ def test_a_task_of_a_killed_process_is_taken_over(nursery: Child, tmp_path: Path
         assert (task["status"], json.loads(task["last_result"])) == ("idle", {"done": True})
 
 
-def kill_at_random(nursery: Child | None, location: Path, chance: random.Random, lives: Iterator[int], last: Last, ends: float, **plan: Any) -> Last:
+def kill_at_random(
+    nursery: Child | None,
+    location: Path,
+    chance: random.Random,
+    lives: Iterator[int],
+    last: Last,
+    ends: float,
+    **plan: Any,
+) -> Last:
     """Start, kill after a random time, compare, and again on what is there, until the time is over."""
     number = 0
     while not number or time.monotonic() < ends:
@@ -223,7 +235,9 @@ def test_killed_at_random_moments(spark: SparkRuntime, nursery: Child, tmp_path:
     new_lake(tmp_path / "lake")
     began = time.monotonic()
     chance = random.Random(began)
-    kill_at_random(nursery, tmp_path / "lake", chance, iter(range(1, 99)), {}, began + 4, do=["pack", "clean", "claim"], pause=0)
+    kill_at_random(
+        nursery, tmp_path / "lake", chance, iter(range(1, 99)), {}, began + 4, do=["pack", "clean", "claim"], pause=0
+    )
 
 
 # -- what a kill leaves behind -------------------------------------------------------------------------------
@@ -291,7 +305,9 @@ def test_a_vacuum_takes_what_a_kill_left_in_the_stage(nursery: Child, tmp_path: 
     check_vacuum_takes_leftovers(location)
 
 
-def test_an_erase_finds_the_temporary_file_that_a_kill_left(spark: SparkRuntime, nursery: Child, tmp_path: Path) -> None:
+def test_an_erase_finds_the_temporary_file_that_a_kill_left(
+    spark: SparkRuntime, nursery: Child, tmp_path: Path
+) -> None:
     location = tmp_path / "lake"
     new_lake(location)
     with Child(
@@ -320,12 +336,16 @@ STEPS = {
 }
 
 
-def kill_with_spark(nursery: Child, location: Path, phase: str, *, during: str = "fold", hit: int = 1, **plan: Any) -> None:
+def kill_with_spark(
+    nursery: Child, location: Path, phase: str, *, during: str = "fold", hit: int = 1, **plan: Any
+) -> None:
     began = time.monotonic()
     plan = {"do": STEPS[during], "after_acks": 40, "pause": 0.03, "life": "1", "seconds": 120, **plan}
     with Child(str(location), mother=nursery, phase=phase, hit=hit, during=during, **plan) as child:
         killed(child)
-        print(f"{phase}, {during}: killed after {time.monotonic() - began:.1f} s, {len(child.acknowledged())} acknowledged")
+        print(
+            f"{phase}, {during}: killed after {time.monotonic() - began:.1f} s, {len(child.acknowledged())} acknowledged"
+        )
         last = everyone(child, BASE)
         erasing, erased = child.told("erasing"), child.told("erased")
     last = check_after_kill(location, last)
@@ -340,7 +360,14 @@ def kill_with_spark(nursery: Child, location: Path, phase: str, *, during: str =
     print(f"{phase}, {during}: {time.monotonic() - began:.1f} s in all")
 
 
-@pytest.mark.parametrize("phase", [pytest.param("rewrite.synced", marks=pytest.mark.slow), "rewrite.ledger_written", pytest.param("rewrite.committed", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "phase",
+    [
+        pytest.param("rewrite.synced", marks=pytest.mark.slow),
+        "rewrite.ledger_written",
+        pytest.param("rewrite.committed", marks=pytest.mark.slow),
+    ],
+)
 def test_killed_while_it_folds(spark: SparkRuntime, nursery: Child, copy: Path, phase: str) -> None:
     kill_with_spark(nursery, copy, phase, hit=2)
 
@@ -495,4 +522,6 @@ def test_killed_at_random_moments_together_with_java(spark: SparkRuntime, copy: 
     began = time.monotonic()
     chance = random.Random(began)
     do = ["fold", "compact", "clean"]
-    kill_at_random(None, copy, chance, iter(range(1, 999)), BASE, began + 90, do=do, longest=5.0, pause=0.01, spark=True)
+    kill_at_random(
+        None, copy, chance, iter(range(1, 999)), BASE, began + 90, do=do, longest=5.0, pause=0.01, spark=True
+    )

@@ -206,7 +206,9 @@ def _check_entries(path: Path, *, table_id: str) -> None:
             assert action["version"] > folded
             folded = action["version"]
         if operation in ("COMPACT", "EVOLVE"):
-            assert not any(action[kind]["dataChange"] for action in entry for kind in ("add", "remove") if kind in action)
+            assert not any(
+                action[kind]["dataChange"] for action in entry for kind in ("add", "remove") if kind in action
+            )
     table = DeltaTable(str(path))
     assert {table.protocol().min_reader_version, table.protocol().min_writer_version} == {1, 2}
     assert not table.protocol().reader_features
@@ -245,9 +247,15 @@ COLUMNS = tuple(FACTS.names)
 def fact(file: int, row: int) -> dict[str, Any]:
     number = file * 100 + row
     return {
-        "word": [f"{file}w{row}", LONG + f"{number:03}", f"𝕏𝕐ß{'ü' * 40}{number:03}", f"{file}{'z' * 31}{chr(0x41 + row)}"][row % 4],
+        "word": [
+            f"{file}w{row}",
+            LONG + f"{number:03}",
+            f"𝕏𝕐ß{'ü' * 40}{number:03}",
+            f"{file}{'z' * 31}{chr(0x41 + row)}",
+        ][row % 4],
         "at": START + dt.timedelta(microseconds=number * 377),
-        "old_at": dt.datetime(1900 + file, 1, 1, 0, 0, 0, 123_456, tzinfo=dt.UTC) + dt.timedelta(microseconds=row * 1_234),
+        "old_at": dt.datetime(1900 + file, 1, 1, 0, 0, 0, 123_456, tzinfo=dt.UTC)
+        + dt.timedelta(microseconds=row * 1_234),
         "day": dt.date(1582 + 200 * file, 10, 15) + row * DAY,
         "tiny": -128 + file * 20 + row,
         "small": -32_768 + number,
@@ -292,7 +300,12 @@ def test_the_columns_that_prune_have_statistics(facts: tuple[Path, pa.Table]) ->
         assert set(stats["nullCount"]) == {*COLUMNS, "_created_at"}
         bounded = set(stats["minValues"])
         assert bounded == set(stats["maxValues"])
-        assert bounded - {"partly", "with_nan", "with_inf"} == {*COLUMNS, "_created_at"} - {"nothing", "with_nan", "with_inf", "partly"}
+        assert bounded - {"partly", "with_nan", "with_inf"} == {*COLUMNS, "_created_at"} - {
+            "nothing",
+            "with_nan",
+            "with_inf",
+            "partly",
+        }
         assert stats["nullCount"]["nothing"] == stats["numRecords"] == 12
 
 
@@ -307,7 +320,11 @@ def test_statistics_bound_the_rows_of_their_file(facts: tuple[Path, pa.Table]) -
             high = stats["maxValues"][column]
             if isinstance(values[0], dt.datetime):
                 assert dt.datetime.fromisoformat(low) <= min(values)
-                assert dt.datetime.fromisoformat(high) <= max(values) < dt.datetime.fromisoformat(high) + dt.timedelta(milliseconds=1)
+                assert (
+                    dt.datetime.fromisoformat(high)
+                    <= max(values)
+                    < dt.datetime.fromisoformat(high) + dt.timedelta(milliseconds=1)
+                )
             elif isinstance(values[0], dt.date):
                 assert (low, high) == (min(values).isoformat(), max(values).isoformat())
             elif isinstance(values[0], str):
@@ -324,7 +341,9 @@ def test_statistics_bound_the_rows_of_their_file(facts: tuple[Path, pa.Table]) -
 
 
 @pytest.mark.slow
-def test_statistics_equal_those_of_deltas_own_writer(facts: tuple[Path, pa.Table], spark: SparkRuntime, tmp_path: Path) -> None:
+def test_statistics_equal_those_of_deltas_own_writer(
+    facts: tuple[Path, pa.Table], spark: SparkRuntime, tmp_path: Path
+) -> None:
     path, _ = facts
     session = spark.session()
     properties = DeltaTable(str(path)).metadata().configuration
@@ -372,7 +391,11 @@ def edges(rows: pa.Table, column: str) -> list[Any]:
     found: list[Any] = []
     for file in range(4):
         values = [fact(file, row)[column] for row in range(12)]
-        values = [value for value in values if value is not None and not (isinstance(value, float) and not math.isfinite(value))]
+        values = [
+            value
+            for value in values
+            if value is not None and not (isinstance(value, float) and not math.isfinite(value))
+        ]
         if values:
             for value in (min(values), max(values)):
                 found += [value, *_neighbours(value, kind)]
@@ -384,7 +407,12 @@ def _neighbours(value: Any, kind: pa.DataType) -> list[Any]:
         return [value + "a", value[:32], value[:-1] + chr(ord(value[-1]) + 1)]
     if isinstance(value, dt.datetime):
         ms = value.replace(microsecond=value.microsecond // 1000 * 1000)
-        return [value + dt.timedelta(microseconds=1), value - dt.timedelta(microseconds=1), ms, ms + dt.timedelta(milliseconds=1)]
+        return [
+            value + dt.timedelta(microseconds=1),
+            value - dt.timedelta(microseconds=1),
+            ms,
+            ms + dt.timedelta(milliseconds=1),
+        ]
     if isinstance(value, dt.date):
         return [value - DAY, value + DAY]
     if isinstance(value, Decimal):
@@ -509,7 +537,9 @@ def counted_by_spark(spark: SparkRuntime, path: Path, chosen: list[Filter]) -> l
     counts: dict[int, int] = {}
     for start in range(0, len(chosen), 40):
         part = list(enumerate(chosen))[start : start + 40]
-        text = " UNION ALL ".join(f"SELECT {number} AS i, count(*) AS n FROM delta.`{path}` WHERE {each.text}" for number, each in part)
+        text = " UNION ALL ".join(
+            f"SELECT {number} AS i, count(*) AS n FROM delta.`{path}` WHERE {each.text}" for number, each in part
+        )
         counts |= {row["i"]: row["n"] for row in session.sql(text).collect()}
     return [counts[number] for number in range(len(chosen))]
 
@@ -532,7 +562,13 @@ def test_filters_through_spark(facts: tuple[Path, pa.Table], spark: SparkRuntime
     }
     expected: dict[str, int] = {}
     # Each costs Spark a second or two: the least and the greatest row of a file, and one beside it.
-    for row, symbol in ((fact(2, 0), "="), (fact(2, 11), "="), (fact(2, 11), ">="), (fact(2, 0), "<="), (fact(1, 11), "=")):
+    for row, symbol in (
+        (fact(2, 0), "="),
+        (fact(2, 11), "="),
+        (fact(2, 11), ">="),
+        (fact(2, 0), "<="),
+        (fact(1, 11), "="),
+    ):
         text = " AND ".join(f"{name} {symbol} {_literal(row[name], FACTS.field(name).type)}" for name in bounded)
         expected[text] = sum(all(tests[symbol](other[name], row[name]) for name in bounded) for other in listed)
     assert all(expected.values()), "each must have a row to lose"
@@ -550,7 +586,11 @@ def test_filters_through_spark(facts: tuple[Path, pa.Table], spark: SparkRuntime
 def test_spark_does_skip_files_by_our_statistics(facts: tuple[Path, pa.Table], spark: SparkRuntime) -> None:
     path, _ = facts
     frame = spark.session().read.format("delta").load(str(path))
-    for condition in ("n = -2147483648", "day < DATE'1600-01-01'", "d38 = CAST('1234567890123456789012345678.0123456789' AS DECIMAL(38,10))"):
+    for condition in (
+        "n = -2147483648",
+        "day < DATE'1600-01-01'",
+        "d38 = CAST('1234567890123456789012345678.0123456789' AS DECIMAL(38,10))",
+    ):
         assert len(frame.where(condition).inputFiles()) == 1, condition
     assert frame.where("nothing IS NOT NULL").inputFiles() == []
     assert len(frame.where("partly IS NOT NULL").inputFiles()) == 3
@@ -680,7 +720,10 @@ def test_a_column_may_be_called_like_one_of_the_scans(lake: Lake, spark: SparkRu
     table.delete(["1"])
     table.upsert([{"k_id": "2", "filename": "new", "file_index": 7}])
     expected = canonical(
-        [{"k_id": k, "filename": f, "file_index": n} for k, f, n in (("0", "f0", 0), ("2", "new", 7), ("3", "f3", -3), ("4", "f4", -4))]
+        [
+            {"k_id": k, "filename": f, "file_index": n}
+            for k, f, n in (("0", "f0", 0), ("2", "new", 7), ("3", "f3", -3), ("4", "f4", -4))
+        ]
     )
     assert canonical(table.to_arrow()) == expected
     assert table.count() == 4
@@ -727,7 +770,9 @@ def test_partition_values_are_the_rows_own(lake: Lake, spark: SparkRuntime) -> N
 
 def test_an_empty_text_as_partition_reads_the_same_everywhere(lake: Lake, spark: SparkRuntime) -> None:
     """Delta takes an empty partition value for null: such a row must be refused, or be the same to all readers."""
-    table = lake.create_table("parts.all.empty", pa.schema([("n", pa.int64()), ("region", pa.string())]), partition_by=["region"])
+    table = lake.create_table(
+        "parts.all.empty", pa.schema([("n", pa.int64()), ("region", pa.string())]), partition_by=["region"]
+    )
     try:
         table.append([{"n": 1, "region": ""}, {"n": 2, "region": "eu"}])
     except CallerError:
@@ -751,7 +796,11 @@ def state(path: Path) -> dict[str, Any]:
         "version": table.version(),
         "files": adds["path"].to_pylist(),
         "sizes": adds["size_bytes"].to_pylist(),
-        "statistics": {name: adds[name].to_pylist() for name in sorted(adds.column_names) if name.startswith(("min.", "max.", "null_"))},
+        "statistics": {
+            name: adds[name].to_pylist()
+            for name in sorted(adds.column_names)
+            if name.startswith(("min.", "max.", "null_"))
+        },
         "txn": table.transaction_version(str(metadata.id)),
         "id": str(metadata.id),
         "configuration": dict(sorted(metadata.configuration.items())),
@@ -765,7 +814,9 @@ def spark_files(spark: SparkRuntime, path: Path) -> tuple[int, int, set[tuple[st
     session = spark.session()
     # Delta asks the thread for its session, which only PySpark's own calls set.
     session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
-    snapshot = session._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, str(path)).unsafeVolatileSnapshot()
+    snapshot = session._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
+        session._jsparkSession, str(path)
+    ).unsafeVolatileSnapshot()
     files = [json.loads(line) for line in snapshot.allFiles().toJSON().collectAsList()]
     folded = snapshot.transactions().apply(snapshot.metadata().id())
     return snapshot.version(), folded, {(file["path"], file["size"], file["stats"]) for file in files}
@@ -794,7 +845,9 @@ def test_checkpoints_of_delta_rs_and_of_spark_agree(lake: Lake, spark: SparkRunt
             if "checkpoint" in file.name:
                 file.unlink()
     expected = state(path)
-    adds = {(add["path"], add["size"], add["stats"]) for _, add in actions(path, "add") if add["path"] in expected["files"]}
+    adds = {
+        (add["path"], add["size"], add["stats"]) for _, add in actions(path, "add") if add["path"] in expected["files"]
+    }
     DeltaTable(str(by_rs)).create_checkpoint()
     session = spark.session()
     session._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, str(by_spark)).checkpoint()
@@ -838,7 +891,9 @@ def test_sparks_own_delete_still_works_on_the_table(lake: Lake, spark: SparkRunt
     assert table.describe()["folded_sequence"] == 1
     table.append([{"k_id": "k1", "n": -1}, {"k_id": "k7", "n": -7}])
     table.fold()
-    expected = canonical([{"k_id": f"k{n}", "n": n if n != 7 else -7} for n in range(5, 20)] + [{"k_id": "k1", "n": -1}])
+    expected = canonical(
+        [{"k_id": f"k{n}", "n": n if n != 7 else -7} for n in range(5, 20)] + [{"k_id": "k1", "n": -1}]
+    )
     assert canonical(table.to_arrow()) == expected
     for reader, seen in read_everywhere(spark, path).items():
         assert seen == expected, reader

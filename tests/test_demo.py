@@ -41,12 +41,16 @@ def test_the_tour_holds_what_it_says(tmp_path: Path) -> None:
     assert figures["files_with_the_id_before"] > 0
     assert figures["receipt"]["rows_erased"] == 1
     with crannog.connect(str(tmp_path / "kept")) as lake:
-        assert {"crannog.builds.build_events", "crannog.traces.spans", "ops.plant.readings", "shop.eu.orders"} <= set(lake.tables())
+        assert {"crannog.builds.build_events", "crannog.traces.spans", "ops.plant.readings", "shop.eu.orders"} <= set(
+            lake.tables()
+        )
         assert lake.table("shop.eu.orders").count() == 21_997
         assert lake.table("crannog.traces.spans").count() == 9_995
 
 
-def test_a_claim_that_does_not_hold_is_seen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_claim_that_does_not_hold_is_seen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from crannog.cli import demo_steps, main
 
     def wrong(_tour: object, note: Notes) -> None:

@@ -24,7 +24,9 @@ UNIT = (ROOT / "deploy" / "crannog.service").read_text()
 def service() -> dict[str, str]:
     """The service's part of the unit; of a name that stands there several times, all values."""
     found: dict[str, str] = {}
-    for name, value in re.findall(r"^(\w+)=(.*)$", UNIT.partition("[Service]")[2].partition("[Install]")[0], re.MULTILINE):
+    for name, value in re.findall(
+        r"^(\w+)=(.*)$", UNIT.partition("[Service]")[2].partition("[Install]")[0], re.MULTILINE
+    ):
         found[name] = f"{found[name]} {value}" if name in found else value
     return found
 
@@ -53,12 +55,21 @@ def test_their_values_are_valid(words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [service()["ExecStart"], " ".join(json.loads(container("ENTRYPOINT")[0]) + json.loads(container("CMD")[0])), *re.findall(r"^#.* (crannog token .*)$", CONTAINER, re.MULTILINE)]
+    "line",
+    [
+        service()["ExecStart"],
+        " ".join(json.loads(container("ENTRYPOINT")[0]) + json.loads(container("CMD")[0])),
+        *re.findall(r"^#.* (crannog token .*)$", CONTAINER, re.MULTILINE),
+    ],
 )
 def test_commands_and_their_options_exist(line: str) -> None:
     program, *words = shlex.split(line)
     assert Path(program).name == "crannog"
-    [command] = [command for path, command in commands() if path and tuple(words[: len(path)]) == tuple(path) and not hasattr(command, "commands")]
+    [command] = [
+        command
+        for path, command in commands()
+        if path and tuple(words[: len(path)]) == tuple(path) and not hasattr(command, "commands")
+    ]
     options = {option for parameter in command.params for option in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= options
 
@@ -76,7 +87,9 @@ def test_a_container_gets_what_its_set_up_needs() -> None:
     [needed] = re.findall(r"^\$\(STAMP\): (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for name in [*needed.split(), "Makefile", "src/crannog"]:
         assert any(name == part or name.startswith(f"{part}/") for part in copied), name
-    for name in re.findall(r'^(?:readme|license-files) = .*?"([\w.]+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE):
+    for name in re.findall(
+        r'^(?:readme|license-files) = .*?"([\w.]+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    ):
         assert name in copied
     ports = {str(Settings.model_fields[name].default) for name in ("port", "otlp_http_port", "otlp_grpc_port")}
     assert {port for line in container("EXPOSE") for port in line.split()} == ports

@@ -31,7 +31,9 @@ NO_EXAMPLES = {"index.md", "architecture.md", "changes.md", "speed.md", "setting
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+def test_examples_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     if page.name in WITHOUT_SPARK:
         stand_in_for_all(monkeypatch)
     elif needs_spark(page.read_text()):
@@ -51,7 +53,10 @@ def test_every_block_is_run_or_says_why_not() -> None:
     assert [f"{page}, line {example.line}" for page, example in blocks if example.is_forgotten] == []
 
 
-@pytest.mark.parametrize("block", ["```\nmake demo\n```\n", "```sh\ncrannog tables\nls\n```\n", "```sql\nSELECT 1\n```\n", "```text\nalone\n```\n"])
+@pytest.mark.parametrize(
+    "block",
+    ["```\nmake demo\n```\n", "```sh\ncrannog tables\nls\n```\n", "```sql\nSELECT 1\n```\n", "```text\nalone\n```\n"],
+)
 def test_a_block_that_nobody_runs_is_found(block: str, tmp_path: Path) -> None:
     [example] = examples_of(block)
     assert example.is_forgotten
@@ -84,15 +89,21 @@ def test_a_page_that_does_not_say_what_happens_is_found(tmp_path: Path, monkeypa
             Page(page, tmp_path).run()
 
 
-def test_a_block_is_left_out_only_for_a_reason_that_readers_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_is_left_out_only_for_a_reason_that_readers_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = tmp_path / "page.md"
-    page.write_text("*Not run by the tests: it needs a bucket.*\n\n```python\nassert False\n```\n\n```python\nran = True\n```\n")
+    page.write_text(
+        "*Not run by the tests: it needs a bucket.*\n\n```python\nassert False\n```\n\n```python\nran = True\n```\n"
+    )
     assert [example.left_out for example in examples_of(page.read_text())] == ["it needs a bucket", ""]
     assert Page(page, tmp_path).run() == 1
 
 
 def test_every_setting_is_documented() -> None:
-    assert (ROOT / "docs" / "settings.md").read_text() == reference(), "run: python -m crannog.settings > docs/settings.md"
+    assert (ROOT / "docs" / "settings.md").read_text() == reference(), (
+        "run: python -m crannog.settings > docs/settings.md"
+    )
     for name, field in Settings.model_fields.items():
         assert field.description, name
 

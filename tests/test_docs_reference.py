@@ -32,7 +32,11 @@ def test_there_are_no_other_pages() -> None:
 
 
 def test_every_error_says_what_to_do() -> None:
-    kinds = {kind.__name__ for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, errors.CrannogError)}
+    kinds = {
+        kind.__name__
+        for kind in vars(errors).values()
+        if inspect.isclass(kind) and issubclass(kind, errors.CrannogError)
+    }
     assert kinds == set(error_tree.ADVICE)
 
 

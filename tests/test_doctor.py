@@ -55,7 +55,10 @@ def test_a_remote_spark_needs_neither_java_nor_jars(settings: Settings) -> None:
     assert list(doctor.check_jars(settings)) == []
 
 
-@pytest.mark.parametrize(("machine", "heap_mb", "ok"), [(16 * GIB, 0, True), (1 * GIB, 0, False), (4 * GIB, 3_500, False), (4 * GIB, 2_048, True)])
+@pytest.mark.parametrize(
+    ("machine", "heap_mb", "ok"),
+    [(16 * GIB, 0, True), (1 * GIB, 0, False), (4 * GIB, 3_500, False), (4 * GIB, 2_048, True)],
+)
 def test_memory_must_hold_the_heap(settings: Settings, machine: int, heap_mb: int, ok: bool) -> None:
     check = doctor.check_memory(settings.model_copy(update={"spark_memory_mb": heap_mb}), machine)
     assert check.ok is ok
@@ -74,7 +77,9 @@ def test_a_folder_that_cannot_be_written_is_told(settings: Settings, monkeypatch
 
 
 @pytest.mark.parametrize(("call", "words"), [("link", "no hard links"), ("fsync", "no fsync")])
-def test_a_file_system_without_what_commits_need_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch, call: str, words: str) -> None:
+def test_a_file_system_without_what_commits_need_is_told(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, call: str, words: str
+) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
 
@@ -142,7 +147,9 @@ def test_the_command_answers_in_json_and_by_exit_code(tmp_path: Path, monkeypatc
     assert "java" in unfit.output
 
 
-def test_an_error_is_one_line_and_its_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_one_line_and_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("sys.argv", ["crannog", "--warehouse", "a", "--server", "b", "doctor"])
     with pytest.raises(SystemExit) as ended:
         cli.run()
@@ -155,7 +162,10 @@ def test_help_loads_neither_spark_nor_the_engine() -> None:
     import sys
 
     program = "import sys, crannog.cli.main; print([m for m in ('pyspark', 'pyarrow', 'pydantic', 'duckdb', 'crannog.lake.spark') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+        == "[]"
+    )
 
 
 def test_a_damaged_checkpoint_and_a_time_in_the_future_are_named(settings: Settings, tmp_path: Path) -> None:

@@ -241,7 +241,10 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "int64": (pa.int64(), [-(2**63), 0, 2**53 + 1, 2**63 - 1]),
     "date": (pa.date32(), [dt.date(1, 1, 1), dt.date(1969, 12, 31), dt.date(2024, 2, 29), dt.date(9999, 12, 31)]),
     "timestamp": (INSTANT, [dt.datetime(1900, 1, 1, 0, 0, 0, number, dt.UTC) for number in (1, 500, 1_500, 999_999)]),
-    "decimal": (pa.decimal128(38, 10), [Decimal("-1234567890123456789012345678.0123456789"), Decimal(0), Decimal("0.5"), Decimal("9e27")]),
+    "decimal": (
+        pa.decimal128(38, 10),
+        [Decimal("-1234567890123456789012345678.0123456789"), Decimal(0), Decimal("0.5"), Decimal("9e27")],
+    ),
     "binary": (pa.binary(), [b"", b"\x00\xff", b"abc", bytes(range(200))]),
 }
 
@@ -289,7 +292,12 @@ def test_keys_of_several_columns(lake: Lake) -> None:
     rows = [
         {"tenant": tenant, "email": email, "day": each, "n": number}
         for number, (tenant, email, each) in enumerate(
-            [("a", "zz-secret@x.org", day), ("a", "other@x.org", day), ("b", "other@x.org", later), ("b", "third@x.org", day)]
+            [
+                ("a", "zz-secret@x.org", day),
+                ("a", "other@x.org", day),
+                ("b", "other@x.org", later),
+                ("b", "third@x.org", day),
+            ]
         )
     ]
     table.append(rows)
@@ -333,7 +341,9 @@ def test_other_keys_with_the_same_beginning_do_not_stand_in_the_way(lake: Lake) 
     ],
     ids=["within a millisecond", "beyond a float's digits"],
 )
-def test_a_neighbour_that_statistics_cannot_tell_apart(lake: Lake, kind: pa.DataType, doomed: Any, neighbour: Any) -> None:
+def test_a_neighbour_that_statistics_cannot_tell_apart(
+    lake: Lake, kind: pa.DataType, doomed: Any, neighbour: Any
+) -> None:
     table = lake.create_table("crm.kinds.near", pa.schema([("k", kind), ("n", pa.int64())]), key="k")
     table.append([{"k": doomed, "n": 1}, {"k": neighbour, "n": 2}])
     table.fold()
@@ -360,7 +370,10 @@ def test_checkpoints_that_show_a_key_go(lake: Lake, settings: Settings) -> None:
     assert showing(folder, "aaa@example.org") == []
     # What the log still says of the head can be read from scratch, by others too.
     assert canonical(read_delta_rs(folder)) == canonical(table.to_arrow())
-    assert json.loads((folder / "_delta_log" / "_last_checkpoint").read_text())["version"] == DeltaTable(str(folder)).version()
+    assert (
+        json.loads((folder / "_delta_log" / "_last_checkpoint").read_text())["version"]
+        == DeltaTable(str(folder)).version()
+    )
     with opened(settings) as other:
         assert canonical(other.table(NAME).to_arrow()) == canonical(table.to_arrow())
         other.table(NAME).append([person("after")])
@@ -585,7 +598,9 @@ def test_erasing_many_keys_at_once(lake: Lake) -> None:
     assert table.count() == 1_000
     assert len(table.audit()) == 1_000
     data = every_file(root(lake, NAME))
-    assert not [name for name, content in data.items() if b"p0000@example.org" in content or b"p1998@example.org" in content]
+    assert not [
+        name for name, content in data.items() if b"p0000@example.org" in content or b"p1998@example.org" in content
+    ]
 
 
 # -- tables without a key ----------------------------------------------------------------------------------------------

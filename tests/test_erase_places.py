@@ -49,7 +49,12 @@ class HookedOs:
 
         def call(first: Any, *arguments: Any, **options: Any) -> Any:
             path = self._paths.get(first, "") if isinstance(first, int) else str(first)
-            if name.removeprefix("p") == self._function and self._part in path and path.endswith(".tmp") and not self.fired:
+            if (
+                name.removeprefix("p") == self._function
+                and self._part in path
+                and path.endswith(".tmp")
+                and not self.fired
+            ):
                 self.fired = True
                 self._act()
             result = found(first, *arguments, **options)
@@ -141,7 +146,9 @@ def left_by_a_killed_server(root: Path, *, tables: list[str] | None, alive: bool
     pq.write_table(pa.table({"upper(name)": [f"row of {NEEDLE}"]}), folder / "part-0.parquet", compression="none")
     lease = root / "_crannog" / "leases" / "result-0123abcd.json"
     lease.parent.mkdir(parents=True, exist_ok=True)
-    lease.write_text(json.dumps({"kind": "result", "result": "0123abcd", **({"tables": tables} if tables is not None else {})}))
+    lease.write_text(
+        json.dumps({"kind": "result", "result": "0123abcd", **({"tables": tables} if tables is not None else {})})
+    )
     if not alive:
         os.utime(lease, (0, 0))
     return folder / "part-0.parquet"
@@ -149,7 +156,14 @@ def left_by_a_killed_server(root: Path, *, tables: list[str] | None, alive: bool
 
 @pytest.mark.parametrize(
     ("tables", "alive", "goes"),
-    [(None, False, True), (None, True, True), ([NAME], False, True), ([NAME], True, True), (["a.b.c"], False, True), (["a.b.c"], True, False)],
+    [
+        (None, False, True),
+        (None, True, True),
+        ([NAME], False, True),
+        ([NAME], True, True),
+        (["a.b.c"], False, True),
+        (["a.b.c"], True, False),
+    ],
 )
 def test_result_files_of_queries_go_with_an_erased_key(
     lakes: Lakes, arrow: None, tables: list[str] | None, alive: bool, goes: bool
@@ -186,7 +200,9 @@ def test_an_erasure_ends_a_stream_whose_rows_it_erases(settings: Settings, spark
         table = lake.create_table(NAME, SCHEMA, key="id")
         count = 120_000
         names = pa.array([NEEDLE]).take(pa.array([0] * count))
-        table.append(pa.table({"id": pa.array(range(count), pa.int64()), "name": names, "n": pa.nulls(count, pa.int32())}))
+        table.append(
+            pa.table({"id": pa.array(range(count), pa.int64()), "name": names, "n": pa.nulls(count, pa.int32())})
+        )
         table.fold()
         with lake.stream(f"SELECT name, id FROM {NAME}", engine="spark") as stream:
             batches = iter(stream)
@@ -211,7 +227,10 @@ def test_scratch_folders_of_killed_processes_go_and_those_of_living_ones_stay(
     )
     children = [
         subprocess.Popen(
-            [sys.executable, "-c", script, NEEDLE], stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
+            [sys.executable, "-c", script, NEEDLE],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
         )
         for _ in range(2)
     ]
@@ -279,4 +298,6 @@ def test_short_and_numeric_keys_are_looked_for_as_words_in_statements_of_the_tab
     noted(Audit(lake), (NAME, f"SELECT * FROM {NAME} WHERE id IN (7, 17)"), *kept)
     table.erase([7])
     found = sorted(entry["sql"] for entry in lake.table(str(AUDIT)).to_arrow().to_pylist())
-    assert found == sorted([f"SELECT * FROM {NAME} WHERE id IN (?, ?)", "SELECT 17, 7.5, a7", "SELECT 7", "SELECT count(*)"])
+    assert found == sorted(
+        [f"SELECT * FROM {NAME} WHERE id IN (?, ?)", "SELECT 17, 7.5, a7", "SELECT 7", "SELECT count(*)"]
+    )

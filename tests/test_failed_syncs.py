@@ -87,7 +87,9 @@ def sent_until_kept(table: Table, *, tries: int = 5) -> int:
 
 
 @pytest.mark.parametrize("failures", [1, 2, 3])
-def test_a_change_is_acknowledged_only_after_a_sync_that_means_something(lakes: Lakes, disk: Any, failures: int) -> None:
+def test_a_change_is_acknowledged_only_after_a_sync_that_means_something(
+    lakes: Lakes, disk: Any, failures: int
+) -> None:
     table = lakes().create_table(NAME, SCHEMA)
     table.append([row(1)])
     broken = disk("/stage", failures)
@@ -111,7 +113,9 @@ def test_a_repetition_at_another_process_too(lakes: Lakes, disk: Any, failures: 
 
 
 @pytest.mark.parametrize("failures", [1, 2])
-def test_a_fold_is_done_only_after_a_sync_that_means_something(lakes: Lakes, arrow: None, disk: Any, failures: int) -> None:
+def test_a_fold_is_done_only_after_a_sync_that_means_something(
+    lakes: Lakes, arrow: None, disk: Any, failures: int
+) -> None:
     table = lakes().create_table(NAME, SCHEMA)
     table.append([row(1)])
     broken = disk("/_delta_log", failures)
@@ -164,5 +168,3 @@ def test_a_folder_whose_making_was_not_synced_is_made_anew(tmp_path: Path, monke
     storage.make_folder("a/b")
     assert {f"{tmp_path}/a", str(tmp_path)} <= set(synced), "both are synced again"
     assert (tmp_path / "a/b").is_dir()
-
-

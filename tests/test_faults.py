@@ -166,7 +166,16 @@ def _run_all(script: Script, make: Callable[[int], Fault], *, stride: int) -> No
             return
 
 
-WRITES = {"put_if_absent": 2, "replace": 2, "delete": 3, "delete_folder": 3, "sync": 2, "renew": 1, "make_folder": 3, "prune": 2}
+WRITES = {
+    "put_if_absent": 2,
+    "replace": 2,
+    "delete": 3,
+    "delete_folder": 3,
+    "sync": 2,
+    "renew": 1,
+    "make_folder": 3,
+    "prune": 2,
+}
 READS = {"read": 4, "open": 2, "names": 12, "walk": 4, "exists": 30}
 """Each with the stride of the default run; `make test-slow` takes every call."""
 
@@ -231,7 +240,17 @@ CODES = {
     "listdir": errno.EACCES,
     "stat": errno.EIO,
 }
-CALL_STRIDES = {"open": 40, "fsync": 40, "stat": 60, "listdir": 20, "write": 10, "unlink": 12, "link": 6, "rename": 3, "replace": 3}
+CALL_STRIDES = {
+    "open": 40,
+    "fsync": 40,
+    "stat": 60,
+    "listdir": 20,
+    "write": 10,
+    "unlink": 12,
+    "link": 6,
+    "rename": 3,
+    "replace": 3,
+}
 
 
 @pytest.mark.parametrize("function", sorted(CODES))

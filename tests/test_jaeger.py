@@ -31,7 +31,9 @@ def of(trace: str, number: int, parent: int | None, **more: Any) -> Span:
 
 
 def fill(lake: EmbeddedLake) -> None:
-    root = of(CHECKOUT, 1, None, start=T0, took=2 * S + 1_999, name="GET /checkout", kind=2, trace_state="a=1", flags=0x101)
+    root = of(
+        CHECKOUT, 1, None, start=T0, took=2 * S + 1_999, name="GET /checkout", kind=2, trace_state="a=1", flags=0x101
+    )
     root.attributes.extend(
         attribute(key, value)
         for key, value in {
@@ -52,7 +54,16 @@ def fill(lake: EmbeddedLake) -> None:
     shop.resource_spans[0].scope_spans[0].scope.version = "1.2"
     shop.resource_spans[0].resource.attributes.append(attribute("host.name", "h1"))
     lake.traces.write_otlp(shop.SerializeToString())
-    pay = of(CHECKOUT, 2, 1, start=T0 + 10**6, took=250 * 10**6, name="charge", kind=3, attributes={"card": "visa", "http.status_code": "402"})
+    pay = of(
+        CHECKOUT,
+        2,
+        1,
+        start=T0 + 10**6,
+        took=250 * 10**6,
+        name="charge",
+        kind=3,
+        attributes={"card": "visa", "http.status_code": "402"},
+    )
     bank = of(CHECKOUT, 3, 2, start=T0 + 2 * 10**6, took=200 * 10**6, name="debit", kind=2)
     orphan = of(CHECKOUT, 4, 77, start=T0 + 3 * 10**6, took=10**6, name="late", kind=1)
     lake.traces.write_otlp(request_of(pay, orphan, service="shop", scope="").SerializeToString())
@@ -63,7 +74,10 @@ def fill(lake: EmbeddedLake) -> None:
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    with serving_here(tmp_path_factory.mktemp("jaeger")) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+    with (
+        serving_here(tmp_path_factory.mktemp("jaeger")) as server,
+        httpx.Client(base_url=server.url, timeout=60) as client,
+    ):
         fill(server.service.lake)
         yield client
 
@@ -92,8 +106,12 @@ def test_services_and_operations(api: httpx.Client) -> None:
     assert got(api, f"/api/services/{quote('bank/eu', safe='')}/operations") == enveloped(["debit"], 1)
     assert got(api, "/api/services/nobody/operations") == enveloped([], 0)
     assert got(api, "/api/operations", service="bank/eu") == enveloped([{"name": "debit", "spanKind": "server"}], 1)
-    assert got(api, "/api/operations", service="shop", spanKind="client")["data"] == [{"name": "charge", "spanKind": "client"}]
-    assert got(api, "/api/operations", 400) == enveloped(None, errors=[{"code": 400, "msg": "parameter 'service' is required"}])
+    assert got(api, "/api/operations", service="shop", spanKind="client")["data"] == [
+        {"name": "charge", "spanKind": "client"}
+    ]
+    assert got(api, "/api/operations", 400) == enveloped(
+        None, errors=[{"code": 400, "msg": "parameter 'service' is required"}]
+    )
 
 
 # -- v1: one trace -------------------------------------------------------------------------------------------------
@@ -150,7 +168,11 @@ def test_a_trace_has_the_shape_that_jaeger_gives_it(api: httpx.Client) -> None:
         "references": [{"refType": "CHILD_OF", "traceID": CHECKOUT, "spanID": "0000000000000001"}],
         "startTime": T0_US + 1_000,
         "duration": 250_000,
-        "tags": [tag("card", "string", "visa"), tag("http.status_code", "string", "402"), tag("span.kind", "string", "client")],
+        "tags": [
+            tag("card", "string", "visa"),
+            tag("http.status_code", "string", "402"),
+            tag("span.kind", "string", "client"),
+        ],
         "logs": [],
         "processID": by_name["late"]["processID"],
         "warnings": None,
@@ -161,7 +183,9 @@ def test_a_trace_id_may_lack_its_zeros_and_is_printed_without_an_empty_half(api:
     for given in (SHORT, "0000000000abc123", "abc123", "ABC123"):
         assert ids(got(api, f"/api/traces/{given}")) == ["0000000000abc123"]
     # Grafana may give times of another unit; a trace is found without them.
-    assert ids(got(api, f"/api/traces/{SHORT}", start=str(T0 // 10**6), end=str(T0 // 10**6 + 1))) == ["0000000000abc123"]
+    assert ids(got(api, f"/api/traces/{SHORT}", start=str(T0 // 10**6), end=str(T0 // 10**6 + 1))) == [
+        "0000000000abc123"
+    ]
 
 
 def test_a_trace_that_is_not_there_is_404_and_an_id_that_is_none_400_in_the_envelope(api: httpx.Client) -> None:
@@ -220,7 +244,9 @@ def test_a_search_finds_traces_newest_first(api: httpx.Client, asked: dict[str, 
 def test_times_of_a_search_are_microseconds_and_told_from_others_by_their_size(api: httpx.Client) -> None:
     minute = 60_000_000
     assert ids(got(api, "/api/traces", start=str(T0_US), end=str(T0_US))) == FIRST
-    assert ids(got(api, "/api/traces", start=str(T0_US + 1), end=str(T0_US + minute))) == BOTH  # its other spans start then
+    assert (
+        ids(got(api, "/api/traces", start=str(T0_US + 1), end=str(T0_US + minute))) == BOTH
+    )  # its other spans start then
     assert ids(got(api, "/api/traces", start=str(T0_US + minute), end=str(T0_US + 2 * minute))) == SECOND
     assert ids(got(api, "/api/traces", start=str(T0_US // 1000 - 1), end=str(T0_US // 1000 + 1))) == FIRST
     assert ids(got(api, "/api/traces", start=str(T0 - 1), end=str(T0 + 1))) == FIRST
@@ -249,7 +275,9 @@ def test_a_wrong_search_is_400_in_the_envelope(api: httpx.Client, asked: dict[st
     assert found["errors"][0]["msg"]
 
 
-def test_an_answer_holds_so_many_spans_and_names_what_it_leaves_out(api: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_holds_so_many_spans_and_names_what_it_leaves_out(
+    api: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("crannog.server.routes.jaeger._MOST_SPANS", 3)
     found = got(api, "/api/traces", **DAY)
     assert ids(found) == SECOND
@@ -273,7 +301,13 @@ def test_dependencies_of_a_time(api: httpx.Client) -> None:
 
 
 def test_metrics_are_a_family_of_gauges(api: httpx.Client) -> None:
-    asked = {"service": "shop", "endTs": str(T0 // 10**6 + 300_000), "lookback": "600000", "step": "60000", "ratePer": "600000"}
+    asked = {
+        "service": "shop",
+        "endTs": str(T0 // 10**6 + 300_000),
+        "lookback": "600000",
+        "step": "60000",
+        "ratePer": "600000",
+    }
     found = got(api, "/api/metrics/calls", **asked)
     assert (found["name"], found["type"]) == ("service_call_rate", "GAUGE")
     [line] = found["metrics"]
@@ -286,7 +320,13 @@ def test_metrics_are_a_family_of_gauges(api: httpx.Client) -> None:
     slow = got(api, "/api/metrics/latencies", quantile="0.95", **asked)
     values = [point["gaugeValue"]["doubleValue"] for point in slow["metrics"][0]["metricPoints"]]
     assert values == [pytest.approx(2000, rel=0.02), pytest.approx(5, rel=0.02)]  # milliseconds
-    spread = {"service": "shop", "spanKind": ["server", "client", "internal"], "endTs": str(T0 // 10**6 + 60_000), "lookback": "120000", "step": "3600000"}
+    spread = {
+        "service": "shop",
+        "spanKind": ["server", "client", "internal"],
+        "endTs": str(T0 // 10**6 + 60_000),
+        "lookback": "120000",
+        "step": "3600000",
+    }
     for quantile, expected in (("0.2", 1), ("0.5", 250), ("0.75", 2000), ("0.9", 2000), ("1", 2000)):
         found = got(api, "/api/metrics/latencies", quantile=quantile, **spread)
         assert found["metrics"][0]["metricPoints"][0]["gaugeValue"]["doubleValue"] == pytest.approx(expected, rel=0.02)
@@ -294,10 +334,22 @@ def test_metrics_are_a_family_of_gauges(api: httpx.Client) -> None:
 
 def test_metrics_may_be_by_operation_kind_and_several_services(api: httpx.Client) -> None:
     asked = {"endTs": str(T0 // 10**6 + 300_000), "lookback": "600000", "step": "60000"}
-    found = got(api, "/api/metrics/calls", service=["shop", "bank/eu"], groupByOperation="true", spanKind=["SPAN_KIND_SERVER", "client"], **asked)
+    found = got(
+        api,
+        "/api/metrics/calls",
+        service=["shop", "bank/eu"],
+        groupByOperation="true",
+        spanKind=["SPAN_KIND_SERVER", "client"],
+        **asked,
+    )
     assert found["name"] == "service_operation_call_rate"
     labels = [tuple(label["value"] for label in line["labels"]) for line in found["metrics"]]
-    assert sorted(labels) == [("bank/eu", "debit"), ("shop", "GET /checkout"), ("shop", "GET /health"), ("shop", "charge")]
+    assert sorted(labels) == [
+        ("bank/eu", "debit"),
+        ("shop", "GET /checkout"),
+        ("shop", "GET /health"),
+        ("shop", "charge"),
+    ]
     assert found["metrics"][0]["labels"][1]["name"] == "operation"
     assert got(api, "/api/metrics/calls", service="nobody", **asked)["metrics"] == []
     assert got(api, "/api/metrics/minstep")["data"] == 1000
@@ -316,9 +368,13 @@ def test_metrics_may_be_by_operation_kind_and_several_services(api: httpx.Client
 
 def test_v3_services_and_operations(api: httpx.Client) -> None:
     assert got(api, "/api/v3/services") == {"services": ["bank/eu", "shop"]}
-    assert got(api, "/api/v3/operations", service="bank/eu") == {"operations": [{"name": "debit", "spanKind": "server"}]}
+    assert got(api, "/api/v3/operations", service="bank/eu") == {
+        "operations": [{"name": "debit", "spanKind": "server"}]
+    }
     for name in ("span_kind", "spanKind"):
-        assert got(api, "/api/v3/operations", service="shop", **{name: "internal"}) == {"operations": [{"name": "late", "spanKind": "internal"}]}
+        assert got(api, "/api/v3/operations", service="shop", **{name: "internal"}) == {
+            "operations": [{"name": "late", "spanKind": "internal"}]
+        }
     assert got(api, "/api/v3/operations", 400)["error"]["httpCode"] == 400
 
 
@@ -334,7 +390,12 @@ def test_a_v3_trace_is_otlp_with_hexadecimal_ids(api: httpx.Client) -> None:
 
 
 def spans_of(found: dict[str, Any]) -> set[str]:
-    return {one["name"] for resource in found["result"]["resourceSpans"] for scope in resource["scopeSpans"] for one in scope["spans"]}
+    return {
+        one["name"]
+        for resource in found["result"]["resourceSpans"]
+        for scope in resource["scopeSpans"]
+        for one in scope["spans"]
+    }
 
 
 @pytest.mark.parametrize(
@@ -342,7 +403,11 @@ def spans_of(found: dict[str, Any]) -> set[str]:
     [
         {**HOUR_V3, "query.service_name": "shop", "query.attributes": '{"card":"visa"}'},
         {**HOUR_V3, "query.serviceName": "shop", "query.operationName": "GET /checkout"},
-        {"query.startTimeMin": "2025-10-09T08:00:00Z", "query.startTimeMax": "2025-10-09T10:00:00Z", "query.durationMin": "1s"},
+        {
+            "query.startTimeMin": "2025-10-09T08:00:00Z",
+            "query.startTimeMax": "2025-10-09T10:00:00Z",
+            "query.durationMin": "1s",
+        },
         {"query.start_time_min": "2025-10-09T10:53:19 02:00", "query.start_time_max": "2025-10-09T10:53:21+02:00"},
         {**HOUR_V3, "query.duration_max": "2.1s", "query.duration_min": "2s"},
         {**HOUR_V3, "query.service_name": "bank/eu", "query.search_depth": "5"},
@@ -355,7 +420,12 @@ def test_a_v3_search_gives_whole_traces_in_either_spelling(api: httpx.Client, as
 def test_a_v3_search_without_a_match_is_404_and_without_times_400(api: httpx.Client) -> None:
     assert got(api, "/api/v3/traces", 404, **HOUR_V3, **{"query.service_name": "nobody"})["error"]["httpCode"] == 404
     assert got(api, "/api/v3/trace-summaries", **HOUR_V3, **{"query.service_name": "nobody"}) == {"summaries": []}
-    for wrong in ({}, {**HOUR_V3, "query.start_time_min": "then"}, {**HOUR_V3, "query.search_depth": "many"}, {**HOUR_V3, "query.attributes": "{"}):
+    for wrong in (
+        {},
+        {**HOUR_V3, "query.start_time_min": "then"},
+        {**HOUR_V3, "query.search_depth": "many"},
+        {**HOUR_V3, "query.attributes": "{"},
+    ):
         told = got(api, "/api/v3/traces", 400, **wrong)["error"]
         assert told["httpCode"] == 400
         assert told["message"]
@@ -373,7 +443,10 @@ def test_v3_summaries(api: httpx.Client) -> None:
         "spanCount": 4,
         "errorSpanCount": 1,
         "orphanSpanCount": 1,
-        "services": [{"name": "bank/eu", "spanCount": 1, "errorSpanCount": 0}, {"name": "shop", "spanCount": 3, "errorSpanCount": 1}],
+        "services": [
+            {"name": "bank/eu", "spanCount": 1, "errorSpanCount": 0},
+            {"name": "shop", "spanCount": 3, "errorSpanCount": 1},
+        ],
     }
 
 

@@ -39,7 +39,9 @@ def from_whole(trace: Trace) -> dict[str, Any]:
         "spanCount": len(trace.spans),
         "errorSpanCount": trace.error_count,
         "orphanSpanCount": sum(one.orphan for one in trace.spans),
-        "services": [{"name": name, "spanCount": spans[name], "errorSpanCount": errors[name]} for name in sorted(spans)],
+        "services": [
+            {"name": name, "spanCount": spans[name], "errorSpanCount": errors[name]} for name in sorted(spans)
+        ],
     }
 
 
@@ -81,7 +83,9 @@ def test_odd_traces_are_summed_up_as_they_are_shown(settings: Settings, monkeypa
     changed.status.code = 2
     store.send(changed, service="three")  # sent again, with another parent, another service and an error
     before = alike(store)
-    assert {one["traceId"]: one["orphanSpanCount"] for one in before} == {trace_id(number).hex(): orphans for number, orphans in ((1, 2), (2, 0), (3, 3))}
+    assert {one["traceId"]: one["orphanSpanCount"] for one in before} == {
+        trace_id(number).hex(): orphans for number, orphans in ((1, 2), (2, 0), (3, 3))
+    }
     fold(store.spans)
     assert alike(store) == before
     store.warehouse.close()
@@ -113,7 +117,10 @@ def test_the_list_is_one_query_that_opens_a_few_columns(tmp_path: Any, monkeypat
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    with serving_here(tmp_path_factory.mktemp("transform"), http_body_bytes=1 << 20) as server, httpx.Client(base_url=server.url) as api:
+    with (
+        serving_here(tmp_path_factory.mktemp("transform"), http_body_bytes=1 << 20) as server,
+        httpx.Client(base_url=server.url) as api,
+    ):
         yield api
 
 
@@ -126,7 +133,12 @@ def test_a_file_of_otlp_is_shown_as_the_same_spans_kept_are(api: httpx.Client, t
     answer = api.post("/api/transform", json=request)
     assert answer.status_code == 200
     shown = answer.json()
-    assert {name: shown[name] for name in ("total", "limit", "offset", "errors")} == {"total": 0, "limit": 0, "offset": 0, "errors": None}
+    assert {name: shown[name] for name in ("total", "limit", "offset", "errors")} == {
+        "total": 0,
+        "limit": 0,
+        "offset": 0,
+        "errors": None,
+    }
     assert api.get(f"/api/traces/{trace_id(1).hex()}").status_code == 404  # nothing is kept
     assert api.get("/api/services").json()["data"] == []
     with serving_here(tmp_path) as server, httpx.Client(base_url=server.url) as kept:
@@ -138,7 +150,14 @@ def test_a_file_of_otlp_is_shown_as_the_same_spans_kept_are(api: httpx.Client, t
 
 @pytest.mark.parametrize(
     ("body", "status"),
-    [(b"{bad", 400), (b"[]", 400), (b'{"resourceSpans": 1}', 400), (b"", 400), (b"[" * 100_000, 400), (b" " * (1 << 21), 413)],
+    [
+        (b"{bad", 400),
+        (b"[]", 400),
+        (b'{"resourceSpans": 1}', 400),
+        (b"", 400),
+        (b"[" * 100_000, 400),
+        (b" " * (1 << 21), 413),
+    ],
     ids=["no JSON", "a list", "no spans", "empty", "deep", "large"],
 )
 def test_a_file_that_cannot_be_read_is_refused_in_the_envelope(api: httpx.Client, body: bytes, status: int) -> None:
@@ -149,13 +168,21 @@ def test_a_file_that_cannot_be_read_is_refused_in_the_envelope(api: httpx.Client
     assert (told["errors"][0]["code"], bool(told["errors"][0]["msg"])) == (status, True)
 
 
-def test_what_is_no_span_in_a_file_is_told_beside_the_others(api: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_span_in_a_file_is_told_beside_the_others(
+    api: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bad = span(1, 2)
     bad.span_id = b"short"
     request = json_of_request(request_of(span(1, 1), bad))
     told = api.post("/api/transform", json=request).json()
     assert [len(trace["spans"]) for trace in told["data"]] == [1]
     assert "span id" in told["errors"][0]["msg"]
-    assert api.post("/api/transform", json={}).json() == {"data": [], "total": 0, "limit": 0, "offset": 0, "errors": None}
+    assert api.post("/api/transform", json={}).json() == {
+        "data": [],
+        "total": 0,
+        "limit": 0,
+        "offset": 0,
+        "errors": None,
+    }
     monkeypatch.setattr("crannog.server.routes.jaeger._MOST_SPANS", 1)
     assert api.post("/api/transform", json=json_of_request(request_of(span(1, 1), span(1, 2)))).status_code == 413

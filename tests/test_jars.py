@@ -89,7 +89,9 @@ def test_sums_show_what_sizes_do_not(kept: Settings, fetches: list[str]) -> None
     assert jars.present(jars.DELTA_SET, kept, check_sums=True) is None
 
 
-def test_two_that_resolve_at_once_end_with_one_set(kept: Settings, monkeypatch: pytest.MonkeyPatch, fetches: list[str]) -> None:
+def test_two_that_resolve_at_once_end_with_one_set(
+    kept: Settings, monkeypatch: pytest.MonkeyPatch, fetches: list[str]
+) -> None:
     both, fetch, found = threading.Barrier(2, timeout=30), jars._fetch, []
 
     def fetch_together(*arguments: object) -> list[Path]:
@@ -108,15 +110,21 @@ def test_two_that_resolve_at_once_end_with_one_set(kept: Settings, monkeypatch: 
     assert [each.name for each in Path(kept.jars_dir).iterdir()] == ["4.2.0-4.4.0"]
 
 
-def test_a_failed_resolution_leaves_nothing_and_says_what_to_do(kept: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_resolution_leaves_nothing_and_says_what_to_do(
+    kept: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = tmp_path / "spark"
     (home / "bin").mkdir(parents=True)
     (home / "jars").mkdir()
     submit = home / "bin" / "spark-submit"
-    submit.write_text("#!/bin/sh\necho ':: UNRESOLVED ::' >&2\necho ' :: unresolved dependency: io.delta#x;1: not found' >&2\nexit 1\n")
+    submit.write_text(
+        "#!/bin/sh\necho ':: UNRESOLVED ::' >&2\necho ' :: unresolved dependency: io.delta#x;1: not found' >&2\nexit 1\n"
+    )
     submit.chmod(0o755)
     monkeypatch.setattr(jars, "spark_home", lambda: home)
-    with pytest.raises(Unavailable, match=r"unresolved dependency: io.delta#x;1: not found\).*python -m crannog.lake.jars"):
+    with pytest.raises(
+        Unavailable, match=r"unresolved dependency: io.delta#x;1: not found\).*python -m crannog.lake.jars"
+    ):
         jars.delta(kept)
     assert list(Path(kept.jars_dir).iterdir()) == []
 

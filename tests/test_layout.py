@@ -124,7 +124,9 @@ def test_the_layout_stands_after_fold_compaction_and_evolution(lake: Lake, table
     assert {name: after[name] for name in before if name != "delta.dataSkippingStatsColumns"} == {
         name: value for name, value in before.items() if name != "delta.dataSkippingStatsColumns"
     }
-    assert set(before["delta.dataSkippingStatsColumns"].split(",")) <= set(after["delta.dataSkippingStatsColumns"].split(","))
+    assert set(before["delta.dataSkippingStatsColumns"].split(",")) <= set(
+        after["delta.dataSkippingStatsColumns"].split(",")
+    )
     assert after["parquet.bloom.filter.enabled#order_id"] == "true"
     assert json.loads(after["crannog.bloom"]) == ["city", "number"]
     check_layout(path, rows=ROWS, files=1, blooms=BLOOMS | {"order_id"})
@@ -152,7 +154,9 @@ def test_a_bloom_filter_excludes_what_is_not_there(lake: Lake, table: Table) -> 
 
 def probe(connection: duckdb.DuckDBPyConnection, file: Path, column: str, value: Any) -> list[bool]:
     """Ask the filter of each row group whether it excludes a value."""
-    rows = connection.execute("SELECT bloom_filter_excludes FROM parquet_bloom_probe(?, ?, ?)", [str(file), column, value])
+    rows = connection.execute(
+        "SELECT bloom_filter_excludes FROM parquet_bloom_probe(?, ?, ?)", [str(file), column, value]
+    )
     return [row[0] for row in rows.fetchall()]
 
 
@@ -165,7 +169,9 @@ def test_the_in_process_engine_skips_row_groups_by_them(tmp_path: Path, lake: La
         def scanned(column: str, value: str) -> int:
             connection.execute("PRAGMA enable_profiling = 'json'")
             connection.execute(f"PRAGMA profiling_output = '{profile}'")
-            connection.execute(f"SELECT number FROM read_parquet(?) WHERE {column} = ?", [str(biggest), value]).fetchall()
+            connection.execute(
+                f"SELECT number FROM read_parquet(?) WHERE {column} = ?", [str(biggest), value]
+            ).fetchall()
             connection.execute("PRAGMA disable_profiling")
             [scan] = _scans(json.loads(profile.read_text())["operator"])
             return int(scan["row_groups_scanned"])
@@ -248,7 +254,8 @@ def test_the_first_fold_of_a_keyed_table_makes_files_of_its_size(small_files: La
 
 
 @pytest.mark.parametrize(
-    "rewrite", ["expire", *(pytest.param(rewrite, marks=pytest.mark.slow) for rewrite in ("evolve", "compact", "merge"))]
+    "rewrite",
+    ["expire", *(pytest.param(rewrite, marks=pytest.mark.slow) for rewrite in ("evolve", "compact", "merge"))],
 )
 def test_keyed_files_keep_to_their_size_whatever_rewrites_them(small_files: Lake, rewrite: str) -> None:
     table = small_files.create_table("layout.keyed.sizes", WIDE_ROWS, key="k")
@@ -263,7 +270,9 @@ def test_keyed_files_keep_to_their_size_whatever_rewrites_them(small_files: Lake
         table.delete([1, 12_001, 24_001])
         assert table.fold().files_rewritten == 3
     elif rewrite == "evolve":
-        table.evolve(pa.schema([field if field.name != "code" else pa.field("code", pa.int64()) for field in WIDE_ROWS]))
+        table.evolve(
+            pa.schema([field if field.name != "code" else pa.field("code", pa.int64()) for field in WIDE_ROWS])
+        )
     else:
         # Half of the rows stay: files that two may share are fine, files beyond the size are not.
         table.append(wide_rows(100_000, 12_000))
@@ -275,7 +284,9 @@ def test_keyed_files_keep_to_their_size_whatever_rewrites_them(small_files: Lake
 
 def test_a_change_of_one_key_touches_one_file(tmp_path: Path, spark: SparkRuntime) -> None:
     with opened(Settings(warehouse=str(tmp_path / "warehouse"))) as lake:
-        table = lake.create_table("layout.keyed.touched", pa.schema([("k_id", pa.string()), ("n", pa.int64())]), key="k_id")
+        table = lake.create_table(
+            "layout.keyed.touched", pa.schema([("k_id", pa.string()), ("n", pa.int64())]), key="k_id"
+        )
         for part in range(3):
             table.append([{"k_id": f"{part}-{number:02}", "n": number} for number in range(20)])
             table.fold()

@@ -73,8 +73,12 @@ def lake(settings: Settings) -> Any:
         (("-0",), "double"),
     ],
 )
-def test_text_becomes_a_type_only_where_it_can_be_nothing_else(lake: Lake, tmp_path: Path, values: tuple[str, ...], kind: str) -> None:
-    text = "n,v\n" + "".join(f'{number},"{value}"\n' if value else f"{number},\n" for number, value in enumerate(values))
+def test_text_becomes_a_type_only_where_it_can_be_nothing_else(
+    lake: Lake, tmp_path: Path, values: tuple[str, ...], kind: str
+) -> None:
+    text = "n,v\n" + "".join(
+        f'{number},"{value}"\n' if value else f"{number},\n" for number, value in enumerate(values)
+    )
     report = lake.load(put(tmp_path, "f.csv", text), NAME, create=True)
     assert types_of(lake)["v"] == kind
     assert report.rows == len(values)
@@ -91,7 +95,9 @@ def test_one_value_at_the_end_of_a_large_file_decides(lake: Lake, tmp_path: Path
     assert lake.sql(f"select count(*) as n, min(a) as a from {NAME}").rows() == [{"n": 150_001, "a": "0"}]
 
 
-def test_times_without_a_zone_are_utc_and_empty_text_is_null_where_it_can_be_nothing_else(lake: Lake, tmp_path: Path) -> None:
+def test_times_without_a_zone_are_utc_and_empty_text_is_null_where_it_can_be_nothing_else(
+    lake: Lake, tmp_path: Path
+) -> None:
     lake.load(put(tmp_path, "f.csv", 'at,n,t\n2026-01-31 10:00,"",""\n"",5,x\n'), NAME, create=True)
     assert rows_of(lake) == [
         {"at": dt.datetime(2026, 1, 31, 10, tzinfo=dt.UTC), "n": None, "t": ""},
@@ -144,7 +150,11 @@ def test_large_whole_numbers_next_to_fractions_lose_no_digit(lake: Lake, tmp_pat
 def test_flatten_makes_columns_of_what_is_nested(lake: Lake, tmp_path: Path) -> None:
     path = put(tmp_path, "f.ndjson", '{"a":{"b":{"c":1},"d":"x"},"l":[1]}\n{"a":null}\n{"a":{"d":"y"}}\n')
     lake.load(path, NAME, create=True, flatten=True)
-    wanted = [{"a_b_c": 1, "a_d": "x", "l": [1]}, {"a_b_c": None, "a_d": None, "l": None}, {"a_b_c": None, "a_d": "y", "l": None}]
+    wanted = [
+        {"a_b_c": 1, "a_d": "x", "l": [1]},
+        {"a_b_c": None, "a_d": None, "l": None},
+        {"a_b_c": None, "a_d": "y", "l": None},
+    ]
     assert rows_of(lake) == wanted
     lake.load(put(tmp_path, "g.ndjson", '{"a":{"b":{"c":7}}}\n'), NAME, flatten=True)
     assert rows_of(lake)[-1] == {"a_b_c": 7, "a_d": None, "l": None}
@@ -190,7 +200,9 @@ def forms(folder: Path) -> dict[str, str]:
         "no last newline": put(folder, "f.jsonl", lines.rstrip("\n")),
         "parquet": put(folder, "f.parquet", parquet.getvalue()),
         "gzip": put(folder, "f.csv.gz", gzip.compress(text.encode())),
-        "gzip in two members": put(folder, "g.csv.gz", gzip.compress(text[:9].encode()) + gzip.compress(text[9:].encode())),
+        "gzip in two members": put(
+            folder, "g.csv.gz", gzip.compress(text[:9].encode()) + gzip.compress(text[9:].encode())
+        ),
         "gzip under another name": put(folder, "f3.csv", gzip.compress(text.encode())),
         "zstd": put(folder, "f.ndjson.zst", zstandard.compress(lines.encode())),
         "parquet in gzip": put(folder, "f.parquet.gz", gzip.compress(parquet.getvalue())),
@@ -239,7 +251,10 @@ def test_several_files_get_one_type_for_all(lake: Lake, tmp_path: Path) -> None:
 
 def test_a_row_longer_than_a_block_is_read(lake: Lake, tmp_path: Path) -> None:
     long = "x" * (9 * 1024**2)
-    for name, text in (("f.csv", f"a,b\n1,{long}\n2,y\n"), ("f.ndjson", json.dumps({"a": 1, "b": long}) + '\n{"a":2,"b":"y"}\n')):
+    for name, text in (
+        ("f.csv", f"a,b\n1,{long}\n2,y\n"),
+        ("f.ndjson", json.dumps({"a": 1, "b": long}) + '\n{"a":2,"b":"y"}\n'),
+    ):
         lake.load(put(tmp_path, name, text), f"main.files.{name[2:]}", create=True)
         assert [len(row["b"]) for row in rows_of(lake, f"main.files.{name[2:]}")] == [len(long), 1]
 
@@ -272,7 +287,7 @@ def test_parquet_types_that_a_table_lacks_become_the_nearest_it_has(lake: Lake, 
         ("f.json", b'[{"a":1},\n{"a":}]', "line 2"),
         ("f.json", b'[{"a":1},\n{"a" 5},' + b'{"a":1},' * 10, "line 2"),
         ("f.json", b'[{"a":1}', "does not end"),
-        ("f.json", b'[1, 2]', "no columns"),
+        ("f.json", b"[1, 2]", "no columns"),
         ("f.json", b'[{"a":1}] x', "more after"),
         ("f.json", b'[{"a":1},]', "comma"),
         ("f.json", b'[{"a":1} {"a":2}]', "no comma"),
@@ -281,7 +296,9 @@ def test_parquet_types_that_a_table_lacks_become_the_nearest_it_has(lake: Lake, 
         ("f.csv.gz", gzip.compress(b"a\n1\n" * 1000, mtime=0)[:-20], "cannot read"),
     ],
 )
-def test_a_broken_file_is_told_and_nothing_is_made(lake: Lake, tmp_path: Path, name: str, content: bytes, told: str) -> None:
+def test_a_broken_file_is_told_and_nothing_is_made(
+    lake: Lake, tmp_path: Path, name: str, content: bytes, told: str
+) -> None:
     with pytest.raises(CallerError, match=told):
         lake.load(put(tmp_path, name, content), NAME, create=True)
     assert lake.tables() == []
@@ -307,7 +324,9 @@ def test_a_file_is_kept_once_whatever_its_name_and_packing(lake: Lake, tmp_path:
     assert lake.table(NAME).count() == 3000
 
 
-def test_a_load_that_stopped_midway_goes_on_where_it_was(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_that_stopped_midway_goes_on_where_it_was(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(keep, "BATCH_ROWS", 100)
     path = put(tmp_path, "f.csv", "a\n" + "".join(f"{n}\n" for n in range(1000)))
     table_type = type(lake.table(lake.create_table(NAME, pa.schema([("a", pa.int64())])).name))
@@ -320,7 +339,9 @@ def test_a_load_that_stopped_midway_goes_on_where_it_was(lake: Lake, tmp_path: P
         return real(self, rows, batch_id)
 
     monkeypatch.setattr(table_type, "append", dies_at_the_fifth)
-    with pytest.raises(KeyboardInterrupt, match="400 rows were kept before it stopped; load the same files again to go on"):
+    with pytest.raises(
+        KeyboardInterrupt, match="400 rows were kept before it stopped; load the same files again to go on"
+    ):
         lake.load(path, NAME)
     assert lake.table(NAME).count() == 400
     report = lake.load(path, NAME)
@@ -348,7 +369,9 @@ def test_a_full_stage_is_folded_on_the_way(lake: Lake, tmp_path: Path, monkeypat
     assert len(folds) == 1
 
 
-def test_a_load_that_sends_too_much_waits_and_folds_nothing(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_that_sends_too_much_waits_and_folds_nothing(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(keep, "BATCH_ROWS", 100)
     path = put(tmp_path, "f.csv", "a\n" + "".join(f"{n}\n" for n in range(300)))
     table_type = type(lake.create_table(NAME, pa.schema([("a", pa.int64())])))
@@ -377,7 +400,9 @@ def test_a_load_can_be_taken_back_before_it_keeps_anything(lake: Lake, tmp_path:
     assert lake.tables() == []
 
 
-def test_progress_tells_bytes_and_rows_and_reaches_the_end(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_tells_bytes_and_rows_and_reaches_the_end(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(meter, "_EVERY_S", 0)
     told: list[tuple[str, float]] = []
     path = put(tmp_path, "f.csv", "a,b\n" + "".join(f"{n},some text\n" for n in range(100_000)))
@@ -394,7 +419,11 @@ def test_keys_and_partitions_are_made_and_upserts_replace(lake: Lake, tmp_path: 
     lake.load(put(tmp_path, "1.csv", "k,j,v\n1,a,old\n2,b,old\n"), NAME, create=True, key="k,j")
     described = lake.table(NAME).describe()
     assert described["key"] == ["k", "j"]
-    assert {column["name"]: column["nullable"] for column in described["columns"] if column["name"] in "kjv"} == {"k": False, "j": False, "v": True}
+    assert {column["name"]: column["nullable"] for column in described["columns"] if column["name"] in "kjv"} == {
+        "k": False,
+        "j": False,
+        "v": True,
+    }
     lake.load(put(tmp_path, "2.csv", "k,j,v\n2,b,new\n"), NAME, mode="upsert")
     assert sorted((row["k"], row["v"]) for row in rows_of(lake)) == [(1, "old"), (2, "new")]
     lake.load(put(tmp_path, "3.csv", "d,v\nx,1\n"), "main.files.p", create=True, partition_by=["d"])
@@ -436,7 +465,10 @@ def test_a_dry_run_shows_everything_and_writes_nothing(lake: Lake, tmp_path: Pat
     assert lake.tables() == []
     assert not (tmp_path / "r").exists()
     assert (report.created, report.rows, report.bad_rows, report.key) == (True, 2, 1, ("a",))
-    assert report.columns == ({"name": "a", "type": "bigint", "nullable": False}, {"name": "b", "type": "string", "nullable": True})
+    assert report.columns == (
+        {"name": "a", "type": "bigint", "nullable": False},
+        {"name": "b", "type": "string", "nullable": True},
+    )
     assert report.first_rows == ({"a": 1, "b": "x"}, {"a": 2, "b": "y"})
     assert report.first_bad[0].line == 4
 
@@ -470,7 +502,9 @@ def as_ndjson(table: pa.Table) -> bytes:
     def value(given_: Any) -> Any:
         return given_.isoformat() if isinstance(given_, dt.date) else given_
 
-    return "".join(json.dumps({name: value(part) for name, part in row.items()}) + "\n" for row in table.to_pylist()).encode()
+    return "".join(
+        json.dumps({name: value(part) for name, part in row.items()}) + "\n" for row in table.to_pylist()
+    ).encode()
 
 
 def as_csv(table: pa.Table) -> bytes:
@@ -509,12 +543,22 @@ def test_what_arrow_wrote_is_what_the_table_holds(rows: list[dict[str, Any]], sh
         lake.drop_table(made)
 
 
-GARBAGE = st.binary(max_size=200) | st.text('{}[]",:\n\\ab1.e-tru', max_size=60).map(str.encode) | st.text('a,"\n\r;1 ', max_size=60).map(str.encode)
+GARBAGE = (
+    st.binary(max_size=200)
+    | st.text('{}[]",:\n\\ab1.e-tru', max_size=60).map(str.encode)
+    | st.text('a,"\n\r;1 ', max_size=60).map(str.encode)
+)
 
 
 @examples(FEW, max_examples=120)
-@given(data=GARBAGE, form=st.sampled_from([None, "csv", "json", "ndjson", "parquet"]), packed=st.sampled_from([b"", b"", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1"]))
-def test_no_bytes_are_more_than_a_callers_error(data: bytes, form: str | None, packed: bytes, shared: tuple[Lake, Path]) -> None:
+@given(
+    data=GARBAGE,
+    form=st.sampled_from([None, "csv", "json", "ndjson", "parquet"]),
+    packed=st.sampled_from([b"", b"", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1"]),
+)
+def test_no_bytes_are_more_than_a_callers_error(
+    data: bytes, form: str | None, packed: bytes, shared: tuple[Lake, Path]
+) -> None:
     lake, folder = shared
     path = put(folder, "garbage", packed + data)
     try:
@@ -525,15 +569,25 @@ def test_no_bytes_are_more_than_a_callers_error(data: bytes, form: str | None, p
 
 
 JSON_VALUE = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT | st.sampled_from(["2026-01-01", "2026-01-01T00:00:00Z"]),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT
+    | st.sampled_from(["2026-01-01", "2026-01-01T00:00:00Z"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=3),
     max_leaves=5,
 )
 
 
 @examples(FEW, max_examples=30)
-@given(rows=st.lists(st.dictionaries(st.sampled_from("abc"), JSON_VALUE, min_size=1, max_size=3), min_size=1, max_size=5), flatten=st.booleans())
-def test_any_objects_of_json_make_a_table_that_holds_every_one(rows: list[dict[str, Any]], flatten: bool, shared: tuple[Lake, Path]) -> None:
+@given(
+    rows=st.lists(st.dictionaries(st.sampled_from("abc"), JSON_VALUE, min_size=1, max_size=3), min_size=1, max_size=5),
+    flatten=st.booleans(),
+)
+def test_any_objects_of_json_make_a_table_that_holds_every_one(
+    rows: list[dict[str, Any]], flatten: bool, shared: tuple[Lake, Path]
+) -> None:
     lake, folder = shared
     name = f"main.any.t{next(COUNTER)}"
     path = put(folder, "any.ndjson", "".join(json.dumps(row) + "\n" for row in rows))
@@ -545,7 +599,9 @@ def test_any_objects_of_json_make_a_table_that_holds_every_one(rows: list[dict[s
         for column, value in given_.items():
             if isinstance(value, bool | int) and isinstance(kept.get(column), str):
                 assert json.loads(kept[column]) == value
-            elif isinstance(value, int | float | bool) or (isinstance(value, str) and isinstance(kept.get(column), str)):
+            elif isinstance(value, int | float | bool) or (
+                isinstance(value, str) and isinstance(kept.get(column), str)
+            ):
                 assert kept[column] == value or json.loads(str(kept[column])) == value
     lake.drop_table(name)
 

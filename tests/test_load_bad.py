@@ -35,7 +35,9 @@ def rejected(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_bad_rows_of_csv_are_named_by_their_real_lines_and_nothing_is_kept(lake: Lake, table: Any, tmp_path: Path) -> None:
+def test_bad_rows_of_csv_are_named_by_their_real_lines_and_nothing_is_kept(
+    lake: Lake, table: Any, tmp_path: Path
+) -> None:
     text = (
         "id,n,at,s\n"
         '1,1,2026-01-01T00:00:00Z,"two\nlines"\n'  # lines 2 and 3
@@ -81,7 +83,16 @@ def test_bad_lines_of_ndjson_are_named_by_their_real_lines(lake: Lake, table: An
     ]
     path = put(tmp_path, "f.ndjson", b"\n".join(lines))
     report = lake.load(path, NAME, reject=str(tmp_path / "bad"))
-    assert [(bad.line, bad.column) for bad in report.first_bad] == [(3, "n"), (4, ""), (5, ""), (6, ""), (7, ""), (8, "at"), (9, "s"), (10, "n")]
+    assert [(bad.line, bad.column) for bad in report.first_bad] == [
+        (3, "n"),
+        (4, ""),
+        (5, ""),
+        (6, ""),
+        (7, ""),
+        (8, "at"),
+        (9, "s"),
+        (10, "n"),
+    ]
     assert [(row["id"], row["s"]) for row in rows_of(lake)] == [(1, None), (10, '{"any": ["json"]}')]
     assert rejected(tmp_path / "bad")[1]["row"] == '{"id":3,'
 
@@ -124,8 +135,13 @@ def test_keys_may_not_be_null_nor_partitions_empty(lake: Lake, tmp_path: Path) -
     assert [bad.line for bad in lake.load(str(tmp_path / "f.parquet"), "main.files.p", max_bad=5).first_bad] == [1]
 
 
-def test_a_bad_row_far_into_a_large_file_stops_it_before_the_first_batch(lake: Lake, table: Any, tmp_path: Path) -> None:
-    for name, row, bad in (("f.csv", "1,1,,some longer text to fill the block\n", "1,x,,y\n"), ("f.ndjson", '{"id":1,"s":"some longer text to fill"}\n', '{"n":"x"}\n')):
+def test_a_bad_row_far_into_a_large_file_stops_it_before_the_first_batch(
+    lake: Lake, table: Any, tmp_path: Path
+) -> None:
+    for name, row, bad in (
+        ("f.csv", "1,1,,some longer text to fill the block\n", "1,x,,y\n"),
+        ("f.ndjson", '{"id":1,"s":"some longer text to fill"}\n', '{"n":"x"}\n'),
+    ):
         text = ("id,n,at,s\n" if name == "f.csv" else "") + row * 220_000 + bad
         line = 220_002 if name == "f.csv" else 220_001
         with pytest.raises(BadRows, match=f"line {line:,}, column n"):
@@ -159,8 +175,15 @@ def test_a_file_that_changes_while_it_is_loaded_is_refused(lake: Lake, table: An
 
 
 def test_a_key_that_a_struct_lacks_is_never_left_out_in_silence(lake: Lake, tmp_path: Path) -> None:
-    lake.create_table(NAME, pa.schema([("id", pa.int64()), ("n", pa.struct([("x", pa.int64())])), ("l", pa.list_(pa.struct([("x", pa.int64())])))]))
-    path = put(tmp_path, "f.ndjson", '{"id":1,"n":{"x":1}}\n{"id":2,"n":{"x":1,"y":2}}\n{"id":3,"l":[{"z":1}],"more":1}\n')
+    lake.create_table(
+        NAME,
+        pa.schema(
+            [("id", pa.int64()), ("n", pa.struct([("x", pa.int64())])), ("l", pa.list_(pa.struct([("x", pa.int64())])))]
+        ),
+    )
+    path = put(
+        tmp_path, "f.ndjson", '{"id":1,"n":{"x":1}}\n{"id":2,"n":{"x":1,"y":2}}\n{"id":3,"l":[{"z":1}],"more":1}\n'
+    )
     for options in ({}, {"ignore_extra": True}, {"evolve": True}):
         with pytest.raises(CallerError):
             lake.load(path, NAME, **options)
@@ -175,11 +198,20 @@ def test_a_key_that_a_struct_lacks_is_never_left_out_in_silence(lake: Lake, tmp_
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("f.csv", "id,new,more\n1,x,1.5\n"), ("f.ndjson", '{"id":1,"new":"x","more":1.5}\n'), ("f.json", '[{"id":1,"new":"x","more":1.5}]')],
+    [
+        ("f.csv", "id,new,more\n1,x,1.5\n"),
+        ("f.ndjson", '{"id":1,"new":"x","more":1.5}\n'),
+        ("f.json", '[{"id":1,"new":"x","more":1.5}]'),
+    ],
 )
-def test_new_columns_are_an_error_that_names_them_or_left_out_or_added(lake: Lake, table: Any, tmp_path: Path, name: str, text: str) -> None:
+def test_new_columns_are_an_error_that_names_them_or_left_out_or_added(
+    lake: Lake, table: Any, tmp_path: Path, name: str, text: str
+) -> None:
     path = put(tmp_path, name, text)
-    with pytest.raises(SchemaMismatch, match="the files have new, more, the table has no such columns: give evolve=True to add, or ignore_extra=True"):
+    with pytest.raises(
+        SchemaMismatch,
+        match="the files have new, more, the table has no such columns: give evolve=True to add, or ignore_extra=True",
+    ):
         lake.load(path, NAME)
     dry = lake.load(path, NAME, dry_run=True)
     assert Drift("new", "added", "", "string") in dry.drift
@@ -194,10 +226,15 @@ def test_new_columns_are_an_error_that_names_them_or_left_out_or_added(lake: Lak
 
 
 def test_wider_numbers_are_told_and_widened_only_when_asked(lake: Lake, table: Any, tmp_path: Path) -> None:
-    for name, text in (("f.csv", "id,n\n1,5\n2,3000000000\n"), ("f.ndjson", '{"id":3,"n":5}\n{"id":4,"n":3000000000}\n')):
+    for name, text in (
+        ("f.csv", "id,n\n1,5\n2,3000000000\n"),
+        ("f.ndjson", '{"id":3,"n":5}\n{"id":4,"n":3000000000}\n'),
+    ):
         path = put(tmp_path, name, text)
         if types_of(lake)["n"] == "int32":
-            with pytest.raises(SchemaMismatch, match="column n is int, the files need bigint: give evolve=True to widen"):
+            with pytest.raises(
+                SchemaMismatch, match="column n is int, the files need bigint: give evolve=True to widen"
+            ):
                 lake.load(path, NAME)
             assert table.count() == 0
         report = lake.load(path, NAME, evolve=True)
@@ -205,16 +242,24 @@ def test_wider_numbers_are_told_and_widened_only_when_asked(lake: Lake, table: A
     assert types_of(lake)["n"] == "int64"
     lake.create_table("main.files.narrow", SCHEMA)
     report = lake.load(str(tmp_path / "f.csv"), "main.files.narrow", max_bad=1)
-    assert (report.rows, report.bad_rows, report.drift[-1]) == (1, 1, Drift("n", "widened", "int", "bigint", "rows put aside"))
+    assert (report.rows, report.bad_rows, report.drift[-1]) == (
+        1,
+        1,
+        Drift("n", "widened", "int", "bigint", "rows put aside"),
+    )
     assert sorted(row["n"] for row in rows_of(lake)) == [5, 5, 3000000000, 3000000000]
 
 
-def test_a_column_of_another_kind_is_incompatible_and_not_thousands_of_bad_rows(lake: Lake, table: Any, tmp_path: Path) -> None:
+def test_a_column_of_another_kind_is_incompatible_and_not_thousands_of_bad_rows(
+    lake: Lake, table: Any, tmp_path: Path
+) -> None:
     for name, text in (("f.csv", "id,n\n" + "1,word\n" * 500), ("f.ndjson", '{"id":1,"n":"word"}\n' * 500)):
         path = put(tmp_path, name, text)
         with pytest.raises(SchemaMismatch, match="column n is int, the files have string"):
             lake.load(path, NAME, evolve=True)
-        assert [(d.column, d.change) for d in lake.load(path, NAME, dry_run=True).drift if d.change != "removed"] == [("n", "incompatible")]
+        assert [(d.column, d.change) for d in lake.load(path, NAME, dry_run=True).drift if d.change != "removed"] == [
+            ("n", "incompatible")
+        ]
     pq.write_table(pa.table({"id": [1] * 50, "n": ["word"] * 50}), tmp_path / "f.parquet")
     with pytest.raises(SchemaMismatch, match="column n is int, the files have string"):
         lake.load(str(tmp_path / "f.parquet"), NAME)

@@ -30,14 +30,27 @@ def test_a_file_is_loaded_told_and_not_loaded_twice(shell: Shell) -> None:
     assert "would be made, and 2 rows would be loaded" in " ".join(missing.out.split())
     made = shell("load", path, NAME, "--create", "--key", "id")
     assert made.code == 0
-    for told in ("2 rows loaded into shop.eu.visits, which was made for them.", "bigint", "timestamp", "Page Name     Page_Name", "rows/s"):
+    for told in (
+        "2 rows loaded into shop.eu.visits, which was made for them.",
+        "bigint",
+        "timestamp",
+        "Page Name     Page_Name",
+        "rows/s",
+    ):
         assert told in made.out
     again = shell("load", path, NAME)
     assert again.code == 0
-    assert "loaded into shop.eu.visits before; nothing was added. --again loads once more." in " ".join(again.out.split())
+    assert "loaded into shop.eu.visits before; nothing was added. --again loads once more." in " ".join(
+        again.out.split()
+    )
     assert shell("preview", NAME, "--json").json[0]["Page_Name"] == "home"
     report = shell("load", path, NAME, "--again", "--json").json
-    assert (report["rows"], report["duplicate"], report["files"][0]["format"], report["batches"]) == (2, False, "csv", 1)
+    assert (report["rows"], report["duplicate"], report["files"][0]["format"], report["batches"]) == (
+        2,
+        False,
+        "csv",
+        1,
+    )
     assert shell("load", path, NAME, "--json").json["duplicate"] is True
 
 
@@ -92,7 +105,10 @@ def test_an_interrupt_says_what_was_kept_and_how_to_go_on(shell: Shell, monkeypa
     monkeypatch.setattr(Table, "append", interrupted)
     stopped = shell("load", path, NAME, "--create")
     assert stopped.code == 1
-    assert stopped.error == "crannog: stopped: 20 rows were kept before it stopped; load the same files again to go on: nothing is kept twice"
+    assert (
+        stopped.error
+        == "crannog: stopped: 20 rows were kept before it stopped; load the same files again to go on: nothing is kept twice"
+    )
     report = shell("load", path, NAME, "--create", "--json").json
     assert (report["rows"], report["duplicate_rows"]) == (30, 20)
 

@@ -20,7 +20,7 @@ from test_cli import run
 
 __all__ = ["server"]
 NAME = "shop.eu.visits"
-VISITS = "id,n,page\n1,10,home\n2,x,cart\n3,30\n4,40,\"two\nlines\"\n"
+VISITS = 'id,n,page\n1,10,home\n2,x,cart\n3,30\n4,40,"two\nlines"\n'
 REPORTS = ("dry run", "loaded", "again", "key", "drift")
 
 
@@ -30,7 +30,14 @@ def told(lake: LakeVerbs, folder: Path) -> dict[str, Any]:
     visits, wide = put(folder, "visits.csv", VISITS), put(folder, "wide.csv", "id,n,page,who\n5,50,home,Ada\n")
     good = put(folder, "good.ndjson", '{"id": 1, "n": 11}\n{"id": 6, "n": 60}\n')
     rejects = str(folder / "bad.ndjson")
-    lake.create_table(NAME, {"properties": {"id": {"type": "integer"}, "n": {"type": "integer"}, "page": {"type": "string"}}, "required": ["id"]}, key=["id"])
+    lake.create_table(
+        NAME,
+        {
+            "properties": {"id": {"type": "integer"}, "n": {"type": "integer"}, "page": {"type": "string"}},
+            "required": ["id"],
+        },
+        key=["id"],
+    )
     found: dict[str, Any] = {}
 
     def load(what: str, *files: str, **options: Any) -> None:
@@ -58,7 +65,10 @@ def both(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     """What both ways told, and where their files are."""
     here, there = tmp_path_factory.mktemp("embedded"), tmp_path_factory.mktemp("remote")
     with crannog.connect(str(here / "warehouse")) as embedded, crannog.connect(server.url) as remote:
-        return {"embedded": (told(embedded, here / "files"), here / "files"), "remote": (told(remote, there / "files"), there / "files")}
+        return {
+            "embedded": (told(embedded, here / "files"), here / "files"),
+            "remote": (told(remote, there / "files"), there / "files"),
+        }
 
 
 def plain(report: Any, folder: Path) -> Any:
@@ -77,13 +87,25 @@ def test_the_reports_are_those_of_an_embedded_lake(both: dict[str, tuple[dict[st
 
 def test_what_each_report_says(both: dict[str, tuple[dict[str, Any], Path]]) -> None:
     found, folder = both["remote"]
-    counts = {what: (found[what].rows, found[what].bad_rows, found[what].duplicate_rows, found[what].duplicate) for what in REPORTS}
-    assert counts == {"dry run": (2, 2, 0, False), "loaded": (2, 2, 0, False), "again": (0, 2, 2, True), "key": (2, 0, 0, False), "drift": (1, 0, 0, False)}
+    counts = {
+        what: (found[what].rows, found[what].bad_rows, found[what].duplicate_rows, found[what].duplicate)
+        for what in REPORTS
+    }
+    assert counts == {
+        "dry run": (2, 2, 0, False),
+        "loaded": (2, 2, 0, False),
+        "again": (0, 2, 2, True),
+        "key": (2, 0, 0, False),
+        "drift": (1, 0, 0, False),
+    }
     assert found["written by the dry run"] == (False, 0)
     assert found["drift"].drift == (Drift("who", "added", "", "string", "added, nullable"),)
     assert [(bad.line, bad.column, bad.value) for bad in found["loaded"].first_bad] == [(3, "n", "x"), (4, "", "3,30")]
     rejected = [json.loads(line) for line in (folder / "bad.ndjson").read_text().splitlines()]
-    assert [(entry["line"], entry["row"]) for entry in rejected] == [(3, {"id": "2", "n": "x", "page": "cart"}), (4, "3,30")]
+    assert [(entry["line"], entry["row"]) for entry in rejected] == [
+        (3, {"id": "2", "n": "x", "page": "cart"}),
+        (4, "3,30"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +118,9 @@ def test_what_each_report_says(both: dict[str, tuple[dict[str, Any], Path]]) -> 
         ("no file", CallerError, "no file matches FOLDER/no*.csv"),
     ],
 )
-def test_refusals_are_told(both: dict[str, tuple[dict[str, Any], Path]], what: str, kind: type[CrannogError], words: str) -> None:
+def test_refusals_are_told(
+    both: dict[str, tuple[dict[str, Any], Path]], what: str, kind: type[CrannogError], words: str
+) -> None:
     told_kind, message = both["remote"][0][what]
     assert issubclass(told_kind, kind)
     assert words in message
@@ -133,4 +157,9 @@ def writes(server: Server, outcome: str) -> int:
     """How many batches came to this, by the server's own count."""
     with server.client() as client:
         figures = client.get("/metrics").text
-    return sum(int(float(count)) for count in re.findall(rf'^crannog_writes_total\{{[^}}]*outcome="{outcome}"[^}}]*\}} (\S+)$', figures, re.MULTILINE))
+    return sum(
+        int(float(count))
+        for count in re.findall(
+            rf'^crannog_writes_total\{{[^}}]*outcome="{outcome}"[^}}]*\}} (\S+)$', figures, re.MULTILINE
+        )
+    )

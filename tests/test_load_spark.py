@@ -32,7 +32,7 @@ def lake(settings: Settings, spark: SparkRuntime, monkeypatch: pytest.MonkeyPatc
 
 
 def csv_of(count: int = COUNT) -> str:
-    return "id,day,note\n" + "".join(f"{n},2026-01-0{n % 3 + 1},\"a\nb{n}\"\n" for n in range(count))
+    return "id,day,note\n" + "".join(f'{n},2026-01-0{n % 3 + 1},"a\nb{n}"\n' for n in range(count))
 
 
 def loads(lake: Lake) -> list[dict[str, Any]]:
@@ -62,10 +62,14 @@ def test_a_large_file_is_one_commit_that_any_delta_reader_sees(lake: Lake, setti
 
 
 @pytest.mark.slow
-def test_what_a_stopped_stream_kept_is_not_loaded_by_spark_again(lake: Lake, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_stopped_stream_kept_is_not_loaded_by_spark_again(
+    lake: Lake, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = put(tmp_path, "f.csv", csv_of())
     with opened(settings) as streaming:
-        table_type = type(streaming.create_table(NAME, pa.schema([("id", pa.int64()), ("day", pa.date32()), ("note", pa.string())])))
+        table_type = type(
+            streaming.create_table(NAME, pa.schema([("id", pa.int64()), ("day", pa.date32()), ("note", pa.string())]))
+        )
         real, calls = table_type.append, []
 
         def dies(self: Any, rows: Any, batch_id: str | None = None) -> Any:
@@ -106,7 +110,9 @@ def test_two_that_load_the_same_file_at_once_keep_it_once(lake: Lake, settings: 
 
 
 @pytest.mark.slow
-def test_a_loader_that_dies_at_any_moment_leaves_all_or_nothing_and_can_be_repeated(lake: Lake, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loader_that_dies_at_any_moment_leaves_all_or_nothing_and_can_be_repeated(
+    lake: Lake, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = put(tmp_path, "f.csv", csv_of())
     lake.create_table(NAME, pa.schema([("id", pa.int64()), ("day", pa.date32()), ("note", pa.string())]))
 

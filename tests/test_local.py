@@ -38,7 +38,9 @@ def engine(tmp_path: Path, settings: Settings) -> Iterator[LocalEngine]:
 
 
 def written(folder: Path, name: str, schema: pa.Schema, ids: range) -> str:
-    rows = pa.Table.from_pylist([{"id": number, "v": f"v{number}", "s": {"a": number, "b": ["x"]}} for number in ids], schema=schema)
+    rows = pa.Table.from_pylist(
+        [{"id": number, "v": f"v{number}", "s": {"a": number, "b": ["x"]}} for number in ids], schema=schema
+    )
     pq.write_table(rows, folder / name)
     return str(folder / name)
 
@@ -56,7 +58,12 @@ def test_files_that_are_alike(engine: LocalEngine, tmp_path: Path) -> None:
     assert "schema" not in scan
     assert rows(engine, scan, "id, v") == [(0, "v0"), (1, "v1"), (2, "v2"), (3, "v3")]
     assert "schema" not in engine.scan(paths, pa.schema([SCHEMA.field("v")])), "some of the columns are enough"
-    assert rows(engine, engine.scan(paths, SCHEMA, positions=True), "id, file_row_number") == [(0, 0), (1, 1), (2, 0), (3, 1)]
+    assert rows(engine, engine.scan(paths, SCHEMA, positions=True), "id, file_row_number") == [
+        (0, 0),
+        (1, 1),
+        (2, 0),
+        (3, 1),
+    ]
 
 
 def test_a_column_that_a_file_lacks(engine: LocalEngine, tmp_path: Path) -> None:
@@ -106,7 +113,9 @@ def test_a_file_that_is_gone(engine: LocalEngine, tmp_path: Path) -> None:
 
 def test_every_cursor_reads_times_as_utc_and_remembers_footers(engine: LocalEngine) -> None:
     with engine.cursor() as cursor:
-        assert cursor.execute("SELECT current_setting('TimeZone'), current_setting('parquet_metadata_cache')").fetchall() == [("UTC", True)]
+        assert cursor.execute(
+            "SELECT current_setting('TimeZone'), current_setting('parquet_metadata_cache')"
+        ).fetchall() == [("UTC", True)]
 
 
 def test_a_machine_in_another_time_zone_gives_the_same_answer() -> None:
@@ -121,12 +130,21 @@ with tempfile.TemporaryDirectory() as folder, crannog.connect(folder) as lake:
     sql = "SELECT CAST(at AS STRING) AS s, CAST(at AS DATE) AS d, hour(at) AS h, CAST(day AS TIMESTAMP) AS t FROM a.b.c"
     print(*lake.sql(sql, engine="local").to_arrow().to_pylist()[0].values(), sep="|")
 """
-    ran = subprocess.run([sys.executable, "-c", asked], env={**os.environ, "TZ": "America/New_York"}, capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", asked],
+        env={**os.environ, "TZ": "America/New_York"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert ran.stdout.strip() == "2026-01-01 02:30:00|2026-01-01|2|2026-01-01 00:00:00+00:00"
 
 
 def test_columns_without_a_value_are_known_by_the_footers(engine: LocalEngine, tmp_path: Path) -> None:
-    first, second = written(tmp_path, "a.parquet", SCHEMA, range(3)), written(tmp_path, "b.parquet", WITH_MORE, range(3))
+    first, second = (
+        written(tmp_path, "a.parquet", SCHEMA, range(3)),
+        written(tmp_path, "b.parquet", WITH_MORE, range(3)),
+    )
     assert engine.empty_in_all([first]) == {"d", "t", "m"}
     assert engine.empty_in_all([first, second]) == {"d", "t", "m"}
     assert engine.empty_in_all([second]) == {"d", "t", "m", "more"}

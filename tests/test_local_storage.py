@@ -29,7 +29,9 @@ def test_a_folder_that_changed_just_now_has_no_stamp(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["put", "delete", "rename"])
-def test_any_change_of_the_names_changes_the_stamp(tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_change_of_the_names_changes_the_stamp(
+    tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     storage = LocalStorage(tmp_path)
     storage.make_folder("stage")
     storage.put_if_absent("stage/1", b"one")

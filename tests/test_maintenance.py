@@ -66,7 +66,9 @@ def lake(settings: Settings, spark: SparkRuntime) -> Iterator[Lake]:
 
 
 def rows(start: int, count: int, **changes: Any) -> list[dict[str, Any]]:
-    return [{"order_id": f"o{n:05}", "n": n, "day": FIRST + n % 10 * DAY} | changes for n in range(start, start + count)]
+    return [
+        {"order_id": f"o{n:05}", "n": n, "day": FIRST + n % 10 * DAY} | changes for n in range(start, start + count)
+    ]
 
 
 def settle(lake: Lake) -> None:
@@ -193,7 +195,9 @@ def wide_rows() -> pa.Table:
     return pa.table(columns, schema=WIDE)
 
 
-@pytest.mark.parametrize("folded", [pytest.param(True, id="folded before"), pytest.param(False, id="all staged", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "folded", [pytest.param(True, id="folded before"), pytest.param(False, id="all staged", marks=pytest.mark.slow)]
+)
 def test_the_seeds_end_to_end_run(settings: Settings, spark: SparkRuntime, folded: bool) -> None:
     assert len(WIDE) == 15
     doomed = ["order-000000", "order-050000", "order-099999"]
@@ -212,7 +216,9 @@ def test_the_seeds_end_to_end_run(settings: Settings, spark: SparkRuntime, folde
         report = table.compact()
         assert (report.tombstones_applied, report.rows_dropped_by_tombstones) == (3, 3)
         assert report.final_rows == MANY - 3
-        assert (report.base_rows, report.delta_rows, report.deltas_merged) == ((MANY, 3, 1) if folded else (0, MANY + 3, 2))
+        assert (report.base_rows, report.delta_rows, report.deltas_merged) == (
+            (MANY, 3, 1) if folded else (0, MANY + 3, 2)
+        )
         assert (report.files_after, report.bytes_after) == (len(live_files(root(lake, NAME))), sizes(lake))
         if before is not None:
             assert report.bytes_before == before
@@ -265,7 +271,9 @@ def test_which_files_are_worth_merging(given: list[DataFile], groups: list[tuple
     assert [(tuple(given.index(file) for file in group.files), group.output_files) for group in found] == groups
     for group in found:
         assert group.bytes == sum(file.size for file in group.files)
-        assert group.reason.startswith(f"{len(group.files)} small files, {group.bytes:,} bytes, into {group.output_files}")
+        assert group.reason.startswith(
+            f"{len(group.files)} small files, {group.bytes:,} bytes, into {group.output_files}"
+        )
 
 
 def test_a_group_is_bounded_and_the_plan_does_not_depend_on_the_order() -> None:
@@ -344,7 +352,9 @@ def test_a_dry_run_changes_nothing(lake: Lake) -> None:
     assert lake.tasks() == []
 
 
-def test_a_vacuum_follows_a_compaction_and_its_failure_shows_in_the_tasks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vacuum_follows_a_compaction_and_its_failure_shows_in_the_tasks(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = lake.create_table(NAME, ORDERS)
     table.append(rows(0, 5))
 
@@ -486,7 +496,12 @@ def test_vacuum_keeps_to_the_floor_unless_forced(lake: Lake, rewritten: Table) -
     folder = root(lake, NAME)
     before = every_file(folder)
     kept = rewritten.vacuum(0)
-    assert (kept.files_deleted, kept.staged_files_deleted, kept.retention_s, kept.raised_to_floor) == (0, 0, 3600.0, True)
+    assert (kept.files_deleted, kept.staged_files_deleted, kept.retention_s, kept.raised_to_floor) == (
+        0,
+        0,
+        3600.0,
+        True,
+    )
     default = rewritten.vacuum()
     assert (default.files_deleted, default.retention_s, default.raised_to_floor) == (0, 7 * 24 * 3600, False)
     plan = rewritten.vacuum(0, force=True, dry_run=True)
@@ -585,7 +600,9 @@ def test_which_staged_files_have_had_their_grace(entries: list[LogEntry], head: 
 
 # -- evolve ----------------------------------------------------------------------------------------------------
 
-NARROW = pa.schema([("k_id", pa.string()), ("i", pa.int32()), ("f", pa.float32()), ("d", pa.decimal128(9, 2)), ("b", pa.int8())])
+NARROW = pa.schema(
+    [("k_id", pa.string()), ("i", pa.int32()), ("f", pa.float32()), ("d", pa.decimal128(9, 2)), ("b", pa.int8())]
+)
 WIDER = pa.schema(
     [
         ("k_id", pa.string()),
@@ -606,7 +623,12 @@ def test_old_and_new_files_and_staged_rows_read_together_on_every_engine(lake: L
     table.append([{"k_id": "staged before"} | small])
     grown = pa.schema([*NARROW, ("extra", WIDER.field("extra").type)])
     added = table.evolve(grown)
-    assert (added.added, added.widened, added.files_rewritten, added.version) == (("column extra (list<element: struct<x: int64>>) is new",), (), 0, 2)
+    assert (added.added, added.widened, added.files_rewritten, added.version) == (
+        ("column extra (list<element: struct<x: int64>>) is new",),
+        (),
+        0,
+        2,
+    )
     table.append([{"k_id": "after adding", "extra": [{"x": 1}, None]} | small])
     widened = table.evolve(WIDER)
     assert (len(widened.widened), widened.added, widened.files_rewritten) == (4, (), 1)
@@ -701,7 +723,9 @@ def test_staged_changes_of_two_schemas_can_be_packed_and_read(lake: Lake, settin
     assert canonical(table.to_arrow()) == expected
 
 
-def test_evolve_with_rows_coming_in_from_another_process(lake: Lake, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evolve_with_rows_coming_in_from_another_process(
+    lake: Lake, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another process goes on writing under the old schema while every file is rewritten."""
     table = lake.create_table(NAME, pa.schema([("k_id", pa.string()), ("n", pa.int32())]), key="k_id")
     table.append([{"k_id": "a", "n": 1}])
@@ -731,7 +755,9 @@ Verb = Callable[[Table, Cancellation], object]
 VERBS: dict[str, Verb] = {
     "fold": lambda table, cancellation: table.fold(cancellation=cancellation),
     "compact": lambda table, cancellation: table.compact(cancellation=cancellation),
-    "expire": lambda table, cancellation: expire(engine(table), FIRST + 5 * DAY, column="day", cancellation=cancellation),
+    "expire": lambda table, cancellation: expire(
+        engine(table), FIRST + 5 * DAY, column="day", cancellation=cancellation
+    ),
     "evolve": lambda table, cancellation: evolve(
         engine(table), pa.schema([*list(ORDERS)[:1], ("n", pa.int64()), *list(ORDERS)[2:]]), cancellation=cancellation
     ),
@@ -799,7 +825,9 @@ def test_cancelled_while_spark_works_the_table_is_as_it_was(
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_cancelled_before_it_starts_or_at_the_last_step(lake: Lake, ready: Table, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancelled_before_it_starts_or_at_the_last_step(
+    lake: Lake, ready: Table, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if verb == "fold":
         ready.append(rows(200, 5))
     before, seen = every_file(root(lake, NAME)), canonical(ready.to_arrow())
@@ -821,18 +849,26 @@ def test_cancelled_before_it_starts_or_at_the_last_step(lake: Lake, ready: Table
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_what_spark_wrote_wrongly_is_never_committed(lake: Lake, ready: Table, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_spark_wrote_wrongly_is_never_committed(
+    lake: Lake, ready: Table, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if verb == "fold":
         ready.append(rows(200, 5))
     before, seen = every_file(root(lake, NAME)), canonical(ready.to_arrow())
     write_files = spark_files.write_files
-    monkeypatch.setattr(spark_files, "write_files", lambda frame, *given, **how: write_files(frame.limit(frame.count() - 1), *given, **how))
+    monkeypatch.setattr(
+        spark_files,
+        "write_files",
+        lambda frame, *given, **how: write_files(frame.limit(frame.count() - 1), *given, **how),
+    )
     with pytest.raises(VerificationFailed, match="Spark wrote"):
         VERBS[verb](ready, Cancellation())
     unchanged(lake, ready, before, seen)
 
 
-def test_a_column_of_another_type_or_with_nulls_is_never_committed(lake: Lake, ready: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_column_of_another_type_or_with_nulls_is_never_committed(
+    lake: Lake, ready: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pyspark.sql import functions as f
 
     ready.append(rows(200, 5))
@@ -844,7 +880,11 @@ def test_a_column_of_another_type_or_with_nulls_is_never_committed(lake: Lake, r
         (lambda frame: frame.drop("day"), "has the columns"),
         (lambda frame: frame.withColumn("more", f.lit(1)), "has the columns"),
     ):
-        monkeypatch.setattr(spark_files, "write_files", lambda frame, *given, change=change, **how: write_files(change(frame), *given, **how))
+        monkeypatch.setattr(
+            spark_files,
+            "write_files",
+            lambda frame, *given, change=change, **how: write_files(change(frame), *given, **how),
+        )
         with pytest.raises(VerificationFailed, match=words):
             ready.fold()
         unchanged(lake, ready, before, seen)
@@ -856,7 +896,10 @@ def test_an_error_of_spark_is_told_without_its_stack(lake: Lake, ready: Table, m
     ready.append(rows(200, 5))
     before, seen = every_file(root(lake, NAME)), canonical(ready.to_arrow())
     write_files = spark_files.write_files
-    failing = lambda frame, *given, **how: write_files(frame.where(f.expr("raise_error('broken') is null")), *given, **how)  # noqa: E731
+
+    def failing(frame, *given, **how):
+        return write_files(frame.where(f.expr("raise_error('broken') is null")), *given, **how)
+
     monkeypatch.setattr(spark_files, "write_files", failing)
     with pytest.raises((Unavailable, CallerError)) as raised:
         ready.fold()
@@ -865,7 +908,9 @@ def test_an_error_of_spark_is_told_without_its_stack(lake: Lake, ready: Table, m
     unchanged(lake, ready, before, seen)
 
 
-def test_a_compaction_that_loses_to_a_fold_starts_again(lake: Lake, settings: Settings, ready: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compaction_that_loses_to_a_fold_starts_again(
+    lake: Lake, settings: Settings, ready: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with opened(settings) as other:
         theirs = other.table(NAME)
         theirs.upsert(rows(0, 1, n=-1))
@@ -887,7 +932,9 @@ def test_a_compaction_that_loses_to_a_fold_starts_again(lake: Lake, settings: Se
     assert canonical(read_delta_rs(root(lake, NAME))) == canonical(ready.to_arrow())
 
 
-def test_a_job_that_always_loses_gives_up_with_a_word(lake: Lake, ready: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_always_loses_gives_up_with_a_word(
+    lake: Lake, ready: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def lose(*_: object) -> int:
         raise RunAgain("lost")
 

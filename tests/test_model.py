@@ -54,7 +54,20 @@ COLUMNS: dict[str, pa.DataType] = {
 WIDER: dict[str, pa.DataType] = {"n": pa.int64(), "price": pa.decimal128(18, 4), "share": pa.float64()}
 LATER: tuple[tuple[str, pa.DataType], ...] = (("extra_id", pa.string()), ("more", NESTED), ("late", INSTANT))
 
-WORDS = ("", "a", "ß𝕏é", "it's", 'qu"ote', "nul\x00l", "l" * 40 + "1", "l" * 40 + "2", "line\nend", " ", "NULL", "😀" * 20)
+WORDS = (
+    "",
+    "a",
+    "ß𝕏é",
+    "it's",
+    'qu"ote',
+    "nul\x00l",
+    "l" * 40 + "1",
+    "l" * 40 + "2",
+    "line\nend",
+    " ",
+    "NULL",
+    "😀" * 20,
+)
 FIRST_DAY = dt.date(2024, 2, 27)
 
 
@@ -67,7 +80,9 @@ def value_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
         values = st.sampled_from([-limit, limit - 1, 0, -1]) | st.integers(-limit, limit - 1)
     elif pa.types.is_decimal(kind):
         limit = 10**kind.precision - 1
-        values = (st.sampled_from([-limit, limit, 0]) | st.integers(-limit, limit)).map(lambda digits: Decimal(digits).scaleb(-kind.scale))
+        values = (st.sampled_from([-limit, limit, 0]) | st.integers(-limit, limit)).map(
+            lambda digits: Decimal(digits).scaleb(-kind.scale)
+        )
     elif kind == INSTANT:
         values = st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30)).map(lambda at: at.replace(tzinfo=dt.UTC))
     elif kind == pa.date32():
@@ -82,7 +97,12 @@ def value_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
     elif kind == pa.binary():
         values = st.binary(max_size=6)
     elif pa.types.is_struct(kind):
-        values = st.fixed_dictionaries({"a": st.none() | st.integers(-5, 5), "b": st.none() | st.lists(st.none() | st.sampled_from(WORDS), max_size=2)})
+        values = st.fixed_dictionaries(
+            {
+                "a": st.none() | st.integers(-5, 5),
+                "b": st.none() | st.lists(st.none() | st.sampled_from(WORDS), max_size=2),
+            }
+        )
     else:
         values = st.dictionaries(st.sampled_from(WORDS), st.none() | st.integers(-5, 5), max_size=2)
     return st.none() | values
@@ -137,7 +157,9 @@ class TableMachine(RuleBasedStateMachine):
 
     def rows(self, data: st.DataObject, least: int) -> list[Row]:
         count = data.draw(st.integers(least, least + 3))
-        drawn = [data.draw(st.fixed_dictionaries({name: self.cell(name) for name in self.columns})) for _ in range(count)]
+        drawn = [
+            data.draw(st.fixed_dictionaries({name: self.cell(name) for name in self.columns})) for _ in range(count)
+        ]
         # Columns left out are null.
         return [{name: value for name, value in row.items() if value is not None or name in self.key} for row in drawn]
 
@@ -374,7 +396,9 @@ def test_many_random_acts(machine: type[TableMachine]) -> None:
     thorough = type(f"Thorough{machine.__name__}", (machine,), {"reads_spark": True})
     run_state_machine_as_test(
         thorough,
-        settings=how(max_examples=25, stateful_step_count=16, deadline=None, suppress_health_check=_PATIENT, print_blob=True),
+        settings=how(
+            max_examples=25, stateful_step_count=16, deadline=None, suppress_health_check=_PATIENT, print_blob=True
+        ),
     )
 
 
@@ -389,7 +413,16 @@ def test_the_comparison_tells_values_apart() -> None:
         ([("k", 1)], [{"key": "k", "value": 1}]),
         (b"x", bytearray(b"x")),
     ]
-    different = [(1, None), ("1", 1), (0.0, -0.0), (True, 1), ("", None), ([], None), (b"x", "x"), (Decimal("1.1"), Decimal("1.2"))]
+    different = [
+        (1, None),
+        ("1", 1),
+        (0.0, -0.0),
+        (True, 1),
+        ("", None),
+        ([], None),
+        (b"x", "x"),
+        (Decimal("1.1"), Decimal("1.2")),
+    ]
     for one, other in same:
         assert canonical([{"v": one}]) == canonical([{"v": other}]), (one, other)
     for one, other in different:

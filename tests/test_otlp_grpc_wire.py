@@ -83,7 +83,9 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 def test_spans_are_kept_however_they_are_packed(doors: Doors, encoding: str) -> None:
     number = 1_000 + len(encoding)
     with connected(doors.grpc_address) as wire:
-        answer = wire.call(message(PACKED[encoding](body_of(number)), packed=encoding != "identity"), grpc_encoding=encoding)
+        answer = wire.call(
+            message(PACKED[encoding](body_of(number)), packed=encoding != "identity"), grpc_encoding=encoding
+        )
         assert (answer.status, answer.body) == (OK, message(b"", packed=False))
         assert "zstd" in answer.headers["grpc-accept-encoding"].split(",")
         # A client that packs may leave a small message as it is.
@@ -93,10 +95,14 @@ def test_spans_are_kept_however_they_are_packed(doors: Doors, encoding: str) -> 
 
 
 def test_zstd_as_a_stream_writes_it_is_read(doors: Doors) -> None:
-    packer = zstandard.ZstdCompressor().compressobj()  # no size in the frame's head, as Go's and Rust's packers write it
+    packer = (
+        zstandard.ZstdCompressor().compressobj()
+    )  # no size in the frame's head, as Go's and Rust's packers write it
     body = body_of(1_100, attributes={"long": "x" * 300_000})
     with connected(doors.grpc_address) as wire:
-        assert wire.call(message(packer.compress(body) + packer.flush(), packed=True), grpc_encoding="zstd").status == OK
+        assert (
+            wire.call(message(packer.compress(body) + packer.flush(), packed=True), grpc_encoding="zstd").status == OK
+        )
     assert kept(doors, 1_100)
 
 
@@ -116,7 +122,10 @@ def test_what_is_packed_badly_or_to_no_end_is_refused(doors: Doors, encoding: st
     bomb = PACKED[encoding](b"\x00" * (LIMIT + 1))
     with connected(doors.grpc_address) as wire:
         assert wire.call(message(b"no such thing", packed=True), grpc_encoding=encoding).status == INVALID_ARGUMENT
-        assert wire.call(message(PACKED[encoding](body_of(1_300))[:-3], packed=True), grpc_encoding=encoding).status == INVALID_ARGUMENT
+        assert (
+            wire.call(message(PACKED[encoding](body_of(1_300))[:-3], packed=True), grpc_encoding=encoding).status
+            == INVALID_ARGUMENT
+        )
         assert wire.call(message(bomb, packed=True), grpc_encoding=encoding).status == RESOURCE_EXHAUSTED
     assert not kept(doors, 1_300)
 
@@ -126,7 +135,14 @@ def test_what_is_packed_badly_or_to_no_end_is_refused(doors: Doors, encoding: st
 
 @pytest.mark.parametrize(
     "payload",
-    [b"", b"\x00\x00", message(b"abc", packed=False)[:-1], message(b"", packed=False) * 2, message(b"", packed=True), b"\x07\0\0\0\0"],
+    [
+        b"",
+        b"\x00\x00",
+        message(b"abc", packed=False)[:-1],
+        message(b"", packed=False) * 2,
+        message(b"", packed=True),
+        b"\x07\0\0\0\0",
+    ],
     ids=["none", "half a prefix", "cut", "two", "packed and not", "unknown flag"],
 )
 def test_a_call_without_exactly_one_message_is_refused(doors: Doors, payload: bytes) -> None:
@@ -139,7 +155,9 @@ def test_a_call_without_exactly_one_message_is_refused(doors: Doors, payload: by
 def test_a_message_is_too_large_as_soon_as_it_says_so(doors: Doors) -> None:
     with connected(doors.grpc_address) as wire:
         stream = wire.stream()
-        wire.sock.sendall(frame(HEADERS, END_HEADERS, stream, wire.head()) + frame(DATA, 0, stream, b"\0" + (LIMIT + 1).to_bytes(4)))
+        wire.sock.sendall(
+            frame(HEADERS, END_HEADERS, stream, wire.head()) + frame(DATA, 0, stream, b"\0" + (LIMIT + 1).to_bytes(4))
+        )
         assert wire.answer(stream).status == RESOURCE_EXHAUSTED
         # What was on its way disturbs nobody.
         wire.sock.sendall(frame(DATA, END_STREAM, stream, b"more"))
@@ -169,8 +187,16 @@ def test_rejected_spans_come_back_in_the_answer(doors: Doors) -> None:
 def test_a_call_may_come_byte_by_byte_padded_and_in_pieces(doors: Doors) -> None:
     with connected(doors.grpc_address) as wire:
         stream, head, body = wire.stream(), wire.head(), message(body_of(1_600), packed=False)
-        sent = frame(HEADERS, 0, stream, head[:7]) + frame(CONTINUATION, 0, stream, head[7:9]) + frame(CONTINUATION, END_HEADERS, stream, head[9:])
-        sent += frame(DATA, PADDED, stream, b"\x03" + body[:4] + b"\0\0\0") + frame(DATA, 0, stream) + frame(0x7E, 0xFF, 0, b"unknown")
+        sent = (
+            frame(HEADERS, 0, stream, head[:7])
+            + frame(CONTINUATION, 0, stream, head[7:9])
+            + frame(CONTINUATION, END_HEADERS, stream, head[9:])
+        )
+        sent += (
+            frame(DATA, PADDED, stream, b"\x03" + body[:4] + b"\0\0\0")
+            + frame(DATA, 0, stream)
+            + frame(0x7E, 0xFF, 0, b"unknown")
+        )
         sent += frame(DATA, 0, stream, body[4:]) + frame(DATA, END_STREAM, stream)
         for byte in sent:
             wire.sock.sendall(bytes([byte]))
@@ -194,12 +220,16 @@ def test_calls_may_be_interleaved(doors: Doors) -> None:
 def test_an_answer_waits_for_the_clients_window(doors: Doors) -> None:
     with connected(doors.grpc_address, settings=struct.pack(">HL", 4, 0)) as wire:
         stream = wire.stream()
-        wire.sock.sendall(frame(HEADERS, END_HEADERS, stream, wire.head()) + data(stream, message(body_of(1_800), packed=False)))
+        wire.sock.sendall(
+            frame(HEADERS, END_HEADERS, stream, wire.head()) + data(stream, message(body_of(1_800), packed=False))
+        )
         wire.sock.sendall(frame(PING, 0, 0, b"are you "))
         while not wire.pongs or stream not in wire.answers:
             wire.read()
         assert wire.answers[stream].body == b""
-        wire.sock.sendall(frame(WINDOW_UPDATE, 0, stream, (3).to_bytes(4)) + frame(SETTINGS, 0, 0, struct.pack(">HL", 4, 2)))
+        wire.sock.sendall(
+            frame(WINDOW_UPDATE, 0, stream, (3).to_bytes(4)) + frame(SETTINGS, 0, 0, struct.pack(">HL", 4, 2))
+        )
         assert (wire.answer(stream).status, wire.answer(stream).body) == (OK, message(b"", packed=False))
 
 
@@ -264,7 +294,9 @@ def test_streams_that_are_opened_only_to_be_reset_end_the_connection(doors: Door
         for _ in range(2_000):
             stream = wire.stream()
             try:
-                wire.sock.sendall(frame(HEADERS, END_HEADERS, stream, wire.head()) + frame(RST_STREAM, 0, stream, (8).to_bytes(4)))
+                wire.sock.sendall(
+                    frame(HEADERS, END_HEADERS, stream, wire.head()) + frame(RST_STREAM, 0, stream, (8).to_bytes(4))
+                )
             except OSError:
                 break
         assert wire.until_closed() in (ENHANCE_YOUR_CALM, None)  # None: the reset overtook it
@@ -318,7 +350,9 @@ def test_calls_that_nobody_waits_for_count_until_they_are_over(tmp_path: Path, m
         monkeypatch.setattr(small.service.lake.traces, "write_otlp", slow)
         for number in range(2):
             stream = wire.stream()
-            wire.sock.sendall(frame(HEADERS, END_HEADERS, stream, wire.head()) + data(stream, message(body_of(number), packed=False)))
+            wire.sock.sendall(
+                frame(HEADERS, END_HEADERS, stream, wire.head()) + data(stream, message(body_of(number), packed=False))
+            )
             wire.sock.sendall(frame(RST_STREAM, 0, stream, (8).to_bytes(4)))
         assert wire.call(message(body_of(2), packed=False)).status == UNAVAILABLE
         go_on.set()
@@ -356,7 +390,9 @@ def test_noise_harms_nobody(doors: Doors) -> None:
 # -- the end -------------------------------------------------------------------------------------------------------
 
 
-def test_a_server_that_stops_answers_what_it_took_and_takes_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_stops_answers_what_it_took_and_takes_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held, go_on = threading.Event(), threading.Event()
     with receiving(tmp_path) as doors:
         write = doors.lake.traces.write_otlp
@@ -369,13 +405,17 @@ def test_a_server_that_stops_answers_what_it_took_and_takes_no_more(tmp_path: Pa
         monkeypatch.setattr(doors.service.lake.traces, "write_otlp", slow)
         with connected(doors.grpc_address) as wire:
             stream = wire.stream()
-            wire.sock.sendall(frame(HEADERS, END_HEADERS, stream, wire.head()) + data(stream, message(body_of(1), packed=False)))
+            wire.sock.sendall(
+                frame(HEADERS, END_HEADERS, stream, wire.head()) + data(stream, message(body_of(1), packed=False))
+            )
             assert held.wait(20)
             doors.receivers.refuse_new(20)
             while wire.goaway is None:
                 wire.read()
             late = wire.stream()
-            wire.sock.sendall(frame(HEADERS, END_HEADERS, late, wire.head()) + data(late, message(body_of(2), packed=False)))
+            wire.sock.sendall(
+                frame(HEADERS, END_HEADERS, late, wire.head()) + data(late, message(body_of(2), packed=False))
+            )
             go_on.set()
             assert wire.answer(stream).status == OK
             assert not wire.until_closed()

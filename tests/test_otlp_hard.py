@@ -34,7 +34,11 @@ SPANS_EACH = 3
 
 def sample(number: int) -> ExportTraceServiceRequest:
     """A request with a bit of everything."""
-    one = span(number, 1, attributes={"k": 1, "t": "text", "b": b"\x00\xff", "l": [1, "x", None], "m": {"a": 1.5}, "d": float("nan")})
+    one = span(
+        number,
+        1,
+        attributes={"k": 1, "t": "text", "b": b"\x00\xff", "l": [1, "x", None], "m": {"a": 1.5}, "d": float("nan")},
+    )
     one.events.add(name="event", time_unix_nano=START, attributes=one.attributes)
     one.links.add(trace_id=trace_id(7), span_id=span_id(8), attributes=one.attributes)
     one.status.code, one.status.message = 2, "broken"  # type: ignore[assignment]
@@ -61,9 +65,22 @@ def damaged(body: bytes, rng: random.Random) -> bytes:
 
 
 def zipkin(number: int) -> bytes:
-    given = {"traceId": trace_id(number).hex(), "id": "b7ad6b7169203331", "parentId": "01", "name": "get", "kind": "CLIENT", "shared": False}
-    given |= {"timestamp": START // 1000, "duration": 1_000, "localEndpoint": {"serviceName": "zip", "ipv4": "1.2.3.4", "port": 80}}
-    return json.dumps([{**given, "annotations": [{"timestamp": START // 1000, "value": "x"}], "tags": {"a": "b", "error": "true"}}]).encode()
+    given = {
+        "traceId": trace_id(number).hex(),
+        "id": "b7ad6b7169203331",
+        "parentId": "01",
+        "name": "get",
+        "kind": "CLIENT",
+        "shared": False,
+    }
+    given |= {
+        "timestamp": START // 1000,
+        "duration": 1_000,
+        "localEndpoint": {"serviceName": "zip", "ipv4": "1.2.3.4", "port": 80},
+    }
+    return json.dumps(
+        [{**given, "annotations": [{"timestamp": START // 1000, "value": "x"}], "tags": {"a": "b", "error": "true"}}]
+    ).encode()
 
 
 WAYS: dict[str, tuple[Callable[[int], bytes], str, str, str]] = {
@@ -158,7 +175,11 @@ class Load:
             number = self.number()
             try:
                 if over_http:
-                    answer = client.post(f"http://127.0.0.1:{http_port}/v1/traces", content=body_of(number), headers={"Content-Type": PROTOBUF})
+                    answer = client.post(
+                        f"http://127.0.0.1:{http_port}/v1/traces",
+                        content=body_of(number),
+                        headers={"Content-Type": PROTOBUF},
+                    )
                     assert answer.status_code == 200, answer.text
                 else:
                     export(body_of(number), timeout=60)
@@ -173,7 +194,9 @@ class Load:
 
 
 def body_of(number: int) -> bytes:
-    return request_of(*(span(number, place, None if place == 1 else 1) for place in range(1, SPANS_EACH + 1))).SerializeToString()
+    return request_of(
+        *(span(number, place, None if place == 1 else 1) for place in range(1, SPANS_EACH + 1))
+    ).SerializeToString()
 
 
 def test_killed_under_load_nothing_acknowledged_is_lost_and_nothing_doubled(tmp_path: Path) -> None:
@@ -194,7 +217,10 @@ def killed(folder: Path, *, rounds: int, seconds: float) -> None:
             assert child.stdout is not None
             http_port, grpc_port = map(int, child.stdout.readline().split())
             stop = threading.Event()
-            senders = [threading.Thread(target=load.run, args=(http_port, grpc_port, stop, place % 2 == 0)) for place in range(4)]
+            senders = [
+                threading.Thread(target=load.run, args=(http_port, grpc_port, stop, place % 2 == 0))
+                for place in range(4)
+            ]
             for sender in senders:
                 sender.start()
             load.wait_for(len(load.acknowledged) + 20)

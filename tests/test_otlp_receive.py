@@ -41,7 +41,7 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
 
 def kept(doors: Doors, trace: int) -> list[str]:
     """The names of a trace's spans; none if it is not there."""
-    found = doors.lake.traces.search(where=f"trace_id = \"{trace_id(trace).hex()}\"")
+    found = doors.lake.traces.search(where=f'trace_id = "{trace_id(trace).hex()}"')
     return [one.name for one in doors.lake.traces.get(trace_id(trace).hex()).spans] if found.traces else []
 
 
@@ -64,7 +64,10 @@ def test_the_sdk_sends_a_trace_and_it_is_there(doors: Doors, way: str) -> None:
     provider = TracerProvider(resource=Resource.create({"service.name": way}))
     provider.add_span_processor(BatchSpanProcessor(_exporters(doors)[way]()))
     tracer = provider.get_tracer("tests")
-    with tracer.start_as_current_span("root") as root, tracer.start_as_current_span("child", attributes={"k": 1, "l": ["a", "b"]}) as child:
+    with (
+        tracer.start_as_current_span("root") as root,
+        tracer.start_as_current_span("child", attributes={"k": 1, "l": ["a", "b"]}) as child,
+    ):
         child.add_event("noted", {"why": "a test"})
     provider.shutdown()
     found = doors.lake.traces.get(f"{root.get_span_context().trace_id:032x}")
@@ -86,7 +89,9 @@ PACKED = {
 
 @pytest.mark.parametrize("media", [PROTOBUF, "application/protobuf", JSON, "application/json; charset=utf-8"])
 @pytest.mark.parametrize("encoding", list(PACKED))
-def test_every_type_and_encoding_is_read_and_answered_in_the_type_it_came_in(doors: Doors, media: str, encoding: str) -> None:
+def test_every_type_and_encoding_is_read_and_answered_in_the_type_it_came_in(
+    doors: Doors, media: str, encoding: str
+) -> None:
     number = 1_000 + sum(map(ord, media + encoding))
     request = request_of(span(number, 1, name="one"), service="types")
     body = json.dumps(json_of_request(request)).encode() if "json" in media else request.SerializeToString()
@@ -105,12 +110,23 @@ def test_an_empty_request_succeeds(doors: Doors) -> None:
 
 def test_ids_in_json_are_hexadecimal_in_any_case_in_links_too(doors: Doors) -> None:
     linked = {"traceId": trace_id(9).hex().upper(), "spanId": span_id(10).hex().upper()}
-    given = {"traceId": trace_id(2_000).hex().upper(), "spanId": "00000000000000AB", "name": "hex", "links": [linked], "unknownField": {"a": 1}}
+    given = {
+        "traceId": trace_id(2_000).hex().upper(),
+        "spanId": "00000000000000AB",
+        "name": "hex",
+        "links": [linked],
+        "unknownField": {"a": 1},
+    }
     given |= {"startTimeUnixNano": "1760000000000000001", "endTimeUnixNano": 1760000000000000002, "kind": 2}
     answer = doors.post(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [given]}]}]}).encode(), JSON)
     assert answer.json() == {}
     [found] = doors.lake.traces.get(trace_id(2_000).hex()).spans
-    assert (found.span_id, found.kind, found.start_ns, found.end_ns) == ("00000000000000ab", "SERVER", 1760000000000000001, 1760000000000000002)
+    assert (found.span_id, found.kind, found.start_ns, found.end_ns) == (
+        "00000000000000ab",
+        "SERVER",
+        1760000000000000001,
+        1760000000000000002,
+    )
     assert (found.links[0].trace_id, found.links[0].span_id) == (trace_id(9).hex(), span_id(10).hex())
 
 
@@ -139,7 +155,9 @@ def test_spans_that_cannot_be_kept_are_told_in_partial_success_and_the_others_ar
 
 def test_logs_sent_to_the_traces_endpoint_are_rejected(doors: Doors) -> None:
     # LogRecord's first fields are times and texts: decoded as a span, it has no ids.
-    answer = doors.post(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "a log"}]}]}]}).encode(), JSON)
+    answer = doors.post(
+        json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "a log"}]}]}]}).encode(), JSON
+    )
     assert answer.json()["partialSuccess"]["rejectedSpans"] == "1"
 
 
@@ -163,8 +181,18 @@ def _rows(doors: Doors) -> int:
 
 
 def test_zipkin_spans_are_taken_as_json(doors: Doors) -> None:
-    given = {"traceId": trace_id(2_300).hex(), "id": "b7ad6b7169203331", "name": "get", "timestamp": 1_760_000_000_000_000, "duration": 1_000}
-    answer = doors.post(json.dumps([{**given, "kind": "SERVER", "localEndpoint": {"serviceName": "zip"}}]).encode(), JSON, "/api/v2/spans")
+    given = {
+        "traceId": trace_id(2_300).hex(),
+        "id": "b7ad6b7169203331",
+        "name": "get",
+        "timestamp": 1_760_000_000_000_000,
+        "duration": 1_000,
+    }
+    answer = doors.post(
+        json.dumps([{**given, "kind": "SERVER", "localEndpoint": {"serviceName": "zip"}}]).encode(),
+        JSON,
+        "/api/v2/spans",
+    )
     assert (answer.status_code, answer.content) == (202, b"")
     [found] = doors.lake.traces.get(trace_id(2_300).hex()).spans
     assert (found.name, found.service, found.kind, found.duration_ns) == ("get", "zip", "SERVER", 1_000_000)
@@ -201,7 +229,11 @@ def test_bodies_nested_beyond_reason_are_400(doors: Doors) -> None:
     deep = span(2_600, 1).SerializeToString() + _field(9, _field(1, b"deep") + _field(2, value))
     body = _field(1, _field(2, _field(2, deep)))
     assert doors.post(body).status_code == 400
-    for text in ("[" * 200_000, '{"resourceSpans":' * 5_000, '{"resourceSpans":[{"a":' + "[" * 5_000 + "]" * 5_000 + "}]}"):
+    for text in (
+        "[" * 200_000,
+        '{"resourceSpans":' * 5_000,
+        '{"resourceSpans":[{"a":' + "[" * 5_000 + "]" * 5_000 + "}]}",
+    ):
         assert doors.post(text.encode(), JSON).status_code in (200, 400)  # an unknown field may be as deep as it likes
         assert doors.post(text.encode(), JSON, "/api/v2/spans").status_code == 400
     with pytest.raises(grpc.RpcError) as refused:
@@ -213,7 +245,13 @@ def test_numbers_without_end_are_400(doors: Doors) -> None:
     for name in ("timestamp", "duration"):
         given = f'[{{"traceId": "{trace_id(2_601).hex()}", "id": "01", "{name}": 1e400}}]'
         assert doors.post(given.encode(), JSON, "/api/v2/spans").status_code == 400
-    for name, value in (("startTimeUnixNano", "1e400"), ("kind", "1e400"), ("flags", "-1e999"), ("startTimeUnixNano", "1e30"), ("name", "NaN")):
+    for name, value in (
+        ("startTimeUnixNano", "1e400"),
+        ("kind", "1e400"),
+        ("flags", "-1e999"),
+        ("startTimeUnixNano", "1e30"),
+        ("name", "NaN"),
+    ):
         given = f'{{"resourceSpans": [{{"scopeSpans": [{{"spans": [{{"traceId": "{trace_id(2_601).hex()}", "spanId": "{span_id(1).hex()}", "{name}": {value}}}]}}]}}]}}'
         assert doors.post(given.encode(), JSON).status_code == 400
     assert kept(doors, 2_601) == []
@@ -221,7 +259,11 @@ def test_numbers_without_end_are_400(doors: Doors) -> None:
 
 def test_fields_that_nobody_knows_are_left_out_even_strange_ones(doors: Doors) -> None:
     # A group with a field of number 0 in it: protobuf carries it along, others refuse it.
-    for number, strange in ((2_700, b"\x9b\x06\x02\x00\x9c\x06"), (2_701, b"\x9b\x06\x9c\x06"), (2_702, _field(15, b"x"))):
+    for number, strange in (
+        (2_700, b"\x9b\x06\x02\x00\x9c\x06"),
+        (2_701, b"\x9b\x06\x9c\x06"),
+        (2_702, _field(15, b"x")),
+    ):
         assert doors.post(request_of(span(number, 1, name="kept")).SerializeToString() + strange).status_code == 200
         assert kept(doors, number) == ["kept"]
 
@@ -271,7 +313,9 @@ def test_what_is_too_large_after_unpacking_is_413_and_not_to_be_retried(doors: D
 
 
 @pytest.mark.parametrize("packing", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
-def test_what_is_too_large_over_grpc_is_resource_exhausted_without_retry_info(doors: Doors, packing: grpc.Compression) -> None:
+def test_what_is_too_large_over_grpc_is_resource_exhausted_without_retry_info(
+    doors: Doors, packing: grpc.Compression
+) -> None:
     body = request_of(span(2_401, 1, attributes={"long": "x" * (2 << 20)})).SerializeToString()
     with pytest.raises(grpc.RpcError) as refused:
         doors.call(body, compression=packing)
@@ -327,8 +371,12 @@ def test_at_a_limit_clients_are_told_to_come_back_and_nothing_is_kept(tmp_path: 
         assert kept(full, 2) == []
 
 
-@pytest.mark.parametrize("failure", [Unavailable("the storage is away"), Conflict("another writer won")], ids=["unavailable", "conflict"])
-def test_a_failure_that_may_pass_is_503_with_a_time_to_retry(doors: Doors, monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
+@pytest.mark.parametrize(
+    "failure", [Unavailable("the storage is away"), Conflict("another writer won")], ids=["unavailable", "conflict"]
+)
+def test_a_failure_that_may_pass_is_503_with_a_time_to_retry(
+    doors: Doors, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
     def fails(*_: Any, **__: Any) -> None:
         raise failure
 
@@ -363,10 +411,16 @@ def test_what_nobody_thought_of_is_an_error_without_its_insides(doors: Doors, mo
 def test_with_tokens_both_doors_ask_for_one_that_may_write_spans(tmp_path: Path) -> None:
     with receiving(tmp_path) as doors:
         tokens = Tokens(doors.lake.warehouse.storage)
-        writer, reader = (tokens.create(name, [scope]) for name, scope in (("w", "write:crannog.traces"), ("r", "read")))
+        writer, reader = (
+            tokens.create(name, [scope]) for name, scope in (("w", "write:crannog.traces"), ("r", "read"))
+        )
         doors.service.tokens.refresh()
         body = request_of(span(1, 1)).SerializeToString()
-        for token, status, code in ((None, 401, "UNAUTHENTICATED"), ("crannog_x_0", 401, "UNAUTHENTICATED"), (reader, 403, "PERMISSION_DENIED")):
+        for token, status, code in (
+            (None, 401, "UNAUTHENTICATED"),
+            ("crannog_x_0", 401, "UNAUTHENTICATED"),
+            (reader, 403, "PERMISSION_DENIED"),
+        ):
             given = {} if token is None else {"authorization": f"Bearer {token}"}
             answer = doors.post(body, **given)
             assert answer.status_code == status
@@ -377,7 +431,9 @@ def test_with_tokens_both_doors_ask_for_one_that_may_write_spans(tmp_path: Path)
             assert refused.value.code() is grpc.StatusCode[code]
         assert kept(doors, 1) == []
         assert doors.post(body, authorization=f"Bearer {writer}").status_code == 200
-        assert not doors.call(request_of(span(2, 1)).SerializeToString(), [("authorization", f"Bearer {writer}")]).HasField("partial_success")
+        assert not doors.call(
+            request_of(span(2, 1)).SerializeToString(), [("authorization", f"Bearer {writer}")]
+        ).HasField("partial_success")
         assert (kept(doors, 1), kept(doors, 2)) == (["op 1"], ["op 1"])
 
 
@@ -400,10 +456,18 @@ def test_langfuses_clients_send_to_a_path_of_their_own(doors: Doors) -> None:
 def test_with_tokens_langfuses_secret_key_is_one(tmp_path: Path) -> None:
     with receiving(tmp_path) as doors:
         tokens = Tokens(doors.lake.warehouse.storage)
-        writer, reader = (tokens.create(name, [scope]) for name, scope in (("w", "write:crannog.traces"), ("r", "read")))
+        writer, reader = (
+            tokens.create(name, [scope]) for name, scope in (("w", "write:crannog.traces"), ("r", "read"))
+        )
         doors.service.tokens.refresh()
         send = partial(doors.post, request_of(span(1, 1)).SerializeToString())
-        refused = [basic("pk", "crannog_x_0"), basic(writer, ""), {"authorization": "Basic !"}, {"authorization": "Basic /w=="}, {}]
+        refused = [
+            basic("pk", "crannog_x_0"),
+            basic(writer, ""),
+            {"authorization": "Basic !"},
+            {"authorization": "Basic /w=="},
+            {},
+        ]
         assert [send(path=LANGFUSE, **given).status_code for given in refused] == [401] * len(refused)
         assert send(path=LANGFUSE, **basic("pk", reader)).status_code == 403
         assert send(**basic("pk", writer)).status_code == 401, "only on Langfuse's path"

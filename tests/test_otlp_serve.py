@@ -35,7 +35,10 @@ def test_spans_of_the_sdk_are_shown_at_every_door_and_outlive_the_server(tmp_pat
     ids = []
     with serving(tmp_path / "warehouse") as server:
         http_port, grpc_port = ports(server)
-        for exporter in (GrpcExporter(endpoint=f"http://127.0.0.1:{grpc_port}", insecure=True), HttpExporter(endpoint=f"http://127.0.0.1:{http_port}/v1/traces")):
+        for exporter in (
+            GrpcExporter(endpoint=f"http://127.0.0.1:{grpc_port}", insecure=True),
+            HttpExporter(endpoint=f"http://127.0.0.1:{http_port}/v1/traces"),
+        ):
             provider = TracerProvider(resource=Resource.create({"service.name": "shop"}))
             provider.add_span_processor(BatchSpanProcessor(exporter))
             with provider.get_tracer("tests").start_as_current_span("checkout", attributes={"user.id": "u1"}) as root:
@@ -64,7 +67,9 @@ def test_a_server_that_is_told_to_stop_under_load_keeps_what_it_acknowledged(tmp
                 for number in range(first, first + 100_000):
                     body = request_of(span(number, 1)).SerializeToString()
                     try:
-                        answer = client.post(f"http://127.0.0.1:{http_port}/v1/traces", content=body, headers={"Content-Type": PROTOBUF})
+                        answer = client.post(
+                            f"http://127.0.0.1:{http_port}/v1/traces", content=body, headers={"Content-Type": PROTOBUF}
+                        )
                     except httpx.TransportError:
                         return
                     if answer.status_code != 200:
@@ -81,6 +86,8 @@ def test_a_server_that_is_told_to_stop_under_load_keeps_what_it_acknowledged(tmp
             sender.join(30)
     assert kept
     with serving(tmp_path / "warehouse") as server, RemoteLake(server.url) as lake:
-        rows = lake.sql("SELECT trace_id FROM crannog.traces.spans", max_rows=1_000_000).to_arrow().column(0).to_pylist()
+        rows = (
+            lake.sql("SELECT trace_id FROM crannog.traces.spans", max_rows=1_000_000).to_arrow().column(0).to_pylist()
+        )
     assert {trace_id(number) for number in kept} <= set(rows)
     assert len(rows) == len(set(rows))

@@ -30,7 +30,10 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def doors(tmp_path: Path, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Doors]:
-    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # the library under the SDK takes these before the file it is given
+    for name in (
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+    ):  # the library under the SDK takes these before the file it is given
         monkeypatch.delenv(name, raising=False)
     with receiving(tmp_path, tls_certificate=str(certificate[0]), tls_key=str(certificate[1])) as doors:
         yield doors
@@ -41,7 +44,9 @@ def exporters(doors: Doors, certificate: Path, **headers: str) -> list[SpanExpor
     trusted: Any = grpc.ssl_channel_credentials(certificate.read_bytes())
     http = f"https://127.0.0.1:{httpx.URL(doors.address).port}/v1/traces"
     return [
-        GrpcExporter(endpoint=f"https://{doors.grpc_address}", credentials=trusted, headers=tuple(headers.items()), timeout=10),
+        GrpcExporter(
+            endpoint=f"https://{doors.grpc_address}", credentials=trusted, headers=tuple(headers.items()), timeout=10
+        ),
         HttpExporter(endpoint=http, certificate_file=str(certificate), headers=headers, timeout=10),
     ]
 
@@ -84,6 +89,11 @@ def test_nothing_comes_in_without_tls(doors: Doors) -> None:
 def test_a_sender_that_does_not_know_the_certificate_sends_nothing(doors: Doors) -> None:
     body = request_of(span(1, 1)).SerializeToString()
     with suppress(httpx.ConnectError):
-        httpx.post(f"{doors.address.replace('http:', 'https:')}/v1/traces", content=body, headers={"Content-Type": PROTOBUF}, timeout=5)
+        httpx.post(
+            f"{doors.address.replace('http:', 'https:')}/v1/traces",
+            content=body,
+            headers={"Content-Type": PROTOBUF},
+            timeout=5,
+        )
         raise AssertionError("it trusted a certificate that it does not know")
     assert SPANS not in doors.lake.engine.names()

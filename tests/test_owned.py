@@ -136,7 +136,14 @@ def test_each_advice_names_what_there_is(lake: EmbeddedLake) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["crannog.shop.orders", "crannog.builds.mine", "Crannog.Builds.build_events", "CRANNOG.SYSTEM.audit", "crannog.traces.SPANS"]
+    "name",
+    [
+        "crannog.shop.orders",
+        "crannog.builds.mine",
+        "Crannog.Builds.build_events",
+        "CRANNOG.SYSTEM.audit",
+        "crannog.traces.SPANS",
+    ],
 )
 def test_the_catalog_of_crannog_is_reserved(settings: Settings, tmp_path: Path, name: str) -> None:
     rows = tmp_path / "rows.csv"
@@ -199,7 +206,9 @@ def test_a_file_system_that_ignores_case_has_one_spelling(settings: Settings, mo
         shutil.copytree(root(lake, "shop.eu.orders"), Path(settings.warehouse) / "Shop/eu/orders")
         exists = type(storage).exists
         monkeypatch.setattr(type(storage), "folders", lambda _self, folder: listed.get(folder, []))
-        monkeypatch.setattr(type(storage), "exists", lambda self, path: exists(self, path) or exists(self, path.lower()))
+        monkeypatch.setattr(
+            type(storage), "exists", lambda self, path: exists(self, path) or exists(self, path.lower())
+        )
         with pytest.raises(NotFound, match=r"no table Shop\.eu\.orders; there is shop\.eu\.orders"):
             lake.table("Shop.eu.orders")
         assert lake.table("shop.eu.orders").count() == 0
@@ -230,7 +239,9 @@ def test_no_route_changes_an_owned_table(served: Server, http: httpx.Client, nam
     ):
         answer = http.request(method, path, json=sent)
         refused = name in OWNED or path == place
-        assert (answer.status_code, answer.json()["error"]["code"]) == ((400, "refused") if refused else (404, "not_found")), (method, path, answer.text)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (
+            (400, "refused") if refused else (404, "not_found")
+        ), (method, path, answer.text)
     assert http.get("/api/v1/builds/events").json()["events"]
     assert http.post("/api/v1/builds/events", json=[]).status_code < 500
 
@@ -258,7 +269,11 @@ def test_nor_does_the_client_or_the_command_line(served: Server) -> None:
             assert lake.table(name).count() >= 0
     run = CliRunner()
     for place in (["--server", served.url], ["--warehouse", str(served.warehouse)]):
-        for words in (["drop", str(BUILD_EVENTS), "--yes"], ["drop", str(AUDIT), "--yes"], ["expire", str(AUDIT), "--before", "2999-01-01"]):
+        for words in (
+            ["drop", str(BUILD_EVENTS), "--yes"],
+            ["drop", str(AUDIT), "--yes"],
+            ["expire", str(AUDIT), "--before", "2999-01-01"],
+        ):
             done = run.invoke(app, [*place, *words])
             assert isinstance(done.exception, Refused), done.output
 
@@ -321,7 +336,12 @@ def test_a_server_goes_on_after_its_own_tables_were_removed(tmp_path: Path) -> N
             service.audit.flush()
             for name in (BUILD_EVENTS, SPANS, AUDIT):
                 remove(warehouse, name)
-            reads = ("/api/v1/builds/events", "/api/v1/services", f"/api/v1/traces/{trace_id(number).hex()}", "/api/v1/builds")
+            reads = (
+                "/api/v1/builds/events",
+                "/api/v1/services",
+                f"/api/v1/traces/{trace_id(number).hex()}",
+                "/api/v1/builds",
+            )
             codes = [ask("GET", path).status_code for path in reads]
             assert codes == [200, 200, 404, 200], codes
         service.audit.flush()
@@ -343,8 +363,16 @@ def test_columns_with_one_name_are_refused_wherever_they_come_from(settings: Set
         names_both(lambda: lake.create_table("a.b.t", both))
         names_both(lambda: lake.create_table("a.b.t", both, key=["s", "ſ"]))
         names_both(lambda: lake.create_table("a.b.t", both, partition_by=["ſ"]))
-        names_both(lambda: lake.create_table("a.b.t", {"type": "object", "properties": {"s": {"type": "string"}, "ſ": {"type": "string"}}}))
-        names_both(lambda: lake.create_table("a.b.t", pa.schema([("x", pa.list_(pa.struct([("s", pa.int8()), ("ſ", pa.int8())])))])))
+        names_both(
+            lambda: lake.create_table(
+                "a.b.t", {"type": "object", "properties": {"s": {"type": "string"}, "ſ": {"type": "string"}}}
+            )
+        )
+        names_both(
+            lambda: lake.create_table(
+                "a.b.t", pa.schema([("x", pa.list_(pa.struct([("s", pa.int8()), ("ſ", pa.int8())])))])
+            )
+        )
         for name, text in (("rows.csv", "s,ſ\n1,2\n"), ("rows.json", '{"s": 1, "ſ": 2}\n')):
             (tmp_path / name).write_text(text)
             names_both(lambda name=name: lake.load(str(tmp_path / name), "a.b.t", create=True))  # type: ignore[misc]
@@ -357,11 +385,15 @@ def test_columns_with_one_name_are_refused_wherever_they_come_from(settings: Set
         assert table.describe()["warnings"] == []
 
 
-def test_an_old_table_with_such_columns_says_so_and_works(settings: Settings, spark: SparkRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_table_with_such_columns_says_so_and_works(
+    settings: Settings, spark: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with opened(settings) as lake:
         with monkeypatch.context() as patch:
             patch.setattr("crannog.lake.schemas.same_columns", lambda _fields: [])
-            table = lake.create_table("a.b.t", pa.schema([("n", pa.int64()), ("s", pa.int64()), ("ſ", pa.int64())]), key=["n", "s"])
+            table = lake.create_table(
+                "a.b.t", pa.schema([("n", pa.int64()), ("s", pa.int64()), ("ſ", pa.int64())]), key=["n", "s"]
+            )
         assert list(same_columns(table.schema)) == [("s", "ſ")]
         [warning] = table.describe()["warnings"]
         assert "columns s and ſ have one name" in warning
@@ -389,7 +421,9 @@ def test_an_old_table_with_such_columns_says_so_and_works(settings: Settings, sp
 # -- what a delete promises ----------------------------------------------------------------------------------------------
 
 
-def test_a_deleted_row_leaves_other_readers_with_the_fold_and_all_say_so(settings: Settings, spark: SparkRuntime) -> None:
+def test_a_deleted_row_leaves_other_readers_with_the_fold_and_all_say_so(
+    settings: Settings, spark: SparkRuntime
+) -> None:
     with opened(settings) as lake:
         table = lake.create_table("a.b.t", COLUMNS, key="n")
         table.append([{"n": 1}, {"n": 2}])
@@ -399,7 +433,13 @@ def test_a_deleted_row_leaves_other_readers_with_the_fold_and_all_say_so(setting
         assert sorted(read_delta_rs(root(lake, "a.b.t"))["n"].to_pylist()) == [1, 2]
         table.fold()
         assert read_delta_rs(root(lake, "a.b.t"))["n"].to_pylist() == [2]
-    for told in (Table.delete.__doc__, RemoteTable.delete.__doc__, TableVerbs.delete.__doc__, cli_delete.__doc__, delete_route.__doc__):
+    for told in (
+        Table.delete.__doc__,
+        RemoteTable.delete.__doc__,
+        TableVerbs.delete.__doc__,
+        cli_delete.__doc__,
+        delete_route.__doc__,
+    ):
         assert "Readers of the Delta table itself, without Crannog, see the rows until that fold" in (told or "")
     for page in (ROOT / "README.md", *ROOT.glob("docs/*.md")):
         assert not re.search(r"at once,? (on every engine|everywhere)", page.read_text()), page

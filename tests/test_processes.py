@@ -80,7 +80,9 @@ def run_together(
     for child in started:
         took = [f"{line['step']} {line['seconds']} s" for line in child.lines if "step" in line]
         repeated = sum(line["duplicate"] for line in child.acknowledged())
-        print(f"{child.plan['life']}: {len(child.acknowledged())} acknowledged, {repeated} as duplicates; {', '.join(took[-12:])}")
+        print(
+            f"{child.plan['life']}: {len(child.acknowledged())} acknowledged, {repeated} as duplicates; {', '.join(took[-12:])}"
+        )
     return started
 
 
@@ -121,13 +123,19 @@ def check_contended(found: dict[str, dict[str, int]], acknowledged: Sequence[dic
             if name not in latest or latest[name]["sequence"] < line["sequence"]:
                 latest[name] = line
             else:
-                assert latest[name]["sequence"] != line["sequence"], "one sequence holds two changes of one process's key"
-    values = {name: (writer, turn) for writer, mine in found.items() if writer.endswith("!") for name, turn in mine.items()}
+                assert latest[name]["sequence"] != line["sequence"], (
+                    "one sequence holds two changes of one process's key"
+                )
+    values = {
+        name: (writer, turn) for writer, mine in found.items() if writer.endswith("!") for name, turn in mine.items()
+    }
     assert values == {name: tuple(line["ack"][1:]) for name, line in latest.items()}
 
 
 def plans_for(count: int, with_spark: int, **more: Any) -> list[dict[str, Any]]:
-    do = itertools.cycle([["fold", "clean", "compact"], ["fold", "fold", "clean"], ["compact", "clean"], ["fold", "compact"]])
+    do = itertools.cycle(
+        [["fold", "clean", "compact"], ["fold", "fold", "clean"], ["compact", "clean"], ["fold", "compact"]]
+    )
     return [
         {
             "life": f"p{number}",
@@ -158,7 +166,9 @@ def test_processes_that_all_fold_and_compact(spark: SparkRuntime, tmp_path: Path
     with connect(location) as lake:
         make_tables(lake)
     memory = {"spark_memory_mb": 768}
-    children = run_together(location, plans_for(count, with_spark=count, settings=memory), tmp_path, seconds=40, steps=6)
+    children = run_together(
+        location, plans_for(count, with_spark=count, settings=memory), tmp_path, seconds=40, steps=6
+    )
     check_together(location, children)
 
 
@@ -384,7 +394,12 @@ def test_five_processes_that_make_one_table_without_ok_have_one_winner(crew: lis
 
 def test_of_different_definitions_one_wins(crew: list[Child], races: Any) -> None:
     orders = [
-        {"do": "create", "name": "race.made.different", "columns": {"id": "string", f"c{n}": "int64"}, "if_exists": "ok"}
+        {
+            "do": "create",
+            "name": "race.made.different",
+            "columns": {"id": "string", f"c{n}": "int64"},
+            "if_exists": "ok",
+        }
         for n in range(5)
     ]
     answers = at_once(crew, orders)
@@ -399,7 +414,12 @@ def test_of_different_definitions_one_wins(crew: list[Child], races: Any) -> Non
 def test_one_batch_sent_by_five_processes_at_once_is_kept_once(crew: list[Child], races: Any) -> None:
     make_tables(races)
     for number in range(20):
-        order = {"do": "append", "table": PLAIN, "batch_id": f"five{number}", "ids": [f"five/{number}/{n}" for n in range(3)]}
+        order = {
+            "do": "append",
+            "table": PLAIN,
+            "batch_id": f"five{number}",
+            "ids": [f"five/{number}/{n}" for n in range(3)],
+        }
         answers = at_once(crew, [order] * 5)
         assert sum(not answer["duplicate"] for answer in answers) == 1, answers
         assert len({answer["sequence"] for answer in answers}) == 1, answers
@@ -416,7 +436,9 @@ def test_each_of_twenty_tasks_is_claimed_by_one_of_four_processes(crew: list[Chi
     orders = [{"do": "claim", "owner": f"o{n}", "tasks": tasks[n * 5 :] + tasks[: n * 5]} for n in range(4)]
     began = time.monotonic()
     answers = at_once(crew[:4], orders)
-    print(f"80 claims of 20 tasks by 4 processes took {time.monotonic() - began:.2f} s: {[len(got) for got in answers]}")
+    print(
+        f"80 claims of 20 tasks by 4 processes took {time.monotonic() - began:.2f} s: {[len(got) for got in answers]}"
+    )
     assert sorted(task for taken in answers for task in taken) == sorted(tasks)
     owners = {task["task_name"]: task["owner"] for task in races.tasks() if task["task_name"] in tasks}
     assert owners == {task: f"o{n}" for n, taken in enumerate(answers) for task in taken}
@@ -427,7 +449,9 @@ def test_all_claim_one_task_and_one_gets_it_each_time_it_is_due(crew: list[Child
         answers = at_once(crew, [{"do": "claim", "owner": f"o{n}", "tasks": ["contended"]} for n in range(5)])
         [owner] = [n for n, taken in enumerate(answers) if taken]
         # A failure keeps it due, a success with no interval makes it due again.
-        assert crew[owner].ask(do="release", task="contended", owner=f"o{owner}", interval_s=None if number % 2 else 0)()
+        assert crew[owner].ask(
+            do="release", task="contended", owner=f"o{owner}", interval_s=None if number % 2 else 0
+        )()
         assert not crew[owner].ask(do="release", task="contended", owner=f"o{owner}", interval_s=0)(), "it was released"
 
 
@@ -444,7 +468,9 @@ def test_a_failure_keeps_a_task_due_and_counts(crew: list[Child], races: Any) ->
     assert crew[0].ask(do="claim", owner="x", tasks=["failing"])() == ["failing"]
     assert crew[0].ask(do="release", task="failing", owner="x", interval_s=3600)()
     assert (task()["status"], task()["failures"]) == ("idle", 0)
-    assert at_once(crew, [{"do": "claim", "owner": "y", "tasks": ["failing"]}] * 5) == [[]] * 5, "it is not due for an hour"
+    assert at_once(crew, [{"do": "claim", "owner": "y", "tasks": ["failing"]}] * 5) == [[]] * 5, (
+        "it is not due for an hour"
+    )
 
 
 def test_a_claim_whose_holder_fell_silent_is_taken_over_once(nursery: Child, crew: list[Child], races: Any) -> None:
@@ -470,7 +496,9 @@ def test_due_tasks_run_once_whoever_looks(crew: list[Child], races: Any) -> None
     names = {f"{kind}:{table}" for table in races.tables() for kind in ("compact", "vacuum")}
     began = time.monotonic()
     answers = at_once(crew, [{"do": "run_due"}] * 5)
-    print(f"{len(names)} due tasks in 5 processes took {time.monotonic() - began:.2f} s: {[len(ran) for ran in answers]}")
+    print(
+        f"{len(names)} due tasks in 5 processes took {time.monotonic() - began:.2f} s: {[len(ran) for ran in answers]}"
+    )
     assert sorted(task for ran in answers for task in ran) == sorted(names)
     assert at_once(crew, [{"do": "run_due"}] * 5) == [[]] * 5, "nothing is due any more"
     assert {task["task_name"] for task in races.tasks() if task["completed_at"]} >= names

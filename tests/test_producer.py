@@ -132,7 +132,9 @@ def test_a_failure_that_may_pass_is_sent_again_under_the_same_id(lake: Lake) -> 
 
 
 def test_a_batch_that_was_kept_although_it_seemed_to_fail_is_kept_once(lake: Lake) -> None:
-    table = Faulty(lake.table(NAME), iter([Unavailable("lost"), Unavailable("lost"), None, Unavailable("lost")]), after=True)
+    table = Faulty(
+        lake.table(NAME), iter([Unavailable("lost"), Unavailable("lost"), None, Unavailable("lost")]), after=True
+    )
     with Producer(table, batch_rows=10, max_age_s=60) as producer:
         producer.insert_many({"n": n} for n in range(20))
     assert producer.sent == 20
@@ -141,7 +143,9 @@ def test_a_batch_that_was_kept_although_it_seemed_to_fail_is_kept_once(lake: Lak
 
 def test_a_bad_row_is_reported_and_its_neighbours_are_kept_in_order(lake: Lake) -> None:
     told: list[tuple[list[dict[str, Any]], Exception]] = []
-    with lake.producer(NAME, batch_rows=64, max_age_s=60, on_failure=lambda rows, error: told.append((rows, error))) as producer:
+    with lake.producer(
+        NAME, batch_rows=64, max_age_s=60, on_failure=lambda rows, error: told.append((rows, error))
+    ) as producer:
         for n in range(128):
             producer.insert({"n": n if n not in (5, 6, 100) else f"no number {n}"})
         assert producer.flush()
@@ -272,7 +276,12 @@ def test_closing_does_not_wait_for_a_write_that_hangs(lake: Lake) -> None:
     assert (producer.queued, producer.failed) == (0, 25)
     assert "may be kept or not" in str(producer.failures[-1].error)
     gate.set()
-    until(lambda: threading.active_count() == 1 or not any("crannog-producer" in thread.name for thread in threading.enumerate()))
+    until(
+        lambda: (
+            threading.active_count() == 1
+            or not any("crannog-producer" in thread.name for thread in threading.enumerate())
+        )
+    )
     assert len(table.calls) == 1  # nothing that was reported as failed is sent later
     assert producer.sent == 0
 
@@ -361,7 +370,15 @@ def test_after_a_fork_the_child_sends_its_own_rows_and_none_of_the_parents(lake:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"batch_rows": 0}, {"queue_rows": 1.5}, {"max_age_s": -1}, {"when_full": "explode"}, {"give_up_s": "x"}, {"block_s": None}]
+    "wrong",
+    [
+        {"batch_rows": 0},
+        {"queue_rows": 1.5},
+        {"max_age_s": -1},
+        {"when_full": "explode"},
+        {"give_up_s": "x"},
+        {"block_s": None},
+    ],
 )
 def test_wrong_options_are_named(lake: Lake, wrong: dict[str, Any]) -> None:
     with pytest.raises(CallerError, match=next(iter(wrong))):

@@ -327,7 +327,11 @@ def test_staged_rows_carry_sequence_and_order_and_the_footer_tells_of_the_change
     assert first["notes"]["batch_id"] == ["first"]
     assert first["notes"]["kind"] == ["upsert"]
     assert (first["notes"]["sequence"], first["notes"]["rows"]) == ([1], [2])
-    assert (second["notes"]["kind"], second["notes"]["actor"], second["notes"]["reason"]) == (["delete"], ["ann"], ["asked"])
+    assert (second["notes"]["kind"], second["notes"]["actor"], second["notes"]["reason"]) == (
+        ["delete"],
+        ["ann"],
+        ["asked"],
+    )
     assert first["schema"] == "0"
 
 
@@ -350,7 +354,9 @@ def test_fresh_batch_ids_are_uuids_of_version_7_in_order() -> None:
         made.append(new_batch_id())
         time.sleep(0.002)
     assert made == sorted(set(made))
-    assert all(re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", text) for text in made)
+    assert all(
+        re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", text) for text in made
+    )
 
 
 def test_a_batch_is_a_duplicate_after_fold_after_restart_and_elsewhere(lakes: Lakes, arrow: None) -> None:
@@ -439,7 +445,9 @@ def staged_name(sequence: int) -> str:
 
 
 @pytest.mark.parametrize(("hidden", "listings"), [([3], 1000), ([3], 1), ([2, 4], 2), ([2, 3], 3), ([1], 1000)])
-def test_a_listing_with_a_hole_is_never_taken_for_the_tail(lakes: Lakes, arrow: None, hidden: list[int], listings: int) -> None:
+def test_a_listing_with_a_hole_is_never_taken_for_the_tail(
+    lakes: Lakes, arrow: None, hidden: list[int], listings: int
+) -> None:
     one, _, _ = two(lakes, rows=5)
     reader = lakes()
     with rules(reader, HoleInListing("/stage$", map(staged_name, hidden), listings=listings)):
@@ -857,6 +865,7 @@ def test_fold_against_a_shorter_fold(lakes: Lakes, arrow: None, key: str | None)
         stalled.wait()
         for number in (4, 5):
             one.append([row(number)])
+
         # The longer fold has written its files when the shorter one commits.
         def let_the_short_one_win() -> None:
             stalled.go()
@@ -1324,7 +1333,10 @@ def test_erased_keys_are_not_in_the_statistics_of_the_log(lakes: Lakes, arrow: N
     table.erase(["a@example.org"])
     assert behind.files_with(b"a@example.org") == []
     assert sorted(table.to_arrow()["mail"].to_pylist()) == ["b@example.org", "c@example.org"]
-    assert sorted(DeltaTable(str(behind.folder)).to_pyarrow_table()["mail"].to_pylist()) == ["b@example.org", "c@example.org"]
+    assert sorted(DeltaTable(str(behind.folder)).to_pyarrow_table()["mail"].to_pylist()) == [
+        "b@example.org",
+        "c@example.org",
+    ]
 
 
 def test_erase_waits_for_readers_and_then_wins(lakes: Lakes, arrow: None) -> None:
@@ -1352,7 +1364,9 @@ def test_erase_goes_on_as_soon_as_the_reader_is_done(lakes: Lakes, arrow: None) 
         deadline = time.monotonic() + 10
         while ids_of(other) != [1, 3] and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert sorted(opened(other).to_arrow(snapshot=snapshot)["id"].to_pylist()) == [1, 2, 3], "the reader is still served"
+        assert sorted(opened(other).to_arrow(snapshot=snapshot)["id"].to_pylist()) == [1, 2, 3], (
+            "the reader is still served"
+        )
     finally:
         lease.__exit__()
     assert erasing.result().readers_cut_off == 0
@@ -1408,7 +1422,10 @@ def test_a_dropped_table_is_not_found(lakes: Lakes) -> None:
 
 
 @pytest.mark.parametrize("job", ["fold", "compact"])
-@pytest.mark.parametrize(("operation", "part"), [("put_if_absent", LOG), ("put_if_absent", LEDGER), ("sync", "/data/"), ("replace", "/leases/")])
+@pytest.mark.parametrize(
+    ("operation", "part"),
+    [("put_if_absent", LOG), ("put_if_absent", LEDGER), ("sync", "/data/"), ("replace", "/leases/")],
+)
 @pytest.mark.parametrize("again", [True, False], ids=["made again", "dropped"])
 def test_a_job_on_a_dropped_table_never_reaches_the_new_one(
     lakes: Lakes, arrow: None, job: str, operation: str, part: str, again: bool

@@ -69,7 +69,9 @@ def objects(client: Any, location: str) -> dict[str, bytes]:
     found = {}
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
         for entry in page.get("Contents", []):
-            found[entry["Key"].removeprefix(f"{prefix}/")] = client.get_object(Bucket=bucket, Key=entry["Key"])["Body"].read()
+            found[entry["Key"].removeprefix(f"{prefix}/")] = client.get_object(Bucket=bucket, Key=entry["Key"])[
+                "Body"
+            ].read()
     return found
 
 
@@ -162,14 +164,18 @@ def test_a_pack_under_way_when_its_rows_are_erased_does_not_arrive(
             fold = {"txn": {"appId": erasing.table_id, "version": 63, "lastUpdated": 0}}
             assert put_entry(storage, erasing.log.entry_path(1), [{"commitInfo": {"timestamp": 0}}, fold])
             assert erasing.end_unfinished_puts()
-            storage.delete(f"{erasing.stage_folder}/{each}" for each in erasing.staged_names() if not each.startswith("pack"))
+            storage.delete(
+                f"{erasing.stage_folder}/{each}" for each in erasing.staged_names() if not each.startswith("pack")
+            )
 
         monkeypatch.setattr(phases, "watcher", erase)
         assert packing.pack() == 0
         assert phases.watcher is None
         found = objects(s3_client, s3_location)
         assert [path for path, data in found.items() if needle.encode() in data] == []
-        assert [path.rpartition("/")[2] for path in found if "/stage/" in path] == ["pack-64-0000000000.parquet"], "the name is taken"
+        assert [path.rpartition("/")[2] for path in found if "/stage/" in path] == ["pack-64-0000000000.parquet"], (
+            "the name is taken"
+        )
         for each in (lake, other):
             assert each.table(name).append([{"email": "after"}]).sequence >= 64
         assert other.table(name).count() == 2
@@ -268,7 +274,9 @@ def test_spark_folds_compacts_erases_and_reads_in_a_bucket(
         # Whatever markers of folders Hadoop leaves, nothing else lies among the data.
         for table in TABLES:
             folder = table.replace(".", "/")
-            live = {f"{folder}/{path}" for path in pa.table(plain_delta(lake, table).get_add_actions())["path"].to_pylist()}
+            live = {
+                f"{folder}/{path}" for path in pa.table(plain_delta(lake, table).get_add_actions())["path"].to_pylist()
+            }
             lying = {name for name, data in stored.items() if name.startswith(f"{folder}/data/") and data}
             assert live <= lying
             if table == PLAIN:
@@ -307,9 +315,21 @@ def test_processes_write_and_fold_in_a_bucket_at_once(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("phase", ["stage.linked", "rewrite.files_written", "rewrite.ledger_written", "rewrite.committed"])
+@pytest.mark.parametrize(
+    "phase", ["stage.linked", "rewrite.files_written", "rewrite.ledger_written", "rewrite.committed"]
+)
 def test_killed_while_it_works_in_a_bucket(mother: Child | None, lake: Any, s3_location: str, phase: str) -> None:
-    with Child(s3_location, mother=mother, spark=True, do=["fold"], phase=phase, hit=2, during="fold", after_acks=10, pause=0.05) as child:
+    with Child(
+        s3_location,
+        mother=mother,
+        spark=True,
+        do=["fold"],
+        phase=phase,
+        hit=2,
+        during="fold",
+        after_acks=10,
+        pause=0.05,
+    ) as child:
         assert child.wait(200) == -9, child.words()
         last = {(table, f"0.{n}"): -1 for table in TABLES for n in range(2)} | last_turns(child.acknowledged())
     with connect(s3_location) as other:
@@ -329,7 +349,9 @@ def test_killed_while_it_works_in_a_bucket(mother: Child | None, lake: Any, s3_l
 def test_rows_of_a_large_batch_survive_a_fold_in_a_bucket(mother: Child | None, lake: Any, s3_location: str) -> None:
     rows = [row_of(f"many/{number}", "many!", 0) for number in range(200_000)]
     lake.table(PLAIN).append(rows)
-    with Child(s3_location, mother=mother, spark=True, seconds=0, writers=0, **{"finally": ["fold", "compact"]}) as folder:
+    with Child(
+        s3_location, mother=mother, spark=True, seconds=0, writers=0, **{"finally": ["fold", "compact"]}
+    ) as folder:
         assert folder.wait(280) == 0, folder.words()
     with connect(s3_location) as other:
         assert other.table(PLAIN).describe()["staged_rows"] == 0

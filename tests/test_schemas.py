@@ -48,7 +48,9 @@ def fields(
     types: st.SearchStrategy[pa.DataType], names: st.SearchStrategy[str] = NAMES
 ) -> st.SearchStrategy[list[pa.Field]]:
     entries = st.tuples(names.filter(lambda n: len(n) < 50), types, st.booleans())
-    made = st.lists(entries, min_size=1, max_size=4, unique_by=(lambda e: spellings(e[0])[0], lambda e: spellings(e[0])[1]))
+    made = st.lists(
+        entries, min_size=1, max_size=4, unique_by=(lambda e: spellings(e[0])[0], lambda e: spellings(e[0])[1])
+    )
     return made.map(lambda es: [pa.field(n, t, nullable=b) for n, t, b in es])
 
 

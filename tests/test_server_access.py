@@ -72,7 +72,14 @@ def test_a_token_is_known_again_and_its_secret_is_kept_nowhere(tmp_path: Path) -
     assert tokens.caller(made) == Caller("joe", (Scope("read"), Scope("write", "a")))
     for path in tmp_path.rglob("*"):
         assert not path.is_file() or secret.encode() not in path.read_bytes()
-    for wrong in (made[:-1], made[:-1] + ("0" if made[-1] != "0" else "1"), f"crannog_jane_{secret}", "", "x" * 10_000, "crannog_joe_"):
+    for wrong in (
+        made[:-1],
+        made[:-1] + ("0" if made[-1] != "0" else "1"),
+        f"crannog_jane_{secret}",
+        "",
+        "x" * 10_000,
+        "crannog_joe_",
+    ):
         with pytest.raises(Unauthorized) as refused:
             tokens.caller(wrong)
         assert secret not in refused.value.message
@@ -93,7 +100,18 @@ def test_a_token_expires(tmp_path: Path) -> None:
         tokens.caller(made)
 
 
-@pytest.mark.parametrize(("name", "scopes", "days"), [("a/b", ["read"], None), ("", ["read"], None), ("a" * 65, ["read"], None), ("a", [], None), ("a", ["own"], None), ("a", ["read"], 0), ("a_b", ["read"], None)])
+@pytest.mark.parametrize(
+    ("name", "scopes", "days"),
+    [
+        ("a/b", ["read"], None),
+        ("", ["read"], None),
+        ("a" * 65, ["read"], None),
+        ("a", [], None),
+        ("a", ["own"], None),
+        ("a", ["read"], 0),
+        ("a_b", ["read"], None),
+    ],
+)
 def test_tokens_that_cannot_be_made(tmp_path: Path, name: str, scopes: list[str], days: float | None) -> None:
     with pytest.raises(CallerError):
         Tokens(LocalStorage(tmp_path)).create(name, scopes, days)
@@ -139,13 +157,18 @@ def ask(guarded: tuple[Server, dict[str, str]]) -> Iterator[Ask]:
     with server.client() as client:
 
         def asked(who: str | None, method: str, path: str, **request: Any) -> httpx.Response:
-            headers = {**request.pop("headers", {}), **({"Authorization": f"Bearer {tokens.get(who, who)}"} if who else {})}
+            headers = {
+                **request.pop("headers", {}),
+                **({"Authorization": f"Bearer {tokens.get(who, who)}"} if who else {}),
+            }
             return client.request(method, path, headers=headers, **request)
 
         yield asked
 
 
-READS = [("GET", part, {}) for part in ("", "/schema", "/count", "/rows", "/preview", "/history", "/tombstones", "/audit")]
+READS = [
+    ("GET", part, {}) for part in ("", "/schema", "/count", "/rows", "/preview", "/history", "/tombstones", "/audit")
+]
 WRITES = [
     ("POST", "/rows", {"json": [{"id": 2}]}),
     ("PUT", "/rows", {"json": [{"id": 2}]}),
@@ -189,10 +212,24 @@ def test_no_route_is_open_to_a_token_for_elsewhere(ask: Ask) -> None:
     for path, methods in paths.items():
         for method in methods:
             address = path.replace("{name}", TABLE).replace("{query_id}", "q")
-            answer = ask("elsewhere", method.upper(), address, json={"sql": f"SELECT * FROM {TABLE}", "name": TABLE} if method == "post" and "/tables/" not in path else {})
+            answer = ask(
+                "elsewhere",
+                method.upper(),
+                address,
+                json={"sql": f"SELECT * FROM {TABLE}", "name": TABLE}
+                if method == "post" and "/tables/" not in path
+                else {},
+            )
             assert answer.status_code in (200, 400, 403, 404), (method, path, answer.text)
             if answer.status_code == 200:
-                assert path in ("/healthz", "/readyz", "/api/v1/tables", "/api/v1/tasks", "/api/v1/cache", "/query/cache/stats"), path
+                assert path in (
+                    "/healthz",
+                    "/readyz",
+                    "/api/v1/tables",
+                    "/api/v1/tasks",
+                    "/api/v1/cache",
+                    "/query/cache/stats",
+                ), path
                 assert TABLE not in answer.text
 
 
@@ -216,7 +253,9 @@ def test_sql_needs_the_right_to_every_table_it_names(ask: Ask) -> None:
                     assert answer.status_code == 200, answer.text
                 else:
                     assert f"{who} may not read {OTHER}" in error(answer, 403, "forbidden")
-    assert ask("writer", "POST", "/api/v1/sql", json={"sql": f"SELECT text FROM {TABLE} WHERE id = 1"}).json()["rows"] == [[TABLE]]
+    assert ask("writer", "POST", "/api/v1/sql", json={"sql": f"SELECT text FROM {TABLE} WHERE id = 1"}).json()[
+        "rows"
+    ] == [[TABLE]]
     # Whether there is such a table is nothing that one may learn either.
     error(ask("writer", "POST", "/api/v1/sql", json={"sql": "SELECT * FROM hr.eu.nothing"}), 403, "forbidden")
     error(ask("writer", "GET", "/api/v1/tables/hr.eu.nothing"), 403, "forbidden")
@@ -228,7 +267,9 @@ def test_sql_without_a_table_needs_a_right_too(ask: Ask) -> None:
             assert "may not run SQL" in error(ask("elsewhere", "POST", path, json={"sql": text}), 403, "forbidden")
     assert ask("writer", "POST", "/api/v1/sql", json={"sql": "SELECT 1 AS one"}).json()["rows"] == [[1]]
     # Names are compared as Spark does, and so are rights: by the table that is meant, not by how it is written.
-    assert ask("writer", "POST", "/api/v1/sql", json={"sql": f"SELECT count(*) FROM {TABLE.upper()}"}).status_code == 200
+    assert (
+        ask("writer", "POST", "/api/v1/sql", json={"sql": f"SELECT count(*) FROM {TABLE.upper()}"}).status_code == 200
+    )
     error(ask("writer", "POST", "/api/v1/sql", json={"sql": f"SELECT count(*) FROM {OTHER.upper()}"}), 403, "forbidden")
 
 
@@ -261,7 +302,9 @@ def test_without_a_token_nothing_is_answered(ask: Ask, given: str | None) -> Non
         assert ask(given, "GET", path).status_code == 200
 
 
-def test_a_token_that_is_revoked_or_made_is_known_within_two_seconds(ask: Ask, guarded: tuple[Server, dict[str, str]]) -> None:
+def test_a_token_that_is_revoked_or_made_is_known_within_two_seconds(
+    ask: Ask, guarded: tuple[Server, dict[str, str]]
+) -> None:
     tokens = Tokens(LocalStorage(guarded[0].warehouse))
     made = tokens.create("passing", ["read"])
     assert _until(lambda: ask(made, "GET", "/api/v1/tables").status_code == 200)
@@ -299,7 +342,13 @@ def test_tokens_show_in_no_log_line_and_no_error(ask: Ask, guarded: tuple[Server
 def test_the_audit_tells_who_did_what(ask: Ask, guarded: tuple[Server, dict[str, str]]) -> None:
     server, tokens = guarded
     statement = f"SELECT 'the audit' AS x, id FROM {TABLE} WHERE id = 1"
-    ask("writer", "POST", f"/api/v1/tables/{TABLE}/rows", json=[{"id": 7}, {"id": 8}], headers={"X-Request-Id": "audited-1"})
+    ask(
+        "writer",
+        "POST",
+        f"/api/v1/tables/{TABLE}/rows",
+        json=[{"id": 7}, {"id": 8}],
+        headers={"X-Request-Id": "audited-1"},
+    )
     ask("reader", "POST", "/api/v1/sql", json={"sql": statement}, headers={"X-Request-Id": "audited-2"})
     ask("reader", "POST", f"/api/v1/tables/{TABLE}/rows", json=[{"id": 7}], headers={"X-Request-Id": "audited-3"})
     ask("nonsense", "GET", "/api/v1/tables", headers={"X-Request-Id": "audited-4"})
@@ -313,7 +362,14 @@ def test_the_audit_tells_who_did_what(ask: Ask, guarded: tuple[Server, dict[str,
 
     assert _until(noted)
     one, two, three, four = (notes[f"audited-{number}"] for number in range(1, 5))
-    assert (one["who"], one["verb"], one["table"], one["rows"], one["status"], one["error"]) == ("writer", "append", TABLE, 2, 200, None)
+    assert (one["who"], one["verb"], one["table"], one["rows"], one["status"], one["error"]) == (
+        "writer",
+        "append",
+        TABLE,
+        2,
+        200,
+        None,
+    )
     assert (two["who"], two["verb"], two["table"], two["rows"], two["sql"]) == ("reader", "sql", TABLE, 1, statement)
     assert (three["who"], three["status"], three["error"], three["table"]) == ("reader", 403, "forbidden", TABLE)
     assert (four["who"], four["status"], four["error"]) == ("nobody", 401, "unauthorized")
@@ -362,7 +418,9 @@ def test_other_addresses_are_refused_until_there_is_a_token(tmp_path: Path) -> N
         ({"Origin": "null"}, 403),
     ],
 )
-def test_web_pages_of_others_cannot_use_a_server_without_tokens(tmp_path: Path, headers: dict[str, str], status: int) -> None:
+def test_web_pages_of_others_cannot_use_a_server_without_tokens(
+    tmp_path: Path, headers: dict[str, str], status: int
+) -> None:
     with in_process(tmp_path) as (_, ask):
         assert ask("GET", "/api/v1/tables", headers=headers).status_code == status
 

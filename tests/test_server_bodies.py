@@ -18,7 +18,10 @@ from test_server_routes import ARROW, error, stream_of
 NAME = "t.bodies.rows"
 ROWS = f"/api/v1/tables/{NAME}/rows"
 PROTOBUF = "application/x-protobuf"
-DEFINITION = {"schema": {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}, "key": ["id"]}
+DEFINITION = {
+    "schema": {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]},
+    "key": ["id"],
+}
 EMPTY = pa.table({"id": pa.array([], pa.int64())})
 Ask = Any
 
@@ -48,7 +51,9 @@ def test_a_body_of_another_length_than_it_says_is_refused(asked: tuple[Ask, Ask]
     ask, sent = asked
     told = {"Content-Length": length, "Content-Type": "application/json"}
     assert "Content-Length says" in error(ask("POST", ROWS, content=body, headers=told), 400, "bad_request")
-    assert "Content-Length says" in error(ask("POST", f"/api/v1/tables/{NAME}/fold", content=body, headers=told), 400, "bad_request")
+    assert "Content-Length says" in error(
+        ask("POST", f"/api/v1/tables/{NAME}/fold", content=body, headers=told), 400, "bad_request"
+    )
     for path in ("/v1/traces", "/api/v2/spans"):
         answer = sent(path, content=body, headers=told)
         assert (answer.status_code, answer.json()["code"]) == (400, 3)
@@ -91,7 +96,12 @@ def test_a_message_without_spans_has_a_length(asked: tuple[Ask, Ask]) -> None:
     ask, sent = asked
     declared = {"Content-Type": PROTOBUF, "Content-Length": "0"}
     assert sent("/v1/traces", content=b"", headers=declared).status_code == 200
-    assert sent("/v1/traces", content=gzip.compress(b""), headers={"Content-Type": PROTOBUF, "Content-Encoding": "gzip"}).status_code == 200
+    assert (
+        sent(
+            "/v1/traces", content=gzip.compress(b""), headers={"Content-Type": PROTOBUF, "Content-Encoding": "gzip"}
+        ).status_code
+        == 200
+    )
     assert ask("POST", "/api/v1/traces/otlp", content=b"", headers=declared).status_code == 200
     assert sent("/v1/traces", content=b"{}", headers={"Content-Type": "application/json"}).status_code == 200
     assert sent("/api/v2/spans", content=b"[]", headers={"Content-Type": "application/json"}).status_code == 202

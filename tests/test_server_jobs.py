@@ -38,16 +38,25 @@ def test_a_table_goes_through_all_jobs(spark: SparkRuntime, tmp_path: Path) -> N
         assert all(0 <= step["share"] <= 1 and step["step"] for step in steps)
         compacted = TypeAdapter(CompactReport).validate_python(lines[-1]["result"])
         assert (compacted.tombstones_applied, compacted.final_rows) == (1, 99)
-        erased = ask("POST", f"{TABLE}/erase?actor=joe&reason=asked", content=stream_of(pa.table({"id": [2, 3]})), headers={"Content-Type": ARROW})
+        erased = ask(
+            "POST",
+            f"{TABLE}/erase?actor=joe&reason=asked",
+            content=stream_of(pa.table({"id": [2, 3]})),
+            headers={"Content-Type": ARROW},
+        )
         receipt = TypeAdapter(ErasureReceipt).validate_python(erased.json())
         assert (receipt.keys, receipt.actor, receipt.reason) == (2, "joe", "asked")
         assert all(place.after == 0 for place in receipt.places)
         wider = {**NOTE, "properties": {**NOTE["properties"], "more": {"type": "number"}}}  # type: ignore[dict-item]
-        evolved = TypeAdapter(EvolveReport).validate_python(ask("POST", f"{TABLE}/evolve", json={"schema": wider}).json())
+        evolved = TypeAdapter(EvolveReport).validate_python(
+            ask("POST", f"{TABLE}/evolve", json={"schema": wider}).json()
+        )
         assert len(evolved.added) == 1
         assert "more" in evolved.added[0]
         tomorrow = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=1)
-        expired = TypeAdapter(ExpireReport).validate_python(ask("POST", f"{TABLE}/expire", json={"before": str(tomorrow)}).json())
+        expired = TypeAdapter(ExpireReport).validate_python(
+            ask("POST", f"{TABLE}/expire", json={"before": str(tomorrow)}).json()
+        )
         assert (expired.before, expired.rows_kept) == (tomorrow, 0)
         assert len(ask("GET", f"{TABLE}/audit").json()) >= 3
     assert read_delta_rs(tmp_path / "warehouse/t/jobs/notes").num_rows == 0
@@ -62,7 +71,11 @@ def test_a_job_whose_client_goes_away_is_taken_back(tmp_path: Path) -> None:
                 break
             time.sleep(0.2)
         for start in range(0, 1_000_000, 250_000):
-            client.post(f"{TABLE}/rows", content=stream_of(pa.table({"id": range(start, start + 250_000)})), headers={"Content-Type": ARROW})
+            client.post(
+                f"{TABLE}/rows",
+                content=stream_of(pa.table({"id": range(start, start + 250_000)})),
+                headers={"Content-Type": ARROW},
+            )
         with pytest.raises(httpx.ReadTimeout):
             client.post(f"{TABLE}/fold", timeout=0.5)
         # Taken back: nothing of it was committed, and the table takes the next fold.

@@ -95,7 +95,11 @@ def test_tls_files_that_are_none_are_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "garbage.pem").write_text("garbage")
     (tmp_path / "other").mkdir()
     locked = tmp_path / "locked.pem"
-    subprocess.run(["openssl", "ec", "-in", str(key), "-aes256", "-passout", "pass:secret", "-out", str(locked)], check=True, capture_output=True)
+    subprocess.run(
+        ["openssl", "ec", "-in", str(key), "-aes256", "-passout", "pass:secret", "-out", str(locked)],
+        check=True,
+        capture_output=True,
+    )
     others_key = self_signed(tmp_path / "other")[1]
     for files, said in (
         ((certificate, tmp_path / "garbage.pem"), "both are PEM"),
@@ -121,7 +125,9 @@ class Producers:
         self.sent: set[int] = set()
         self._stop = threading.Event()
         self._server = server
-        self._threads = [threading.Thread(target=self._run, args=(first + number * 1_000_000,)) for number in range(count)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(first + number * 1_000_000,)) for number in range(count)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -175,9 +181,13 @@ def killed_under_load(warehouse: Path, lives: int, rows: int) -> None:
     with serving(warehouse) as server, server.client() as client:
         # Whoever got no answer sends the batch again, and everything stands there once.
         for number in sent - acknowledged:
-            assert client.post(ROWS, json=[{"id": number}], headers={"Crannog-Batch-Id": f"b{number}"}).status_code == 200
+            assert (
+                client.post(ROWS, json=[{"id": number}], headers={"Crannog-Batch-Id": f"b{number}"}).status_code == 200
+            )
         assert client.get(f"/api/v1/tables/{NAME}/count").json() == {"rows": len(sent)}
-        assert client.post("/api/v1/sql", json={"sql": f"SELECT count(DISTINCT id) AS n FROM {NAME}"}).json()["rows"] == [[len(sent)]]
+        assert client.post("/api/v1/sql", json={"sql": f"SELECT count(DISTINCT id) AS n FROM {NAME}"}).json()[
+            "rows"
+        ] == [[len(sent)]]
     assert staged(warehouse) == Counter(sent)
 
 

@@ -27,7 +27,11 @@ from test_server_routes import ARROW, error, stream_of
 
 NAME = "t.limits.rows"
 ROWS = f"/api/v1/tables/{NAME}/rows"
-SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "f": {"type": "number"}, "s": {"type": "string"}}, "required": ["id"]}
+SCHEMA = {
+    "type": "object",
+    "properties": {"id": {"type": "integer"}, "f": {"type": "number"}, "s": {"type": "string"}},
+    "required": ["id"],
+}
 LIMIT = 1 << 20
 
 
@@ -91,9 +95,13 @@ def test_a_body_that_does_not_say_its_size_is_refused_when_it_is_too_large(http:
 def test_a_small_body_that_unpacks_to_too_much_is_refused(http: httpx.Client, encoding: str) -> None:
     """A few kilobytes that stand for gigabytes, without the server ever holding them."""
     huge = b" " * (64 << 20)
-    packed = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstandard.ZstdCompressor(level=3).compress}[encoding](huge)
+    packed = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstandard.ZstdCompressor(level=3).compress}[
+        encoding
+    ](huge)
     assert len(packed) < LIMIT
-    assert "when it is unpacked" in error(http.post(ROWS, content=packed, headers={"Content-Encoding": encoding}), 413, "too_large")
+    assert "when it is unpacked" in error(
+        http.post(ROWS, content=packed, headers={"Content-Encoding": encoding}), 413, "too_large"
+    )
 
 
 def test_arrow_buffers_that_unpack_to_too_much_are_refused(http: httpx.Client) -> None:
@@ -134,7 +142,11 @@ def test_packed_bodies_are_unpacked(http: httpx.Client, server: Server, encoding
 @pytest.mark.parametrize("harm", ["cut", "garbage", "flipped"])
 def test_packed_bodies_that_are_broken_are_refused(http: httpx.Client, encoding: str, harm: str) -> None:
     body = json.dumps([{"id": number} for number in range(1000)]).encode()
-    compress = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstandard.ZstdCompressor(write_checksum=True).compress}[encoding]
+    compress = {
+        "gzip": gzip.compress,
+        "deflate": zlib.compress,
+        "zstd": zstandard.ZstdCompressor(write_checksum=True).compress,
+    }[encoding]
     packed = bytearray(compress(body))
     if harm == "cut":
         packed = packed[: len(packed) // 2]
@@ -142,23 +154,37 @@ def test_packed_bodies_that_are_broken_are_refused(http: httpx.Client, encoding:
         packed = bytearray(b"\x07garbage")
     else:
         packed[-3] ^= 0xFF
-    assert f"not valid {encoding}" in error(http.post(ROWS, content=bytes(packed), headers={"Content-Encoding": encoding}), 400, "bad_request")
+    assert f"not valid {encoding}" in error(
+        http.post(ROWS, content=bytes(packed), headers={"Content-Encoding": encoding}), 400, "bad_request"
+    )
 
 
 def test_encodings_and_types_that_are_not_known_are_told(http: httpx.Client) -> None:
-    assert "gzip, deflate and zstd" in error(http.post(ROWS, content=b"[]", headers={"Content-Encoding": "br"}), 415, "unsupported_media")
+    assert "gzip, deflate and zstd" in error(
+        http.post(ROWS, content=b"[]", headers={"Content-Encoding": "br"}), 415, "unsupported_media"
+    )
     error(http.post(ROWS, content=b"[]", headers={"Content-Encoding": "gzip, gzip"}), 415, "unsupported_media")
-    assert "text/csv" in error(http.post(ROWS, content=b"<a/>", headers={"Content-Type": "text/xml"}), 415, "unsupported_media")
+    assert "text/csv" in error(
+        http.post(ROWS, content=b"<a/>", headers={"Content-Type": "text/xml"}), 415, "unsupported_media"
+    )
 
 
 def test_answers_are_packed_where_that_pays(server: Server) -> None:
-    for encoding, unpack in (("gzip", gzip.decompress), ("zstd", lambda data: zstandard.ZstdDecompressor().decompressobj().decompress(data))):
-        with server.client() as client, client.stream("GET", "/api/openapi.json", headers={"Accept-Encoding": encoding}) as answer:
+    for encoding, unpack in (
+        ("gzip", gzip.decompress),
+        ("zstd", lambda data: zstandard.ZstdDecompressor().decompressobj().decompress(data)),
+    ):
+        with (
+            server.client() as client,
+            client.stream("GET", "/api/openapi.json", headers={"Accept-Encoding": encoding}) as answer,
+        ):
             assert answer.headers["content-encoding"] == encoding
             assert json.loads(unpack(b"".join(answer.iter_raw())))["openapi"].startswith("3.")
     with server.client() as client:
         assert "content-encoding" not in client.get("/healthz").headers
-        assert "content-encoding" not in client.get("/api/openapi.json", headers={"Accept-Encoding": "identity"}).headers
+        assert (
+            "content-encoding" not in client.get("/api/openapi.json", headers={"Accept-Encoding": "identity"}).headers
+        )
 
 
 # -- broken --------------------------------------------------------------------------------------------------------
@@ -204,8 +230,14 @@ BROKEN: list[tuple[str, bytes, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("media", "body", "status"), BROKEN, ids=[f"{media.rpartition('/')[2][:8]}-{number}" for number, (media, _, _) in enumerate(BROKEN)])
-def test_broken_bodies_are_told_so_and_nothing_is_kept(http: httpx.Client, server: Server, media: str, body: bytes, status: int) -> None:
+@pytest.mark.parametrize(
+    ("media", "body", "status"),
+    BROKEN,
+    ids=[f"{media.rpartition('/')[2][:8]}-{number}" for number, (media, _, _) in enumerate(BROKEN)],
+)
+def test_broken_bodies_are_told_so_and_nothing_is_kept(
+    http: httpx.Client, server: Server, media: str, body: bytes, status: int
+) -> None:
     before = http.get(f"/api/v1/tables/{NAME}/count").json()
     refused = http.post(ROWS, content=body, headers={"Content-Type": media})
     assert refused.status_code in (status, 412, 422) if status >= 412 else refused.status_code == status, refused.text
@@ -215,7 +247,12 @@ def test_broken_bodies_are_told_so_and_nothing_is_kept(http: httpx.Client, serve
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(media=st.sampled_from(["application/json", "application/x-ndjson", "text/csv", ARROW]), body=st.binary(max_size=200), valid=st.booleans(), seed=st.randoms(use_true_random=False))
+@given(
+    media=st.sampled_from(["application/json", "application/x-ndjson", "text/csv", ARROW]),
+    body=st.binary(max_size=200),
+    valid=st.booleans(),
+    seed=st.randoms(use_true_random=False),
+)
 def test_no_bytes_are_a_failure_of_the_server(any_app: Any, media: str, body: bytes, valid: bool, seed: Any) -> None:
     """Random bytes, and right ones with a few bytes changed: kept, or refused; never a 5xx."""
     if valid:
@@ -248,7 +285,9 @@ def any_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def test_a_client_that_stalls_in_a_body_is_told_and_nothing_is_kept(server: Server) -> None:
     before = kept(server)
     with connected(server) as connection:
-        connection.sendall(f'POST {ROWS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n[{{"id": 1}}, '.encode())
+        connection.sendall(
+            f'POST {ROWS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n[{{"id": 1}}, '.encode()
+        )
         said = b""
         while b"timed_out" not in said and (part := connection.recv(65_536)):
             said += part
@@ -293,11 +332,18 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off(server: Server) -> No
         client.put(f"/api/v1/tables/{name}", json={"schema": SCHEMA})
         rows = stream_of(pa.table({"id": range(5_000), "s": ["x" * 150] * 5_000}))
         for _ in range(40):
-            assert client.post(f"/api/v1/tables/{name}/rows", content=rows, headers={"Content-Type": ARROW}).status_code == 200
+            assert (
+                client.post(f"/api/v1/tables/{name}/rows", content=rows, headers={"Content-Type": ARROW}).status_code
+                == 200
+            )
     with connected(server) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         body = json.dumps({"sql": f"SELECT * FROM {name}", "query_id": "unread"}).encode()
-        connection.sendall(b"POST /api/v1/sql/stream HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        connection.sendall(
+            b"POST /api/v1/sql/stream HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+            % len(body)
+            + body
+        )
         assert b" 200 " in connection.recv(100)
         with server.client() as client:
             for _ in range(150):
@@ -313,7 +359,9 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off(server: Server) -> No
 def test_an_upload_that_breaks_off_leaves_nothing(server: Server, how: str) -> None:
     before = kept(server)
     with connected(server) as connection:
-        connection.sendall(f'POST {ROWS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\nContent-Length: 1000\r\n\r\n{{"id": 1}}\n{{"id": 2}}\n'.encode())
+        connection.sendall(
+            f'POST {ROWS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\nContent-Length: 1000\r\n\r\n{{"id": 1}}\n{{"id": 2}}\n'.encode()
+        )
         if how == "reset":
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     time.sleep(0.2)
@@ -337,7 +385,9 @@ def test_more_bytes_of_bodies_than_may_be_held_are_told_to_wait(tmp_path: Path) 
     with in_process(tmp_path, http_bodies_bytes=2048) as (service, ask):
         ask("PUT", f"/api/v1/tables/{NAME}", json={"schema": SCHEMA})
         service.bodies.held = 2000
-        assert "bodies of" in error(ask("POST", ROWS, json=[{"id": number} for number in range(100)]), 429, "overloaded")
+        assert "bodies of" in error(
+            ask("POST", ROWS, json=[{"id": number} for number in range(100)]), 429, "overloaded"
+        )
         assert service.bodies.held == 2000
         service.bodies.held = 0
         assert ask("POST", ROWS, json=[{"id": 1}]).status_code == 200
@@ -370,14 +420,19 @@ def test_what_is_nested_too_deeply_is_refused(tmp_path: Path, monkeypatch: pytes
                 if depth in (20, 119, 130):
                     for path in ("/api/v1/sql", "/api/v1/sql/explain"):
                         answered = ask("POST", path, json={"sql": statement})
-                        assert answered.status_code == 200 or "nested" in error(answered, 400, "refused"), (depth, outer)
+                        assert answered.status_code == 200 or "nested" in error(answered, 400, "refused"), (
+                            depth,
+                            outer,
+                        )
         monkeypatch.setattr(service.lake, "sql", endless)
         assert "nested too deeply" in error(ask("POST", "/api/v1/sql", json={"sql": "SELECT 1"}), 400, "refused")
         monkeypatch.setattr(service.lake, "tables", endless)
         assert "nested too deeply" in error(ask("GET", "/api/v1/tables"), 400, "refused")
 
 
-def test_a_failure_nobody_thought_of_shows_no_more_than_a_request_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_nobody_thought_of_shows_no_more_than_a_request_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     with in_process(tmp_path) as (service, ask):
         monkeypatch.setattr(service.lake, "tables", lambda: 1 / 0)
         message = error(ask("GET", "/api/v1/tables", headers={"X-Request-Id": "r-1"}), 500, "error")

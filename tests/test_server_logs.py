@@ -18,7 +18,16 @@ from servers import serving
 from test_server_upgrade import Connection
 
 FORGED = "12:00:00 info request method=DELETE path=/forged status=200 who=admin"
-NASTY = [f"/x\n{FORGED}", f"/x\r{FORGED}", "/x\x1b[2K\x1b[1A\x1b]0;title\x07", "/x\x9b2J", f"/x\u2028{FORGED}", f"/x\x85{FORGED}", "/x\u202efdp.exe", "/x\x7f\b\b"]
+NASTY = [
+    f"/x\n{FORGED}",
+    f"/x\r{FORGED}",
+    "/x\x1b[2K\x1b[1A\x1b]0;title\x07",
+    "/x\x9b2J",
+    f"/x\u2028{FORGED}",
+    f"/x\x85{FORGED}",
+    "/x\u202efdp.exe",
+    "/x\x7f\b\b",
+]
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -31,7 +40,9 @@ def test_no_request_makes_a_log_line_of_its_own(tmp_path: Path, form: str) -> No
                 client.post(f"/api/v1/tables/{quote(path[1:2_000], safe='')}/rows", json=[{"a": path}])
         with Connection(int(server.url.rpartition(":")[2])) as connection:
             # No client lets such a header through.
-            connection.send(b"GET /raw%C0%AF%0A%1B HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Request-Id: a\x9b2J b\r\nUser-Agent: \x80\xff\r\n\r\n")
+            connection.send(
+                b"GET /raw%C0%AF%0A%1B HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Request-Id: a\x9b2J b\r\nUser-Agent: \x80\xff\r\n\r\n"
+            )
             assert connection.answer()[0] == 404
         raw = (tmp_path / server._log.name).read_bytes()
     text = raw.decode()

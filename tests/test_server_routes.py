@@ -86,7 +86,9 @@ def notes(http: httpx.Client) -> str:
 def typed(http: httpx.Client) -> str:
     """A table with a column of each type."""
     name = f"t.types.n{next(_numbers)}"
-    made = http.put(f"/api/v1/tables/{name}", content=stream_of(ALL_TYPES.empty_table()), headers={"Content-Type": ARROW})
+    made = http.put(
+        f"/api/v1/tables/{name}", content=stream_of(ALL_TYPES.empty_table()), headers={"Content-Type": ARROW}
+    )
     assert made.status_code == 201, made.text
     return name
 
@@ -103,14 +105,20 @@ def test_a_table_is_made_once(http: httpx.Client) -> None:
     error(http.put("/api/v1/tables/t.made.one?if_exists=error", json=definition), 409, "conflict")
     assert "its key is" in error(http.put("/api/v1/tables/t.made.one", json={"schema": NOTE}), 409, "conflict")
     assert {"name": "t.made.one"} in http.get("/api/v1/tables").json()
-    assert http.get("/api/v1/tables/t.made.one").json()["columns"][0] == {"name": "id", "type": "int64", "nullable": False}
+    assert http.get("/api/v1/tables/t.made.one").json()["columns"][0] == {
+        "name": "id",
+        "type": "int64",
+        "nullable": False,
+    }
     assert http.delete("/api/v1/tables/t.made.one").json() == {"name": "t.made.one", "dropped": True}
     error(http.delete("/api/v1/tables/t.made.one"), 404, "not_found")
     error(http.get("/api/v1/tables/t.made.one"), 404, "not_found")
 
 
 def test_a_table_is_made_from_an_arrow_schema_with_its_layout_in_the_address(http: httpx.Client) -> None:
-    schema = pa.schema([pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.decimal128(9, 2)), pa.field("day", pa.date32())])
+    schema = pa.schema(
+        [pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.decimal128(9, 2)), pa.field("day", pa.date32())]
+    )
     address = "/api/v1/tables/t.made.arrow?partition_by=day&cluster_by=a&cluster_by=b&bloom=a"
     made = http.put(address, content=stream_of(schema.empty_table()), headers={"Content-Type": ARROW})
     assert made.status_code == 201, made.text
@@ -167,7 +175,9 @@ def test_keys_come_as_arrow_too(http: httpx.Client, notes: str) -> None:
     table = f"/api/v1/tables/{notes}"
     http.post(f"{table}/rows", json=[{"id": number} for number in range(5)])
     keys = stream_of(pa.table({"id": [1, 3]}))
-    gone = http.post(f"{table}/delete?actor=joe&reason=why", content=keys, headers={"Content-Type": ARROW, "Crannog-Batch-Id": "k"})
+    gone = http.post(
+        f"{table}/delete?actor=joe&reason=why", content=keys, headers={"Content-Type": ARROW, "Crannog-Batch-Id": "k"}
+    )
     assert gone.json() == {"sequence": 2, "rows": 2, "batch_id": "k", "duplicate": False}
     assert [row["id"] for row in http.get(f"{table}/preview").json()] == [0, 2, 4]
     assert {stone["actor"] for stone in http.get(f"{table}/tombstones").json()} == {"joe"}
@@ -182,7 +192,11 @@ def test_the_same_batch_again_is_kept_once(http: httpx.Client, notes: str, serve
         assert kept.json() == {"sequence": 1, "rows": 1, "batch_id": "b-7", "duplicate": duplicate}
     with crannog.connect(str(server.warehouse)) as lake:
         assert lake.table(notes).count() == 1
-    error(http.post(f"/api/v1/tables/{notes}/rows", json={"id": 7}, headers={"Crannog-Batch-Id": "b" * 257}), 400, "bad_request")
+    error(
+        http.post(f"/api/v1/tables/{notes}/rows", json={"id": 7}, headers={"Crannog-Batch-Id": "b" * 257}),
+        400,
+        "bad_request",
+    )
 
 
 def test_upsert_replaces_and_needs_a_key(http: httpx.Client, notes: str, typed: str) -> None:
@@ -208,7 +222,11 @@ def test_every_type_goes_in_and_comes_out_in_every_form(http: httpx.Client, type
         http.post(address, json=[as_json, EMPTY]),
         http.post(address, content=lines.encode(), headers={"Content-Type": "application/x-ndjson"}),
         http.post(address, content=csv_text.encode(), headers={"Content-Type": "text/csv; charset=utf-8"}),
-        http.post(address, content=stream_of(pa.Table.from_pylist([FULL, EMPTY], schema=ALL_TYPES)), headers={"Content-Type": ARROW}),
+        http.post(
+            address,
+            content=stream_of(pa.Table.from_pylist([FULL, EMPTY], schema=ALL_TYPES)),
+            headers={"Content-Type": ARROW},
+        ),
     ]
     assert [answer.status_code for answer in sent] == [200] * 4, [answer.text for answer in sent]
     with crannog.connect(str(server.warehouse)) as lake:
@@ -222,10 +240,23 @@ def test_every_type_goes_in_and_comes_out_in_every_form(http: httpx.Client, type
         assert [{name: row[name] for name in ALL_TYPES.names} for row in given] == [as_json, EMPTY] * 4
         given_lines = http.get(f"/api/v1/tables/{typed}/{ask}", headers={"Accept": "application/x-ndjson"})
         assert [json.loads(line) for line in given_lines.text.splitlines()] == given
-    given_csv = http.post("/api/v1/sql", json={"sql": f"SELECT {columns} FROM {typed} LIMIT 2"}, headers={"Accept": "text/csv"})
+    given_csv = http.post(
+        "/api/v1/sql", json={"sql": f"SELECT {columns} FROM {typed} LIMIT 2"}, headers={"Accept": "text/csv"}
+    )
     assert given_csv.headers["content-type"] == "text/csv; charset=utf-8"
     first = pl.read_csv(given_csv.content, infer_schema=False).to_dicts()[0]
-    assert first == {"i": str(2**63 - 1), "f": "0.1", "s": FULL["s"], "b": "true", "d": "2026-01-31", "t": as_json["t"], "n": as_json["n"], "x": "AP8=", "l": "[1,null]", "o": '{"a":"b"}'}
+    assert first == {
+        "i": str(2**63 - 1),
+        "f": "0.1",
+        "s": FULL["s"],
+        "b": "true",
+        "d": "2026-01-31",
+        "t": as_json["t"],
+        "n": as_json["n"],
+        "x": "AP8=",
+        "l": "[1,null]",
+        "o": '{"a":"b"}',
+    }
     # What came out as CSV goes in again as it is.
     http.post(address, content=given_csv.content, headers={"Content-Type": "text/csv"})
     with crannog.connect(str(server.warehouse)) as lake:
@@ -244,20 +275,32 @@ def test_what_is_no_number_is_text(http: httpx.Client, typed: str) -> None:
 
 def test_sql_answers_in_its_one_shape(http: httpx.Client, notes: str) -> None:
     http.post(f"/api/v1/tables/{notes}/rows", json=[{"id": number, "text": "☃"} for number in range(5)])
-    answered = http.post("/api/v1/sql", json={"sql": f"SELECT id, text FROM {notes} ORDER BY id", "max_rows": 2, "query_id": "q/1"})
+    answered = http.post(
+        "/api/v1/sql", json={"sql": f"SELECT id, text FROM {notes} ORDER BY id", "max_rows": 2, "query_id": "q/1"}
+    )
     body = answered.json()
     assert list(body) == ["columns", "rows", "row_count", "truncated", "engine", "elapsed_ms", "query_id"]
     assert body["columns"] == [{"name": "id", "type": "bigint"}, {"name": "text", "type": "string"}]
-    assert (body["rows"], body["row_count"], body["truncated"], body["query_id"]) == ([[0, "☃"], [1, "☃"]], 2, True, "q/1")
+    assert (body["rows"], body["row_count"], body["truncated"], body["query_id"]) == (
+        [[0, "☃"], [1, "☃"]],
+        2,
+        True,
+        "q/1",
+    )
     assert body["engine"] == "local"
     assert isinstance(body["elapsed_ms"], float)
-    as_arrow = http.post("/api/v1/sql", json={"sql": f"SELECT id FROM {notes}", "max_rows": 2}, headers={"Accept": ARROW})
+    as_arrow = http.post(
+        "/api/v1/sql", json={"sql": f"SELECT id FROM {notes}", "max_rows": 2}, headers={"Accept": ARROW}
+    )
     assert as_arrow.headers["crannog-truncated"] == "true"
     assert as_arrow.headers["crannog-engine"] == "local"
     assert float(as_arrow.headers["crannog-elapsed-ms"]) > 0
     assert as_arrow.headers["crannog-query-id"]
     assert read_stream(as_arrow.content).num_rows == 2
-    assert http.post("/api/v1/sql", json={"sql": "SELECT 1 AS one, CAST(NULL AS INT) AS two WHERE false"}).json()["rows"] == []
+    assert (
+        http.post("/api/v1/sql", json={"sql": "SELECT 1 AS one, CAST(NULL AS INT) AS two WHERE false"}).json()["rows"]
+        == []
+    )
 
 
 def test_sql_that_is_wrong_is_told_so(http: httpx.Client) -> None:
@@ -273,11 +316,20 @@ def test_sql_that_is_wrong_is_told_so(http: httpx.Client) -> None:
     error(http.post("/api/v1/sql", json={}), 400, "bad_request")
     error(http.post("/api/v1/sql/stream", json={"sql": "SELECT * FROM no.such.table"}), 404, "not_found")
     error(http.delete("/api/v1/sql/nothing"), 404, "not_found")
-    assert "text/csv" not in error(http.post("/api/v1/sql", content="sql", headers={"Content-Type": "text/csv"}), 415, "unsupported_media").partition("one of")[2]
+    assert (
+        "text/csv"
+        not in error(
+            http.post("/api/v1/sql", content="sql", headers={"Content-Type": "text/csv"}), 415, "unsupported_media"
+        ).partition("one of")[2]
+    )
 
 
 def test_a_stream_has_no_limit_of_rows(http: httpx.Client, typed: str) -> None:
-    http.post(f"/api/v1/tables/{typed}/rows", content=stream_of(pa.table({"i": range(250_000)})), headers={"Content-Type": ARROW})
+    http.post(
+        f"/api/v1/tables/{typed}/rows",
+        content=stream_of(pa.table({"i": range(250_000)})),
+        headers={"Content-Type": ARROW},
+    )
     asked = {"sql": f"SELECT i FROM {typed}"}
     answered = http.post("/api/v1/sql/stream", json=asked, headers={"Accept": ARROW})
     assert answered.status_code == 200, answered.text
@@ -313,7 +365,11 @@ def test_an_error_within_a_stream_is_a_batch_that_tells_it(tmp_path: Path, monke
         except StopIteration:
             break
     assert [one.num_rows for one, _ in found] == [2, 2, 0]
-    assert json.loads(found[-1][1][b"crannog-error"]) == {"code": "unavailable", "message": "the disk is gone", "retry_after_s": 3}
+    assert json.loads(found[-1][1][b"crannog-error"]) == {
+        "code": "unavailable",
+        "message": "the disk is gone",
+        "retry_after_s": 3,
+    }
 
 
 def test_explain_tells_the_engine_and_the_tables(http: httpx.Client, notes: str) -> None:
@@ -325,9 +381,15 @@ def test_explain_tells_the_engine_and_the_tables(http: httpx.Client, notes: str)
 
 def test_a_query_is_cancelled_by_its_id_and_by_going_away(http: httpx.Client, server: Server, notes: str) -> None:
     http.post(f"/api/v1/tables/{notes}/rows", json=[{"id": number} for number in range(5_000)])
-    endless = {"sql": f"SELECT sum((a.id * b.id + c.id) % 7) FROM {notes} a, {notes} b, {notes} c", "engine": "local", "timeout_s": 60}
+    endless = {
+        "sql": f"SELECT sum((a.id * b.id + c.id) % 7) FROM {notes} a, {notes} b, {notes} c",
+        "engine": "local",
+        "timeout_s": 60,
+    }
     answers: list[httpx.Response] = []
-    asking = threading.Thread(target=lambda: answers.append(http.post("/api/v1/sql", json={**endless, "query_id": "endless"})))
+    asking = threading.Thread(
+        target=lambda: answers.append(http.post("/api/v1/sql", json={**endless, "query_id": "endless"}))
+    )
     asking.start()
     with server.client() as other:
         for _ in range(200):
@@ -454,20 +516,38 @@ def test_the_stage_holds_what_was_sent(http: httpx.Client, notes: str, server: S
 # -- methods and forms ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/api/openapi.json", "/api/docs", "/api/v1/tables", "/api/v1/tables/{notes}/rows", "/api/services"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/api/openapi.json",
+        "/api/docs",
+        "/api/v1/tables",
+        "/api/v1/tables/{notes}/rows",
+        "/api/services",
+    ],
+)
 def test_head_is_answered_as_get_without_a_body(http: httpx.Client, notes: str, path: str) -> None:
     address = path.format(notes=notes)
     for encoding in ("identity", "gzip"):
         got, head = (http.request(method, address, headers={"Accept-Encoding": encoding}) for method in ("GET", "HEAD"))
         assert (head.status_code, head.content) == (got.status_code, b"") == (200, b"")
-        same = {"content-type", "content-encoding", "vary", "content-security-policy"} | ({"content-length"} if path != "/metrics" else set())
+        same = {"content-type", "content-encoding", "vary", "content-security-policy"} | (
+            {"content-length"} if path != "/metrics" else set()
+        )
         assert {name: head.headers.get(name) for name in same} == {name: got.headers.get(name) for name in same}
     assert http.head("/nothing").status_code == 404
     assert (http.head("/api/v1/sql").status_code, http.head("/api/v1/sql").headers["allow"]) == (405, "POST")
 
 
 def test_head_of_many_rows_leaves_the_connection_in_step(http: httpx.Client, typed: str) -> None:
-    http.post(f"/api/v1/tables/{typed}/rows", content=stream_of(pa.table({"i": range(250_000)})), headers={"Content-Type": ARROW})
+    http.post(
+        f"/api/v1/tables/{typed}/rows",
+        content=stream_of(pa.table({"i": range(250_000)})),
+        headers={"Content-Type": ARROW},
+    )
     for _ in range(2):
         assert http.head(f"/api/v1/tables/{typed}/rows").content == b""
         assert http.get("/healthz").json() == {"status": "ok"}
@@ -489,7 +569,9 @@ def test_a_wrong_method_is_told_all_that_are_right(http: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("accept", [None, "*/*", "application/*", "text/html, */*;q=0.8", "application/json"])
-def test_json_is_what_everybody_gets_who_does_not_ask_for_arrow(http: httpx.Client, notes: str, accept: str | None) -> None:
+def test_json_is_what_everybody_gets_who_does_not_ask_for_arrow(
+    http: httpx.Client, notes: str, accept: str | None
+) -> None:
     headers = {"Accept": accept} if accept else {}
     if accept is None:
         http.headers.pop("accept", None)
@@ -517,10 +599,21 @@ def test_a_version_that_is_not_there_is_told_at_once(http: httpx.Client, notes: 
 @pytest.mark.parametrize("bad", [b"NA\xff\xfeX", b"\xed\xa0\x80EX", b"\xc3(EXX"])
 def test_names_in_an_arrow_schema_that_are_not_utf8_are_refused(http: httpx.Client, notes: str, bad: bytes) -> None:
     table = f"/api/v1/tables/{notes}"
-    values = [pa.array([1], pa.int64()), pa.array([{"NAMEX": 1}]), pa.array([[{"NAMEX": 1}]]), pa.array([1], pa.timestamp("us", "NAMEX"))]
+    values = [
+        pa.array([1], pa.int64()),
+        pa.array([{"NAMEX": 1}]),
+        pa.array([[{"NAMEX": 1}]]),
+        pa.array([1], pa.timestamp("us", "NAMEX")),
+    ]
     for place, value in enumerate(values):
         data = stream_of(pa.table({"ok": ["x"], "NAMEX" if place == 0 else "id": value})).replace(b"NAMEX", bad)
-        for method, path in (("PUT", "/api/v1/tables/t.made.not_utf8"), ("POST", f"{table}/rows"), ("POST", f"{table}/delete"), ("POST", f"{table}/erase"), ("POST", f"{table}/evolve")):
+        for method, path in (
+            ("PUT", "/api/v1/tables/t.made.not_utf8"),
+            ("POST", f"{table}/rows"),
+            ("POST", f"{table}/delete"),
+            ("POST", f"{table}/erase"),
+            ("POST", f"{table}/evolve"),
+        ):
             answered = http.request(method, path, content=data, headers={"Content-Type": ARROW})
             assert "column 1 of the body" in error(answered, 400, "bad_request"), (place, path)
 

@@ -105,8 +105,14 @@ def test_the_document_is_valid_and_names_every_route(http: httpx.Client) -> None
         "/query/cache/evict": "post",
         "/query/cache/stats": "get",
         "/query/compact": "post",
-        **{f"/api/v1/tables/{{name}}/{act}": "post" for act in ("delete", "erase", "fold", "compact", "vacuum", "expire", "evolve")},
-        **{f"/api/v1/tables/{{name}}/{part}": "get" for part in ("history", "tombstones", "preview", "audit", "schema", "count")},
+        **{
+            f"/api/v1/tables/{{name}}/{act}": "post"
+            for act in ("delete", "erase", "fold", "compact", "vacuum", "expire", "evolve")
+        },
+        **{
+            f"/api/v1/tables/{{name}}/{part}": "get"
+            for part in ("history", "tombstones", "preview", "audit", "schema", "count")
+        },
     }
     for path, methods in wanted.items():
         assert set(document["paths"].get(path, {})) == set(methods.split()), path
@@ -126,13 +132,21 @@ def asked_by_the_document(tmp_path: Path, examples: int) -> None:
         for found in schema.get_all_operations():
             operation = found.ok()
 
-            @settings(max_examples=examples, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+            @settings(
+                max_examples=examples,
+                deadline=None,
+                database=None,
+                derandomize=True,
+                suppress_health_check=list(HealthCheck),
+            )
             @schemathesis_given(operation)
             def check(case: Any) -> None:
                 if "name" in (case.path_parameters or {}) and len(str(case.path_parameters["name"])) % 2:
                     case.path_parameters["name"] = NAME
                 answer = case.call()
-                assert answer.status_code < 500 or answer.status_code == 503, f"{case.method} {case.formatted_path}: {answer.text}"
+                assert answer.status_code < 500 or answer.status_code == 503, (
+                    f"{case.method} {case.formatted_path}: {answer.text}"
+                )
                 if answer.status_code >= 400:
                     assert set(json.loads(answer.content)["error"]) == {"code", "message", "retry_after_s"}
                 else:
@@ -154,12 +168,30 @@ def test_answers_with_data_are_as_the_document_says(tmp_path: Path) -> None:
         ask("POST", f"/api/v1/tables/{NAME}/delete", json={"keys": [2]})
         for number in (1, 2):
             body = request_of(span(number, 1, name="a"), span(number, 2, name="b"), service="s").SerializeToString()
-            assert ask("POST", "/api/v1/traces/otlp", content=body, headers={"Content-Type": "application/x-protobuf"}).status_code == 200
+            assert (
+                ask(
+                    "POST", "/api/v1/traces/otlp", content=body, headers={"Content-Type": "application/x-protobuf"}
+                ).status_code
+                == 200
+            )
         for build in ("b1", "b2"):
             service.build_log.get().append_events([*one_of_each(build), *whole_build(f"w{build}", ["a/b", "c/d"])])
         document = ask("GET", "/api/openapi.json").json()
-        known = {"name": NAME, "trace_id": trace_id(1).hex(), "before": trace_id(1).hex(), "after": trace_id(2).hex(), "service": "s", "what": "service"}
-        known |= {"event_id": "b1-0", "build_request_id": "wb1", "partition_ref": "a/b", "first": "wb1", "second": "wb2"}
+        known = {
+            "name": NAME,
+            "trace_id": trace_id(1).hex(),
+            "before": trace_id(1).hex(),
+            "after": trace_id(2).hex(),
+            "service": "s",
+            "what": "service",
+        }
+        known |= {
+            "event_id": "b1-0",
+            "build_request_id": "wb1",
+            "partition_ref": "a/b",
+            "first": "wb1",
+            "second": "wb2",
+        }
         empty = known | {"event_id": "none", "build_request_id": "none", "partition_ref": "none", "service": "none"}
         wrong, answered = [], 0
         for path, methods in document["paths"].items():
@@ -168,15 +200,24 @@ def test_answers_with_data_are_as_the_document_says(tmp_path: Path) -> None:
                 address = path
                 for parameter in parameters:
                     address = address.replace(f"{{{parameter['name']}}}", values.get(parameter["name"], "1"))
-                query = {one["name"]: values.get(one["name"], "1") for one in parameters if one["in"] == "query" and one.get("required")}
+                query = {
+                    one["name"]: values.get(one["name"], "1")
+                    for one in parameters
+                    if one["in"] == "query" and one.get("required")
+                }
                 answer = ask("GET", address, params=query)
-                told = methods["get"]["responses"].get(str(answer.status_code)) or methods["get"]["responses"].get(f"{answer.status_code // 100}XX")
+                told = methods["get"]["responses"].get(str(answer.status_code)) or methods["get"]["responses"].get(
+                    f"{answer.status_code // 100}XX"
+                )
                 media = answer.headers["content-type"].partition(";")[0]
                 if told is None or media not in told["content"]:
                     wrong.append(f"{path}: {answer.status_code} {media}")
                 elif media == "application/json":
                     schema = told["content"][media].get("schema", {})
-                    wrong += [f"{path} {values is known}: {error.message[:200]}" for error in Draft202012Validator(schema).iter_errors(answer.json())]
+                    wrong += [
+                        f"{path} {values is known}: {error.message[:200]}"
+                        for error in Draft202012Validator(schema).iter_errors(answer.json())
+                    ]
                 answered += answer.status_code == 200
         assert not wrong, "\n".join(wrong)
         assert answered > 60
@@ -225,7 +266,13 @@ def test_spans_are_sent_where_a_setting_says(tmp_path: Path) -> None:
             asyncio.run(ask())
             app.close()
         receiver.shutdown()
-    spans = [span for request in received for resource in request.resource_spans for scope in resource.scope_spans for span in scope.spans]
+    spans = [
+        span
+        for request in received
+        for resource in request.resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
     one = next(span for span in spans if span.name == "POST /api/v1/tables/{name}/rows")
     assert one.trace_id.hex() == "ab" * 16
     told = {attribute.key: attribute.value for attribute in one.attributes}
@@ -239,16 +286,25 @@ def test_a_large_answer_comes_in_parts(http: httpx.Client, server: Server) -> No
     name = "t.state.many"
     http.put(f"/api/v1/tables/{name}", json={"schema": NOTE})
     rows = pa.table({"id": range(200_000), "text": [f"row {number}" for number in range(200_000)]})
-    assert http.post(f"/api/v1/tables/{name}/rows", content=stream_of(rows), headers={"Content-Type": ARROW}).status_code == 200
+    assert (
+        http.post(f"/api/v1/tables/{name}/rows", content=stream_of(rows), headers={"Content-Type": ARROW}).status_code
+        == 200
+    )
     asked = {"sql": f"SELECT id, text FROM {name} ORDER BY id", "max_rows": 200_000}
     for accept in ("application/json", ARROW, "application/x-ndjson", "text/csv"):
-        with http.stream("POST", "/api/v1/sql", json=asked, headers={"Accept": accept, "Accept-Encoding": "identity"}) as answer:
+        with http.stream(
+            "POST", "/api/v1/sql", json=asked, headers={"Accept": accept, "Accept-Encoding": "identity"}
+        ) as answer:
             assert answer.status_code == 200
             assert "content-length" not in answer.headers
             data = b"".join(answer.iter_raw())
         if accept == "application/json":
             body = json.loads(data)
-            assert (body["row_count"], len(body["rows"]), body["rows"][-1]) == (200_000, 200_000, [199_999, "row 199999"])
+            assert (body["row_count"], len(body["rows"]), body["rows"][-1]) == (
+                200_000,
+                200_000,
+                [199_999, "row 199999"],
+            )
         elif accept == ARROW:
             assert pa.ipc.open_stream(data).read_all().equals(rows)
         else:

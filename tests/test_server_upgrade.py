@@ -48,7 +48,11 @@ def ports(server: Server) -> tuple[int, int]:
 def kept_ids(server: Server) -> set[int]:
     """The rows that are there, read from the staged files themselves."""
     files = [str(path) for path in (server.warehouse / "t" / "upgrade" / "rows").rglob("stage/*.parquet")]
-    return {row[0] for row in duckdb.sql(f"SELECT id FROM read_parquet({files}, union_by_name := true)").fetchall()} if files else set()
+    return (
+        {row[0] for row in duckdb.sql(f"SELECT id FROM read_parquet({files}, union_by_name := true)").fetchall()}
+        if files
+        else set()
+    )
 
 
 def has_trace(server: Server, number: int) -> bool:
@@ -88,7 +92,9 @@ class Connection:
 
 
 def post(path: str, body: bytes, kind: str, further: bytes) -> tuple[bytes, bytes]:
-    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n".encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n".encode()
+    )
     return head + further + b"\r\n", body
 
 
@@ -131,7 +137,11 @@ def test_a_request_that_offers_an_upgrade_keeps_its_body(server: Server, offer: 
 def test_requests_sent_ahead_are_answered_in_turn(server: Server) -> None:
     numbers = range(1_000, 1_010)
     with Connection(ports(server)[0]) as connection:
-        sent = [part for number in numbers for part in (*post(ROWS, row(number), "application/json", OFFERS["h2c"]), GET, OFFERS["websocket"], b"\r\n")]
+        sent = [
+            part
+            for number in numbers
+            for part in (*post(ROWS, row(number), "application/json", OFFERS["h2c"]), GET, OFFERS["websocket"], b"\r\n")
+        ]
         connection.send(b"".join(sent))
         for _ in numbers:
             status, answer = connection.answer()
@@ -183,7 +193,14 @@ def test_curl_with_http2_keeps_its_rows(server: Server, tmp_path: Path) -> None:
     rows = [*curl, f"http://127.0.0.1:{api}{ROWS}", "-H", "Content-Type: application/json", "-d", '[{"id": 2000}]']
     done = subprocess.run(rows, capture_output=True, check=True)
     assert json.loads(done.stdout)["rows"] == 1
-    traces = [*curl, f"http://127.0.0.1:{otlp}/v1/traces", "-H", "Content-Type: application/x-protobuf", "--data-binary", f"@{spans}"]
+    traces = [
+        *curl,
+        f"http://127.0.0.1:{otlp}/v1/traces",
+        "-H",
+        "Content-Type: application/x-protobuf",
+        "--data-binary",
+        f"@{spans}",
+    ]
     subprocess.run(traces, capture_output=True, check=True)
     assert 2_000 in kept_ids(server)
     assert has_trace(server, 11)
@@ -224,7 +241,9 @@ def test_javas_client_keeps_its_rows(server: Server, tmp_path: Path) -> None:
     api, otlp = ports(server)
     sent: list[Any] = [f"http://127.0.0.1:{api}{ROWS}", "application/json", rows]
     sent += [f"http://127.0.0.1:{otlp}/v1/traces", "application/x-protobuf", spans]
-    done = subprocess.run([java, tmp_path / "Send.java", *sent], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [java, tmp_path / "Send.java", *sent], capture_output=True, text=True, timeout=120, check=True
+    )
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["200"] * 4, done.stdout
     assert [json.loads(line.split(" ", 2)[2])["rows"] for line in lines[:2]] == [5_000, 5_000]

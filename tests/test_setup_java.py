@@ -32,7 +32,16 @@ def make_java(home: Path, version: str, *, release: bool = True) -> Path:
 
 @pytest.mark.parametrize(
     ("text", "version"),
-    [("17.0.15", 17), ("21", 21), ("25-ea", 25), ("1.8.0_392", 8), ("11.0.2+9", 11), ("1", 1), ("none", None), ("", None)],
+    [
+        ("17.0.15", 17),
+        ("21", 21),
+        ("25-ea", 25),
+        ("1.8.0_392", 8),
+        ("11.0.2+9", 11),
+        ("1", 1),
+        ("none", None),
+        ("", None),
+    ],
 )
 def test_version_is_read_from_every_way_to_write_it(text: str, version: int | None) -> None:
     assert java.parse_version(text) == version
@@ -67,7 +76,9 @@ def test_usual_folders_give_the_oldest_that_will_do(nowhere: Path) -> None:
     assert java.find_java(Settings()) == java.JavaFound(nowhere / "jvm" / "java-17", 17)
 
 
-def test_java_home_goes_before_path_and_an_old_one_is_passed_over(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_home_goes_before_path_and_an_old_one_is_passed_over(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     on_path, at_home = make_java(nowhere / "p", "17"), make_java(nowhere / "h", "21")
     monkeypatch.setenv("PATH", str(on_path / "bin"))
     monkeypatch.setenv("JAVA_HOME", str(at_home))

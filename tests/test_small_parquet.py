@@ -43,7 +43,9 @@ KINDS: dict[str, pa.DataType] = {
 
 def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
     if pa.types.is_struct(kind):
-        some: st.SearchStrategy[Any] = st.fixed_dictionaries({field.name: values_of(field.type) for field in kind.fields})
+        some: st.SearchStrategy[Any] = st.fixed_dictionaries(
+            {field.name: values_of(field.type) for field in kind.fields}
+        )
     elif pa.types.is_list(kind):
         some = st.lists(values_of(kind.value_type), max_size=4)
     elif pa.types.is_string(kind):
@@ -60,7 +62,9 @@ def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
 def tables(draw: st.DrawFn) -> tuple[dict[str, pa.DataType], list[list[Any]]]:
     names = draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=20, unique=True))
     rows = draw(st.integers(1, 12))
-    return {name: KINDS[name] for name in names}, [draw(st.lists(values_of(KINDS[name]), min_size=rows, max_size=rows)) for name in names]
+    return {name: KINDS[name] for name in names}, [
+        draw(st.lists(values_of(KINDS[name]), min_size=rows, max_size=rows)) for name in names
+    ]
 
 
 def read(data: bytes) -> pa.Table:
@@ -73,7 +77,9 @@ def read(data: bytes) -> pa.Table:
 def test_whatever_is_written_is_read_again(table: tuple[dict[str, pa.DataType], list[list[Any]]], size: int) -> None:
     kinds, values = table
     data = small_file([column(name, kind) for name, kind in kinds.items()], values, {b"k": b"v" * 300, b"": b""})
-    wanted = pa.table([pa.array(its, kind) for its, kind in zip(values, kinds.values(), strict=True)], names=list(kinds))
+    wanted = pa.table(
+        [pa.array(its, kind) for its, kind in zip(values, kinds.values(), strict=True)], names=list(kinds)
+    )
     assert read(data).equals(wanted.cast(read(data).schema))
     longer = padded(data, size)
     assert len(longer) == max(len(data), size)

@@ -56,7 +56,9 @@ def test_a_name_that_is_taken_stays_as_it_is(storage: LocalStorage, tmp_path: Pa
     assert storage.put_if_absent("t/stage/1", ONE)
     assert not storage.put_if_absent("t/stage/1", OTHER)
     assert (tmp_path / "t/stage/1").read_bytes() == ONE
-    assert {file.read_bytes() for file in spares(tmp_path)} == {bytes(SPARE_BYTES)}  # one that was written to is never used again
+    assert {file.read_bytes() for file in spares(tmp_path)} == {
+        bytes(SPARE_BYTES)
+    }  # one that was written to is never used again
 
 
 def test_the_content_is_synced_before_it_is_linked_and_the_folder_after(
@@ -66,7 +68,9 @@ def test_the_content_is_synced_before_it_is_linked_and_the_folder_after(
 
     def noted(name: str) -> None:
         act = getattr(os, name)
-        monkeypatch.setattr(os, name, lambda *given, **more: (acts.append((name, _place(given[0]))), act(*given, **more))[1])
+        monkeypatch.setattr(
+            os, name, lambda *given, **more: (acts.append((name, _place(given[0]))), act(*given, **more))[1]
+        )
 
     for name in ("pwrite", "fdatasync", "link", "fsync"):
         noted(name)
@@ -133,7 +137,9 @@ def test_a_dropped_table_does_not_come_back(tmp_path: Path) -> None:
         storage.put_if_absent("gone/stage/1", ONE)
 
 
-def test_a_disk_that_fails_is_told_and_leaves_nothing(storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_is_told_and_leaves_nothing(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(_: int) -> None:
         raise OSError(5, "Input/output error")
 
@@ -145,7 +151,9 @@ def test_a_disk_that_fails_is_told_and_leaves_nothing(storage: LocalStorage, tmp
     assert len(spares(tmp_path)) == before - 1
 
 
-def test_a_full_disk_makes_no_spares_and_no_noise(storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_makes_no_spares_and_no_noise(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

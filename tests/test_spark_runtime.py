@@ -37,7 +37,9 @@ def test_without_java_a_job_is_unavailable_with_advice(settings: Settings, tmp_p
     assert runtime.state() == "stopped"
 
 
-def test_without_jars_and_network_a_job_is_unavailable(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_jars_and_network_a_job_is_unavailable(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> list[Path]:
         raise Unavailable("cannot resolve the delta jars")
 
@@ -153,7 +155,7 @@ def test_storage_settings_outlive_a_session_and_stay_off_the_command_line(spark:
         ("select * from nosuch", NotFound, "`nosuch` cannot be found"),
         ("select nosuch", CallerError, "`nosuch` cannot be resolved"),
         ("select 1/0", CallerError, "Division by zero"),
-        ("select cast(concat('x', id) as int) from range(5)", CallerError, "cannot be cast to \"INT\""),
+        ("select cast(concat('x', id) as int) from range(5)", CallerError, 'cannot be cast to "INT"'),
         ("select array(1, 2)[id] from range(5)", CallerError, "out of bounds"),
         ("select raise_error('boom')", CallerError, "boom"),
     ],
@@ -188,7 +190,9 @@ def test_a_cancelled_job_is_cancelled(spark: SparkRuntime) -> None:
 def test_each_of_deltas_races_is_a_conflict() -> None:
     from delta import exceptions
 
-    names = [name for name in dir(exceptions) if name.endswith("Exception") and ("Concurrent" in name or "Changed" in name)]
+    names = [
+        name for name in dir(exceptions) if name.endswith("Exception") and ("Concurrent" in name or "Changed" in name)
+    ]
     assert len(names) == 8
     for name in names:
         assert isinstance(translated(getattr(exceptions, name)("lost")), Conflict), name
@@ -203,13 +207,18 @@ def test_our_own_errors_stay_as_they_are_and_others_become_unavailable() -> None
 
 
 def test_long_and_wordy_messages_are_shortened() -> None:
-    assert shortened("org.apache.spark.SparkException: [A_B.C] What went wrong. SQLSTATE: 42000; line 1") == "What went wrong."
+    assert (
+        shortened("org.apache.spark.SparkException: [A_B.C] What went wrong. SQLSTATE: 42000; line 1")
+        == "What went wrong."
+    )
     assert len(shortened("x" * 10_000)) == 400
     aborted = "Job aborted due to stage failure: Lost task 0.0 in stage 1.0 (TID 1) (localhost executor driver): java.io.IOException: no space\n\tat x"
     assert shortened(aborted) == "no space"
 
 
-@pytest.mark.parametrize(("machine", "set_mb", "heap"), [(1 * GIB, 0, 1024), (16 * GIB, 0, 4096), (256 * GIB, 0, 8192), (16 * GIB, 700, 700)])
+@pytest.mark.parametrize(
+    ("machine", "set_mb", "heap"), [(1 * GIB, 0, 1024), (16 * GIB, 0, 4096), (256 * GIB, 0, 8192), (16 * GIB, 700, 700)]
+)
 def test_the_heap_is_a_bounded_share_of_the_memory(machine: int, set_mb: int, heap: int) -> None:
     assert spark_conf.memory_mb(Settings(spark_memory_mb=set_mb), machine) == heap
 
@@ -265,7 +274,9 @@ def test_the_java_process_is_quiet_and_dies_with_its_python() -> None:
         "runtime = spark_runtime(Settings(spark_memory_mb=1024, spark_start_timeout_s=240))\n"
         "runtime.session().range(10).count()\njvm = runtime._start.jvm\nprint(jvm.process.pid, jvm.folder, flush=True)\ntime.sleep(600)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as python:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as python:
         assert python.stdout is not None
         pid, folder = python.stdout.readline().split()
         assert Path(f"/proc/{pid}").exists()

@@ -138,9 +138,18 @@ def test_xml_in_a_query_opens_no_address_and_no_file(spark: SparkRuntime, tmp_pa
         schema = '<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema">{}<xs:element name="a" type="xs:string"/></xs:schema>'
         (tmp_path / "includes.xsd").write_text(schema.format(f'<xs:include schemaLocation="{address}/included.xsd"/>'))
         (tmp_path / "doctype.xsd").write_text(f'<!DOCTYPE xs:schema SYSTEM "{address}/schema.dtd">' + schema.format(""))
-        statements = [f"select xpath('<!DOCTYPE a SYSTEM \"{where}\"><a><b>&told;</b></a>', 'a/b/text()')" for where in (f"{address}/x.dtd", (tmp_path / "a.dtd").as_uri())]
-        statements += [f"select {call}('<!DOCTYPE a SYSTEM \"{address}/{call}.dtd\"><a><b>1</b></a>'{rest})" for call, rest in (("from_xml", ", 'b INT'"), ("schema_of_xml", ""))]
-        statements += [f"select from_xml('<a/>', 'b INT', map('rowValidationXSDPath', '{path}'))" for path in (f"{address}/s.xsd", tmp_path / "includes.xsd", tmp_path / "doctype.xsd")]
+        statements = [
+            f"select xpath('<!DOCTYPE a SYSTEM \"{where}\"><a><b>&told;</b></a>', 'a/b/text()')"
+            for where in (f"{address}/x.dtd", (tmp_path / "a.dtd").as_uri())
+        ]
+        statements += [
+            f"select {call}('<!DOCTYPE a SYSTEM \"{address}/{call}.dtd\"><a><b>1</b></a>'{rest})"
+            for call, rest in (("from_xml", ", 'b INT'"), ("schema_of_xml", ""))
+        ]
+        statements += [
+            f"select from_xml('<a/>', 'b INT', map('rowValidationXSDPath', '{path}'))"
+            for path in (f"{address}/s.xsd", tmp_path / "includes.xsd", tmp_path / "doctype.xsd")
+        ]
         answers = [outcome(spark, statement) for statement in statements]
         assert asked == []
     assert "hush" not in "".join(answers)

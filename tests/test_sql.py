@@ -26,7 +26,13 @@ from lakes import opened
 
 NAME = "shop.eu.orders"
 ORDERS = pa.schema(
-    [("id", pa.int64()), ("customer", pa.string()), ("amount", pa.decimal128(12, 2)), ("day", pa.date32()), ("at", pa.timestamp("us", "UTC"))]
+    [
+        ("id", pa.int64()),
+        ("customer", pa.string()),
+        ("amount", pa.decimal128(12, 2)),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", "UTC")),
+    ]
 )
 # Take minutes, and never much memory. Spark asks its tasks to stop only between batches of rows.
 ENDLESS = {
@@ -65,7 +71,9 @@ def folded(spark: SparkRuntime, tmp_path_factory: pytest.TempPathFactory) -> Ite
             table.append(orders(2000, part * 2000))
             table.fold()
         table.append(orders(10, 6000))
-        keyed = lake.create_table("shop.eu.customers", pa.schema([("name", pa.string()), ("city", pa.string())]), key=["name"])
+        keyed = lake.create_table(
+            "shop.eu.customers", pa.schema([("name", pa.string()), ("city", pa.string())]), key=["name"]
+        )
         keyed.upsert([{"name": f"c{n}", "city": f"city{n % 7}"} for n in range(97)])
         keyed.fold()
         keyed.upsert([{"name": "c1", "city": "moved"}])
@@ -97,7 +105,9 @@ def test_an_empty_answer_keeps_its_schema(folded: Lake) -> None:
     for engine in ("local", "spark"):
         answer = folded.sql("SELECT id, amount * 2 AS a, at FROM shop.eu.orders WHERE id < 0", engine=engine)
         assert answer.to_arrow().num_rows == 0
-        assert answer.schema == pa.schema([("id", pa.int64()), ("a", pa.decimal128(14, 2)), ("at", pa.timestamp("us", "UTC"))])
+        assert answer.schema == pa.schema(
+            [("id", pa.int64()), ("a", pa.decimal128(14, 2)), ("at", pa.timestamp("us", "UTC"))]
+        )
 
 
 def test_an_acknowledged_write_is_in_the_next_answer(lake: Lake, settings: Settings) -> None:
@@ -105,14 +115,20 @@ def test_an_acknowledged_write_is_in_the_next_answer(lake: Lake, settings: Setti
         for n in range(1000, 1020):
             lake.table(NAME).append(orders(1, n))
             for reader in (lake, other):
-                assert reader.sql(f"SELECT count(*) AS n, max(id) AS last FROM {NAME}").rows() == [{"n": n + 1, "last": n}]
+                assert reader.sql(f"SELECT count(*) AS n, max(id) AS last FROM {NAME}").rows() == [
+                    {"n": n + 1, "last": n}
+                ]
 
 
 def test_rows_deleted_are_gone_at_once_and_raw_shows_them(folded: Lake) -> None:
     for engine in ("local", "spark"):
-        seen = folded.sql("SELECT name, city FROM shop.eu.customers WHERE name IN ('c1', 'c2', 'c3') ORDER BY name", engine=engine)
+        seen = folded.sql(
+            "SELECT name, city FROM shop.eu.customers WHERE name IN ('c1', 'c2', 'c3') ORDER BY name", engine=engine
+        )
         assert seen.rows() == [{"name": "c1", "city": "moved"}, {"name": "c3", "city": "city3"}]
-        raw = folded.sql("SELECT name FROM shop.eu.__raw__customers WHERE name IN ('c1', 'c2') ORDER BY name", engine=engine)
+        raw = folded.sql(
+            "SELECT name FROM shop.eu.__raw__customers WHERE name IN ('c1', 'c2') ORDER BY name", engine=engine
+        )
         assert [row[0] for row in raw.rows()] == ["c1", "c2"]
 
 
@@ -124,7 +140,9 @@ def test_earlier_versions_can_be_read(folded: Lake) -> None:
             sql = f"SELECT count(*) AS n FROM {NAME} VERSION AS OF {version}"
             assert folded.sql(sql, engine=engine).rows() == [{"n": rows}]
         at = dt.datetime.fromtimestamp(times[2] / 1000, dt.UTC).isoformat(timespec="milliseconds")
-        assert folded.sql(f"SELECT count(*) AS n FROM {NAME} TIMESTAMP AS OF '{at}'", engine=engine).rows() == [{"n": 4000}]
+        assert folded.sql(f"SELECT count(*) AS n FROM {NAME} TIMESTAMP AS OF '{at}'", engine=engine).rows() == [
+            {"n": 4000}
+        ]
         both = f"SELECT (SELECT count(*) FROM {NAME}) - (SELECT count(*) FROM {NAME} VERSION AS OF 1) AS n"
         assert folded.sql(both, engine=engine).rows() == [{"n": 4010}]
     with pytest.raises(NotFound, match="version 99"):
@@ -150,7 +168,11 @@ def test_the_router_is_a_pure_choice() -> None:
     assert chosen(unproved="explode", hot=True) == "spark"
     assert chosen("spark", hot=True) == "spark"
     assert chosen("local", hot=True, scan_bytes=1000) == "local"
-    for asked, facts in (("hot", {}), ("hot", {"unproved": "explode", "hot": True}), ("local", {"unproved": "explode"})):
+    for asked, facts in (
+        ("hot", {}),
+        ("hot", {"unproved": "explode", "hot": True}),
+        ("local", {"unproved": "explode"}),
+    ):
         with pytest.raises(CallerError, match="cannot serve"):
             chosen(asked, **facts)
 
@@ -158,7 +180,10 @@ def test_the_router_is_a_pure_choice() -> None:
 def test_what_has_no_rule_goes_to_spark(folded: Lake) -> None:
     sql = "SELECT customer, collect_list(id) AS ids FROM shop.eu.orders WHERE id IN (3, 6005) GROUP BY customer ORDER BY customer"
     answer = folded.sql(sql)
-    assert (answer.engine, answer.rows()) == ("spark", [{"customer": "c3", "ids": [3]}, {"customer": "c88", "ids": [6005]}])
+    assert (answer.engine, answer.rows()) == (
+        "spark",
+        [{"customer": "c3", "ids": [3]}, {"customer": "c88", "ids": [6005]}],
+    )
     assert "collect_list" in answer.why
     with pytest.raises(CallerError, match="collect_list"):
         folded.sql(sql, engine="local")
@@ -182,7 +207,11 @@ def test_a_scan_beyond_the_limit_goes_to_spark(folded: Lake) -> None:
 
 def test_a_column_that_is_not_there_is_named_without_asking_spark(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lake.warehouse, "spark", lambda: pytest.fail("Spark was asked"))
-    for text in (f"SELECT nosuch FROM {NAME}", f"SELECT id FROM {NAME} WHERE nosuch = 1", f"SELECT count(*) AS n FROM {NAME} GROUP BY nosuch"):
+    for text in (
+        f"SELECT nosuch FROM {NAME}",
+        f"SELECT id FROM {NAME} WHERE nosuch = 1",
+        f"SELECT count(*) AS n FROM {NAME} GROUP BY nosuch",
+    ):
         with pytest.raises(CallerError, match=r"no column nosuch; there are id, customer, amount, day, at"):
             lake.sql(text)
 

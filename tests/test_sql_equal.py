@@ -30,7 +30,13 @@ class Proofs:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkRuntime) -> Iterator[Lake]:
-    settings = Settings(warehouse=str(tmp_path_factory.mktemp("equal") / "warehouse"), spark_memory_mb=1024, port=0, otlp_http_port=0, otlp_grpc_port=0)
+    settings = Settings(
+        warehouse=str(tmp_path_factory.mktemp("equal") / "warehouse"),
+        spark_memory_mb=1024,
+        port=0,
+        otlp_http_port=0,
+        otlp_grpc_port=0,
+    )
     with Lake(settings.warehouse, settings=settings) as opened:
         fill(opened)
         yield opened

@@ -30,7 +30,15 @@ STATEMENTS_OF_A_ROUND = 60
 @pytest.fixture(scope="module")
 def versus(tmp_path_factory: pytest.TempPathFactory, spark: SparkRuntime) -> Iterator[Versus]:
     warehouse = str(tmp_path_factory.mktemp("generated") / "warehouse")
-    settings = Settings(warehouse=warehouse, spark_memory_mb=1024, port=0, otlp_http_port=0, otlp_grpc_port=0, default_catalog=CATALOG, default_schema=SCHEMA)
+    settings = Settings(
+        warehouse=warehouse,
+        spark_memory_mb=1024,
+        port=0,
+        otlp_http_port=0,
+        otlp_grpc_port=0,
+        default_catalog=CATALOG,
+        default_schema=SCHEMA,
+    )
     with Lake(warehouse, settings=settings) as lake:
         yield Versus(lake, spark.session().newSession())
 
@@ -68,7 +76,12 @@ def test_many_statements_made_up(versus: Versus) -> None:
 
 def test_a_statement_is_made_as_small_as_it_can_be() -> None:
     columns = listed("items", [node("number", "abs({})", node("number", name), least="1") for name in ("a", "b", "c")])
-    tree = node("statement", "select {} from t{}", columns, node("clause", " where {}", node("truth", "a > 1", least="true"), least=""))
+    tree = node(
+        "statement",
+        "select {} from t{}",
+        columns,
+        node("clause", " where {}", node("truth", "a > 1", least="true"), least=""),
+    )
     asked: list[str] = []
 
     def shows_it(candidate: Node) -> bool:
@@ -81,5 +94,8 @@ def test_a_statement_is_made_as_small_as_it_can_be() -> None:
 
 
 def test_the_same_seed_makes_the_same_statements_and_tables() -> None:
-    made = [([str(Grammar(random).statement()) for _ in range(20)], [str(table) for table in made_tables(random)]) for random in (Random(5), Random(5), Random(6))]
+    made = [
+        ([str(Grammar(random).statement()) for _ in range(20)], [str(table) for table in made_tables(random)])
+        for random in (Random(5), Random(5), Random(6))
+    ]
     assert made[0] == made[1] != made[2]

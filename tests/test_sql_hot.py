@@ -108,7 +108,9 @@ def test_folds_and_compactions_leave_a_copy_as_it_is(lake: Lake, spark: SparkRun
     same_as_local(lake, KEYED)
     lake.table(KEYED).upsert(rows(1, v="unread"))
     lake.table(KEYED).fold()
-    assert lake.sql(f"SELECT v FROM {KEYED} WHERE id = 1", engine="hot").rows() == [{"v": "unread1"}], "applied before the fold took it"
+    assert lake.sql(f"SELECT v FROM {KEYED} WHERE id = 1", engine="hot").rows() == [{"v": "unread1"}], (
+        "applied before the fold took it"
+    )
     assert {name: held.relation for name, held in relation.items()} == first, "nothing was loaded anew"
 
 
@@ -129,15 +131,24 @@ def test_what_another_process_folds_unread_is_loaded_anew(lake: Lake, settings: 
 def test_changed_rows_keep_every_type(settings: Settings) -> None:
     schema = pa.schema(
         [
-            ("id", pa.string()), ("part", pa.int32()), ("words", pa.list_(pa.string())), ("at", pa.timestamp("us", "UTC")),
-            ("of", pa.map_(pa.string(), pa.int64())), ("deep", pa.struct([("a", pa.int64()), ("b", pa.binary())])), ("d", pa.decimal128(20, 3)),
+            ("id", pa.string()),
+            ("part", pa.int32()),
+            ("words", pa.list_(pa.string())),
+            ("at", pa.timestamp("us", "UTC")),
+            ("of", pa.map_(pa.string(), pa.int64())),
+            ("deep", pa.struct([("a", pa.int64()), ("b", pa.binary())])),
+            ("d", pa.decimal128(20, 3)),
         ]
     )
 
     def row(number: int, word: str | None) -> dict[str, object]:
         return {
-            "id": f"k{number}", "part": number % 3, "words": [word] * (number % 4) if word else None, "d": number if word else None,
-            "of": [(word, number)] if word else None, "deep": {"a": number, "b": word.encode()} if word else None,
+            "id": f"k{number}",
+            "part": number % 3,
+            "words": [word] * (number % 4) if word else None,
+            "d": number if word else None,
+            "of": [(word, number)] if word else None,
+            "deep": {"a": number, "b": word.encode()} if word else None,
         }
 
     with opened(settings) as lake:
@@ -192,7 +203,9 @@ def test_expired_rows_are_gone(settings: Settings, spark: SparkRuntime) -> None:
     import datetime as dt
 
     with opened(settings) as lake:
-        table = lake.create_table("hot.t.days", pa.schema([("day", pa.date32()), ("n", pa.int64())]), partition_by=["day"])
+        table = lake.create_table(
+            "hot.t.days", pa.schema([("day", pa.date32()), ("n", pa.int64())]), partition_by=["day"]
+        )
         table.append([{"day": dt.date(2026, 1, n), "n": n} for n in range(1, 11)])
         table.fold()
         lake.cache.pin("hot.t.days")
@@ -216,7 +229,9 @@ def test_many_replaced_rows_make_a_fresh_copy(lake: Lake) -> None:
 
 def test_pinning_beyond_the_limit_is_refused_with_the_numbers(settings: Settings) -> None:
     with opened(settings, cache_bytes=3_000_000) as lake:
-        lake.create_table("hot.t.big", SCHEMA).append(pa.table({"id": range(400_000), "v": [f"value {n}" for n in range(400_000)], "n": range(400_000)}))
+        lake.create_table("hot.t.big", SCHEMA).append(
+            pa.table({"id": range(400_000), "v": [f"value {n}" for n in range(400_000)], "n": range(400_000)})
+        )
         with pytest.raises(Overloaded, match=r"takes about [\d,]+ bytes.*limit is 3,000,000"):
             lake.cache.pin("hot.t.big")
         assert lake.cache.stats()["tables"] == []
@@ -227,7 +242,9 @@ def test_loaded_tables_make_way_and_pinned_ones_stay(settings: Settings) -> None
     names = [f"hot.t.a{n}" for n in range(4)]
     with opened(settings, cache_auto_reads=2) as lake:
         for name in names:
-            lake.create_table(name, SCHEMA).append(pa.table({"id": range(50_000), "v": [f"value {n}" for n in range(50_000)], "n": range(50_000)}))
+            lake.create_table(name, SCHEMA).append(
+                pa.table({"id": range(50_000), "v": [f"value {n}" for n in range(50_000)], "n": range(50_000)})
+            )
         size = lake.cache.pin(names[0])["bytes"]
         lake._queries.cache.limit_bytes = int(size * 2.5)
         for name in names[1:3]:

@@ -58,9 +58,15 @@ def spark_text(text: str) -> str:
 
 
 def test_what_spark_gets() -> None:
-    assert spark_text("SELECT * FROM t TABLESAMPLE (10 PERCENT) WHERE t.x = 1") == "SELECT * FROM v0 TABLESAMPLE (10 PERCENT) AS `t` WHERE t.x = 1"
+    assert (
+        spark_text("SELECT * FROM t TABLESAMPLE (10 PERCENT) WHERE t.x = 1")
+        == "SELECT * FROM v0 TABLESAMPLE (10 PERCENT) AS `t` WHERE t.x = 1"
+    )
     assert spark_text("TABLE a.b.c |> SELECT c.x") == "SELECT * FROM v0 AS `c` |> SELECT c.x"
-    assert spark_text("SELECT /*+ BROADCAST(t), REPARTITION(3) */ 1 FROM t") == "SELECT /*+ BROADCAST(t), REPARTITION(3) */ 1 FROM v0 AS `t`"
+    assert (
+        spark_text("SELECT /*+ BROADCAST(t), REPARTITION(3) */ 1 FROM t")
+        == "SELECT /*+ BROADCAST(t), REPARTITION(3) */ 1 FROM v0 AS `t`"
+    )
     with pytest.raises(Refused, match="to be read"):
         spark_text("SELECT /*+ BROADCAST('t') */ 1 FROM t")
 

@@ -137,7 +137,9 @@ def test_a_statement_is_text(lake: Lake, text: object) -> None:
         lake.sql(text)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["SELECT x FROM a.b.c;", "SELECT x FROM a.b.c ; -- done", "/* a */ SELECT x FROM a.b.c /* b /* c */ */"])
+@pytest.mark.parametrize(
+    "text", ["SELECT x FROM a.b.c;", "SELECT x FROM a.b.c ; -- done", "/* a */ SELECT x FROM a.b.c /* b /* c */ */"]
+)
 def test_comments_and_a_last_semicolon_are_fine(lake: Lake, text: str) -> None:
     assert sorted(row["x"] for row in lake.sql(text).rows()) == [1, 2]
 
@@ -193,7 +195,9 @@ def test_names_are_found_quoted_or_not_and_with_defaults(settings: Settings) -> 
         for column in ("c.x", "b.c.x", "a.b.c.x", "C.X"):
             assert lake.sql(f"SELECT {column} AS x FROM a.b.c").rows() == [{"x": 7}], column
         assert lake.sql("WITH c AS (SELECT 1 AS x) SELECT x FROM c").rows() == [{"x": 1}], "WITH wins over a table"
-        assert lake.sql("WITH c AS (SELECT x + 1 AS x FROM c) SELECT x FROM c").rows() == [{"x": 8}], "inside it is the table"
+        assert lake.sql("WITH c AS (SELECT x + 1 AS x FROM c) SELECT x FROM c").rows() == [{"x": 8}], (
+            "inside it is the table"
+        )
 
 
 @pytest.mark.parametrize("name", ["a.b.nosuch", "nosuch", "x.nosuch", "a.b.`__raw__nosuch`"])
@@ -248,7 +252,10 @@ def test_nothing_outside_is_read_even_if_a_check_were_missing(lake: Lake, tmp_pa
         "SET enable_external_access = true",
         "INSTALL httpfs",
     ):
-        with lake.warehouse.local.cursor() as cursor, pytest.raises(Exception, match=r"(?i)permission|disabled|locked|allowed"):
+        with (
+            lake.warehouse.local.cursor() as cursor,
+            pytest.raises(Exception, match=r"(?i)permission|disabled|locked|allowed"),
+        ):
             cursor.execute(text).fetchall()
     assert not (tmp_path / "out.csv").exists()
 
@@ -274,12 +281,16 @@ ANSWERED = {
     "SELECT s.k FROM (SELECT named_struct('k', x) AS s FROM a.b.c) WHERE s.k = 1": [{"k": 1}],
     "SELECT (SELECT max(z) FROM (SELECT t.x + 1 AS z)) AS m FROM a.b.c t WHERE t.x = 1": [{"m": 2}],
     "SELECT ! (x > 1) AS n, + x AS p FROM a.b.c WHERE x = 1": [{"n": True, "p": 1}],
-    "SELECT '${env:HOME}' AS h, '${spark.app.name}' AS a, max(array(1)) AS l": [{"h": "${env:HOME}", "a": "${spark.app.name}", "l": [1]}],
+    "SELECT '${env:HOME}' AS h, '${spark.app.name}' AS a, max(array(1)) AS l": [
+        {"h": "${env:HOME}", "a": "${spark.app.name}", "l": [1]}
+    ],
     "SELECT xpath_string('<a><b>1</b></a>', 'a/b')": [{"xpath_string(<a><b>1</b></a>, a/b)": "1"}],
     "SELECT uniform(NULL, 1, 0) AS u": [{"u": None}],
     "SELECT * FROM explode(array())": [],
     "SELECT x FROM a.b.c |> WHERE x = 1 |> DROP x": [{}],
-    "SELECT st_srid(g) AS n FROM (SELECT st_geomfromwkb(X'0101000000000000000000F03F0000000000000040') AS g)": [{"n": 0}],
+    "SELECT st_srid(g) AS n FROM (SELECT st_geomfromwkb(X'0101000000000000000000F03F0000000000000040') AS g)": [
+        {"n": 0}
+    ],
     "SELECT datediff(WEEK, TIMESTAMP '2026-01-01 00:00:00', TIMESTAMP '2026-01-15 00:00:00') AS w": [{"w": 2}],
     "SELECT concat_ws('-', x) FROM a.b.c WHERE x = 1 GROUP BY `concat_ws(-, x)`": [{"concat_ws(-, x)": "1"}],
     "SELECT from_json('{\"a\": 1}', 'a INT', map('mode', 'FAILFAST')).a AS a": [{"a": 1}],
@@ -324,7 +335,11 @@ def test_nothing_that_spark_alone_reads_can_change_anything(lake: Lake, spark: S
     assert parsed.tree is None
     spark.session().sql("CREATE TEMPORARY VIEW other_query AS SELECT 'secret' AS s")
     try:
-        for leak in ("SELECT s FROM other_query", "FROM other_query |> SELECT s", "SELECT s FROM global_temp.other_query"):
+        for leak in (
+            "SELECT s FROM other_query",
+            "FROM other_query |> SELECT s",
+            "SELECT s FROM global_temp.other_query",
+        ):
             with pytest.raises(NotFound):
                 lake.sql(leak)
     finally:
@@ -336,7 +351,11 @@ def test_the_catalogue_answers_without_spark(lake: Lake, monkeypatch: pytest.Mon
     assert lake.sql("SHOW TABLES").rows() == [{"namespace": "a.b", "tableName": "c", "isTemporary": False}]
     assert lake.sql("show tables in A.B like 'c*'").row_count == 1
     assert lake.sql("SHOW TABLES IN a.b 'd|e'").row_count == 0
-    assert lake.sql("DESCRIBE TABLE EXTENDED A.b.C").rows()[0] == {"col_name": "x", "data_type": "bigint", "comment": None}
+    assert lake.sql("DESCRIBE TABLE EXTENDED A.b.C").rows()[0] == {
+        "col_name": "x",
+        "data_type": "bigint",
+        "comment": None,
+    }
     assert lake.sql("-- all\nSHOW COLUMNS FROM a.b.c").rows()[0] == {"col_name": "x"}
     assert lake.sql("EXPLAIN FORMATTED SELECT x FROM a.b.c").rows()[0]["plan"].startswith("local: ")
     with lake.stream("DESC a.b.c") as batches:

@@ -25,7 +25,15 @@ LONGEST = 1_000_000
 # What an argument may hold, in the shapes that the parser gives them.
 INTRUDERS = (True, "intruder", exp.Var(this="intruder"), [exp.Var(this="intruder")])
 # Said of the statement, not of its answer: how it may be run, and that a name was in quotes.
-WITHOUT_MEANING = {(exp.Select, "hint"), (exp.Identifier, "quoted"), (exp.Div, "typed"), (exp.Div, "safe"), (exp.DPipe, "safe"), (exp.Window, "over"), (exp.DataType, "nested")}
+WITHOUT_MEANING = {
+    (exp.Select, "hint"),
+    (exp.Identifier, "quoted"),
+    (exp.Div, "typed"),
+    (exp.Div, "safe"),
+    (exp.DPipe, "safe"),
+    (exp.Window, "over"),
+    (exp.DataType, "nested"),
+}
 
 
 def shapes(statement: Statement) -> dict[int, SourceShape]:
@@ -75,7 +83,9 @@ def test_every_argument_that_no_rule_reads_sends_the_statement_to_spark(
                 continue
             for intruder in INTRUDERS:
                 tree = statement.tree.copy()
-                list(tree.walk())[place].set(argument, intruder.copy() if isinstance(intruder, exp.Expression) else intruder)
+                list(tree.walk())[place].set(
+                    argument, intruder.copy() if isinstance(intruder, exp.Expression) else intruder
+                )
                 tried += 1
                 try:
                     if compiled_sql(dataclasses.replace(statement, tree=tree)) == plain:

@@ -82,8 +82,14 @@ def test_creating_again_follows_if_exists(lake: Lake, other: Lake) -> None:
     [
         ({"schema": pa.schema([*ORDERS, ("extra", pa.int32())])}, "column extra (int32) is new"),
         ({"schema": pa.schema(list(ORDERS)[:2])}, "column note is missing"),
-        ({"schema": pa.schema([ORDERS.field(0), ("n", pa.string()), ORDERS.field(2)])}, "column n is int64, proposed is string"),
-        ({"schema": pa.schema([ORDERS.field(0), ORDERS.field(1).with_nullable(False), ORDERS.field(2)])}, "column n is nullable"),
+        (
+            {"schema": pa.schema([ORDERS.field(0), ("n", pa.string()), ORDERS.field(2)])},
+            "column n is int64, proposed is string",
+        ),
+        (
+            {"schema": pa.schema([ORDERS.field(0), ORDERS.field(1).with_nullable(False), ORDERS.field(2)])},
+            "column n is nullable",
+        ),
         ({"key": ["order_id", "n"]}, "its key is ['order_id'], asked for ['order_id', 'n']"),
         ({"key": None}, "its key is ['order_id'], asked for []"),
         ({"key": None, "partition_by": ["note"]}, "it is partitioned by [], asked for ['note']"),
@@ -263,7 +269,9 @@ def test_a_json_schema_makes_a_table(lake: Lake) -> None:
 def test_a_struct_that_is_null_although_its_fields_are_not(lake: Lake, spark: SparkRuntime) -> None:
     """The field may not be null where the struct is there; where it is not, the field is hidden, not null."""
     place = pa.struct([pa.field("lat", pa.float64(), nullable=False), pa.field("name", pa.string())])
-    schema = pa.schema([("k_id", pa.string()), ("place", place), ("stops", pa.list_(pa.field("element", place, nullable=False)))])
+    schema = pa.schema(
+        [("k_id", pa.string()), ("place", place), ("stops", pa.list_(pa.field("element", place, nullable=False)))]
+    )
     table = lake.create_table(NAME, schema, key="k_id")
     rows = [
         {"k_id": "a", "place": None, "stops": None},
@@ -294,7 +302,13 @@ def test_what_is_not_there(lake: Lake) -> None:
 def test_describe_history_and_preview(lake: Lake, spark: SparkRuntime) -> None:
     table = lake.create_table(NAME, ORDERS, key="order_id", cluster_by=["n"])
     before = table.describe()
-    assert (before["name"], before["version"], before["sequence"], before["rows"], before["files"]) == (NAME, 0, 0, 0, 0)
+    assert (before["name"], before["version"], before["sequence"], before["rows"], before["files"]) == (
+        NAME,
+        0,
+        0,
+        0,
+        0,
+    )
     assert (before["key"], before["cluster_by"], before["partition_by"]) == (["order_id"], ["n"], [])
     assert before["columns"][0] == {"name": "order_id", "type": "string", "nullable": False}
     assert abs((dt.datetime.now(dt.UTC) - before["created_at"]).total_seconds()) < 60
@@ -328,7 +342,13 @@ def test_dropped_and_made_again(lake: Lake, other: Lake) -> None:
     lake.drop_table(NAME)
     assert lake.tables() == other.tables() == []
     assert not root(lake, NAME).exists()
-    for act in (table.count, stale.count, lambda: stale.append([{"order_id": "x", "n": 1}]), table.fold, table.describe):
+    for act in (
+        table.count,
+        stale.count,
+        lambda: stale.append([{"order_id": "x", "n": 1}]),
+        table.fold,
+        table.describe,
+    ):
         with pytest.raises(NotFound):
             act()
     assert not root(lake, NAME).exists(), "a writer to a dropped table does not bring its folder back"
@@ -438,7 +458,13 @@ def test_a_closed_connection_says_so(settings: Settings) -> None:
     table = lake.create_table(NAME, ORDERS)
     lake.close()
     lake.close()
-    for act in (table.count, lambda: table.append([{"n": 1}]), lake.tables, lambda: lake.table(NAME), lambda: lake.drop_table(NAME)):
+    for act in (
+        table.count,
+        lambda: table.append([{"n": 1}]),
+        lake.tables,
+        lambda: lake.table(NAME),
+        lambda: lake.drop_table(NAME),
+    ):
         with pytest.raises(CallerError, match="closed"):
             act()
     with pytest.raises(CallerError, match="closed"):
@@ -469,7 +495,9 @@ def test_what_others_do_is_seen_at_the_next_read(lake: Lake, other: Lake, spark:
     assert theirs.count() == 3
 
 
-def test_a_refresh_that_fails_leaves_the_old_snapshot_serving(lake: Lake, other: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refresh_that_fails_leaves_the_old_snapshot_serving(
+    lake: Lake, other: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mine = lake.create_table(NAME, ORDERS, key="order_id")
     mine.append([{"order_id": "a", "n": 1}])
     open_table = engine(mine)
@@ -573,7 +601,12 @@ def test_everything_but_the_pipeline_works_without_java(tmp_path: Path) -> None:
 def test_connect_refuses_what_it_cannot_open(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("x")
-    for location, words in ((str(file), "is a file"), ("", "no place"), ("ftp://x/y", "cannot keep a warehouse"), ("file://host/x", "not absolute")):
+    for location, words in (
+        (str(file), "is a file"),
+        ("", "no place"),
+        ("ftp://x/y", "cannot keep a warehouse"),
+        ("file://host/x", "not absolute"),
+    ):
         with pytest.raises(CallerError, match=words):
             crannog.connect(location)
     with pytest.raises(CallerError, match="token"):

@@ -23,8 +23,13 @@ ON_SPARK_BY_DEFAULT = (1, 11, 13, 17, 22)
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkRuntime) -> Iterator[Lake]:
     settings = Settings(
-        warehouse=str(tmp_path_factory.mktemp("tpch") / "warehouse"), default_catalog=tpch.CATALOG, default_schema=tpch.SCHEMA,
-        spark_memory_mb=1024, port=0, otlp_http_port=0, otlp_grpc_port=0,
+        warehouse=str(tmp_path_factory.mktemp("tpch") / "warehouse"),
+        default_catalog=tpch.CATALOG,
+        default_schema=tpch.SCHEMA,
+        spark_memory_mb=1024,
+        port=0,
+        otlp_http_port=0,
+        otlp_grpc_port=0,
     )
     with Lake(settings.warehouse, settings=settings) as opened:
         _fill(opened)
@@ -38,7 +43,9 @@ def _fill(lake: Lake) -> None:
         table = lake.create_table(f"{tpch.CATALOG}.{tpch.SCHEMA}.{name}", tpch.SCHEMAS[name], key=key)
         half = rows.num_rows // 2
         if name == "orders":
-            wrong = rows.set_column(rows.schema.get_field_index("o_orderpriority"), "o_orderpriority", pa.array(["9-WRONG"] * rows.num_rows))
+            wrong = rows.set_column(
+                rows.schema.get_field_index("o_orderpriority"), "o_orderpriority", pa.array(["9-WRONG"] * rows.num_rows)
+            )
             table.append(pa.concat_tables([rows.slice(0, half), wrong.slice(half, 500)]))
             table.fold()
             table.append(rows.slice(half))
@@ -96,7 +103,13 @@ def test_the_tables(lake: Lake) -> None:
     counts = {name: rows.num_rows for name, rows in made.items()}
     lines = counts.pop("lineitem")
     assert counts == {
-        "region": 5, "nation": 25, "supplier": 100, "customer": 1_500, "part": 2_000, "partsupp": 8_000, "orders": 15_000,
+        "region": 5,
+        "nation": 25,
+        "supplier": 100,
+        "customer": 1_500,
+        "part": 2_000,
+        "partsupp": 8_000,
+        "orders": 15_000,
     }
     assert abs(lines - 60_000) < 1_000
     with duckdb.connect() as connection:
@@ -113,6 +126,9 @@ def test_the_tables(lake: Lake) -> None:
             ("partsupp", "supplier", {"ps_suppkey": "s_suppkey"}),
         ):
             match = " AND ".join(f"{one} = {other}" for one, other in pairs.items())
-            assert connection.sql(f"SELECT count(*) FROM {child} ANTI JOIN {parent} ON {match}").fetchall() == [(0,)], (child, parent)
+            assert connection.sql(f"SELECT count(*) FROM {child} ANTI JOIN {parent} ON {match}").fetchall() == [(0,)], (
+                child,
+                parent,
+            )
         unique = "SELECT count(DISTINCT (ps_partkey, ps_suppkey)) FROM partsupp"
         assert connection.sql(unique).fetchall() == [(8_000,)]

@@ -39,11 +39,18 @@ def equal_one_by_one(store: Model) -> None:
 
 
 @pytest.mark.parametrize(("most_ids", "most_rows"), [(256, 50_000), (30, 40)])
-def test_many_traces_are_each_what_it_is_alone(store: Model, monkeypatch: pytest.MonkeyPatch, most_ids: int, most_rows: int) -> None:
+def test_many_traces_are_each_what_it_is_alone(
+    store: Model, monkeypatch: pytest.MonkeyPatch, most_ids: int, most_rows: int
+) -> None:
     monkeypatch.setattr(bulk, "MOST_IDS", most_ids)
     monkeypatch.setattr(bulk, "MOST_ROWS", most_rows)
     equal_one_by_one(store)
-    assert list(store.get_many([MISSING, MISSING[1:] + "e"])) == list(store.get_many([MISSING])) == list(store.get_many([])) == []
+    assert (
+        list(store.get_many([MISSING, MISSING[1:] + "e"]))
+        == list(store.get_many([MISSING]))
+        == list(store.get_many([]))
+        == []
+    )
 
 
 def test_many_traces_are_cut_where_one_is(settings: Settings) -> None:
@@ -53,7 +60,14 @@ def test_many_traces_are_cut_where_one_is(settings: Settings) -> None:
     for asked in ([5], [4, 6, 1]):  # whole or not at all
         with pytest.raises(TooLarge, match="trace_spans_limit"):
             store.export([trace_id(number).hex() for number in asked])
-    assert [(len(trace.spans), trace.truncated) for trace in store.get_many(ids_of(store))] == [(1, False), (2, False), (3, False), (4, False), (4, True), (4, True)]
+    assert [(len(trace.spans), trace.truncated) for trace in store.get_many(ids_of(store))] == [
+        (1, False),
+        (2, False),
+        (3, False),
+        (4, False),
+        (4, True),
+        (4, True),
+    ]
     store.warehouse.close()
 
 
@@ -61,7 +75,9 @@ def test_many_traces_are_exported_as_they_came_in(store: Model) -> None:
     ids = ids_of(store)[:30]
 
     def spans(exported: dict[str, Any]) -> list[str]:
-        return sorted(repr(one) for group in exported["resourceSpans"] for scope in group["scopeSpans"] for one in scope["spans"])
+        return sorted(
+            repr(one) for group in exported["resourceSpans"] for scope in group["scopeSpans"] for one in scope["spans"]
+        )
 
     assert spans(store.export(ids)) == sorted(one for each in ids for one in spans(store.export([each])))
     with pytest.raises(NotFound, match=MISSING):
@@ -81,7 +97,9 @@ def test_a_page_of_jaeger_is_read_at_once(tmp_path: Any, monkeypatch: pytest.Mon
         made = [span(number, number + 1, start=START + number) for number in range(60)]
         server.service.lake.traces.write_otlp(request_of(*made, service="many").SerializeToString())
         monkeypatch.setattr(Reading, "ask", counted)
-        found = api.get("/api/traces", params={"service": "many", "start": "1", "end": str(START // 1000 + 1), "limit": "60"}).json()["data"]
+        found = api.get(
+            "/api/traces", params={"service": "many", "start": "1", "end": str(START // 1000 + 1), "limit": "60"}
+        ).json()["data"]
         assert {trace["traceID"].rjust(32, "0") for trace in found} == {trace_id(number).hex() for number in range(60)}
         assert len(asked) < 8
         assert [api.get(f"/api/traces/{trace['traceID']}").json()["data"][0] for trace in found[:5]] == found[:5]
@@ -91,7 +109,9 @@ def test_many_folded_traces_are_each_what_it_is_alone(settings: Settings, monkey
     stand_in_for_all(monkeypatch)
     store = filled(settings)
     fold(store.spans)
-    store.send(*(span(number, number * 10 + 1, start=START + number, attributes={"k": 2}) for number in range(0, 90, 3)))
+    store.send(
+        *(span(number, number * 10 + 1, start=START + number, attributes={"k": 2}) for number in range(0, 90, 3))
+    )
     assert store.spans.snapshot().base.rows
     equal_one_by_one(store)
     store.warehouse.close()

@@ -78,7 +78,9 @@ def test_a_table_of_another_make_is_refused(lake: Lake, traces: Traces) -> None:
 def entry(operation: str, added: dict[str, str], removed: dict[str, str] | None = None) -> LogEntry:
     actions: list[dict[str, object]] = [{"commitInfo": {"operation": operation, "timestamp": 0}}]
     actions += [{"add": {"path": path, "partitionValues": {"partition_date": day}}} for path, day in added.items()]
-    actions += [{"remove": {"path": path, "partitionValues": {"partition_date": day}}} for path, day in (removed or {}).items()]
+    actions += [
+        {"remove": {"path": path, "partitionValues": {"partition_date": day}}} for path, day in (removed or {}).items()
+    ]
     return LogEntry(1, "", tuple(actions))
 
 
@@ -97,7 +99,11 @@ def test_only_entries_that_take_rows_away_make_a_day_stale() -> None:
 
 def test_spans_at_the_ends_of_time_count(lake: Lake, traces: Traces) -> None:
     latest = 2**63 - 1
-    request = [Sent(1, 1, duration=latest, start=0), Sent(1, 2, 1, "api", start=0, duration=latest), Sent(1, 3, 2, "db", start=latest, duration=0)]
+    request = [
+        Sent(1, 1, duration=latest, start=0),
+        Sent(1, 2, 1, "api", start=0, duration=latest),
+        Sent(1, 3, 2, "db", start=latest, duration=0),
+    ]
     write(traces, [], request)
     assert seen(lake, traces) == derived_by_hand(request)
     assert [point.count for point in traces.metrics(step="1y")] == [2, 1]
@@ -120,7 +126,12 @@ def test_spark_works_out_what_python_does(lake: Lake, traces: Traces, spark: Spa
     traces.derive()
     assert stored(lake) == derived_by_hand(counted(requests))
     # A day that is worked out anew, because a span came with another name, and days that only get spans: parents, children.
-    changed = [Sent(3, 1, name="renamed", start=NOON - 3 * DAY), first[1], Sent(2, 8), Sent(2, 2, 1, "api", "list", midnight + 5)]
+    changed = [
+        Sent(3, 1, name="renamed", start=NOON - 3 * DAY),
+        first[1],
+        Sent(2, 8),
+        Sent(2, 2, 1, "api", "list", midnight + 5),
+    ]
     write(traces, requests, changed)
     report = traces.derive()
     assert (report.days_anew["red"], report.days_anew["edges"]) == (1, 3)
@@ -164,8 +175,12 @@ def test_derived_tables_follow_the_spans_through_everything(lake: Lake, traces: 
     assert stored(lake) == seen(lake, traces) == derived_by_hand(counted(requests))
 
     for derived in ALL:
-        operations = [actions[0]["commitInfo"]["operation"] for actions in log_entries(root(lake, str(derived.name))).values()]
-        assert operations == ["CREATE TABLE"] + ["DERIVE"] * 3, "one commit each, none for the derive that had nothing to do"
+        operations = [
+            actions[0]["commitInfo"]["operation"] for actions in log_entries(root(lake, str(derived.name))).values()
+        ]
+        assert operations == ["CREATE TABLE"] + ["DERIVE"] * 3, (
+            "one commit each, none for the derive that had nothing to do"
+        )
 
 
 def test_many_small_derives_of_a_day_are_merged(

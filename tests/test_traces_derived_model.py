@@ -84,7 +84,11 @@ class TraceStore(RuleBasedStateMachine):
     @rule(data=st.data(), change=st.booleans())
     def send_again(self, data: st.DataObject, change: bool) -> None:
         every = [sent for request in self.requests for sent in request]
-        chosen = data.draw(st.lists(st.sampled_from(every), min_size=1, max_size=3, unique_by=lambda sent: (sent.day, sent.trace, sent.span)))
+        chosen = data.draw(
+            st.lists(
+                st.sampled_from(every), min_size=1, max_size=3, unique_by=lambda sent: (sent.day, sent.trace, sent.span)
+            )
+        )
         self._send([replace(sent, name="renamed", duration=sent.duration // 2) if change else sent for sent in chosen])
 
     # -- upkeep --------------------------------------------------------------------------------------------------------
@@ -150,7 +154,9 @@ class TraceStore(RuleBasedStateMachine):
     @precondition(lambda self: any(self.requests))
     @rule(data=st.data())
     def work_out_a_day_anew(self, data: st.DataObject) -> None:
-        self.traces.derive(anew=[data.draw(st.sampled_from([sent.day for request in self.requests for sent in request]))])
+        self.traces.derive(
+            anew=[data.draw(st.sampled_from([sent.day for request in self.requests for sent in request]))]
+        )
 
     # -- taking away ---------------------------------------------------------------------------------------------------
 

@@ -65,7 +65,11 @@ def test_where_no_span_was_kept_there_is_nothing_to_erase_and_no_table_is_made(l
 
 
 def test_the_plan_of_an_erasure_counts_and_changes_nothing(lake: Lake, traces: Traces) -> None:
-    spans = [Sent(1, 1, attributes={"user.id": "x"}), Sent(1, 2, 1, "api", start=NOON + DAY), Sent(2, 1, attributes={"user.id": "xy"})]
+    spans = [
+        Sent(1, 1, attributes={"user.id": "x"}),
+        Sent(1, 2, 1, "api", start=NOON + DAY),
+        Sent(2, 1, attributes={"user.id": "xy"}),
+    ]
     traces.write_otlp(body(spans))
     before = every_file(root(lake, "crannog.traces.spans"))
     plan = traces.erasure_plan(where='user.id = "x"')
@@ -90,7 +94,9 @@ def test_the_plan_of_an_erasure_counts_and_changes_nothing(lake: Lake, traces: T
         ({"trace_ids": []}, NotFound),
     ],
 )
-def test_an_erasure_of_nothing_or_of_everything_is_refused(traces: Traces, what: dict[str, Any], error: type[Exception]) -> None:
+def test_an_erasure_of_nothing_or_of_everything_is_refused(
+    traces: Traces, what: dict[str, Any], error: type[Exception]
+) -> None:
     traces.write_otlp(body([Sent(1, 1)]))
     with pytest.raises(error):
         traces.erase(**what)

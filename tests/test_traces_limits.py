@@ -79,7 +79,9 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
     monkeypatch.setattr(LocalEngine, "cursor", cursor)
     # The spans are staged: as if some were in a file, too, where a trace is looked for with DuckDB.
-    monkeypatch.setattr(lookup, "pruned", lambda *_: SimpleNamespace(files=tuple(f"data/{number}.parquet" for number in range(9))))
+    monkeypatch.setattr(
+        lookup, "pruned", lambda *_: SimpleNamespace(files=tuple(f"data/{number}.parquet" for number in range(9)))
+    )
     monkeypatch.setattr(LocalEngine, "scan", lambda *_, **__: "some_file")
     Endless.begun.clear()
     return Endless.begun
@@ -186,7 +188,11 @@ def test_only_its_owner_and_an_admin_end_a_question(tmp_path: Path, endless: thr
         scopes = {"reader": "read:crannog.traces", "other": "read:crannog.traces", "boss": "admin"}
         reader, other, admin = (tokens.create(name, [scope]) for name, scope in scopes.items())
         server.service.tokens.refresh()
-        with RemoteLake(server.url, reader) as lake, RemoteLake(server.url, other) as stranger, RemoteLake(server.url, admin) as boss:
+        with (
+            RemoteLake(server.url, reader) as lake,
+            RemoteLake(server.url, other) as stranger,
+            RemoteLake(server.url, admin) as boss,
+        ):
             for ender in (lake, boss):
                 endless.clear()
                 asking = Asking(lambda of=lake: of.traces.within(query_id="q").search())  # type: ignore[misc]
@@ -205,7 +211,9 @@ def test_an_erasure_is_cancelled_while_it_looks_for_its_traces(lake: EmbeddedLak
     assert isinstance(asking.ended(), Cancelled)
 
 
-@pytest.mark.parametrize("limits", [{"timeout_s": 0}, {"timeout_s": True}, {"timeout_s": 10**6}, {"query_id": ""}, {"query_id": "x" * 129}])
+@pytest.mark.parametrize(
+    "limits", [{"timeout_s": 0}, {"timeout_s": True}, {"timeout_s": 10**6}, {"query_id": ""}, {"query_id": "x" * 129}]
+)
 def test_limits_that_are_none_are_refused_on_both_sides(server: HttpServer, limits: dict[str, Any]) -> None:
     with RemoteLake(server.url) as remote:
         for traces in (server.service.lake.traces, remote.traces):

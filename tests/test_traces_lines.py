@@ -79,16 +79,29 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
         stand_in_for_all(patch)
         store = filled(Settings(warehouse=str(tmp_path_factory.mktemp("lines")), spark_memory_mb=1024))
         fold(store.spans)
-    store.send(*(span(number, number * 10 + 1, start=START + number, attributes={"k": 2}) for number in range(0, 90, 3)))
+    store.send(
+        *(span(number, number * 10 + 1, start=START + number, attributes={"k": 2}) for number in range(0, 90, 3))
+    )
     for again in range(3):
-        store.send(*(span(1, number, 1, start=START + number, name=f"copy {again}") for number in range(1_000 + again * 5, 1_040)))
-    store.send(span(1, 1_039, name="first"), span(1, 1_039, name="second", start=START + 7), *[span(1, 1_038, name="alike")] * 3)
+        store.send(
+            *(
+                span(1, number, 1, start=START + number, name=f"copy {again}")
+                for number in range(1_000 + again * 5, 1_040)
+            )
+        )
+    store.send(
+        span(1, 1_039, name="first"),
+        span(1, 1_039, name="second", start=START + 7),
+        *[span(1, 1_038, name="alike")] * 3,
+    )
     yield store
     store.warehouse.close()
 
 
 @pytest.mark.parametrize(("most_spans", "most_rows"), [(5_000, 50_000), (7, 60)])
-def test_lines_have_the_spans_that_one_request_has(store: Model, monkeypatch: pytest.MonkeyPatch, most_spans: int, most_rows: int) -> None:
+def test_lines_have_the_spans_that_one_request_has(
+    store: Model, monkeypatch: pytest.MonkeyPatch, most_spans: int, most_rows: int
+) -> None:
     monkeypatch.setattr(outgoing, "SPANS_PER_LINE", most_spans)
     monkeypatch.setattr(bulk, "MOST_ROWS", most_rows)
     monkeypatch.setattr(bulk, "MOST_IDS", 50)
@@ -109,21 +122,31 @@ def test_lines_have_the_spans_that_one_request_has(store: Model, monkeypatch: py
 
 def test_a_trace_comes_in_the_order_of_time(store: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outgoing, "SPANS_PER_LINE", 7)
-    starts = [[int(json.loads(one)[2]["startTimeUnixNano"]) for one in spans_in(json.loads(line))] for line in store.export_lines([LONG])]
+    starts = [
+        [int(json.loads(one)[2]["startTimeUnixNano"]) for one in spans_in(json.loads(line))]
+        for line in store.export_lines([LONG])
+    ]
     assert all(max(line) <= min(after) for line, after in pairwise(starts))
 
 
 def test_spans_with_much_in_them_make_shorter_lines(store: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outgoing, "BYTES_PER_LINE", 20_000)
     wide = trace_id(5_000).hex()
-    store.send(*(span(5_000, 50_000 + number, attributes={"text": "\u2028ä" * (10_000 if number == 9 else 500)}) for number in range(40)))
+    store.send(
+        *(
+            span(5_000, 50_000 + number, attributes={"text": "\u2028ä" * (10_000 if number == 9 else 500)})
+            for number in range(40)
+        )
+    )
     lines = list(store.export_lines([wide]))
     assert len(lines) > 4
     assert sorted(spans_of(lines)) == sorted(spans_in(store.export([wide])))
     assert all(len(line.splitlines()) == 1 for line in lines)
 
 
-def test_lines_that_are_kept_elsewhere_are_the_same_traces(store: Model, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_that_are_kept_elsewhere_are_the_same_traces(
+    store: Model, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(outgoing, "SPANS_PER_LINE", 7)
     ids = [LONG, *ids_of(store)[:15]]
     other = Store(settings)
@@ -157,7 +180,9 @@ def test_a_request_that_would_leave_spans_out_says_how_to_get_them(settings: Set
             export([LONG])
     assert len(spans_of(list(small.export_lines([LONG])))) == 5
     small.warehouse.close()
-    told: Any = CliRunner().invoke(app, ["--warehouse", settings.warehouse, "traces", "export", LONG], env={"CRANNOG_TRACE_SPANS_LIMIT": "3"})
+    told: Any = CliRunner().invoke(
+        app, ["--warehouse", settings.warehouse, "traces", "export", LONG], env={"CRANNOG_TRACE_SPANS_LIMIT": "3"}
+    )
     assert "--lines gives traces of any size;" in told.exception.message
 
 
@@ -223,7 +248,9 @@ def test_more_than_may_be_spilled_is_told(settings: Settings) -> None:
     store = Store(settings.model_copy(update={"local_memory_mb": 64, "local_temp_mb": 1, "cache_bytes": 0}))
     rows = many(20_000, lambda n: n - 1 if n else None)
     place = rows.schema.get_field_index("search_blob")
-    store._keep(store.spans, rows.set_column(place, rows.schema.field(place), pa.repeat("x" * 5_000, rows.num_rows)), "wide")
+    store._keep(
+        store.spans, rows.set_column(place, rows.schema.field(place), pa.repeat("x" * 5_000, rows.num_rows)), "wide"
+    )
     with pytest.raises(Overloaded, match="local_memory_mb"):
         next(store.export_lines([LONG]))
     assert held(store) == NOTHING
@@ -262,8 +289,14 @@ def test_every_door_gives_the_same_lines(server: HttpServer, lake: EmbeddedLake,
         assert list(remote.traces.export_lines(ids)) == lines
         for encoding in ("identity", "gzip", "zstd"):
             answer = api.post(EXPORT, json={"trace_ids": ids}, headers={**NDJSON, "Accept-Encoding": encoding})
-            assert (answer.status_code, answer.text, answer.headers["Content-Type"]) == (200, text, "application/x-ndjson")
-        assert api.get(f"/api/v1/traces/{LONG}/otlp", headers=NDJSON).text == "".join(f"{line}\n" for line in lines[1:-1])
+            assert (answer.status_code, answer.text, answer.headers["Content-Type"]) == (
+                200,
+                text,
+                "application/x-ndjson",
+            )
+        assert api.get(f"/api/v1/traces/{LONG}/otlp", headers=NDJSON).text == "".join(
+            f"{line}\n" for line in lines[1:-1]
+        )
         assert api.get(f"/api/v1/traces/{LONG}/otlp").json()["resourceSpans"]
         assert api.post(EXPORT, json={"trace_ids": []}, headers=NDJSON).text == ""
         assert list(remote.traces.export_lines([])) == []
@@ -274,7 +307,9 @@ def test_every_door_gives_the_same_lines(server: HttpServer, lake: EmbeddedLake,
     assert done.stderr.startswith(f"3 traces written to {file}, ")
     assert file.read_text() == text
     other = ["--warehouse", str(tmp_path / "other"), "traces"]
-    assert json.loads(CliRunner().invoke(app, [*other, "import", str(file), "--json"]).stdout)["accepted"] == len(spans_of(lines))
+    assert json.loads(CliRunner().invoke(app, [*other, "import", str(file), "--json"]).stdout)["accepted"] == len(
+        spans_of(lines)
+    )
     assert CliRunner().invoke(app, [*other, "export", "--lines", *ids]).stdout == text
 
 
@@ -324,7 +359,9 @@ def halted(monkeypatch: pytest.MonkeyPatch, few: None) -> threading.Event:
     return go
 
 
-def test_lines_come_while_the_server_still_reads_and_break_off_when_cancelled(server: HttpServer, lake: EmbeddedLake, halted: threading.Event) -> None:
+def test_lines_come_while_the_server_still_reads_and_break_off_when_cancelled(
+    server: HttpServer, lake: EmbeddedLake, halted: threading.Event
+) -> None:
     with RemoteLake(server.url) as remote:
         lines = remote.traces.within(query_id="mine").export_lines([LONG])
         assert LONG in next(lines)
@@ -333,7 +370,9 @@ def test_lines_come_while_the_server_still_reads_and_break_off_when_cancelled(se
         with pytest.raises(Unavailable, match="to the end"):
             list(lines)
         halted.clear()
-        with httpx.stream("POST", f"{server.url}{EXPORT}", json={"trace_ids": [LONG]}, headers={**NDJSON, "Crannog-Query-Id": "other"}) as answer:
+        with httpx.stream(
+            "POST", f"{server.url}{EXPORT}", json={"trace_ids": [LONG]}, headers={**NDJSON, "Crannog-Query-Id": "other"}
+        ) as answer:
             assert answer.status_code == 200
             parts = answer.iter_raw()
             assert next(parts)
@@ -344,7 +383,9 @@ def test_lines_come_while_the_server_still_reads_and_break_off_when_cancelled(se
     assert held(lake.traces) == NOTHING
 
 
-def test_a_client_that_goes_away_ends_the_question(server: HttpServer, lake: EmbeddedLake, halted: threading.Event) -> None:
+def test_a_client_that_goes_away_ends_the_question(
+    server: HttpServer, lake: EmbeddedLake, halted: threading.Event
+) -> None:
     with RemoteLake(server.url) as remote:
         lines = remote.traces.export_lines([LONG])
         next(lines)
@@ -377,7 +418,9 @@ print([line for line in open("/proc/self/status") if line.startswith("VmHWM")][0
 
 
 @pytest.mark.slow
-def test_a_large_trace_goes_out_in_bounded_memory(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_trace_goes_out_in_bounded_memory(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stand_in_for_all(monkeypatch)
     store = Store(settings)
     rows = many(300_000, lambda n: (n - 1) // 4 if n else None)

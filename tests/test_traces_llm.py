@@ -48,7 +48,12 @@ def test_vercel() -> None:
 
 def test_traceloop() -> None:
     workflow, call = columns(samples.TRACELOOP)
-    assert workflow == {"input": '{"args": [], "kwargs": {}}', "output": '"pong"', "session_id": "s-1", "user_id": "u-1"}
+    assert workflow == {
+        "input": '{"args": [], "kwargs": {}}',
+        "output": '"pong"',
+        "session_id": "s-1",
+        "user_id": "u-1",
+    }
     assert call == {
         "model": "gpt-4o-mini", "provider": "openai", "session_id": "c-1", "user_id": "u-1", "input_tokens": 11, "output_tokens": 3,
     }  # fmt: skip
@@ -69,7 +74,13 @@ def test_pydantic_ai() -> None:
 def test_mlflow() -> None:
     agent, call = columns(samples.MLFLOW)
     assert agent == {"input": '{"q": "ping"}', "output": '"pong"', "total_input_tokens": 11, "total_output_tokens": 3}
-    assert call == {"model": "gpt-4o-mini-2024", "provider": "openai", "input_tokens": 11, "output_tokens": 3, "cost": 0.75}
+    assert call == {
+        "model": "gpt-4o-mini-2024",
+        "provider": "openai",
+        "input_tokens": 11,
+        "output_tokens": 3,
+        "cost": 0.75,
+    }
 
 
 @pytest.mark.parametrize(
@@ -85,7 +96,9 @@ def test_mlflow() -> None:
     ],
     ids=["langfuse", "vercel", "traceloop", "pydantic-ai", "mlflow", "strands", "openinference"],
 )
-def test_a_sum_over_a_trace_counts_each_call_once(sample: list[samples.Sample], tokens: tuple[int, int], cost: float | None) -> None:
+def test_a_sum_over_a_trace_counts_each_call_once(
+    sample: list[samples.Sample], tokens: tuple[int, int], cost: float | None
+) -> None:
     rows = both(request_of(*samples.spans_of(sample)))
     assert tuple(pc.sum(rows[name]).as_py() for name in ("input_tokens", "output_tokens")) == tokens
     assert pc.sum(rows["cost"]).as_py() == cost
@@ -94,16 +107,25 @@ def test_a_sum_over_a_trace_counts_each_call_once(sample: list[samples.Sample], 
 def test_a_span_that_says_totals_in_two_ways_keeps_those_that_are_named_so() -> None:
     given = {"gen_ai.aggregated_usage.input_tokens": 7, "gen_ai.usage.input_tokens": 3, "gen_ai.usage.output_tokens": 2}
     own, total = both(
-        request_of(span(1, 1, attributes=given), span(1, 2, attributes={**given, "gen_ai.operation.name": "invoke_agent"}))
+        request_of(
+            span(1, 1, attributes=given), span(1, 2, attributes={**given, "gen_ai.operation.name": "invoke_agent"})
+        )
     ).to_pylist()
     names = ("input_tokens", "output_tokens", "total_input_tokens", "total_output_tokens")
     assert [own[name] for name in names] == [3, 2, 7, None]
     assert [total[name] for name in names] == [None, None, 7, 2]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"input": "12"}', '{"input": true}', "[" * 100_000, '{"input": 1e999}', '{"input": -4}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "7", '{"input": "12"}', '{"input": true}', "[" * 100_000, '{"input": 1e999}', '{"input": -4}'],
+)
 def test_usage_that_is_none_gives_nothing(text: str) -> None:
-    [row] = both(request_of(span(1, 1, attributes={"langfuse.observation.usage_details": text}))).select(list(DIALECTS)).to_pylist()
+    [row] = (
+        both(request_of(span(1, 1, attributes={"langfuse.observation.usage_details": text})))
+        .select(list(DIALECTS))
+        .to_pylist()
+    )
     assert row == _NONE
 
 

@@ -69,7 +69,9 @@ def test_metrics_equal_what_python_counts(
         by_spans = traces.metrics(start=start, end=end, step=step, group_by=group, where="duration >= 0ns")
     assert found == by_spans
     chosen = [
-        sent for sent in counted(requests) if (start is None or sent.start >= start) and (end is None or sent.start < end)
+        sent
+        for sent in counted(requests)
+        if (start is None or sent.start >= start) and (end is None or sent.start < end)
     ]
     _check(found, chosen, step_of(step).seconds, group)
 
@@ -78,7 +80,12 @@ def _check(found: list[MetricPoint], spans: list[Sent], step_s: int, group: str 
     members: dict[tuple[int, Any], list[Sent]] = {}
     for sent in spans:
         kinds = (None, "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
-        value = {None: None, "service": sent.service, "kind": kinds[sent.kind], "user.id": sent.attributes.get("user.id")}[group]
+        value = {
+            None: None,
+            "service": sent.service,
+            "kind": kinds[sent.kind],
+            "user.id": sent.attributes.get("user.id"),
+        }[group]
         members.setdefault((sent.start // SECOND // step_s * step_s, (type(value), value)), []).append(sent)
     by_place = {}
     for point in found:
@@ -131,9 +138,15 @@ def test_the_rate_is_per_second_of_the_time_asked_for(traces: Traces) -> None:
 
 def test_steps_of_the_calendar_begin_where_it_does(traces: Traces) -> None:
     traces.write_otlp(body([Sent(1, 1), Sent(1, 2, start=NOON + 40 * DAY)]))
-    assert [(str(p.start.date()), p.seconds / 86_400) for p in traces.metrics(step="1mo")] == [("2025-10-01", 31), ("2025-11-01", 30)]
+    assert [(str(p.start.date()), p.seconds / 86_400) for p in traces.metrics(step="1mo")] == [
+        ("2025-10-01", 31),
+        ("2025-11-01", 30),
+    ]
     assert [(str(p.start.date()), p.seconds / 86_400) for p in traces.metrics(step="year")] == [("2025-01-01", 365)]
-    assert [(str(p.start.date()), p.start.weekday()) for p in traces.metrics(step="week")] == [("2025-10-06", 0), ("2025-11-17", 0)]
+    assert [(str(p.start.date()), p.start.weekday()) for p in traces.metrics(step="week")] == [
+        ("2025-10-06", 0),
+        ("2025-11-17", 0),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +183,9 @@ def test_without_spans_there_is_nothing_and_no_table_is_made(lake: Lake, traces:
 
 def test_dependencies_are_calls_between_services_of_a_time(traces: Traces) -> None:
     midnight = NOON + 12 * HOUR
-    traces.write_otlp(body([Sent(1, 2, 1, "api", status=2), Sent(1, 3, 2, "api"), Sent(1, 4, 3, "db"), Sent(1, 5, 99, "db")]))
+    traces.write_otlp(
+        body([Sent(1, 2, 1, "api", status=2), Sent(1, 3, 2, "api"), Sent(1, 4, 3, "db"), Sent(1, 5, 99, "db")])
+    )
     assert traces.dependencies() == [Dependency("api", "db", 1, 0)]
     traces.write_otlp(body([Sent(1, 1)]))
     assert traces.dependencies() == [Dependency("api", "db", 1, 0), Dependency("web", "api", 1, 1)]
@@ -180,7 +195,9 @@ def test_dependencies_are_calls_between_services_of_a_time(traces: Traces) -> No
 
 
 def test_the_catalogue_lists_keys_by_level_and_type_with_examples(traces: Traces) -> None:
-    traces.write_otlp(body([Sent(1, 1, attributes={"n": 1}), Sent(1, 2, attributes={"n": 25}), Sent(1, 3, attributes={"n": "x"})]))
+    traces.write_otlp(
+        body([Sent(1, 1, attributes={"n": 1}), Sent(1, 2, attributes={"n": 25}), Sent(1, 3, attributes={"n": "x"})])
+    )
     keys = traces.attribute_keys()
     assert [(key.key, key.level, key.type, key.uses) for key in keys] == [
         ("service.name", "resource", "string", 3),

@@ -35,8 +35,19 @@ _DAY_ONE = dt.timedelta(days=1)
 def test_metrics_of_traces_equal_what_python_counts(
     requests: list[list[Sent]], step_s: int, start: int | None, end: int | None, group: str | None, service: str | None
 ) -> None:
-    asked: dict[str, Any] = {"start": start, "end": end, "step": f"{step_s}s", "group_by": group, "service": service, "of": "traces"}
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder, opened(Settings(warehouse=folder)) as lake:
+    asked: dict[str, Any] = {
+        "start": start,
+        "end": end,
+        "step": f"{step_s}s",
+        "group_by": group,
+        "service": service,
+        "of": "traces",
+    }
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        tempfile.TemporaryDirectory() as folder,
+        opened(Settings(warehouse=folder)) as lake,
+    ):
         stand_in_for_all(patch)
         traces = Traces(lake.warehouse, lake.engine)
         requests = [request for request in requests if not traces.write_otlp(body(request)).duplicate]
@@ -72,9 +83,15 @@ def _check(found: list[MetricPoint], traces: list[list[Sent]], step_s: int, grou
         roots = sorted((one for one in trace if one.parent is None), key=lambda one: (one.start, one.span))
         value: Any = None
         if roots and group:
-            value = {"service": roots[0].service, "operation": roots[0].name, "user.id": roots[0].attributes.get("user.id")}[group]
+            value = {
+                "service": roots[0].service,
+                "operation": roots[0].name,
+                "user.id": roots[0].attributes.get("user.id"),
+            }[group]
         place = begin // SECOND // step_s * step_s
-        members.setdefault((place, (type(value), value)), []).append((until - begin, any(one.status == 2 for one in trace)))
+        members.setdefault((place, (type(value), value)), []).append(
+            (until - begin, any(one.status == 2 for one in trace))
+        )
     points = {}
     for point in found:
         value = point.group[group] if group else None
@@ -95,7 +112,9 @@ def test_a_trace_counts_if_one_span_of_it_meets_all(settings: Settings) -> None:
             body(
                 [
                     Sent(1, 1, duration=SECOND),
-                    Sent(1, 2, 1, "api", "list", start=NOON + SECOND, duration=2 * SECOND, status=2, attributes={"n": 1}),
+                    Sent(
+                        1, 2, 1, "api", "list", start=NOON + SECOND, duration=2 * SECOND, status=2, attributes={"n": 1}
+                    ),
                     Sent(2, 3, start=NOON + 5 * SECOND, attributes={"n": 10}),
                     Sent(3, 4, 9, "api", start=NOON + 6 * SECOND),
                 ]
@@ -105,16 +124,25 @@ def test_a_trace_counts_if_one_span_of_it_meets_all(settings: Settings) -> None:
         assert (all_of_them.count, all_of_them.errors, all_of_them.error_rate) == (3, 1, 1 / 3)
         [one] = traces.metrics(step="1h", of="traces", where="n = 1")
         assert (one.count, one.errors, one.avg_ns, one.rate) == (1, 1, 3e9, 1 / 3600)
-        assert [point.count for point in traces.metrics(service="api", operation="list", kind="server", step="1h", of="traces")] == [1]
+        assert [
+            point.count
+            for point in traces.metrics(service="api", operation="list", kind="server", step="1h", of="traces")
+        ] == [1]
         assert traces.metrics(service="api", where="n = 10", of="traces") == []
         by_root = traces.metrics(step="1h", group_by=["service", "n"], of="traces")
-        assert sorted((str(point.group["service"]), point.group["n"] or 0, point.count) for point in by_root) == [("None", 0, 1), ("web", 0, 1), ("web", 10, 1)]
+        assert sorted((str(point.group["service"]), point.group["n"] or 0, point.count) for point in by_root) == [
+            ("None", 0, 1),
+            ("web", 0, 1),
+            ("web", 10, 1),
+        ]
 
 
 def test_any_quantile_is_of_the_nearest_rank(settings: Settings) -> None:
     with opened(settings) as lake:
         traces = Traces(lake.warehouse, lake.engine)
-        traces.write_otlp(body([Sent(number, number, duration=number) for number in range(1, 51)]))  # below 64 ns they are exact
+        traces.write_otlp(
+            body([Sent(number, number, duration=number) for number in range(1, 51)])
+        )  # below 64 ns they are exact
         shares = [0.001, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98, 0.999, 1]
         for of in ("spans", "traces"):
             [point] = traces.metrics(step="1h", quantiles=shares, of=of)

@@ -80,7 +80,9 @@ def test_an_export_equals_what_came_in(request: ExportTraceServiceRequest) -> No
             del scope.spans[:]
             scope.spans.extend(kept)
     assert comparable(back) == comparable(good)
-    assert rows.num_rows + rejected.count == sum(len(scope.spans) for group in request.resource_spans for scope in group.scope_spans)
+    assert rows.num_rows + rejected.count == sum(
+        len(scope.spans) for group in request.resource_spans for scope in group.scope_spans
+    )
 
 
 @settings(MANY, max_examples=60)
@@ -95,7 +97,9 @@ def test_json_gives_what_protobuf_gives(request: ExportTraceServiceRequest) -> N
 
 @settings(MANY, max_examples=60)
 @given(requests, st.randoms(use_true_random=False))
-def test_a_damaged_body_is_refused_or_read_as_protobuf_reads_it(request: ExportTraceServiceRequest, chance: random.Random) -> None:
+def test_a_damaged_body_is_refused_or_read_as_protobuf_reads_it(
+    request: ExportTraceServiceRequest, chance: random.Random
+) -> None:
     body = bytearray(request.SerializeToString())
     for _ in range(20):
         damaged = _damaged(body, chance)
@@ -210,7 +214,12 @@ def test_times_keep_their_nanoseconds_and_the_date_is_that_of_the_start_in_utc()
     last_of_day = 1_760_054_399_999_999_999  # 2025-10-09T23:59:59.999999999Z
     rows = both(request_of(span(1, 1, start=last_of_day, took=2_000_000_001), span(1, 2, start=0, took=0)))
     row, oldest = rows.to_pylist()
-    assert (row["start_ns"], row["end_ns"], row["duration_ns"], row["duration_ms"]) == (last_of_day, last_of_day + 2_000_000_001, 2_000_000_001, 2000)
+    assert (row["start_ns"], row["end_ns"], row["duration_ns"], row["duration_ms"]) == (
+        last_of_day,
+        last_of_day + 2_000_000_001,
+        2_000_000_001,
+        2000,
+    )
     assert (str(row["start_time"]), str(row["partition_date"])) == ("2025-10-09 23:59:59.999999+00:00", "2025-10-09")
     assert str(oldest["partition_date"]) == "1970-01-01"
     assert row["trace_hi"] == int.from_bytes(trace_id(1)[:8], signed=True)
@@ -234,7 +243,9 @@ def test_spans_that_cannot_be_kept_are_counted_by_reason_and_the_others_are_kept
     rejected = read(request.SerializeToString()).rejected
     assert rejected.count == 6
     assert list(rejected.by_reason.values()) == [2, 2, 1, 1]
-    assert rejected.message.startswith("6 spans were rejected, do not send them again: 2 because the trace id is not 16 bytes")
+    assert rejected.message.startswith(
+        "6 spans were rejected, do not send them again: 2 because the trace id is not 16 bytes"
+    )
 
 
 def test_a_span_that_ends_before_it_starts_is_kept_and_marked() -> None:
@@ -244,7 +255,9 @@ def test_a_span_that_ends_before_it_starts_is_kept_and_marked() -> None:
     request = request_of(never_ended, stepped, good)
     rows = both(request)
     assert read(request.SerializeToString()).rejected.count == 0
-    assert [(row["end_ns"], row["duration_ns"], row["duration_ms"]) for row in rows.to_pylist()[:2]] == [(START, 0, 0)] * 2
+    assert [(row["end_ns"], row["duration_ns"], row["duration_ms"]) for row in rows.to_pylist()[:2]] == [
+        (START, 0, 0)
+    ] * 2
     assert rows["end_time"][0] == rows["start_time"][0]
     assert rows["reported_end_ns"].to_pylist() == [0, START - 5, None]
     assert comparable(request_of_rows(rows)) == comparable(request), "an export has the ends as they were sent"
@@ -261,7 +274,9 @@ def test_a_span_that_ends_before_it_starts_is_kept_and_marked() -> None:
     for one, odd in zip(group["scopeSpans"][0]["spans"], shown, strict=True):
         assert int(one["endTimeUnixNano"]) == odd.end_ns
         warned = {pair["key"]: pair["value"] for pair in one.get("attributes", ())}
-        assert warned == ({"@jaeger@warnings": {"arrayValue": {"values": [{"stringValue": odd.warnings[0]}]}}} if odd.warnings else {})
+        assert warned == (
+            {"@jaeger@warnings": {"arrayValue": {"values": [{"stringValue": odd.warnings[0]}]}}} if odd.warnings else {}
+        )
 
 
 def test_logs_sent_as_traces_are_rejected() -> None:
@@ -299,7 +314,12 @@ def test_a_request_that_swells_is_refused_before_it_does(monkeypatch: pytest.Mon
 
 
 def test_the_blob_finds_whole_attributes_only() -> None:
-    sent = span(1, 1, name="GET /x", attributes={"k": 10, "path": "/a|k=1|", "s": "x\\p", "a=b": "c", "a": "b=d", "flag": True, "none": None})
+    sent = span(
+        1,
+        1,
+        name="GET /x",
+        attributes={"k": 10, "path": "/a|k=1|", "s": "x\\p", "a=b": "c", "a": "b=d", "flag": True, "none": None},
+    )
     sent.status.message = "k=3"
     sent.events.add(name="k=4")
     blob = both(request_of(sent, service="k=5"))["search_blob"][0].as_py()
@@ -387,17 +407,24 @@ def test_of_a_dialects_key_sent_twice_the_last_counts() -> None:
 
 def test_only_objects_of_usage_belong_to_two_columns() -> None:
     keys = Counter(key for keys in DIALECTS.values() for key in keys)
-    assert {key for key, columns in keys.items() if columns > 1} == {"langfuse.observation.usage_details", "mlflow.chat.tokenUsage"}
+    assert {key for key, columns in keys.items() if columns > 1} == {
+        "langfuse.observation.usage_details",
+        "mlflow.chat.tokenUsage",
+    }
 
 
 # -- the real SDK ----------------------------------------------------------------------------------------------
 
 
 def _sample(tracer: Any) -> None:
-    with tracer.start_as_current_span("parent", kind=SpanKind.SERVER, attributes={"http.method": "GET", "sizes": [1, 2]}) as parent:
+    with tracer.start_as_current_span(
+        "parent", kind=SpanKind.SERVER, attributes={"http.method": "GET", "sizes": [1, 2]}
+    ) as parent:
         parent.add_event("cache miss", {"key": "a|b"})
         try:
-            with tracer.start_as_current_span("child", kind=SpanKind.CLIENT, links=[Link(parent.get_span_context(), {"why": "test"})]):
+            with tracer.start_as_current_span(
+                "child", kind=SpanKind.CLIENT, links=[Link(parent.get_span_context(), {"why": "test"})]
+            ):
                 raise ValueError("no such thing")
         except ValueError:
             parent.set_status(Status(StatusCode.ERROR, "child failed"))
@@ -408,7 +435,12 @@ def test_what_the_sdk_sends_is_kept_whole() -> None:
     rows = both(request)
     assert comparable(request_of_rows(rows)) == comparable(request)
     child, parent = rows.to_pylist()
-    assert (parent["service_name"], parent["span_kind"], parent["status_code"], parent["status_message"]) == ("shop", "SERVER", 2, "child failed")
+    assert (parent["service_name"], parent["span_kind"], parent["status_code"], parent["status_message"]) == (
+        "shop",
+        "SERVER",
+        2,
+        "child failed",
+    )
     assert child["parent_span_id"] == parent["span_id"]
     assert dict(parent["attributes"]) == {"http.method": '"GET"', "sizes": "[1,2]"}
     assert dict(parent["scope_attributes"]) == {"scope.kind": '"test"'}
@@ -456,7 +488,12 @@ def test_json_takes_what_senders_write() -> None:
     }
     got = read(json.dumps(document).encode(), content_type=JSON)
     [row] = got.rows.to_pylist()
-    assert (row["trace_id"], row["span_id"].hex(), row["kind"], row["status_code"]) == (trace_id(1), "eee19b7ec3c1b174", 2, 2)
+    assert (row["trace_id"], row["span_id"].hex(), row["kind"], row["status_code"]) == (
+        trace_id(1),
+        "eee19b7ec3c1b174",
+        2,
+        2,
+    )
     assert (row["start_ns"], row["end_ns"], row["parent_span_id"]) == (START, START + 5, None)
     assert dict(row["attributes"]) == {"n": "9007199254740993", "b": '{"$bytes":"/w=="}'}
     assert row["links"][0]["trace_id"] == trace_id(2)
@@ -520,28 +557,47 @@ def test_zipkin_spans_become_the_same_rows() -> None:
         "annotations": [{"timestamp": 1_472_470_996_238_000, "value": "wr"}],
         "tags": {"http.path": "/api", "otel.status_code": "ERROR", "otel.status_description": "bad", "otel.scope.name": "lib"},
     }  # fmt: skip
-    server = {**client, "kind": "SERVER", "shared": True, "localEndpoint": {"serviceName": "backend"}, "tags": {"error": "it broke"}}
+    server = {
+        **client,
+        "kind": "SERVER",
+        "shared": True,
+        "localEndpoint": {"serviceName": "backend"},
+        "tags": {"error": "it broke"},
+    }
     got = zipkin(client, server, {"traceId": "zz", "id": "1"})
     first, second = got.rows.to_pylist()
     assert got.rejected.count == 1
     assert (first["trace_id"].hex(), first["span_id"].hex()) == ("0000000000000000463ac35c9f6413ad", "a2fb4a1d1a96d312")
-    assert (first["service_name"], first["span_kind"], first["duration_ns"], first["scope_name"]) == ("frontend", "CLIENT", 207_000_000, "lib")
+    assert (first["service_name"], first["span_kind"], first["duration_ns"], first["scope_name"]) == (
+        "frontend",
+        "CLIENT",
+        207_000_000,
+        "lib",
+    )
     assert (first["status_code"], first["status_message"], first["events"][0]["name"]) == (2, "bad", "wr")
     assert {key: to_python(text) for key, text in first["attributes"]} == {
         "http.path": "/api", "net.host.ip": "127.0.0.1", "net.host.port": 8080, "peer.service": "backend", "net.peer.ip": "::1",
     }  # fmt: skip
-    assert (second["parent_span_id"], second["status_code"], second["status_message"]) == (first["span_id"], 2, "it broke")
+    assert (second["parent_span_id"], second["status_code"], second["status_message"]) == (
+        first["span_id"],
+        2,
+        "it broke",
+    )
     assert second["span_id"] != first["span_id"]
 
 
 def test_zipkins_error_tag_is_the_status_message_where_there_is_no_other() -> None:
     def status(**tags: str) -> tuple[int, str | None]:
         sent = {"traceId": "463ac35c9f6413ad", "id": "a2fb4a1d1a96d312", "timestamp": 1_472_470_996_199_000}
-        [row] = zipkin({**sent, "tags": {key.replace("__", "."): value for key, value in tags.items()}}).rows.to_pylist()
+        [row] = zipkin(
+            {**sent, "tags": {key.replace("__", "."): value for key, value in tags.items()}}
+        ).rows.to_pylist()
         assert ("error" in dict(row["attributes"])) is ("error" in tags), "the tag itself is kept"
         return row["status_code"], row["status_message"]
 
-    assert status(otel__status_code="ERROR", error="it broke") == (2, "it broke"), "as OpenTelemetry's exporters send it"
+    assert status(otel__status_code="ERROR", error="it broke") == (2, "it broke"), (
+        "as OpenTelemetry's exporters send it"
+    )
     assert status(otel__status_code="error", error="true") == (2, None)
     assert status(otel__status_code="ERROR", error="it broke", otel__status_description="said") == (2, "said")
     assert status(error="it broke") == (2, "it broke")
@@ -551,7 +607,9 @@ def test_zipkins_error_tag_is_the_status_message_where_there_is_no_other() -> No
     assert status(error="false") == (0, None)
 
 
-@pytest.mark.parametrize("body", [b"{}", b"[1]", b'[{"tags": 7}]', b'[{"timestamp": "soon"}]', b'[{"tags": {"a": "\\ud800"}}]', b"[{]"])
+@pytest.mark.parametrize(
+    "body", [b"{}", b"[1]", b'[{"tags": 7}]', b'[{"timestamp": "soon"}]', b'[{"tags": {"a": "\\ud800"}}]', b"[{]"]
+)
 def test_what_is_no_zipkin_is_refused(body: bytes) -> None:
     with pytest.raises(CallerError, match="nothing of it was kept"):
         read(body, content_type=ZIPKIN)

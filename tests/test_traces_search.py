@@ -83,7 +83,9 @@ def filled(settings: Settings) -> Model:
                 made = span(
                     trace,
                     trace * 10 + number + 1,
-                    chance.choice([None, trace * 10 + 1, 7_777]) if number else chance.choice([None, None, None, 9_999]),
+                    chance.choice([None, trace * 10 + 1, 7_777])
+                    if number
+                    else chance.choice([None, None, None, 9_999]),
                     start=begin if not number else begin + chance.randrange(reach),
                     took=chance.choice([0, 1_000, 5_000_000, chance.randrange(10**10)]),
                     name=chance.choice(["GET /", "pay", "query"]),
@@ -151,7 +153,10 @@ QUESTIONS: list[tuple[str, dict[str, Any]]] = [
     ("k = '1' and user.id in ('u1', 'u2')", {"attributes": {"k": "1", "user.id": ["u1", "u2"]}}),
     ("text ~ 'U3 Pay'", {"text": "U3 Pay"}),
     ("error and not service = 'mail' or duration > 9s", {"where": "error and not service = 'mail' or duration > 9s"}),
-    (f"start >= {START + 5 * HOUR} and start < {START + 6 * HOUR}", {"start": START + 5 * HOUR, "end": START + 6 * HOUR}),
+    (
+        f"start >= {START + 5 * HOUR} and start < {START + 6 * HOUR}",
+        {"start": START + 5 * HOUR, "end": START + 6 * HOUR},
+    ),
     ("k = 'nowhere'", {"where": "k = 'nowhere'"}),
 ]
 
@@ -204,7 +209,9 @@ def test_errors_and_durations_are_those_of_the_whole_trace(
 
 
 @pytest.mark.parametrize("order", SPAN_ORDERS)
-@pytest.mark.parametrize(("where", "question"), [QUESTIONS[0], QUESTIONS[3], QUESTIONS[6]], ids=["everything", "typed", "some"])
+@pytest.mark.parametrize(
+    ("where", "question"), [QUESTIONS[0], QUESTIONS[3], QUESTIONS[6]], ids=["everything", "typed", "some"]
+)
 def test_spans_come_in_pages_each_once_and_in_its_newest_form(
     model: Model, where: str, question: dict[str, Any], order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,7 +233,9 @@ def test_more_traces_at_one_nanosecond_than_a_step_takes_are_still_in_order(
     store.warehouse.close()
 
 
-def test_in_a_large_base_many_traces_are_looked_for_near_their_matches(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_large_base_many_traces_are_looked_for_near_their_matches(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("crannog.traces.find.reading._SMALL_BASE_ROWS", -1)
     monkeypatch.setattr("crannog.traces.find.reading._REACH_NS", 40 * HOUR)
     monkeypatch.setattr("crannog.traces.find.summaries._FEW", 0)
@@ -349,7 +358,12 @@ def test_one_span_must_meet_the_whole_question(settings: Settings) -> None:
 def test_names_keys_and_values_are_suggested_within_a_filter(settings: Settings) -> None:
     store = Model(settings)
     event = {"name": "retry", "attributes": []}
-    store.send(*(span(n, n, name=f"op{n % 3}", attributes={"http.method": "GET", "n": n % 2}, events=[event]) for n in range(1, 10)))
+    store.send(
+        *(
+            span(n, n, name=f"op{n % 3}", attributes={"http.method": "GET", "n": n % 2}, events=[event])
+            for n in range(1, 10)
+        )
+    )
     store.send(span(50, 50, name="pay", attributes={"http.method": "PUT", "odd key": True}), service="bank")
 
     def said(*what: Any, **more: Any) -> list[Any]:
@@ -369,7 +383,12 @@ def test_names_keys_and_values_are_suggested_within_a_filter(settings: Settings)
     assert said("value", "", key="event.name") == [("retry", 9)]
     assert said("value", "s", key="service") == [("shop", 9)]
     assert said("value", "", key="resource.http.method") == []
-    for wrong in ({"what": "color"}, {"what": "value"}, {"what": "value", "key": "duration"}, {"what": "key", "prefix": 5}):
+    for wrong in (
+        {"what": "color"},
+        {"what": "value"},
+        {"what": "value", "key": "duration"},
+        {"what": "key", "prefix": 5},
+    ):
         with pytest.raises(CallerError):
             store.complete(**wrong)
     store.warehouse.close()
@@ -392,12 +411,16 @@ def test_a_step_holds_about_as_many_spans_as_were_asked_for() -> None:
 
 
 @pytest.mark.slow
-def test_folded_spans_are_found_as_staged_ones_are(settings: Settings, spark: SparkRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folded_spans_are_found_as_staged_ones_are(
+    settings: Settings, spark: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = filled(settings)
     fold(store.spans)
     extra = random.Random(3)
     for number in range(40):  # some staged again, and some new ones among the folded
-        store.send(span(extra.randrange(120), number * 10 + 1, start=START + extra.randrange(60 * HOUR), attributes={"k": 1}))
+        store.send(
+            span(extra.randrange(120), number * 10 + 1, start=START + extra.randrange(60 * HOUR), attributes={"k": 1})
+        )
     monkeypatch.setattr(walk, "_FIRST_ROWS", 30)
     for where, question in QUESTIONS:
         for order in ("newest", "oldest", "most_spans"):

@@ -59,7 +59,9 @@ def values(field: Field, operator: str) -> st.SearchStrategy[Any]:
         return patterns
     match field.type:
         case Type.ATTRIBUTE if operator in ("contains", "is"):
-            return st.one_of(texts, st.sampled_from(["1", "1.0", "-0.0", "0.0", "true", "1e+22", "5e-324", "[1]", "null"]))
+            return st.one_of(
+                texts, st.sampled_from(["1", "1.0", "-0.0", "0.0", "true", "1e+22", "5e-324", "[1]", "null"])
+            )
         case Type.ATTRIBUTE:
             typed = st.one_of(texts, numbers)
             return typed if operator in ("<", "<=", ">", ">=") else st.one_of(typed, st.booleans())
@@ -88,7 +90,9 @@ def comparisons(draw: st.DrawFn) -> Filter:
     if operator == "exists":
         return Exists(field)
     if operator in ("in", "not in"):
-        return OneOf(field, tuple(draw(st.lists(values(field, operator), min_size=1, max_size=3))), operator == "not in")
+        return OneOf(
+            field, tuple(draw(st.lists(values(field, operator), min_size=1, max_size=3))), operator == "not in"
+        )
     return Compare(field, operator, draw(values(field, operator)))
 
 
@@ -108,7 +112,9 @@ def checked(request: ExportTraceServiceRequest, *asked: Filter) -> list[list[boo
     for one in asked:  # what walks use to look quickly misses nothing
         exact, loose = certain(sql_of(one)), certain(loose_sql_of(one))
         if exact != loose:
-            assert CONNECTION.execute(f"SELECT count(*) FROM spans WHERE {exact} AND NOT {loose}").fetchall() == [(0,)], one
+            assert CONNECTION.execute(f"SELECT count(*) FROM spans WHERE {exact} AND NOT {loose}").fetchall() == [
+                (0,)
+            ], one
     found = CONNECTION.execute(f"SELECT {columns} FROM spans").fetchall()
     for row, answers in zip(rows.to_pylist(), found, strict=True):
         for one, answer in zip(asked, answers, strict=True):
@@ -125,19 +131,62 @@ def test_sql_says_what_the_plain_evaluator_says(request: ExportTraceServiceReque
 @pytest.mark.slow
 @MANY
 @given(requests, st.lists(filters, min_size=4, max_size=12))
-def test_sql_says_what_the_plain_evaluator_says_over_and_over(request: ExportTraceServiceRequest, asked: list[Filter]) -> None:
+def test_sql_says_what_the_plain_evaluator_says_over_and_over(
+    request: ExportTraceServiceRequest, asked: list[Filter]
+) -> None:
     checked(request, *asked)
 
 
 @st.composite
 def near(draw: st.DrawFn) -> tuple[ExportTraceServiceRequest, list[Filter]]:
     """Values that are hard to tell apart, on one key, sometimes sent twice."""
-    alike = [1, 1.0, "1", True, "true", 10, 0, -0.0, 0.0, 2**53, 2**53 + 1, float(2**53), math.inf, -math.inf, math.nan, "", "NaN"]
-    alike += [None, [1], ["1"], {"$each": 1}, {"k": "1"}, b"1", 1.5, -1, 2**63 - 1, -(2**63), 1e300, 1e22, "a\x1f\x00/", "Ä", "ä", 0.1]
+    alike = [
+        1,
+        1.0,
+        "1",
+        True,
+        "true",
+        10,
+        0,
+        -0.0,
+        0.0,
+        2**53,
+        2**53 + 1,
+        float(2**53),
+        math.inf,
+        -math.inf,
+        math.nan,
+        "",
+        "NaN",
+    ]
+    alike += [
+        None,
+        [1],
+        ["1"],
+        {"$each": 1},
+        {"k": "1"},
+        b"1",
+        1.5,
+        -1,
+        2**63 - 1,
+        -(2**63),
+        1e300,
+        1e22,
+        "a\x1f\x00/",
+        "Ä",
+        "ä",
+        0.1,
+    ]
     sent = draw(st.lists(st.sampled_from(alike), min_size=1, max_size=3))
     request = request_of(span(1, 1))
     request.resource_spans[0].scope_spans[0].spans[0].attributes.extend(attribute("k", value) for value in sent)
-    plain = st.sampled_from([value for value in alike if isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))])
+    plain = st.sampled_from(
+        [
+            value
+            for value in alike
+            if isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
+        ]
+    )
     asked = []
     for _ in range(8):
         operator = draw(st.sampled_from(OPERATORS[Type.ATTRIBUTE]))
@@ -220,7 +269,9 @@ def is_writable(filter: Filter) -> bool:
         case Not(term):
             return is_writable(term)
         case OneOf(_, listed, _):
-            return all(not isinstance(one, Fraction) and (not isinstance(one, int) or abs(one) < 10**30) for one in listed)
+            return all(
+                not isinstance(one, Fraction) and (not isinstance(one, int) or abs(one) < 10**30) for one in listed
+            )
         case Compare(_, _, value):
             return not isinstance(value, Fraction) and (not isinstance(value, int) or abs(value) < 10**30)
     return True
@@ -346,7 +397,18 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 def test_a_missing_attribute_meets_nothing_but_a_not() -> None:
     request = request_of(span(1, 1, attributes={"a": 1, "s": "x"}), span(1, 2, attributes={"a": 10}))
-    asked = ["a = 1", "a != 1", "a != '1'", "s = 'x'", "s != 'y'", "not s = 'x'", "s not in ('y')", "s exists", "a > 1", "a = '1'"]
+    asked = [
+        "a = 1",
+        "a != 1",
+        "a != '1'",
+        "s = 'x'",
+        "s != 'y'",
+        "not s = 'x'",
+        "s not in ('y')",
+        "s exists",
+        "a > 1",
+        "a = '1'",
+    ]
     assert checked(request, *map(parsed, asked)) == [
         [True, False], [False, True], [True, True], [True, False], [True, False], [False, True], [True, False], [True, False],
         [False, True], [False, False],
@@ -354,7 +416,9 @@ def test_a_missing_attribute_meets_nothing_but_a_not() -> None:
 
 
 def test_attributes_are_found_at_each_level() -> None:
-    request = request_of(span(1, 1, attributes={"own": "a"}, events=[{"name": "boom", "attributes": [attribute("at", 3)]}]))
+    request = request_of(
+        span(1, 1, attributes={"own": "a"}, events=[{"name": "boom", "attributes": [attribute("at", 3)]}])
+    )
     request.resource_spans[0].resource.attributes.append(attribute("host", "h"))
     request.resource_spans[0].scope_spans[0].scope.attributes.append(attribute("lib", True))
     one = request.resource_spans[0].scope_spans[0].spans[0]
@@ -362,7 +426,14 @@ def test_attributes_are_found_at_each_level() -> None:
     for text in ("own = 'a'", "span.own = 'a'", "host = 'h'", "resource.host = 'h'", "lib = true", "scope.lib = true",
                  "event.at = 3", "event.name = 'boom'", "link.why = 'retry'", "resource.service.name = 'shop'"):  # fmt: skip
         assert checked(request, parsed(text)) == [[True]], text
-    for text in ("resource.own = 'a'", "span.host = 'h'", "at = 3", "why = 'retry'", "event.own = 'a'", "scope.host = 'h'"):
+    for text in (
+        "resource.own = 'a'",
+        "span.host = 'h'",
+        "at = 3",
+        "why = 'retry'",
+        "event.own = 'a'",
+        "scope.host = 'h'",
+    ):
         assert checked(request, parsed(text)) == [[False]], text
 
 
@@ -383,7 +454,9 @@ def test_a_text_never_equals_a_number_unless_asked_as_text(number: float) -> Non
 
 
 def test_conditions_that_prune_are_those_that_every_match_meets() -> None:
-    found = conditions_of(parsed("service = 'a' and (k = 1 or service = 'b') and start >= 5 and duration < 2ns and error"))
+    found = conditions_of(
+        parsed("service = 'a' and (k = 1 or service = 'b') and start >= 5 and duration < 2ns and error")
+    )
     assert [(one.column, one.operator, one.values) for one in found] == [
         ("service_name", "=", ("a",)), ("start_ns", ">=", (5,)), ("duration_ns", "<", (2,)), ("status_code", "=", (2,)),
     ]  # fmt: skip

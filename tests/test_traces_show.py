@@ -69,10 +69,16 @@ def test_the_tree_is_that_of_a_whole_trace(shape: list[tuple[int | None, int, in
     listed = [tree.bones.span_id(place) for place in tree.order]
     assert listed == [one.span_id for one in expected]
     for place, one in zip(tree.order, expected, strict=True):
-        assert (tree.depths[place], tree.is_orphan(place), tree.is_in_cycle(place)) == (one.depth, one.orphan, one.in_cycle)
+        assert (tree.depths[place], tree.is_orphan(place), tree.is_in_cycle(place)) == (
+            one.depth,
+            one.orphan,
+            one.in_cycle,
+        )
         below = [other for other in tree.order if place in tree.path(other, 100)]
         assert tree.sizes[place] == len(below)
-        assert [tree.parents[child] for child in tree.children(place)] == [place] * sum(p == place for p in tree.parents)
+        assert [tree.parents[child] for child in tree.children(place)] == [place] * sum(
+            p == place for p in tree.parents
+        )
     assert tree.roots == sum(one.parent_span_id is None for one in spans)
     assert tree.orphans == sum(one.orphan for one in expected)
     assert tree.cycles == sum(one.in_cycle for one in expected)
@@ -95,7 +101,9 @@ def test_own_time_is_what_no_child_covers(shape: list[tuple[int | None, int, int
 
 @SOME
 @given(shapes)
-def test_the_critical_path_fills_the_time_in_which_anything_ran_at_the_top(shape: list[tuple[int | None, int, int]]) -> None:
+def test_the_critical_path_fills_the_time_in_which_anything_ran_at_the_top(
+    shape: list[tuple[int | None, int, int]],
+) -> None:
     tree, _ = tree_and_spans(shape)
     starts, ends = tree.bones.starts, tree.bones.ends
     held = critical_times(tree)
@@ -254,7 +262,11 @@ def test_two_traces_are_compared_by_path(store: Store) -> None:
     assert len(store.compare(trace_id(1).hex(), trace_id(2).hex(), limit=2).changes) == 2
     alike = store.compare(trace_id(1).hex(), trace_id(1).hex())
     assert {one.change for one in alike.changes} == {"same"}
-    assert {one.change for one in store.compare(trace_id(1).hex(), trace_id(2).hex(), tolerance=2).changes} == {"same", "added", "removed"}
+    assert {one.change for one in store.compare(trace_id(1).hex(), trace_id(2).hex(), tolerance=2).changes} == {
+        "same",
+        "added",
+        "removed",
+    }
 
 
 # -- huge ------------------------------------------------------------------------------------------------------------
@@ -263,10 +275,19 @@ def test_two_traces_are_compared_by_path(store: Store) -> None:
 def many(count: int, parent: Any) -> pa.Table:
     """So many spans of one trace, whose parents a function of their number tells."""
     [row] = flat_by_objects(request_of(span(1, 1)))[0].to_pylist()
-    columns = {name: pa.repeat(pa.scalar(row[name], SCHEMA.field(name).type), count) for name in SCHEMA.names if name not in ("events", "links")}
-    columns |= {name: pa.array([[]], SCHEMA.field(name).type).take(pa.repeat(pa.scalar(0), count)) for name in ("events", "links")}
+    columns = {
+        name: pa.repeat(pa.scalar(row[name], SCHEMA.field(name).type), count)
+        for name in SCHEMA.names
+        if name not in ("events", "links")
+    }
+    columns |= {
+        name: pa.array([[]], SCHEMA.field(name).type).take(pa.repeat(pa.scalar(0), count))
+        for name in ("events", "links")
+    }
     columns["span_id"] = pa.array([span_id(number + 1) for number in range(count)], pa.binary())
-    columns["parent_span_id"] = pa.array([None if parent(n) is None else span_id(parent(n) + 1) for n in range(count)], pa.binary())
+    columns["parent_span_id"] = pa.array(
+        [None if parent(n) is None else span_id(parent(n) + 1) for n in range(count)], pa.binary()
+    )
     columns["start_ns"] = pa.array(range(START, START + count), pa.int64())
     columns["end_ns"] = pa.array([START + 2 * count - n for n in range(count)], pa.int64())
     return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)

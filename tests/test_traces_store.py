@@ -71,7 +71,9 @@ def staged_files(store: Store) -> list[pa.Table]:
 # -- writing ---------------------------------------------------------------------------------------------------
 
 
-def test_spans_are_on_disk_when_the_call_returns_and_another_process_sees_them(store: Store, settings: Settings) -> None:
+def test_spans_are_on_disk_when_the_call_returns_and_another_process_sees_them(
+    store: Store, settings: Settings
+) -> None:
     outcome = send(store, span(1, 1), span(1, 2, 1))
     assert (outcome.accepted, outcome.rejected, outcome.message, outcome.duplicate) == (2, 0, "", False)
     [file] = staged_files(store)
@@ -230,7 +232,9 @@ def test_events_links_status_and_payloads_come_with_it(store: Store) -> None:
             outer.add_event("step", {"size": 3})
             outer.set_status(Status(StatusCode.ERROR, "bad"))
             with tracer.start_as_current_span("chat", links=[Link(outer.get_span_context(), {"why": "x"})]) as chat:
-                chat.set_attributes({"gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 5, "input.value": "hi", "user.id": "u"})
+                chat.set_attributes(
+                    {"gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 5, "input.value": "hi", "user.id": "u"}
+                )
 
     request = recorded_by_sdk("llm", work)
     store.write_otlp(request.SerializeToString())
@@ -325,14 +329,28 @@ MATCHES = (
 def odd_spans() -> list[OtlpSpan]:
     """Each has its own name as its value of k, and a key that needs escaping."""
     return [
-        span(50, 5000 + number, name=value, trace_state="back\\slash|=", attributes={"k": value, "odd=key": "|yes|", "back\\slash|=": "x"})
+        span(
+            50,
+            5000 + number,
+            name=value,
+            trace_state="back\\slash|=",
+            attributes={"k": value, "odd=key": "|yes|", "back\\slash|=": "x"},
+        )
         for number, value in enumerate(ODD)
     ]
 
 
 def check_matches(answer: pa.Table) -> None:
     assert answer.to_pylist() == [
-        {"span_name": value, "own": True, "one": value == "1", "odd": value == "a|k=1|", "by_key": True, "nothing": None} for value in ODD
+        {
+            "span_name": value,
+            "own": True,
+            "one": value == "1",
+            "odd": value == "a|k=1|",
+            "by_key": True,
+            "nothing": None,
+        }
+        for value in ODD
     ]
 
 
@@ -382,7 +400,9 @@ def test_a_fold_keeps_every_span_in_the_promised_layout(store: Store, spark: Spa
     for file, meta in zip(live_files(store.root), footers(store.root), strict=True):
         assert len(set(pq.read_table(file, columns=["partition_date"])["partition_date"].to_pylist())) == 1
         for group in range(meta.num_row_groups):
-            chunks = {chunk.path_in_schema: chunk for chunk in map(meta.row_group(group).column, range(meta.num_columns))}
+            chunks = {
+                chunk.path_in_schema: chunk for chunk in map(meta.row_group(group).column, range(meta.num_columns))
+            }
             assert chunks["trace_id"].bloom_filter_offset is not None
             for name in ("service_name", "span_name"):
                 assert chunks[name].has_dictionary_page or chunks[name].bloom_filter_offset is not None
@@ -391,7 +411,11 @@ def test_a_fold_keeps_every_span_in_the_promised_layout(store: Store, spark: Spa
                 "SELECT bloom_filter_excludes FROM parquet_bloom_probe(?, 'trace_id', ?)", [str(file), b"\x01" * 16]
             ).fetchall()
         assert all(excluded for [excluded] in probes)
-    [(_, stats)] = [(v, json.loads(add["stats"])) for v, add in actions(store.root, "add") if add["partitionValues"]["partition_date"] == str(day)]
+    [(_, stats)] = [
+        (v, json.loads(add["stats"]))
+        for v, add in actions(store.root, "add")
+        if add["partitionValues"]["partition_date"] == str(day)
+    ]
     assert {"trace_hi", "start_ns", "start_time", "service_name", "duration_ns"} <= set(stats["minValues"])
 
     check_matches(Queries(store.warehouse, store._tables).sql(MATCHES, engine="spark").to_arrow())

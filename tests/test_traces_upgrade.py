@@ -50,7 +50,9 @@ def make_first_version(lake: Lake) -> None:
         patch.setattr(spans_module, "_NAMES", frozenset(FIRST.names))
         table = spans_module.open_spans(lake.engine)
         for number, trace in enumerate((1, 1, 2), 1):
-            rows, _ = flat_by_objects(request_of(span(trace, number, name=f"old {number}", attributes={"user.id": "u"})))
+            rows, _ = flat_by_objects(
+                request_of(span(trace, number, name=f"old {number}", attributes={"user.id": "u"}))
+            )
             table.stage(rows.select(FIRST.names))
             if number == 2:
                 fold(table)
@@ -103,7 +105,9 @@ def test_a_table_of_the_first_version_takes_spans_folds_derives_and_answers(lake
 
 
 def check(lake: Lake, traces: Traces) -> None:
-    found = lake.sql("SELECT sum(cost) AS cost, sum(input_tokens) AS own, max(total_input_tokens) AS total, count(*) AS n FROM crannog.traces.spans")
+    found = lake.sql(
+        "SELECT sum(cost) AS cost, sum(input_tokens) AS own, max(total_input_tokens) AS total, count(*) AS n FROM crannog.traces.spans"
+    )
     assert [dict(row) for row in found.rows()] == [{"cost": 0.5, "own": 9, "total": 9, "n": 6}]
     agent, call = traces.get(trace_id(3).hex()).spans
     assert (agent.total_cost, call.cost) == (0.5, 0.5)
@@ -135,7 +139,12 @@ def test_many_at_once_add_the_columns_once(lake: Lake, settings: Settings) -> No
         bodies = [request_of(span(10 + number, 1)).SerializeToString() for number in range(16)]
         sent = list(threads.map(lambda number: stores[number % 2].write_otlp(bodies[number]), range(16)))
     assert [one.accepted for one in sent] == [1] * 16
-    operations = [one["commitInfo"]["operation"] for entry in log_entries(root(lake)).values() for one in entry if "commitInfo" in one]
+    operations = [
+        one["commitInfo"]["operation"]
+        for entry in log_entries(root(lake)).values()
+        for one in entry
+        if "commitInfo" in one
+    ]
     assert operations.count("EVOLVE") == 1
     assert len(read_rows(lake)) == 3 + 16
 

@@ -187,7 +187,11 @@ def test_calls_from_before_and_after_an_evolution_share_a_file(lakes: Lakes, arr
         after = queue.add(lambda: table.append([{**row(2, n=2**40), "more": "text"}]))
     assert before.result().sequence == after.result().sequence == 2
     found = table.to_arrow().sort_by("id").select(["id", "n", "more"]).to_pylist()
-    assert found == [{"id": 0, "n": 0, "more": None}, {"id": 1, "n": 7, "more": None}, {"id": 2, "n": 2**40, "more": "text"}]
+    assert found == [
+        {"id": 0, "n": 0, "more": None},
+        {"id": 1, "n": 7, "more": None},
+        {"id": 2, "n": 2**40, "more": "text"},
+    ]
     table.fold()
     assert ids_of(table) == [0, 1, 2]
 
@@ -307,7 +311,10 @@ def test_one_bad_row_refuses_the_batch_and_nothing_else(lakes: Lakes) -> None:
 
 def test_columns_that_do_not_fit_are_refused(lakes: Lakes) -> None:
     table = lakes().create_table(NAME, SCHEMA)
-    for rows in ([{"id": 1, "unknown": 2}], pa.table({"id": pa.array(["a"]), "name": ["b"], "n": pa.array([1], pa.int32())})):
+    for rows in (
+        [{"id": 1, "unknown": 2}],
+        pa.table({"id": pa.array(["a"]), "name": ["b"], "n": pa.array([1], pa.int32())}),
+    ):
         with pytest.raises((BadRows, SchemaMismatch)):
             table.append(rows)
     assert Behind(lakes.root, NAME).staged_names() == []

@@ -26,20 +26,38 @@ SCHEMAS: dict[str, pa.Schema] = {
     "nation": pa.schema([("n_nationkey", KEY), ("n_name", TEXT), ("n_regionkey", KEY), ("n_comment", TEXT)]),
     "supplier": pa.schema(
         [
-            ("s_suppkey", KEY), ("s_name", TEXT), ("s_address", TEXT), ("s_nationkey", KEY), ("s_phone", TEXT),
-            ("s_acctbal", MONEY), ("s_comment", TEXT),
+            ("s_suppkey", KEY),
+            ("s_name", TEXT),
+            ("s_address", TEXT),
+            ("s_nationkey", KEY),
+            ("s_phone", TEXT),
+            ("s_acctbal", MONEY),
+            ("s_comment", TEXT),
         ]
     ),
     "customer": pa.schema(
         [
-            ("c_custkey", KEY), ("c_name", TEXT), ("c_address", TEXT), ("c_nationkey", KEY), ("c_phone", TEXT),
-            ("c_acctbal", MONEY), ("c_mktsegment", TEXT), ("c_comment", TEXT),
+            ("c_custkey", KEY),
+            ("c_name", TEXT),
+            ("c_address", TEXT),
+            ("c_nationkey", KEY),
+            ("c_phone", TEXT),
+            ("c_acctbal", MONEY),
+            ("c_mktsegment", TEXT),
+            ("c_comment", TEXT),
         ]
     ),
     "part": pa.schema(
         [
-            ("p_partkey", KEY), ("p_name", TEXT), ("p_mfgr", TEXT), ("p_brand", TEXT), ("p_type", TEXT), ("p_size", INT),
-            ("p_container", TEXT), ("p_retailprice", MONEY), ("p_comment", TEXT),
+            ("p_partkey", KEY),
+            ("p_name", TEXT),
+            ("p_mfgr", TEXT),
+            ("p_brand", TEXT),
+            ("p_type", TEXT),
+            ("p_size", INT),
+            ("p_container", TEXT),
+            ("p_retailprice", MONEY),
+            ("p_comment", TEXT),
         ]
     ),
     "partsupp": pa.schema(
@@ -47,15 +65,34 @@ SCHEMAS: dict[str, pa.Schema] = {
     ),
     "orders": pa.schema(
         [
-            ("o_orderkey", KEY), ("o_custkey", KEY), ("o_orderstatus", TEXT), ("o_totalprice", MONEY), ("o_orderdate", DATE),
-            ("o_orderpriority", TEXT), ("o_clerk", TEXT), ("o_shippriority", INT), ("o_comment", TEXT),
+            ("o_orderkey", KEY),
+            ("o_custkey", KEY),
+            ("o_orderstatus", TEXT),
+            ("o_totalprice", MONEY),
+            ("o_orderdate", DATE),
+            ("o_orderpriority", TEXT),
+            ("o_clerk", TEXT),
+            ("o_shippriority", INT),
+            ("o_comment", TEXT),
         ]
     ),
     "lineitem": pa.schema(
         [
-            ("l_orderkey", KEY), ("l_partkey", KEY), ("l_suppkey", KEY), ("l_linenumber", INT), ("l_quantity", MONEY),
-            ("l_extendedprice", MONEY), ("l_discount", MONEY), ("l_tax", MONEY), ("l_returnflag", TEXT), ("l_linestatus", TEXT),
-            ("l_shipdate", DATE), ("l_commitdate", DATE), ("l_receiptdate", DATE), ("l_shipinstruct", TEXT), ("l_shipmode", TEXT),
+            ("l_orderkey", KEY),
+            ("l_partkey", KEY),
+            ("l_suppkey", KEY),
+            ("l_linenumber", INT),
+            ("l_quantity", MONEY),
+            ("l_extendedprice", MONEY),
+            ("l_discount", MONEY),
+            ("l_tax", MONEY),
+            ("l_returnflag", TEXT),
+            ("l_linestatus", TEXT),
+            ("l_shipdate", DATE),
+            ("l_commitdate", DATE),
+            ("l_receiptdate", DATE),
+            ("l_shipinstruct", TEXT),
+            ("l_shipmode", TEXT),
             ("l_comment", TEXT),
         ]
     ),
@@ -63,9 +100,31 @@ SCHEMAS: dict[str, pa.Schema] = {
 
 _REGIONS = ["AFRICA", "AMERICA", "ASIA", "EUROPE", "MIDDLE EAST"]
 _NATIONS = {
-    "ALGERIA": 0, "ARGENTINA": 1, "BRAZIL": 1, "CANADA": 1, "EGYPT": 4, "ETHIOPIA": 0, "FRANCE": 3, "GERMANY": 3, "INDIA": 2,
-    "INDONESIA": 2, "IRAN": 4, "IRAQ": 4, "JAPAN": 2, "JORDAN": 4, "KENYA": 0, "MOROCCO": 0, "MOZAMBIQUE": 0, "PERU": 1,
-    "CHINA": 2, "ROMANIA": 3, "SAUDI ARABIA": 4, "VIETNAM": 2, "RUSSIA": 3, "UNITED KINGDOM": 3, "UNITED STATES": 1,
+    "ALGERIA": 0,
+    "ARGENTINA": 1,
+    "BRAZIL": 1,
+    "CANADA": 1,
+    "EGYPT": 4,
+    "ETHIOPIA": 0,
+    "FRANCE": 3,
+    "GERMANY": 3,
+    "INDIA": 2,
+    "INDONESIA": 2,
+    "IRAN": 4,
+    "IRAQ": 4,
+    "JAPAN": 2,
+    "JORDAN": 4,
+    "KENYA": 0,
+    "MOROCCO": 0,
+    "MOZAMBIQUE": 0,
+    "PERU": 1,
+    "CHINA": 2,
+    "ROMANIA": 3,
+    "SAUDI ARABIA": 4,
+    "VIETNAM": 2,
+    "RUSSIA": 3,
+    "UNITED KINGDOM": 3,
+    "UNITED STATES": 1,
 }
 _COLOUR_WORDS = (
     "almond antique aquamarine azure beige bisque black blanched blue blush brown burlywood chartreuse chiffon chocolate coral"
@@ -167,7 +226,10 @@ def tables(scale: float, *, seed: int = 6) -> dict[str, pa.Table]:
     }
     made["orders"], made["lineitem"] = _orders(_Maker(seed + 6), orders, customers, parts, suppliers)
     return {
-        name: pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMAS[name], strict=True)], schema=SCHEMAS[name])
+        name: pa.table(
+            [pa.array(column, field.type) for column, field in zip(columns, SCHEMAS[name], strict=True)],
+            schema=SCHEMAS[name],
+        )
         for name, columns in made.items()
     }
 
@@ -175,14 +237,28 @@ def tables(scale: float, *, seed: int = 6) -> dict[str, pa.Table]:
 def _suppliers(make: _Maker, count: int) -> list[Any]:
     keys, nations = np.arange(1, count + 1), make.whole(0, 24, count)
     comment = make.sometimes(make.text(count), 0.03, "blithely Customer of slyly Complaints")
-    return [keys, _numbered("Supplier", keys), make.text(count, 2), nations, make.phone(nations), _money(make.whole(-99_999, 999_999, count)), comment]
+    return [
+        keys,
+        _numbered("Supplier", keys),
+        make.text(count, 2),
+        nations,
+        make.phone(nations),
+        _money(make.whole(-99_999, 999_999, count)),
+        comment,
+    ]
 
 
 def _customers(make: _Maker, count: int) -> list[Any]:
     keys, nations = np.arange(1, count + 1), make.whole(0, 24, count)
     return [
-        keys, _numbered("Customer", keys), make.text(count, 2), nations, make.phone(nations),
-        _money(make.whole(-99_999, 999_999, count)), make.of(_SEGMENTS, count), make.text(count),
+        keys,
+        _numbered("Customer", keys),
+        make.text(count, 2),
+        nations,
+        make.phone(nations),
+        _money(make.whole(-99_999, 999_999, count)),
+        make.of(_SEGMENTS, count),
+        make.text(count),
     ]
 
 
@@ -191,10 +267,14 @@ def _parts(make: _Maker, count: int) -> list[Any]:
     maker, brand = make.whole(1, 5, count), make.whole(1, 5, count)
     name = pc.binary_join_element_wise(*(make.of(_COLOURS, count) for _ in range(5)), " ")
     return [
-        keys, name,
+        keys,
+        name,
         pc.binary_join_element_wise("Manufacturer", pa.array(maker).cast(TEXT), "#"),
         pc.binary_join_element_wise("Brand", pa.array(maker * 10 + brand).cast(TEXT), "#"),
-        make.of(_TYPES, count), pa.array(make.whole(1, 50, count), INT), make.of(_CONTAINERS, count), _money(_retail_cents(keys)),
+        make.of(_TYPES, count),
+        pa.array(make.whole(1, 50, count), INT),
+        make.of(_CONTAINERS, count),
+        _money(_retail_cents(keys)),
         make.text(count, 2),
     ]
 
@@ -203,7 +283,10 @@ def _partsupps(make: _Maker, parts: int, suppliers: int) -> list[Any]:
     keys, place = np.repeat(np.arange(1, parts + 1), 4), np.tile(np.arange(4), parts)
     count = len(keys)
     return [
-        keys, _supplier_of(keys, place, suppliers), pa.array(make.whole(1, 9_999, count), INT), _money(make.whole(100, 100_000, count)),
+        keys,
+        _supplier_of(keys, place, suppliers),
+        pa.array(make.whole(1, 9_999, count), INT),
+        _money(make.whole(100, 100_000, count)),
         make.text(count),
     ]
 
@@ -232,9 +315,22 @@ def _orders(make: _Maker, count: int, customers: int, parts: int, suppliers: int
     is_open = shipped > _TODAY
     returned = np.where(received <= _TODAY, np.where(make.random.random(total) < 0.5, "R", "A"), "N")
     lineitem = [
-        keys[order], part, _supplier_of(part, make.whole(0, 3, total), suppliers), pa.array(line, INT), _money(quantity * 100), _money(price),
-        _money(discount), _money(tax), returned, np.where(is_open, "O", "F"), _days(shipped), _days(promised), _days(received),
-        make.of(_INSTRUCTIONS, total), make.of(_MODES, total), make.text(total, 3),
+        keys[order],
+        part,
+        _supplier_of(part, make.whole(0, 3, total), suppliers),
+        pa.array(line, INT),
+        _money(quantity * 100),
+        _money(price),
+        _money(discount),
+        _money(tax),
+        returned,
+        np.where(is_open, "O", "F"),
+        _days(shipped),
+        _days(promised),
+        _days(received),
+        make.of(_INSTRUCTIONS, total),
+        make.of(_MODES, total),
+        make.text(total, 3),
     ]
 
     charged = price * (100 - discount) * (100 + tax) // 10_000
@@ -244,13 +340,23 @@ def _orders(make: _Maker, count: int, customers: int, parts: int, suppliers: int
     clerks = _numbered("Clerk", make.whole(1, max(count // 1_500, 10), count))
     comment = make.sometimes(make.text(count), 0.02, "carefully special slyly requests haggle")
     return [
-        keys, buyers, status, _money(totals), _days(ordered), make.of(_PRIORITIES, count), clerks, pa.array(np.zeros(count), INT), comment,
+        keys,
+        buyers,
+        status,
+        _money(totals),
+        _days(ordered),
+        make.of(_PRIORITIES, count),
+        clerks,
+        pa.array(np.zeros(count), INT),
+        comment,
     ], lineitem
 
 
 def queries(scale: float) -> dict[int, str]:
     """Return the queries with the specification's parameters; the eleventh has one that depends on the scale."""
-    return {number: text.replace(":fraction", f"{0.0001 / scale:.10f}".rstrip("0")) for number, text in _QUERIES.items()}
+    return {
+        number: text.replace(":fraction", f"{0.0001 / scale:.10f}".rstrip("0")) for number, text in _QUERIES.items()
+    }
 
 
 _QUERIES: dict[int, str] = {

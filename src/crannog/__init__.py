@@ -55,7 +55,9 @@ __all__ = [
 ]
 
 
-def connect(location: str, token: str | None = None, maintain: bool = False, **settings: Any) -> EmbeddedLake | RemoteLake:
+def connect(
+    location: str, token: str | None = None, maintain: bool = False, **settings: Any
+) -> EmbeddedLake | RemoteLake:
     """Open a warehouse (a folder, file://, s3://, gs:// or az://), or connect to a server (http:// or https://).
 
     Both have the same verbs, results and errors. A server may want a `token`, and keeps its warehouse in shape by
@@ -63,7 +65,9 @@ def connect(location: str, token: str | None = None, maintain: bool = False, **s
     """
     if location.startswith(("http://", "https://")):
         if maintain or settings:
-            raise CallerError("a server has settings of its own and runs its own maintenance; give an address and a token only")
+            raise CallerError(
+                "a server has settings of its own and runs its own maintenance; give an address and a token only"
+            )
         from crannog.client.lake import RemoteLake
 
         return RemoteLake(location, token)

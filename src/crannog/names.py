@@ -40,9 +40,7 @@ class TableName:
             raise CallerError(f"a table name is text like catalog.schema.table, got {type(text).__name__}")
         parts = text.split(".")
         if len(parts) != 3:
-            raise CallerError(
-                f"table name {text!r} has {len(parts)} part(s); give three, like catalog.schema.table"
-            )
+            raise CallerError(f"table name {text!r} has {len(parts)} part(s); give three, like catalog.schema.table")
         for label, part in zip(("catalog", "schema", "table"), parts, strict=True):
             _check_part(text, label, part)
         return cls(*parts)
@@ -64,7 +62,9 @@ def _check_part(name: str, label: str, part: str) -> None:
     if not part:
         raise CallerError(f"table name {name!r} has an empty {label}; give three parts, like catalog.schema.table")
     if len(part) > _LONGEST_PART:
-        raise CallerError(f"the {label} in table name {name[:60]!r}… has {len(part)} characters; {_LONGEST_PART} is the most")
+        raise CallerError(
+            f"the {label} in table name {name[:60]!r}… has {len(part)} characters; {_LONGEST_PART} is the most"
+        )
     if not _PART.fullmatch(part):
         raise CallerError(
             f"the {label} {part!r} in table name {name!r} may hold letters, digits, '_' and '-' only"

@@ -24,7 +24,9 @@ QUICK = {
         writers=((1,), (2,)), folds=FOLD, reader=True, torn=frozenset({"reader"}), sequences=2
     ),
     "a steady writer": Scenario(writers=((1, 2), (2,)), folds=FOLD, steady=True),
-    "an erasure beside a packer": Scenario(writers=(), preloaded=(1, 2), packers=1, folds=FOLD, erases=True, sequences=2),
+    "an erasure beside a packer": Scenario(
+        writers=(), preloaded=(1, 2), packers=1, folds=FOLD, erases=True, sequences=2
+    ),
     "an erasure beside writers": Scenario(writers=((1,), (1,)), folds=FOLD, erases=True, sequences=2),
 }
 """Each is explored to the end in a second or so."""

@@ -66,9 +66,13 @@ class Tokens:
     def create(self, name: str, scopes: Sequence[str], expires_days: float | None = None) -> str:
         """Make a token and return it, the only time it can be seen; Conflict if the name is taken."""
         if not _NAME.fullmatch(name):
-            raise CallerError(f"a token's name is up to 64 letters, digits and '-', and starts with a letter or digit, got {name!r}")
+            raise CallerError(
+                f"a token's name is up to 64 letters, digits and '-', and starts with a letter or digit, got {name!r}"
+            )
         if not scopes:
-            raise CallerError("a token needs a scope: read, write or admin, each with :catalog or :catalog.schema after it if you like")
+            raise CallerError(
+                "a token needs a scope: read, write or admin, each with :catalog or :catalog.schema after it if you like"
+            )
         if expires_days is not None and not 0 < expires_days <= 36_500:
             raise CallerError(f"a token expires after more than 0 and up to 36,500 days, got {expires_days:g}")
         wanted = sorted({Scope.parse(text) for text in scopes}, key=str)
@@ -126,9 +130,13 @@ class Tokens:
         # Compared in the same time whether there is such a name or not.
         right = hmac.compare_digest(_hash(shape[2] if shape else ""), known.secret_sha256 if known else _NOBODY)
         if known is None or not right:
-            raise Unauthorized("the token is not known here; it may have been revoked: `crannog token create` makes one")
+            raise Unauthorized(
+                "the token is not known here; it may have been revoked: `crannog token create` makes one"
+            )
         if known.expired(dt.datetime.now(dt.UTC)):
-            raise Unauthorized(f"the token {known.name} expired on {known.expires_at:%Y-%m-%d}; `crannog token create` makes another")
+            raise Unauthorized(
+                f"the token {known.name} expired on {known.expires_at:%Y-%m-%d}; `crannog token create` makes another"
+            )
         return Caller(known.name, known.scopes)
 
     def _read(self) -> dict[str, Token]:

@@ -35,7 +35,9 @@ class JobDifference:
 
     @property
     def differs(self) -> bool:
-        return self.first_runs != self.second_runs or (self.first and self.first.status) != (self.second and self.second.status)
+        return self.first_runs != self.second_runs or (self.first and self.first.status) != (
+            self.second and self.second.status
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,9 @@ def compare(log: EventLog, first: str, second: str) -> BuildComparison:
         mine, yours = runs.get(label, []), other_runs.get(label, [])
         last, other_last = mine[0] if mine else None, yours[0] if yours else None
         jobs.append(
-            JobDifference(label, len(mine), len(yours), last, other_last, _longer(_duration(last), _duration(other_last)))
+            JobDifference(
+                label, len(mine), len(yours), last, other_last, _longer(_duration(last), _duration(other_last))
+            )
         )
     same = len(ours.keys() | theirs.keys()) - len(differences)
     return BuildComparison(one, other, _longer(one.duration_ns, other.duration_ns), differences, same, tuple(jobs))

@@ -41,7 +41,9 @@ class DeltaAppends:
         self._follower = follower
         self._desk = desk
         self._uri = uri
-        self._calls: Group[Wish, list[int]] = Group(self._together, called=lambda: "the build log", most_waiting=_MOST_WAITING)
+        self._calls: Group[Wish, list[int]] = Group(
+            self._together, called=lambda: "the build log", most_waiting=_MOST_WAITING
+        )
         self._alone = False
         self._company = 0
         self._shunned_until = 0.0
@@ -140,7 +142,9 @@ class DeltaAppends:
         for _ in range(_TRIES):
             if self._try(calls):
                 return
-        raise Unavailable(f"cannot append to {self._uri}: other writers won {_TRIES} times; try again", retry_after_s=1.0)
+        raise Unavailable(
+            f"cannot append to {self._uri}: other writers won {_TRIES} times; try again", retry_after_s=1.0
+        )
 
     def _try(self, calls: Sequence[Append]) -> bool:
         seen = self._follower.seen
@@ -161,7 +165,9 @@ class DeltaAppends:
             call.result = given
         return True
 
-    def _planned(self, calls: Sequence[Append], seen: Position) -> tuple[list[BuildEvent], list[tuple[Append, list[int]]]]:
+    def _planned(
+        self, calls: Sequence[Append], seen: Position
+    ) -> tuple[list[BuildEvent], list[tuple[Append, list[int]]]]:
         """Return the events to keep, and each call's indexes once they are kept; a call that cannot be gets its error."""
         known = self._follower.known([event.event_id for call in calls for event in call.value.events])
         fresh: list[BuildEvent] = []

@@ -43,7 +43,9 @@ def _indexes(table: OpenTable, paths: list[str], until: int) -> set[int]:
     engine = table.warehouse.local
     columns = pa.schema([SCHEMA.field(KEY)])
     with engine.cursor() as cursor:
-        found = read(cursor, f"SELECT {quoted(KEY)} FROM {engine.scan(paths, columns)} WHERE {quoted(KEY)} <= {int(until)}")
+        found = read(
+            cursor, f"SELECT {quoted(KEY)} FROM {engine.scan(paths, columns)} WHERE {quoted(KEY)} <= {int(until)}"
+        )
     return set(found.column(0).to_pylist())
 
 

@@ -49,7 +49,9 @@ def open_delta_log(uri: str, location: str, query: str, options: dict[str, Any])
     """Open the log in a warehouse, or the one whose own folder `location` is."""
     asked = dict(parse_qsl(query))
     if unknown := sorted(asked.keys() - {"table"}):
-        raise CallerError(f"{uri!r}: there is no parameter {unknown[0]}; ?table=catalog.schema.table names another table")
+        raise CallerError(
+            f"{uri!r}: there is no parameter {unknown[0]}; ?table=catalog.schema.table names another table"
+        )
     name = asked.get("table")
     if name is None and "://" not in location and (Path(location) / "_delta_log").is_dir():
         *above, catalog, schema, table = Path(location).parts
@@ -61,7 +63,14 @@ class DeltaLog(ModelLog):
     """Events in a Crannog table. `model` is `None` (beside the table), `"memory"`, or the path of a file."""
 
     def __init__(
-        self, uri: str, location: str, name: TableName, *, check_states: bool = False, model: str | Path | None = None, **settings: Any
+        self,
+        uri: str,
+        location: str,
+        name: TableName,
+        *,
+        check_states: bool = False,
+        model: str | Path | None = None,
+        **settings: Any,
     ) -> None:
         self.uri = uri
         self.name = name
@@ -97,13 +106,19 @@ class DeltaLog(ModelLog):
         try:
             with self._opening:
                 if self._follower is known:  # else another thread has done it
-                    log.warning("the files of %s, the table of the build log at %s, were removed; opening it again", self.name, shown(self.uri))
+                    log.warning(
+                        "the files of %s, the table of the build log at %s, were removed; opening it again",
+                        self.name,
+                        shown(self.uri),
+                    )
                     abandoned = self._follower, self._appends
                     self._open()
                     self._abandoned.append(abandoned)  # others may still be reading from it
             return act()
         except FileNotFoundError as error:
-            raise Unavailable(f"a file of {self.name}, the table of the build log, is gone: {error.filename}; try again") from error
+            raise Unavailable(
+                f"a file of {self.name}, the table of the build log, is gone: {error.filename}; try again"
+            ) from error
 
     def _desk(self, follower: Follower) -> Desk | None:
         beside = follower.model.path
@@ -133,7 +148,9 @@ class DeltaLog(ModelLog):
                 known = [
                     index
                     for some in in_parts(listed)
-                    for (index,) in model.query(f"SELECT idx FROM events WHERE idx IN ({', '.join('?' * len(some))}) ORDER BY idx", some)
+                    for (index,) in model.query(
+                        f"SELECT idx FROM events WHERE idx IN ({', '.join('?' * len(some))}) ORDER BY idx", some
+                    )
                 ]
             if not known:
                 return 0
@@ -147,7 +164,9 @@ class DeltaLog(ModelLog):
                 continue
             self._follower.committed(Applied(receipt.sequence, removed=tuple(known)))
             return len(known)
-        raise Unavailable(f"cannot remove events from {self.uri}: other writers won {_TRIES} times; try again", retry_after_s=1.0)
+        raise Unavailable(
+            f"cannot remove events from {self.uri}: other writers won {_TRIES} times; try again", retry_after_s=1.0
+        )
 
     # -- reading -----------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,11 @@ _STRUCTS: dict[Kind, list[tuple[str, pa.DataType]]] = {
         ("config", pa.string()),
         ("manifests", pa.string()),
     ],
-    Kind.DELEGATION: [("partition_ref", pa.string()), ("delegated_to_build_request_id", pa.string()), ("message", pa.string())],
+    Kind.DELEGATION: [
+        ("partition_ref", pa.string()),
+        ("delegated_to_build_request_id", pa.string()),
+        ("message", pa.string()),
+    ],
     Kind.JOB_GRAPH: [("job_graph", pa.string()), ("message", pa.string())],
     Kind.PARTITION_INVALIDATION: [("partition_ref", pa.string()), ("reason", pa.string())],
     Kind.TASK_CANCEL: [("job_run_id", pa.string()), ("reason", pa.string())],
@@ -95,7 +99,9 @@ def _columns(kinds: tuple[Kind, ...]) -> list[Column]:
 @cache
 def _row_type(kinds: tuple[Kind, ...]) -> pa.StructType:
     columns = {kind.column for kind in kinds}
-    return pa.struct([field.with_nullable(True) for field in SCHEMA if not field.name.endswith("_event") or field.name in columns])
+    return pa.struct(
+        [field.with_nullable(True) for field in SCHEMA if not field.name.endswith("_event") or field.name in columns]
+    )
 
 
 def _values(event: BuildEvent) -> dict[str, Any]:

@@ -33,7 +33,9 @@ def bring_up(
     known = STEPS if steps is None else steps
     before = at = stored_version(table, uri)
     if before > version:
-        raise Refused(f"the build log at {uri} has schema version {before}, this Crannog knows {version}; upgrade Crannog")
+        raise Refused(
+            f"the build log at {uri} has schema version {before}, this Crannog knows {version}; upgrade Crannog"
+        )
     while at < version:
         if at not in known:
             raise Refused(f"the build log at {uri} has schema version {before}; there is no way from {at} to {at + 1}")
@@ -73,4 +75,7 @@ def _stamp(table: OpenTable, version: int, uri: str) -> None:
             continue
         table.log.refresh()
         return
-    raise Unavailable(f"cannot upgrade the build log at {uri}: its table changed {_TRIES} times meanwhile; try again", retry_after_s=1.0)
+    raise Unavailable(
+        f"cannot upgrade the build log at {uri}: its table changed {_TRIES} times meanwhile; try again",
+        retry_after_s=1.0,
+    )

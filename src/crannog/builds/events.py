@@ -124,7 +124,9 @@ class BuildEvent:
 _set = object.__setattr__
 
 
-def stored_event(event_id: str, timestamp: int, build_request_id: str, payload: AnyPayload, index: int | None) -> BuildEvent:
+def stored_event(
+    event_id: str, timestamp: int, build_request_id: str, payload: AnyPayload, index: int | None
+) -> BuildEvent:
     """Return an event without checking what was checked when it was kept."""
     event = object.__new__(BuildEvent)
     _set(event, "event_id", event_id)

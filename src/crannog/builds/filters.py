@@ -66,7 +66,11 @@ class EventFilter:
     def as_json(self) -> dict[str, Any]:
         """Return the parts that are given, as JSON has them."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
-        found = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items() if value not in (None, ())}
+        found = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in given.items()
+            if value not in (None, ())
+        }
         if self.kinds:
             found["kinds"] = [kind.event_type for kind in self.kinds]
         return found

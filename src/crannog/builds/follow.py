@@ -25,7 +25,13 @@ _logger = logging.getLogger("crannog.builds")
 
 
 def follow(
-    log: EventLog, since: int, *, poll_s: float, idle_s: float | None, stop: threading.Event | None, filter: dict[str, Any]
+    log: EventLog,
+    since: int,
+    *,
+    poll_s: float,
+    idle_s: float | None,
+    stop: threading.Event | None,
+    filter: dict[str, Any],
 ) -> Iterator[BuildEvent]:
     """Yield the events after `since` and wait for more, until `stop` is set or nothing came for `idle_s`."""
     waiter = stop or threading.Event()
@@ -55,7 +61,15 @@ class Watch:
     called from inside the callback.
     """
 
-    def __init__(self, log: EventLog, callback: Callable[[BuildEvent], None], since: int | None = None, *, poll_s: float = 0.05, **filter: Any) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        callback: Callable[[BuildEvent], None],
+        since: int | None = None,
+        *,
+        poll_s: float = 0.05,
+        **filter: Any,
+    ) -> None:
         self.position = log.head() if since is None else since
         self.errors = 0
         self._log, self._callback, self._filter, self._poll_s = log, callback, filter, poll_s
@@ -107,5 +121,7 @@ def wait_for_build(
             return found
         if ends is not None and clock() >= ends:
             state = "is not in the log" if found is None else f"is {found.status.label}"
-            raise Unavailable(f"build {build_request_id} {state} after {timeout_s:g} s; wait longer, or look whether it still runs")
+            raise Unavailable(
+                f"build {build_request_id} {state} after {timeout_s:g} s; wait longer, or look whether it still runs"
+            )
         time.sleep(poll_s)

@@ -29,7 +29,9 @@ class ForwardingLog(EventLog):
     def target(self) -> EventLog:
         """Return the log that answers."""
 
-    def list_events(self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any) -> EventPage:
+    def list_events(
+        self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any
+    ) -> EventPage:
         return self.target().list_events(since, limit, descending, **filter)
 
     def get_event(self, event_id: str) -> BuildEvent | None:

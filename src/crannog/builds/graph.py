@@ -64,7 +64,9 @@ def drawn(graph: Any, runs: list[JobRun]) -> str:
         lines.append(f'    j{number}["{_quoted(label)}"]:::{state}')
         for ref in _config(node, "inputs"):
             if ref in makers:
-                arrows.extend(f'    j{maker} -->|"{_quoted(ref)}"| j{number}' for maker in makers[ref] if maker != number)
+                arrows.extend(
+                    f'    j{maker} -->|"{_quoted(ref)}"| j{number}' for maker in makers[ref] if maker != number
+                )
             else:
                 place = sources.setdefault(ref, len(sources))
                 arrows.append(f"    p{place} --> j{number}")

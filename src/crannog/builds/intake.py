@@ -95,8 +95,9 @@ def find(connection: Connection, ids: Sequence[str]) -> dict[str, BuildEvent]:
     found: dict[str, BuildEvent] = {}
     for start in range(0, len(ids), _AT_ONCE):
         some: Sequence[Any] = ids[start : start + _AT_ONCE]
-        for row in connection.query(f"SELECT {COLUMNS} FROM events WHERE event_id IN ({', '.join('?' * len(some))})", some):
+        for row in connection.query(
+            f"SELECT {COLUMNS} FROM events WHERE event_id IN ({', '.join('?' * len(some))})", some
+        ):
             event = event_of(row)
             found[event.event_id] = event
     return found
-

@@ -52,7 +52,9 @@ class EventLog(ABC):
         """
 
     @abstractmethod
-    def list_events(self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any) -> EventPage:
+    def list_events(
+        self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any
+    ) -> EventPage:
         """Return a page strictly after index `since` (0 or None: from the first; descending None: from the last)."""
 
     @abstractmethod
@@ -72,7 +74,9 @@ class EventLog(ABC):
         """Return the ids of the unfinished builds that are about a partition; delegation is followed."""
 
     @abstractmethod
-    def list_build_requests(self, status: BuildRequestStatus | str | None = None, limit: int = 50, offset: int = 0) -> BuildPage:
+    def list_build_requests(
+        self, status: BuildRequestStatus | str | None = None, limit: int = 50, offset: int = 0
+    ) -> BuildPage:
         """Return builds, the one that began last first, and how many there are."""
 
     @abstractmethod
@@ -88,7 +92,9 @@ class EventLog(ABC):
         """Return the partitions whose status changed last, newest first."""
 
     @abstractmethod
-    def list_job_runs(self, build_request_id: str | None = None, job_label: str | None = None, limit: int = 1_000) -> list[JobRun]:
+    def list_job_runs(
+        self, build_request_id: str | None = None, job_label: str | None = None, limit: int = 1_000
+    ) -> list[JobRun]:
         """Return runs of jobs, newest first."""
 
     @abstractmethod
@@ -189,13 +195,17 @@ class EventLog(ABC):
         start = self.head() if since is None else since
         return follow(self, start, poll_s=poll_s, idle_s=idle_s, stop=stop, filter=filter)
 
-    def wait_for_build(self, build_request_id: str, timeout_s: float | None = None, *, poll_s: float = 0.05) -> BuildSummary:
+    def wait_for_build(
+        self, build_request_id: str, timeout_s: float | None = None, *, poll_s: float = 0.05
+    ) -> BuildSummary:
         """Return the build once it is finished; Unavailable if it is not within `timeout_s`."""
         from crannog.builds.follow import wait_for_build
 
         return wait_for_build(self, build_request_id, timeout_s, poll_s=poll_s, clock=time.monotonic)
 
-    def get_lineage(self, partition_ref: str, direction: str = "upstream", *, depth: int = 100, limit: int = 10_000) -> Lineage:
+    def get_lineage(
+        self, partition_ref: str, direction: str = "upstream", *, depth: int = 100, limit: int = 10_000
+    ) -> Lineage:
         """Return what a partition was made from, or went into, over any number of steps, nearest first."""
         from crannog.builds.lineage import lineage
 
@@ -217,7 +227,9 @@ class EventLog(ABC):
         return f"{type(self).__name__}({self.uri!r})"
 
 
-def page_arguments(since: int | None, limit: int, descending: bool, filter: dict[str, Any]) -> tuple[int | None, EventFilter]:
+def page_arguments(
+    since: int | None, limit: int, descending: bool, filter: dict[str, Any]
+) -> tuple[int | None, EventFilter]:
     """Check what `list_events` was asked; return where the page starts (None: at the end it comes from) and the filter."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LARGEST_PAGE:
         raise CallerError(f"limit is a whole number from 1 to {LARGEST_PAGE:,}, got {limit!r}")

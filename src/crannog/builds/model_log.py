@@ -41,7 +41,9 @@ class ModelLog(EventLog):
     def size(self) -> tuple[int | None, dict[str, Any]]:
         """Return the bytes the log takes, if known, and what else there is to say of its store."""
 
-    def list_events(self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any) -> EventPage:
+    def list_events(
+        self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any
+    ) -> EventPage:
         start, wanted = page_arguments(since, limit, descending, filter)
         with self.reading(whole=event_queries.asks_twice(wanted)) as model:
             return event_queries.events_page(model, wanted, since=start, limit=limit, descending=descending)
@@ -89,7 +91,9 @@ class ModelLog(EventLog):
         if not all(name is None or is_name(name) for name in (build_request_id, job_label)):
             return []
         with self.reading() as model:
-            return list(job_queries.job_runs(model, build_request_id=build_request_id, job_label=job_label, limit=limit))
+            return list(
+                job_queries.job_runs(model, build_request_id=build_request_id, job_label=job_label, limit=limit)
+            )
 
     def list_jobs(self, limit: int = 1_000) -> list[JobSummary]:
         whole_number(limit, "limit", least=1, most=LARGEST_PAGE)
@@ -116,14 +120,29 @@ class ModelLog(EventLog):
     def stats(self) -> LogStats:
         with self.reading(whole=True) as model:
             # One at a time, each is the end of an index; both at once read all of it.
-            [(first, last)] = model.query("SELECT (SELECT min(timestamp) FROM events), (SELECT max(timestamp) FROM events)")
+            [(first, last)] = model.query(
+                "SELECT (SELECT min(timestamp) FROM events), (SELECT max(timestamp) FROM events)"
+            )
             builds, partitions, runs = (
                 model.query(f"SELECT count(*) FROM {table}")[0][0] for table in ("builds", "partitions", "job_runs")
             )
             by_kind = event_queries.events_by_kind(model)
             head, version = last_index(model), stored_version(model)
         size, store = self.size()
-        return LogStats(self.uri, version or 0, sum(by_kind.values()), head, first, last, by_kind, builds, partitions, runs, size, store)
+        return LogStats(
+            self.uri,
+            version or 0,
+            sum(by_kind.values()),
+            head,
+            first,
+            last,
+            by_kind,
+            builds,
+            partitions,
+            runs,
+            size,
+            store,
+        )
 
     def check_store(self) -> Iterator[str]:
         """Yield what is wrong with the store below the events; what a kind of store can look at, it looks at here."""

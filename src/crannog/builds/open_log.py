@@ -91,12 +91,16 @@ def _delta(uri: str, options: dict[str, Any]) -> EventLog:
     else:
         if not parts.netloc:
             raise CallerError(f"{uri!r} names no bucket: write {parts.scheme}://bucket/folder")
-        store = {"gcs": "gs", "azure": "az"}.get(parts.scheme.removeprefix("delta+"), parts.scheme.removeprefix("delta+"))
+        store = {"gcs": "gs", "azure": "az"}.get(
+            parts.scheme.removeprefix("delta+"), parts.scheme.removeprefix("delta+")
+        )
         location = f"{store}://{parts.netloc}{parts.path}"
     try:
         from crannog.builds.delta_log import open_delta_log
     except ImportError as error:
-        raise CallerError(f"{uri!r} needs the engine ({error.name} is missing): pip install 'crannog[engine]'") from error
+        raise CallerError(
+            f"{uri!r} needs the engine ({error.name} is missing): pip install 'crannog[engine]'"
+        ) from error
     return open_delta_log(uri, location, parts.query, options)
 
 

@@ -134,7 +134,9 @@ class DelegationEvent(Payload):
     def __post_init__(self) -> None:
         self._set(
             partition_ref=identifier(self.partition_ref, "partition_ref"),
-            delegated_to_build_request_id=identifier(self.delegated_to_build_request_id, "delegated_to_build_request_id"),
+            delegated_to_build_request_id=identifier(
+                self.delegated_to_build_request_id, "delegated_to_build_request_id"
+            ),
             message=text(self.message, "message"),
         )
 

@@ -71,7 +71,9 @@ class PostgresDatabase:
     def _connect(self) -> PostgresConnection:
         with self._explained():
             try:
-                raw = psycopg.connect(self._uri, autocommit=True, connect_timeout=_CONNECT_TIMEOUT_S, application_name="crannog")
+                raw = psycopg.connect(
+                    self._uri, autocommit=True, connect_timeout=_CONNECT_TIMEOUT_S, application_name="crannog"
+                )
             except psycopg.ProgrammingError as error:
                 raise CallerError(f"{self._name!r} is no address of a PostgreSQL database: {_line(error)}") from None
             except psycopg.OperationalError as error:

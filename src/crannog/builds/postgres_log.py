@@ -27,7 +27,8 @@ class PostgresLog(DatabaseLog[PostgresDatabase]):
     def size(self) -> tuple[int | None, dict[str, Any]]:
         with self.database.reading() as model:
             [(total,)] = model.query(
-                "SELECT COALESCE(sum(pg_total_relation_size(to_regclass(name))), 0) FROM unnest(?::text[]) AS name", (list(ALL_TABLES),)
+                "SELECT COALESCE(sum(pg_total_relation_size(to_regclass(name))), 0) FROM unnest(?::text[]) AS name",
+                (list(ALL_TABLES),),
             )
             [(version,)] = model.query("SHOW server_version")
         return int(total), {"backend": "postgresql", "server_version": version}

@@ -32,8 +32,12 @@ def _pool() -> Any:
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool
     except ImportError as error:
-        raise Unavailable("build events as protocol buffers need the package protobuf: pip install 'crannog[builds]'") from error
-    stored = descriptor_pb2.FileDescriptorSet.FromString(files("crannog.builds").joinpath("build_events.binpb").read_bytes())
+        raise Unavailable(
+            "build events as protocol buffers need the package protobuf: pip install 'crannog[builds]'"
+        ) from error
+    stored = descriptor_pb2.FileDescriptorSet.FromString(
+        files("crannog.builds").joinpath("build_events.binpb").read_bytes()
+    )
     pool = descriptor_pool.DescriptorPool()
     for file in stored.file:
         pool.Add(file)

@@ -48,7 +48,9 @@ def prune(
     if keep_events is not None and keep_events < 0:
         raise CallerError(f"the number of events to keep is 0 or more, got {keep_events}")
     if before_ns is not None and not 0 <= before_ns <= LARGEST_TIMESTAMP:
-        raise CallerError(f"events are older than a time between 0 and {LARGEST_TIMESTAMP} nanoseconds, got {before_ns}")
+        raise CallerError(
+            f"events are older than a time between 0 and {LARGEST_TIMESTAMP} nanoseconds, got {before_ns}"
+        )
     if batch < 1:
         raise CallerError(f"a batch has 1 event or more, got {batch}")
     events = log.stats().events

@@ -152,7 +152,9 @@ class SqliteDatabase:
                 if not _is_busy(error):
                     raise
                 if time.monotonic() > ends:
-                    raise Overloaded(f"{self._name} was busy for {_PATIENCE_S:.0f} s; try again", retry_after_s=1.0) from error
+                    raise Overloaded(
+                        f"{self._name} was busy for {_PATIENCE_S:.0f} s; try again", retry_after_s=1.0
+                    ) from error
                 time.sleep(0.005)
 
     @contextmanager
@@ -201,11 +203,17 @@ def explained(error: sqlite3.Error, name: str) -> CrannogError:
     """Return what an error of SQLite means for the caller."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
-        return Refused(f"the build log at {name} is read-only: {error}; check the permissions of the file and its folder")
+        return Refused(
+            f"the build log at {name} is read-only: {error}; check the permissions of the file and its folder"
+        )
     if code == sqlite3.SQLITE_CANTOPEN:
-        return CallerError(f"cannot open a build log at {name}: {error}; check that its folder exists and may be written to")
+        return CallerError(
+            f"cannot open a build log at {name}: {error}; check that its folder exists and may be written to"
+        )
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return Corrupted(f"{name} is not a build log or is damaged: {error}; restore it from a backup or give another file")
+        return Corrupted(
+            f"{name} is not a build log or is damaged: {error}; restore it from a backup or give another file"
+        )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Overloaded(f"{name} is busy: {error}; try again", retry_after_s=1.0)
     return Unavailable(f"the build log at {name} failed: {error}")

@@ -17,7 +17,10 @@ class SqliteLog(DatabaseLog[SqliteDatabase]):
         super().__init__(uri, SqliteDatabase(path, durable=True), check_states=check_states)
 
     def size(self) -> tuple[int | None, dict[str, Any]]:
-        return self.database.bytes(), {"backend": "sqlite", "file": None if self.database.path is None else str(self.database.path)}
+        return self.database.bytes(), {
+            "backend": "sqlite",
+            "file": None if self.database.path is None else str(self.database.path),
+        }
 
     def give_back_space(self) -> None:
         """Return the space of removed events to the file system."""

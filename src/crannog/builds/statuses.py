@@ -12,7 +12,12 @@ from typing import Any, TypeVar
 from crannog.errors import BadRows
 
 S = TypeVar("S", bound="Status")
-_PREFIXES = {"BuildRequestStatus": "BUILD_REQUEST_", "PartitionStatus": "PARTITION_", "JobStatus": "JOB_", "DepType": ""}
+_PREFIXES = {
+    "BuildRequestStatus": "BUILD_REQUEST_",
+    "PartitionStatus": "PARTITION_",
+    "JobStatus": "JOB_",
+    "DepType": "",
+}
 
 
 class Status(IntEnum):

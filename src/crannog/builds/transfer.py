@@ -43,7 +43,13 @@ class ImportReport:
 
 
 def copy(
-    source: EventLog, target: EventLog, *, since: int | None = None, batch: int = _BATCH, verify: bool = True, progress: Callable[[int], None] | None = None
+    source: EventLog,
+    target: EventLog,
+    *,
+    since: int | None = None,
+    batch: int = _BATCH,
+    verify: bool = True,
+    progress: Callable[[int], None] | None = None,
 ) -> CopyReport:
     """Bring every event of one log to another, in order; then read both again and compare.
 
@@ -74,10 +80,14 @@ def _verify(source: EventLog, target: EventLog, since: int | None, until: int, c
             copied = target.get_event(event.event_id)
             if copied is None or not same(event, copied):
                 state = "is missing" if copied is None else "is not the same"
-                raise VerificationFailed(f"event {event.event_id} (index {event.index} of {source.uri}) {state} in {target.uri}")
+                raise VerificationFailed(
+                    f"event {event.event_id} (index {event.index} of {source.uri}) {state} in {target.uri}"
+                )
         checked += len(events)
     if checked != count:
-        raise VerificationFailed(f"{source.uri} had {count:,} events when they were copied and has {checked:,} now; copy again")
+        raise VerificationFailed(
+            f"{source.uri} had {count:,} events when they were copied and has {checked:,} now; copy again"
+        )
 
 
 def export_lines(log: EventLog, out: TextIO, since: int | None = None, **filter: Any) -> int:

@@ -19,7 +19,14 @@ from crannog.errors import Refused
 
 # A status may always be reported again; UNKNOWN tells nothing, so anything may precede or follow it.
 BUILD_CHANGES: Mapping[Build, Set[Build]] = {
-    Build.RECEIVED: {Build.PLANNING, Build.EXECUTING, Build.ANALYSIS_COMPLETED, Build.COMPLETED, Build.FAILED, Build.CANCELLED},
+    Build.RECEIVED: {
+        Build.PLANNING,
+        Build.EXECUTING,
+        Build.ANALYSIS_COMPLETED,
+        Build.COMPLETED,
+        Build.FAILED,
+        Build.CANCELLED,
+    },
     Build.PLANNING: {Build.EXECUTING, Build.ANALYSIS_COMPLETED, Build.COMPLETED, Build.FAILED, Build.CANCELLED},
     Build.ANALYSIS_COMPLETED: {Build.EXECUTING, Build.COMPLETED, Build.FAILED, Build.CANCELLED},
     Build.EXECUTING: {Build.COMPLETED, Build.FAILED, Build.CANCELLED},
@@ -36,7 +43,13 @@ JOB_CHANGES: Mapping[Job, Set[Job]] = {
 }
 # Within one build; another build may make the partition again.
 PARTITION_CHANGES: Mapping[Partition, Set[Partition]] = {
-    Partition.REQUESTED: {Partition.SCHEDULED, Partition.BUILDING, Partition.AVAILABLE, Partition.FAILED, Partition.DELEGATED},
+    Partition.REQUESTED: {
+        Partition.SCHEDULED,
+        Partition.BUILDING,
+        Partition.AVAILABLE,
+        Partition.FAILED,
+        Partition.DELEGATED,
+    },
     Partition.SCHEDULED: {Partition.BUILDING, Partition.AVAILABLE, Partition.FAILED, Partition.DELEGATED},
     Partition.BUILDING: {Partition.AVAILABLE, Partition.FAILED},
     Partition.DELEGATED: {Partition.AVAILABLE, Partition.FAILED},
@@ -76,7 +89,12 @@ class _States:
     known: dict[str, Status] = field(default_factory=dict)
 
     def check(
-        self, what: str, changes: Mapping[Any, Set[Any]], after: Status, event: BuildEvent, stored: tuple[str, tuple[str, ...]]
+        self,
+        what: str,
+        changes: Mapping[Any, Set[Any]],
+        after: Status,
+        event: BuildEvent,
+        stored: tuple[str, tuple[str, ...]],
     ) -> None:
         before: Status | None = self.known.get(what)
         if before is None:

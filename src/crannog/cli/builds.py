@@ -49,8 +49,16 @@ def add_to(app: typer.Typer) -> None:
 
 def _log_option(
     context: typer.Context,
-    log: Annotated[str, typer.Option("--log", metavar="URI", help="The log; else CRANNOG_BUILD_LOG, else a Delta log in the warehouse.")] = "",
-    as_of: Annotated[int | None, typer.Option("--as-of", metavar="INDEX", min=0, help="Read the log as it stood when this was its last event.")] = None,
+    log: Annotated[
+        str,
+        typer.Option(
+            "--log", metavar="URI", help="The log; else CRANNOG_BUILD_LOG, else a Delta log in the warehouse."
+        ),
+    ] = "",
+    as_of: Annotated[
+        int | None,
+        typer.Option("--as-of", metavar="INDEX", min=0, help="Read the log as it stood when this was its last event."),
+    ] = None,
 ) -> None:
     """The build event log: what happened in which build."""
     context.meta[_LOG], context.meta[_AS_OF] = log, as_of
@@ -96,7 +104,9 @@ def _check_there(uri: str) -> None:
     else:
         return
     if not any(place.exists() for place in places):
-        raise NotFound(f"there is no build log at {uri}: --log URI or CRANNOG_BUILD_LOG names another, `crannog builds import` makes one")
+        raise NotFound(
+            f"there is no build log at {uri}: --log URI or CRANNOG_BUILD_LOG names another, `crannog builds import` makes one"
+        )
 
 
 def time_of(nanoseconds: int | None) -> str:
@@ -141,10 +151,21 @@ def list_builds(
         from crannog.cli.show import listing, say
 
         rows = [
-            (build.build_request_id, short(build.status), time_of(build.created_at), duration(build.duration_ns), ", ".join(build.requested_partitions) or "–")
+            (
+                build.build_request_id,
+                short(build.status),
+                time_of(build.created_at),
+                duration(build.duration_ns),
+                ", ".join(build.requested_partitions) or "–",
+            )
             for build in page
         ]
-        listing(("build", "status", "began (UTC)", "took", "partitions"), rows, empty="There are no builds.", right=("took",))
+        listing(
+            ("build", "status", "began (UTC)", "took", "partitions"),
+            rows,
+            empty="There are no builds.",
+            right=("took",),
+        )
         if page.total > offset + len(page):
             say(f"… {page.total - offset - len(page):,} more of {page.total:,}")
 
@@ -157,7 +178,11 @@ def show(context: typer.Context, build: BuildArgument, as_json: JsonOption = Fal
 
     with log_of(context) as log:
         events = log.get_build_request_events(build)
-        summary, parts, runs = log.get_build(build), log.get_build_partitions(build), log.list_job_runs(build_request_id=build)
+        summary, parts, runs = (
+            log.get_build(build),
+            log.get_build_partitions(build),
+            log.list_job_runs(build_request_id=build),
+        )
     if not events:
         raise NotFound(f"there is no build {build} in the log; `crannog builds list` lists those there are")
 
@@ -166,7 +191,8 @@ def show(context: typer.Context, build: BuildArgument, as_json: JsonOption = Fal
 
         if summary is not None:
             facts(
-                f"{build} is {short(summary.status)}" + (", and is to be cancelled" if summary.cancel_requested else ""),
+                f"{build} is {short(summary.status)}"
+                + (", and is to be cancelled" if summary.cancel_requested else ""),
                 [
                     ("began", time_of(summary.created_at)),
                     ("took", duration(summary.duration_ns)),
@@ -174,7 +200,11 @@ def show(context: typer.Context, build: BuildArgument, as_json: JsonOption = Fal
                     ("message", summary.message or "–"),
                 ],
             )
-        listing(("partition", "status"), [(ref, short(state)) for ref, state in parts.items()], empty="It is about no partition.")
+        listing(
+            ("partition", "status"),
+            [(ref, short(state)) for ref, state in parts.items()],
+            empty="It is about no partition.",
+        )
         listing(
             ("job", "run", "status", "took"),
             [(run.job_label, run.job_run_id, short(run.status), duration(run.duration_ns)) for run in runs],
@@ -195,7 +225,11 @@ def described(event: BuildEvent) -> str:
     """Return what an event says, in a few words."""
     payload: Any = event.payload
     what = [event.event_type.replace("_", " ")]
-    what += [str(getattr(payload, name)) for name in ("partition_ref", "job_label", "job_run_id") if getattr(payload, name, None)]
+    what += [
+        str(getattr(payload, name))
+        for name in ("partition_ref", "job_label", "job_run_id")
+        if getattr(payload, name, None)
+    ]
     if hasattr(payload, "status"):
         what.append(short(payload.status))
     if hasattr(payload, "delegated_to_build_request_id"):
@@ -206,9 +240,13 @@ def described(event: BuildEvent) -> str:
 
 def tail(
     context: typer.Context,
-    since: Annotated[int | None, typer.Option(min=0, help="Start after this index; else the newest few are shown first.")] = None,
+    since: Annotated[
+        int | None, typer.Option(min=0, help="Start after this index; else the newest few are shown first.")
+    ] = None,
     limit: LimitOption = 10,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with events as they come, until interrupted.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with events as they come, until interrupted.")
+    ] = False,
     partition: FilterPartition = None,
     build: FilterBuild = None,
     job: FilterJob = None,
@@ -231,7 +269,9 @@ def tail(
             for event in events:
                 _print(event, as_json)
             if follow:
-                position = max([head, *(event.index for event in events[-1:] if event.index)]) if since is None else head
+                position = (
+                    max([head, *(event.index for event in events[-1:] if event.index)]) if since is None else head
+                )
                 for event in log.follow(position, **wanted):
                     _print(event, as_json)
         except KeyboardInterrupt:
@@ -242,7 +282,9 @@ def _print(event: BuildEvent, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(event.as_json() + "\n")
     else:
-        sys.stdout.write(f"{event.index:>8}  {time_of(event.timestamp)}  {event.build_request_id}  {' '.join(described(event).splitlines())}\n")
+        sys.stdout.write(
+            f"{event.index:>8}  {time_of(event.timestamp)}  {event.build_request_id}  {' '.join(described(event).splitlines())}\n"
+        )
     sys.stdout.flush()
 
 
@@ -256,14 +298,23 @@ def stats(context: typer.Context, as_json: JsonOption = False) -> None:
     def otherwise() -> None:
         from crannog.cli.show import facts
 
-        kinds = ", ".join(f"{kind.replace('_', ' ')} {count:,}" for kind, count in found.events_by_kind.items() if count)
-        states = ", ".join(f"{name.removeprefix('BUILD_REQUEST_').lower()} {count:,}" for name, count in activity.builds_by_status.items())
+        kinds = ", ".join(
+            f"{kind.replace('_', ' ')} {count:,}" for kind, count in found.events_by_kind.items() if count
+        )
+        states = ", ".join(
+            f"{name.removeprefix('BUILD_REQUEST_').lower()} {count:,}"
+            for name, count in activity.builds_by_status.items()
+        )
         facts(
             found.uri,
             [
                 ("events", f"{found.events:,}, last index {found.last_index:,}" + (f" ({kinds})" if kinds else "")),
                 ("time", f"{time_of(found.first_timestamp)} to {time_of(found.last_timestamp)}"),
-                ("builds", f"{activity.total_builds_count:,}, {activity.active_builds_count:,} active" + (f" ({states})" if states else "")),
+                (
+                    "builds",
+                    f"{activity.total_builds_count:,}, {activity.active_builds_count:,} active"
+                    + (f" ({states})" if states else ""),
+                ),
                 ("partitions", f"{activity.total_partitions_count:,}"),
                 ("job runs", f"{found.job_runs:,}"),
                 ("size", "–" if found.bytes is None else of_bytes(found.bytes)),
@@ -278,7 +329,9 @@ def stats(context: typer.Context, as_json: JsonOption = False) -> None:
 def wait(
     context: typer.Context,
     build: BuildArgument,
-    timeout_s: Annotated[float | None, typer.Option("--timeout", min=0, help="Give up after so many seconds (exit code 5).")] = None,
+    timeout_s: Annotated[
+        float | None, typer.Option("--timeout", min=0, help="Give up after so many seconds (exit code 5).")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Wait until a build is finished; exit code 1 if it did not complete."""

@@ -9,23 +9,43 @@ import typer
 
 from crannog.errors import CallerError
 
-FilterPartition = Annotated[list[str] | None, typer.Option("--partition", help="Only events of this partition; * ? […] match many.")]
+FilterPartition = Annotated[
+    list[str] | None, typer.Option("--partition", help="Only events of this partition; * ? […] match many.")
+]
 FilterBuild = Annotated[list[str] | None, typer.Option("--build", help="Only events of this build.")]
 FilterJob = Annotated[list[str] | None, typer.Option("--job", help="Only events of the job with this label.")]
-FilterKind = Annotated[list[str] | None, typer.Option("--kind", help="Only events of this kind, like job or partition.")]
+FilterKind = Annotated[
+    list[str] | None, typer.Option("--kind", help="Only events of this kind, like job or partition.")
+]
 FilterRun = Annotated[list[str] | None, typer.Option("--run", help="Only events of this run of a job.")]
-FilterFrom = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Only events since then: 12h, 30d, a day or a time (UTC).")]
+FilterFrom = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help="Only events since then: 12h, 30d, a day or a time (UTC).")
+]
 FilterTo = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Only events until then.")]
 
 
 def event_filter(
-    partition: list[str] | None, build: list[str] | None, job: list[str] | None, kind: list[str] | None, run: list[str] | None, since: str | None, until: str | None
+    partition: list[str] | None,
+    build: list[str] | None,
+    job: list[str] | None,
+    kind: list[str] | None,
+    run: list[str] | None,
+    since: str | None,
+    until: str | None,
 ) -> dict[str, Any]:
     """Return the filter that options ask for."""
     now = dt.datetime.now(dt.UTC)
     times = {"start_ns": since and nanoseconds_ago(since, now), "end_ns": until and nanoseconds_ago(until, now)}
-    given = {"partition_globs": partition, "build_request_ids": build, "job_labels": job, "kinds": kind, "job_run_ids": run}
-    return {name: value for name, value in given.items() if value} | {name: value for name, value in times.items() if value is not None}
+    given = {
+        "partition_globs": partition,
+        "build_request_ids": build,
+        "job_labels": job,
+        "kinds": kind,
+        "job_run_ids": run,
+    }
+    return {name: value for name, value in given.items() if value} | {
+        name: value for name, value in times.items() if value is not None
+    }
 
 
 def nanoseconds_ago(text: str, now: dt.datetime) -> int:
@@ -36,6 +56,8 @@ def nanoseconds_ago(text: str, now: dt.datetime) -> int:
     try:
         given = dt.datetime.fromisoformat(text)
     except ValueError:
-        raise CallerError(f"an age is given like 30d, 12h or 90m, or as a day or a time like 2026-01-31 or 2026-01-31T18:30; got {text!r}") from None
+        raise CallerError(
+            f"an age is given like 30d, 12h or 90m, or as a day or a time like 2026-01-31 or 2026-01-31T18:30; got {text!r}"
+        ) from None
     since = (given if given.tzinfo else given.replace(tzinfo=dt.UTC)) - dt.datetime.fromtimestamp(0, dt.UTC)
     return (since // dt.timedelta(microseconds=1)) * 1_000

@@ -26,7 +26,9 @@ from crannog.cli.plain import counted
 from crannog.cli.tables import YesOption, confirm
 from crannog.errors import CallerError, NotFound
 
-FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="Lines of JSON, one event each; - is standard input or output.")]
+FileArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="Lines of JSON, one event each; - is standard input or output.")
+]
 
 
 def add_to(group: typer.Typer) -> None:
@@ -78,7 +80,9 @@ def import_(context: typer.Context, file: FileArgument = "-", as_json: JsonOptio
     answer(
         plain(report),
         as_json=as_json,
-        otherwise=lambda: typer.echo(f"{counted(report.kept, 'event')} kept; {report.known_before:,} were there already."),
+        otherwise=lambda: typer.echo(
+            f"{counted(report.kept, 'event')} kept; {report.known_before:,} were there already."
+        ),
     )
 
 
@@ -97,7 +101,9 @@ def migrate(
             raise CallerError(f"{target} is the log itself; give another one")
         total = max(1, log.stats().events)
         with bar("copy") as progress:
-            report = copy(log, other, verify=verify, progress=lambda count: progress(f"{count:,} events", min(1.0, count / total)))
+            report = copy(
+                log, other, verify=verify, progress=lambda count: progress(f"{count:,} events", min(1.0, count / total))
+            )
 
     def otherwise() -> None:
         new = report.events - report.known_before
@@ -111,7 +117,9 @@ def migrate(
 
 def prune(
     context: typer.Context,
-    older_than: Annotated[str | None, typer.Option(metavar="AGE", help="Remove events older than this: 30d, 12h, or a day.")] = None,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Remove events older than this: 30d, 12h, or a day.")
+    ] = None,
     keep: Annotated[int | None, typer.Option(min=0, help="Keep the newest so many events.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
     yes: YesOption = False,
@@ -125,7 +133,11 @@ def prune(
     with log_of(context) as log:
         report = prune_log(log, before_ns=before, keep_events=keep, dry_run=True)
         if not dry_run and report.removed:
-            confirm(f"Remove {counted(report.removed, 'event')} of {report.events_before:,} from {log.uri}?", "prune the log", yes)
+            confirm(
+                f"Remove {counted(report.removed, 'event')} of {report.events_before:,} from {log.uri}?",
+                "prune the log",
+                yes,
+            )
             report = prune_log(log, before_ns=before, keep_events=keep)
 
     def otherwise() -> None:
@@ -148,7 +160,11 @@ def wipe(context: typer.Context, build: BuildArgument, yes: YesOption = False, a
             raise NotFound(f"there is no build {build} in the log; `crannog builds list` lists those there are")
         confirm(f"Remove all {counted(count, 'event')} of {build} from {log.uri}?", f"wipe {build}", yes)
         removed = wipe_build(log, build)
-    answer({"build": build, "removed": removed}, as_json=as_json, otherwise=lambda: typer.echo(f"{build} is gone, with {counted(removed, 'event')}."))
+    answer(
+        {"build": build, "removed": removed},
+        as_json=as_json,
+        otherwise=lambda: typer.echo(f"{build} is gone, with {counted(removed, 'event')}."),
+    )
 
 
 def check(context: typer.Context, as_json: JsonOption = False) -> None:
@@ -160,7 +176,9 @@ def check(context: typer.Context, as_json: JsonOption = False) -> None:
         report = check_log(log)
 
     def otherwise() -> None:
-        typer.echo(f"{counted(report.events, 'event')} checked in {report.seconds:.1f} s: {'all is well' if report.ok else counted(len(report.problems), 'problem')}.")
+        typer.echo(
+            f"{counted(report.events, 'event')} checked in {report.seconds:.1f} s: {'all is well' if report.ok else counted(len(report.problems), 'problem')}."
+        )
         for problem in report.problems:
             typer.echo(f"  {problem}")
 
@@ -178,4 +196,8 @@ def compact(context: typer.Context, as_json: JsonOption = False) -> None:
         before = log.stats().bytes
         act()
         after = log.stats().bytes
-    answer({"bytes_before": before, "bytes_after": after}, as_json=as_json, otherwise=lambda: typer.echo(f"{before:,} → {after:,} bytes."))
+    answer(
+        {"bytes_before": before, "bytes_after": after},
+        as_json=as_json,
+        otherwise=lambda: typer.echo(f"{before:,} → {after:,} bytes."),
+    )

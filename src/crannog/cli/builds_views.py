@@ -23,7 +23,11 @@ def add_to(group: typer.Typer) -> None:
         group.command()(command)
 
 
-def event(context: typer.Context, event_id: Annotated[str, typer.Argument(metavar="EVENT", help="The id of an event.")], as_json: JsonOption = False) -> None:
+def event(
+    context: typer.Context,
+    event_id: Annotated[str, typer.Argument(metavar="EVENT", help="The id of an event.")],
+    as_json: JsonOption = False,
+) -> None:
     """Show one event with all its fields."""
     from crannog.builds import plain
 
@@ -31,7 +35,11 @@ def event(context: typer.Context, event_id: Annotated[str, typer.Argument(metava
         found = log.get_event(event_id)
     if found is None:
         raise NotFound(f"there is no event {event_id} in the log; `crannog builds tail` shows the newest")
-    answer(plain(found), as_json=as_json, otherwise=lambda: typer.echo(json.dumps(plain(found), indent=2, ensure_ascii=False)))
+    answer(
+        plain(found),
+        as_json=as_json,
+        otherwise=lambda: typer.echo(json.dumps(plain(found), indent=2, ensure_ascii=False)),
+    )
 
 
 def jobs(context: typer.Context, limit: LimitOption = 50, as_json: JsonOption = False) -> None:
@@ -55,7 +63,13 @@ def jobs(context: typer.Context, limit: LimitOption = 50, as_json: JsonOption = 
     answer(plain(found), as_json=as_json, otherwise=otherwise)
 
 
-def runs(context: typer.Context, build: OfBuild = None, job: OfJob = None, limit: LimitOption = 50, as_json: JsonOption = False) -> None:
+def runs(
+    context: typer.Context,
+    build: OfBuild = None,
+    job: OfJob = None,
+    limit: LimitOption = 50,
+    as_json: JsonOption = False,
+) -> None:
     """List runs of jobs, newest first."""
     from crannog.builds import plain
 
@@ -66,15 +80,30 @@ def runs(context: typer.Context, build: OfBuild = None, job: OfJob = None, limit
         from crannog.cli.show import listing
 
         rows = [
-            (run.job_run_id, run.job_label, run.build_request_id, short(run.status), time_of(run.first_at), duration(run.duration_ns), ", ".join(run.target_partitions))
+            (
+                run.job_run_id,
+                run.job_label,
+                run.build_request_id,
+                short(run.status),
+                time_of(run.first_at),
+                duration(run.duration_ns),
+                ", ".join(run.target_partitions),
+            )
             for run in found
         ]
-        listing(("run", "job", "build", "status", "began (UTC)", "took", "partitions"), rows, empty="No job ran.", right=("took",))
+        listing(
+            ("run", "job", "build", "status", "began (UTC)", "took", "partitions"),
+            rows,
+            empty="No job ran.",
+            right=("took",),
+        )
 
     answer(plain(found), as_json=as_json, otherwise=otherwise)
 
 
-def partition(context: typer.Context, ref: PartitionArgument, limit: LimitOption = 20, as_json: JsonOption = False) -> None:
+def partition(
+    context: typer.Context, ref: PartitionArgument, limit: LimitOption = 20, as_json: JsonOption = False
+) -> None:
     """Show one partition: its latest status, the builds that work on it, its newest events."""
     from crannog.builds import plain
 
@@ -90,16 +119,25 @@ def partition(context: typer.Context, ref: PartitionArgument, limit: LimitOption
         facts(
             ref,
             [
-                ("status", short(status and status.status) + (", invalidated" if status and status.invalidated else "")),
+                (
+                    "status",
+                    short(status and status.status) + (", invalidated" if status and status.invalidated else ""),
+                ),
                 ("since", time_of(status.updated_at if status else None)),
                 ("build", status.build_request_id if status else "–"),
                 ("active builds", ", ".join(active) or "–"),
             ],
         )
-        rows = [(str(event.index), time_of(event.timestamp), event.build_request_id, described(event)) for event in events]
+        rows = [
+            (str(event.index), time_of(event.timestamp), event.build_request_id, described(event)) for event in events
+        ]
         listing(("index", "time (UTC)", "build", "event"), rows, empty="", right=("index",))
 
-    answer({"status": plain(status), "active_builds": active, "events": plain(events)}, as_json=as_json, otherwise=otherwise)
+    answer(
+        {"status": plain(status), "active_builds": active, "events": plain(events)},
+        as_json=as_json,
+        otherwise=otherwise,
+    )
 
 
 def manifests(
@@ -132,7 +170,12 @@ def partitions(context: typer.Context, limit: LimitOption = 20, as_json: JsonOpt
         from crannog.cli.show import listing
 
         rows = [
-            (part.partition_ref, short(part.status) + (", invalidated" if part.invalidated else ""), time_of(part.updated_at), part.build_request_id)
+            (
+                part.partition_ref,
+                short(part.status) + (", invalidated" if part.invalidated else ""),
+                time_of(part.updated_at),
+                part.build_request_id,
+            )
             for part in found
         ]
         listing(("partition", "status", "since (UTC)", "build"), rows, empty="There are no partitions.")
@@ -155,8 +198,15 @@ def lineage(
     def otherwise() -> None:
         from crannog.cli.show import listing
 
-        rows = [(edge.output_ref, edge.input_ref, edge.job_run_id, "planned" if edge.planned else "made") for edge in found.edges]
-        listing(("partition", "made from", "job run", ""), rows, empty=f"Nothing is known of where {partition} {'went' if down else 'came from'}.")
+        rows = [
+            (edge.output_ref, edge.input_ref, edge.job_run_id, "planned" if edge.planned else "made")
+            for edge in found.edges
+        ]
+        listing(
+            ("partition", "made from", "job run", ""),
+            rows,
+            empty=f"Nothing is known of where {partition} {'went' if down else 'came from'}.",
+        )
 
     answer(plain(found), as_json=as_json, otherwise=otherwise)
 
@@ -170,7 +220,12 @@ def graph(context: typer.Context, build: BuildArgument, as_json: JsonOption = Fa
     answer({"mermaid": drawn, "job_graph": stored}, as_json=as_json, otherwise=lambda: typer.echo(drawn, nl=False))
 
 
-def compare(context: typer.Context, first: BuildArgument, second: Annotated[str, typer.Argument(metavar="OTHER")], as_json: JsonOption = False) -> None:
+def compare(
+    context: typer.Context,
+    first: BuildArgument,
+    second: Annotated[str, typer.Argument(metavar="OTHER")],
+    as_json: JsonOption = False,
+) -> None:
     """Compare two builds."""
     from crannog.builds import compare as compare_builds
     from crannog.builds import plain
@@ -189,11 +244,27 @@ def compare(context: typer.Context, first: BuildArgument, second: Annotated[str,
                 ("partitions", f"{counted(found.same_partitions, 'partition')} alike, {len(found.partitions):,} not"),
             ],
         )
-        listing(("partition", first, second), [(part.partition_ref, short(part.first), short(part.second)) for part in found.partitions], empty="All partitions went alike.")
+        listing(
+            ("partition", first, second),
+            [(part.partition_ref, short(part.first), short(part.second)) for part in found.partitions],
+            empty="All partitions went alike.",
+        )
         rows = [
-            (job.job_label, job.first_runs, job.second_runs, short(job.first and job.first.status), short(job.second and job.second.status), duration(job.slower_ns))
+            (
+                job.job_label,
+                job.first_runs,
+                job.second_runs,
+                short(job.first and job.first.status),
+                short(job.second and job.second.status),
+                duration(job.slower_ns),
+            )
             for job in found.jobs
         ]
-        listing(("job", "runs", "runs there", "status", "status there", "longer there"), rows, empty="Neither ran a job.", right=("runs", "runs there", "longer there"))
+        listing(
+            ("job", "runs", "runs there", "status", "status there", "longer there"),
+            rows,
+            empty="Neither ran a job.",
+            right=("runs", "runs there", "longer there"),
+        )
 
     answer(plain(found), as_json=as_json, otherwise=otherwise)

@@ -13,9 +13,16 @@ if TYPE_CHECKING:
     from crannog.verbs.reports import WriteReceipt
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON array, NDJSON or CSV; - reads standard input.")]
-FormatOption = Annotated[str | None, typer.Option("--format", metavar="json|ndjson|csv", help="Format of FILE, if its ending does not tell.")]
-BatchOption = Annotated[str | None, typer.Option("--batch-id", metavar="ID", help="Name of this batch: sent again, it is kept once.")]
-KeysArgument = Annotated[list[str], typer.Argument(metavar="KEY...", help="Keys: text or JSON values; JSON objects for keys of several columns.")]
+FormatOption = Annotated[
+    str | None, typer.Option("--format", metavar="json|ndjson|csv", help="Format of FILE, if its ending does not tell.")
+]
+BatchOption = Annotated[
+    str | None, typer.Option("--batch-id", metavar="ID", help="Name of this batch: sent again, it is kept once.")
+]
+KeysArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="KEY...", help="Keys: text or JSON values; JSON objects for keys of several columns."),
+]
 ActorOption = Annotated[str, typer.Option(metavar="WHO", help="Who asks for it, for the audit.")]
 ReasonOption = Annotated[str, typer.Option(metavar="WHY", help="Why, for the audit.")]
 
@@ -27,20 +34,32 @@ def add_to(app: typer.Typer) -> None:
 
 
 def append(
-    context: typer.Context, name: NameArgument, file: FileArgument, form: FormatOption = None, batch_id: BatchOption = None, as_json: JsonOption = False
+    context: typer.Context,
+    name: NameArgument,
+    file: FileArgument,
+    form: FormatOption = None,
+    batch_id: BatchOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Keep rows: durable and visible when it answers, all of them or none."""
     _write(context, "append", name, file, form, batch_id, as_json)
 
 
 def upsert(
-    context: typer.Context, name: NameArgument, file: FileArgument, form: FormatOption = None, batch_id: BatchOption = None, as_json: JsonOption = False
+    context: typer.Context,
+    name: NameArgument,
+    file: FileArgument,
+    form: FormatOption = None,
+    batch_id: BatchOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Keep rows, each in place of the row that has its key."""
     _write(context, "upsert", name, file, form, batch_id, as_json)
 
 
-def _write(context: typer.Context, verb: str, name: str, file: str, form: str | None, batch_id: str | None, as_json: bool) -> None:
+def _write(
+    context: typer.Context, verb: str, name: str, file: str, form: str | None, batch_id: str | None, as_json: bool
+) -> None:
     from crannog.cli.intake import read_rows
     from crannog.lake.schemas import user_columns
 
@@ -75,7 +94,13 @@ def delete(
 
 
 def _answer(name: str, receipt: WriteReceipt, as_json: bool, done: str) -> None:
-    told = {"table": name, "sequence": receipt.sequence, "rows": receipt.rows, "batch_id": receipt.batch_id, "duplicate": receipt.duplicate}
+    told = {
+        "table": name,
+        "sequence": receipt.sequence,
+        "rows": receipt.rows,
+        "batch_id": receipt.batch_id,
+        "duplicate": receipt.duplicate,
+    }
     text = f"{done}, sequence {receipt.sequence}."
     if receipt.duplicate:
         text = f"Batch {receipt.batch_id} was kept before, at sequence {receipt.sequence}; nothing was added."
@@ -93,7 +118,13 @@ def _show_tombstones(found: list[dict[str, Any]]) -> None:
     from crannog.cli.show import listing
 
     rows = [
-        (shown(next(iter(entry["key"].values())) if len(entry["key"]) == 1 else entry["key"]), entry["outcome"], entry["actor"], entry["reason"], moment(entry["deleted_at"]))
+        (
+            shown(next(iter(entry["key"].values())) if len(entry["key"]) == 1 else entry["key"]),
+            entry["outcome"],
+            entry["actor"],
+            entry["reason"],
+            moment(entry["deleted_at"]),
+        )
         for entry in found
     ]
     listing(("key", "outcome", "who", "why", "deleted (UTC)"), rows, empty="No deletes wait for a fold.")
@@ -109,5 +140,8 @@ def audit(context: typer.Context, name: NameArgument, as_json: JsonOption = Fals
 def _show_audit(found: list[dict[str, Any]]) -> None:
     from crannog.cli.show import listing
 
-    rows = [(entry["key_hash"][:12] + "…", entry["outcome"], entry["actor"], entry["reason"], moment(entry["deleted_at"])) for entry in found]
+    rows = [
+        (entry["key_hash"][:12] + "…", entry["outcome"], entry["actor"], entry["reason"], moment(entry["deleted_at"]))
+        for entry in found
+    ]
     listing(("key hash", "outcome", "who", "why", "deleted (UTC)"), rows, empty="No deletes were carried out yet.")

@@ -49,7 +49,10 @@ _WORDS = (
     ('pass if_exists="ok" to use it', "give --if-exists ok to use it"),
     ("create it with key=[…]", "create one with --key"),
     ("fold the table (fold())", "fold the table (`crannog fold`)"),
-    ("export_lines() gives traces of any size, over HTTP an Accept of application/x-ndjson", "--lines gives traces of any size"),
+    (
+        "export_lines() gives traces of any size, over HTTP an Accept of application/x-ndjson",
+        "--lines gives traces of any size",
+    ),
     ("give each key as a dict of these columns", "give each key as a JSON object of these columns"),
 )
 

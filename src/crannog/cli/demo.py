@@ -30,7 +30,9 @@ def add_to(app: typer.Typer) -> None:
 
 def demo(
     context: typer.Context,
-    keep: Annotated[str, typer.Option("--keep", metavar="DIR", help="Work in this new folder and leave it there, to look at.")] = "",
+    keep: Annotated[
+        str, typer.Option("--keep", metavar="DIR", help="Work in this new folder and leave it there, to look at.")
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Show what Crannog does, on data made up on the spot, in less than three minutes.
@@ -51,7 +53,13 @@ def demo(
         notes, error = _run(folder, audience)
     seconds = round(time.perf_counter() - began, 1)
     ok = error is None and all(note.ok for note in notes)
-    told = {"ok": ok, "seconds": seconds, "warehouse": str(folder) if keep else None, "error": error and error.message, "steps": [note.as_dict() for note in notes]}
+    told = {
+        "ok": ok,
+        "seconds": seconds,
+        "warehouse": str(folder) if keep else None,
+        "error": error and error.message,
+        "steps": [note.as_dict() for note in notes],
+    }
     answer(told, as_json=as_json, otherwise=lambda: audience.farewell(ok=ok, seconds=seconds, kept=keep))
     if error is not None:
         raise error

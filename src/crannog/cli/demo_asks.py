@@ -24,17 +24,23 @@ def sql(tour: Tour, note: Notes) -> None:
         times = [took(partial(tour.lake.sql, _QUESTION, engine=engine)) for _ in range(5)]
         p50 = statistics.median(times)
         note.figure(f"sql_{engine}_p50_ms", round(p50, 1), engine, f"{p50:.1f} ms (median of 5)")
-    same = answers["spark"].to_arrow().equals(answers["local"].to_arrow()) and answers["spark"].to_arrow().equals(answers["hot"].to_arrow())
+    same = answers["spark"].to_arrow().equals(answers["local"].to_arrow()) and answers["spark"].to_arrow().equals(
+        answers["hot"].to_arrow()
+    )
     note.check("the three answers are equal, names and types too", same)
     chosen = tour.lake.sql(f"SELECT count(*) AS n FROM {READINGS}")
     note.fact("by itself", f"a count of {READINGS} went to {chosen.engine}: {chosen.why}")
     known = answers["hot"].rows()[0]["customer"]
     key = tour.lake.sql(f"SELECT min(order_id) AS k FROM {ORDERS} WHERE customer = '{known}'").rows()[0]["k"]
-    before = tour.lake.sql(f"SELECT count(*) AS n FROM {ORDERS} WHERE order_id = '{key}' AND quantity = 77", engine="hot").rows()
+    before = tour.lake.sql(
+        f"SELECT count(*) AS n FROM {ORDERS} WHERE order_id = '{key}' AND quantity = 77", engine="hot"
+    ).rows()
     [row] = tour.lake.sql(f"SELECT * FROM {ORDERS} WHERE order_id = '{key}'").rows()
     changed = {name: value for name, value in row.items() if not name.startswith("_")} | {"quantity": 77}
     tour.orders.upsert([changed])
-    after = tour.lake.sql(f"SELECT count(*) AS n FROM {ORDERS} WHERE order_id = '{key}' AND quantity = 77", engine="hot").rows()
+    after = tour.lake.sql(
+        f"SELECT count(*) AS n FROM {ORDERS} WHERE order_id = '{key}' AND quantity = 77", engine="hot"
+    ).rows()
     note.check("a table in memory shows an upsert with the next read", (before, after) == ([{"n": 0}], [{"n": 1}]))
 
 
@@ -70,6 +76,9 @@ def builds(tour: Tour, note: Notes) -> None:
         failed = log.list_build_requests(status=BuildRequestStatus.FAILED)
         read_ms = took(lambda: log.list_build_requests(limit=50))
         note.figure("build_list_ms", round(read_ms, 2), "list of builds", f"{read_ms:.2f} ms")
-        note.check("the log knows what failed", status is not None and status.status is PartitionStatus.FAILED and failed.total == _BUILDS // 5)
+        note.check(
+            "the log knows what failed",
+            status is not None and status.status is PartitionStatus.FAILED and failed.total == _BUILDS // 5,
+        )
     counted = tour.lake.sql("SELECT count(*) AS n FROM crannog.builds.build_events").rows()
     note.check("the same events are a table that SQL reads", counted == [{"n": _BUILDS * 5}])

@@ -62,7 +62,11 @@ def order(number: int, **changes: Any) -> dict[str, Any]:
 
 def reading(number: int) -> dict[str, Any]:
     """Make a reading up."""
-    return {"sensor_id": f"sensor-{number % 40:02}", "value": number % 1000 / 8, "at": START + dt.timedelta(milliseconds=number)}
+    return {
+        "sensor_id": f"sensor-{number % 40:02}",
+        "value": number % 1000 / 8,
+        "at": START + dt.timedelta(milliseconds=number),
+    }
 
 
 def took(work: Callable[[], Any]) -> float:

@@ -69,14 +69,23 @@ class Notes:
         return self.error is None and all(check["ok"] for check in self.checks)
 
     def as_dict(self) -> dict[str, Any]:
-        told = {"step": self.name, "title": self.title, "ok": self.ok, "seconds": self.seconds, "figures": self.figures, "checks": self.checks}
+        told = {
+            "step": self.name,
+            "title": self.title,
+            "ok": self.ok,
+            "seconds": self.seconds,
+            "figures": self.figures,
+            "checks": self.checks,
+        }
         return told if self.error is None else {**told, "error": self.error}
 
     def __enter__(self) -> Notes:
         self._began = time.perf_counter()
         return self
 
-    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None) -> None:
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
         self.seconds = round(time.perf_counter() - self._began, 3)
         if error is not None:
             self.error = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
@@ -117,7 +126,9 @@ class Printed:
         from rich.text import Text
 
         where = str(folder) if kept else f"{folder}, which goes when the tour ends"
-        self._console.print(Text.assemble(("Crannog ", "bold"), (VERSION, "bold"), "  a lakehouse for operational data on Delta Lake"))
+        self._console.print(
+            Text.assemble(("Crannog ", "bold"), (VERSION, "bold"), "  a lakehouse for operational data on Delta Lake")
+        )
         self._console.print(Text(f"All that follows runs now, in {where}.", style="dim"))
 
     @contextmanager
@@ -145,7 +156,9 @@ class Printed:
         from rich.text import Text
 
         grid = Table.grid(padding=(0, 1))
-        grid.add_row(Text("✓", style="green") if ok else Text("✗", style="bold red"), Text(claim, style="" if ok else "bold red"))
+        grid.add_row(
+            Text("✓", style="green") if ok else Text("✗", style="bold red"), Text(claim, style="" if ok else "bold red")
+        )
         self._console.print(Padding(grid, (0, 0, 0, 4)))
 
     def exhibit(self, show: Callable[[], None]) -> None:
@@ -162,5 +175,10 @@ class Printed:
             self._console.print(Text(f"Not every check held ({seconds:.0f} s): see the ✗ above.", style="bold red"))
         if kept:
             self._console.print(f"The warehouse stays: crannog --warehouse {kept} tables", markup=False)
-        self._console.print("Next: README.md for the first steps, ARCHITECTURE.md for how it works and why,", markup=False)
-        self._console.print("docs/index.md for the guides, `crannog --help` for every command, `crannog serve` for the server.", markup=False)
+        self._console.print(
+            "Next: README.md for the first steps, ARCHITECTURE.md for how it works and why,", markup=False
+        )
+        self._console.print(
+            "docs/index.md for the guides, `crannog --help` for every command, `crannog serve` for the server.",
+            markup=False,
+        )

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 _INSERTS = 2_000
 _REQUESTS, _TRACES = 20, 100
-_TREE = (("shop", "POST /checkout", 120), ("shop", "validate cart", 8), ("stock", "reserve", 30), ("pay", "charge", 60), ("pay", "bank", 45))
+_TREE = (
+    ("shop", "POST /checkout", 120),
+    ("shop", "validate cart", 8),
+    ("stock", "reserve", 30),
+    ("pay", "charge", 60),
+    ("pay", "bank", 45),
+)
 _PARENTS = (None, 0, 0, 0, 3)
 
 
@@ -31,7 +37,12 @@ def served(tour: Tour, note: Notes) -> None:
             table, before = far.table(ORDERS), tour.orders.count()
             times = [took(lambda: table.upsert([order(10)])) for _ in range(30)]
             p50 = statistics.median(times)
-            note.figure("http_upsert_p50_ms", round(p50, 2), "1 row over HTTP", f"{p50:.1f} ms to the acknowledgement (median of 30)")
+            note.figure(
+                "http_upsert_p50_ms",
+                round(p50, 2),
+                "1 row over HTTP",
+                f"{p50:.1f} ms to the acknowledgement (median of 30)",
+            )
 
             def produce() -> None:
                 with far.producer(ORDERS) as producer:
@@ -39,9 +50,17 @@ def served(tour: Tour, note: Notes) -> None:
                         producer.insert(order(900_000 + number))
 
             ms = took(produce)
-            note.figure("producer_rows_per_s", round(_INSERTS / ms * 1000), "a producer", f"{_INSERTS / ms * 1000:,.0f} rows per second, in batches, each kept once")
+            note.figure(
+                "producer_rows_per_s",
+                round(_INSERTS / ms * 1000),
+                "a producer",
+                f"{_INSERTS / ms * 1000:,.0f} rows per second, in batches, each kept once",
+            )
             question = f"SELECT count(*) AS n, sum(quantity) AS items FROM {ORDERS}"
-            note.check("the client gets the answer that this process gets", far.sql(question).rows() == tour.lake.sql(question).rows())
+            note.check(
+                "the client gets the answer that this process gets",
+                far.sql(question).rows() == tour.lake.sql(question).rows(),
+            )
             note.check(f"all {_INSERTS:,} rows are there, once", tour.orders.count() == before + _INSERTS)
     finally:
         _end(server)
@@ -62,28 +81,58 @@ def traces(tour: Tour, note: Notes) -> None:
     try:
         with httpx.Client(headers={"Content-Type": "application/json"}, timeout=60) as client:
             answers: list[int] = []
-            ms = took(lambda: answers.extend(client.post(address, content=body).status_code for body in [*bodies, bodies[0]]))
-        note.figure("spans_per_s", round(spans / ms * 1000), "OTLP over HTTP", f"{counted(spans, 'span')} in {ms:.0f} ms, each request durable when answered; one sent twice")
+            ms = took(
+                lambda: answers.extend(client.post(address, content=body).status_code for body in [*bodies, bodies[0]])
+            )
+        note.figure(
+            "spans_per_s",
+            round(spans / ms * 1000),
+            "OTLP over HTTP",
+            f"{counted(spans, 'span')} in {ms:.0f} ms, each request durable when answered; one sent twice",
+        )
         note.check("every request was acknowledged", set(answers) == {200})
     finally:
         _end(server)
     store = _lake(tour).traces
     page = store.search(service="pay", has_errors=True, limit=5, count=True)
     search_ms = took(lambda: store.search(service="pay", has_errors=True, limit=5))
-    note.figure("search_ms", round(search_ms, 1), "search", f"{page.total} traces with an error in pay, the newest five in {search_ms:.0f} ms")
-    note.check("one in ten has the error, and the repeated request counts once", page.total == _REQUESTS * _TRACES // 10)
+    note.figure(
+        "search_ms",
+        round(search_ms, 1),
+        "search",
+        f"{page.total} traces with an error in pay, the newest five in {search_ms:.0f} ms",
+    )
+    note.check(
+        "one in ten has the error, and the repeated request counts once", page.total == _REQUESTS * _TRACES // 10
+    )
     found = page.traces[0].trace_id
     view = store.show(found)
     note.exhibit(lambda: show_trace(view, details=False))
     [fresh] = store.metrics(service="pay", operation="charge", step="1d", start=now - 10**12)[:1]
     report = store.derive()
     [derived] = store.metrics(service="pay", operation="charge", step="1d", start=now - 10**12)[:1]
-    note.figure("derive_s", round(report.seconds, 1), "Spark", f"folded the spans and derived summaries, metrics, edges and keys in {report.seconds:.1f} s")
-    note.check("metrics say the same before and after", (fresh.count, fresh.errors) == (derived.count, derived.errors) == (_REQUESTS * _TRACES, _REQUESTS * _TRACES // 10))
+    note.figure(
+        "derive_s",
+        round(report.seconds, 1),
+        "Spark",
+        f"folded the spans and derived summaries, metrics, edges and keys in {report.seconds:.1f} s",
+    )
+    note.check(
+        "metrics say the same before and after",
+        (fresh.count, fresh.errors)
+        == (derived.count, derived.errors)
+        == (_REQUESTS * _TRACES, _REQUESTS * _TRACES // 10),
+    )
     edges = {(edge.parent, edge.child): edge.calls for edge in store.dependencies()}
-    note.check("who calls whom is known: shop → stock, shop → pay", edges == {("shop", "stock"): _REQUESTS * _TRACES, ("shop", "pay"): _REQUESTS * _TRACES})
+    note.check(
+        "who calls whom is known: shop → stock, shop → pay",
+        edges == {("shop", "stock"): _REQUESTS * _TRACES, ("shop", "pay"): _REQUESTS * _TRACES},
+    )
     receipt = store.erase([found], actor="demo", reason="asked for")
-    note.check("an erased trace is gone, and the receipt proves it", receipt.rows_erased >= len(_TREE) and not any(place.after for place in receipt.places))
+    note.check(
+        "an erased trace is gone, and the receipt proves it",
+        receipt.rows_erased >= len(_TREE) and not any(place.after for place in receipt.places),
+    )
 
 
 def _lake(tour: Tour) -> EmbeddedLake:
@@ -121,7 +170,10 @@ def _request(now: int, number: int) -> dict[str, Any]:
                 "kind": 2 if parent is None or _TREE[parent][0] != service else 1,
                 "startTimeUnixNano": str(start + place * 2 * 10**6),
                 "endTimeUnixNano": str(start + (place * 2 + ms) * 10**6),
-                "attributes": [{"key": "customer", "value": {"stringValue": f"customer {trace}"}}, {"key": "cart.items", "value": {"intValue": str(trace % 7 + 1)}}],
+                "attributes": [
+                    {"key": "customer", "value": {"stringValue": f"customer {trace}"}},
+                    {"key": "cart.items", "value": {"intValue": str(trace % 7 + 1)}},
+                ],
             }
             if parent is not None:
                 span["parentSpanId"] = f"{parent + 1:016x}"
@@ -130,7 +182,10 @@ def _request(now: int, number: int) -> dict[str, Any]:
             resources.setdefault(service, []).append(span)
     return {
         "resourceSpans": [
-            {"resource": {"attributes": [{"key": "service.name", "value": {"stringValue": service}}]}, "scopeSpans": [{"scope": {"name": "demo"}, "spans": spans}]}
+            {
+                "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": service}}]},
+                "scopeSpans": [{"scope": {"name": "demo"}, "spans": spans}],
+            }
             for service, spans in resources.items()
         ]
     }

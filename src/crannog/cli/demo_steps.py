@@ -36,6 +36,7 @@ from crannog.cli.plain import counted, of_bytes
 if TYPE_CHECKING:
     from crannog.cli.demo_notes import Notes
 
+
 def tables(tour: Tour, note: Notes) -> None:
     from crannog.lake.spark import spark_runtime
 
@@ -44,7 +45,10 @@ def tables(tour: Tour, note: Notes) -> None:
     note.fact(ORDERS, "key order_id: a later row of a key replaces it")
     note.fact(READINGS, "append-only, partitioned by the day of writing")
     note.figure("create_ms", round(ms, 1), "made in", f"{ms:.0f} ms each")
-    note.check("no Java process runs yet: making and writing tables needs no Spark", spark_runtime(tour.lake.settings).state() == "absent")
+    note.check(
+        "no Java process runs yet: making and writing tables needs no Spark",
+        spark_runtime(tour.lake.settings).state() == "absent",
+    )
 
 
 def appends(tour: Tour, note: Notes) -> None:
@@ -53,7 +57,12 @@ def appends(tour: Tour, note: Notes) -> None:
         batches = [[reading(n * size + i) for i in range(size)] for n in range(TIMES + 5)]
         times = [took(lambda batch=batch: table.append(batch)) for batch in batches][5:]  # type: ignore[misc]
         p50 = statistics.median(times)
-        note.figure(f"append_{size}_p50_ms", round(p50, 2), counted(size, "row"), f"{p50:.1f} ms to the acknowledgement (median of {TIMES})")
+        note.figure(
+            f"append_{size}_p50_ms",
+            round(p50, 2),
+            counted(size, "row"),
+            f"{p50:.1f} ms to the acknowledgement (median of {TIMES})",
+        )
     note.fact("acknowledged", "means on disk, file and folder synced, and visible to every reader")
     note.check(f"every row is there: {(TIMES + 5) * (ROWS + 1):,}", table.count() == (TIMES + 5) * (ROWS + 1))
 
@@ -75,7 +84,12 @@ def group_commit(tour: Tour, note: Notes) -> None:
             thread.join()
 
     rate = THREADS * CALLS / (took(run) / 1000)
-    note.figure("group_commit_per_s", round(rate), f"{THREADS} threads", f"{rate:,.0f} acknowledged 1-row appends per second, callers share files")
+    note.figure(
+        "group_commit_per_s",
+        round(rate),
+        f"{THREADS} threads",
+        f"{rate:,.0f} acknowledged 1-row appends per second, callers share files",
+    )
     note.check(f"all {THREADS * CALLS:,} are there, once", table.count() == before + THREADS * CALLS)
 
 
@@ -87,8 +101,16 @@ def twice(tour: Tour, note: Notes) -> None:
     again = tour.orders.append(batch, batch_id="import-2026-01")
     with Lake(str(tour.folder), settings=tour.lake.settings) as other:
         elsewhere = other.table(ORDERS).append(batch, batch_id="import-2026-01")
-    note.figure("rows", first.rows, "import-2026-01", f"{counted(first.rows, 'order')}, sent three times, once by another connection")
-    note.check("the second and the third are acknowledged as duplicates", not first.duplicate and again.duplicate and elsewhere.duplicate)
+    note.figure(
+        "rows",
+        first.rows,
+        "import-2026-01",
+        f"{counted(first.rows, 'order')}, sent three times, once by another connection",
+    )
+    note.check(
+        "the second and the third are acknowledged as duplicates",
+        not first.duplicate and again.duplicate and elsewhere.duplicate,
+    )
     note.check(f"the table has {first.rows:,} rows", tour.orders.count() == first.rows)
 
 
@@ -108,7 +130,9 @@ def visible(tour: Tour, note: Notes) -> None:
     note.check("the row just written is among them", counted_rows == before + 1)
     some, everything = took(lambda: table.preview(10)), took(lambda: tour.readings.to_arrow())
     note.figure("preview_ms", round(some, 2), "ten rows", f"{some:.1f} ms, by DuckDB in this process")
-    note.figure("scan_ms", round(everything, 2), "all readings", f"{tour.readings.count():,} rows in {everything:.0f} ms")
+    note.figure(
+        "scan_ms", round(everything, 2), "all readings", f"{tour.readings.count():,} rows in {everything:.0f} ms"
+    )
 
 
 def spark_starts(tour: Tour, note: Notes) -> None:
@@ -122,9 +146,19 @@ def spark_starts(tour: Tour, note: Notes) -> None:
         times.append(took(lambda: table.append([reading(len(times))])))
         time.sleep(0.02)  # the start wants the processor too
     tour.lake.warehouse.spark()
-    note.figure("spark_start_s", round(runtime.start_seconds, 1), "Spark started in", f"{runtime.start_seconds:.1f} s, in the background")
+    note.figure(
+        "spark_start_s",
+        round(runtime.start_seconds, 1),
+        "Spark started in",
+        f"{runtime.start_seconds:.1f} s, in the background",
+    )
     p50 = statistics.median(times)
-    note.figure("appends_meanwhile", len(times), "meanwhile", f"{len(times):,} appends were acknowledged, {p50:.1f} ms each (median)")
+    note.figure(
+        "appends_meanwhile",
+        len(times),
+        "meanwhile",
+        f"{len(times):,} appends were acknowledged, {p50:.1f} ms each (median)",
+    )
     note.fact("Java", f"started with {os.environ.get('JAVA_TOOL_OPTIONS') or 'its defaults'}, which suits a short run")
     note.check("writers did not wait for Spark", len(times) > 1)
 
@@ -140,31 +174,54 @@ def fold(tour: Tour, note: Notes) -> None:
             name,
             f"{counted(report.changes, 'change')} of {report.staged_rows:,} rows into {counted(report.files_after, 'file')} in {report.seconds:.1f} s",
         )
-        note.check(f"Delta version {report.version} has the same {rows:,} rows, nothing is staged", report.final_rows == rows == table.count() and not table.describe()["staged_rows"])
+        note.check(
+            f"Delta version {report.version} has the same {rows:,} rows, nothing is staged",
+            report.final_rows == rows == table.count() and not table.describe()["staged_rows"],
+        )
 
 
 def change(tour: Tour, note: Notes) -> None:
     table = tour.orders
     before = table.count()
     upserted = took(lambda: table.upsert([order(7, customer="Ada Lovelace")]))
-    deleted = took(lambda: table.delete(["order-000001", "order-000002", "order-000003"], actor="demo", reason="returned"))
+    deleted = took(
+        lambda: table.delete(["order-000001", "order-000002", "order-000003"], actor="demo", reason="returned")
+    )
     note.figure("upsert_ms", round(upserted, 1), "upsert", f"one order replaced, {upserted:.1f} ms")
     note.figure("delete_ms", round(deleted, 1), "delete", f"three orders, {deleted:.1f} ms")
     rows = {row["order_id"]: row for row in table.to_arrow().to_pylist()}
-    note.check("the new row is read, the old one is not", rows["order-000007"]["customer"] == "Ada Lovelace" and len(rows) == before - 3)
-    note.check(f"{before - 3:,} rows at once, {before:,} raw until the delete is folded", table.count() == before - 3 and table.count(raw=True) == before)
-    note.check("the three deletes are listed, with who and why", [t["actor"] for t in table.tombstones()] == ["demo"] * 3)
+    note.check(
+        "the new row is read, the old one is not",
+        rows["order-000007"]["customer"] == "Ada Lovelace" and len(rows) == before - 3,
+    )
+    note.check(
+        f"{before - 3:,} rows at once, {before:,} raw until the delete is folded",
+        table.count() == before - 3 and table.count(raw=True) == before,
+    )
+    note.check(
+        "the three deletes are listed, with who and why", [t["actor"] for t in table.tombstones()] == ["demo"] * 3
+    )
 
 
 def compact(tour: Tour, note: Notes) -> None:
     report = tour.orders.compact()
-    note.figure("compact_orders_s", report.seconds, "orders", f"{report.tombstones_applied} deletes applied, {report.rows_dropped_by_tombstones} rows dropped, {report.seconds:.1f} s")
-    note.check("raw and visible are the same again, no delete is pending", tour.orders.count(raw=True) == report.final_rows == tour.orders.count() and not tour.orders.tombstones())
+    note.figure(
+        "compact_orders_s",
+        report.seconds,
+        "orders",
+        f"{report.tombstones_applied} deletes applied, {report.rows_dropped_by_tombstones} rows dropped, {report.seconds:.1f} s",
+    )
+    note.check(
+        "raw and visible are the same again, no delete is pending",
+        tour.orders.count(raw=True) == report.final_rows == tour.orders.count() and not tour.orders.tombstones(),
+    )
     tour.readings.append([reading(number) for number in range(ROWS)])
     rows = tour.readings.count()
     merged = tour.readings.compact()
     size = f"{of_bytes(merged.bytes_before)} → {of_bytes(merged.bytes_after)}"
-    note.figure("compact_readings_s", merged.seconds, "readings", f"{'; '.join(merged.plan)}; {size}, {merged.seconds:.1f} s")
+    note.figure(
+        "compact_readings_s", merged.seconds, "readings", f"{'; '.join(merged.plan)}; {size}, {merged.seconds:.1f} s"
+    )
     note.check(f"{rows:,} rows before and after", rows == merged.final_rows == tour.readings.count())
 
 
@@ -202,12 +259,20 @@ def time_travel(tour: Tour, note: Notes) -> None:
 def evolve(tour: Tour, note: Notes) -> None:
     fields = [field.with_type(pa.int64()) if field.name == "quantity" else field for field in ORDER]
     report = tour.orders.evolve(pa.schema([*fields, pa.field("note", pa.string())]))
-    note.figure("evolve_s", report.seconds, "evolved in", f"{report.seconds:.1f} s, {counted(report.files_rewritten, 'file')} rewritten and verified")
+    note.figure(
+        "evolve_s",
+        report.seconds,
+        "evolved in",
+        f"{report.seconds:.1f} s, {counted(report.files_rewritten, 'file')} rewritten and verified",
+    )
     for line in (*report.added, *report.widened):
         note.fact("change", line)
     tour.orders.upsert([order(8, quantity=5_000_000_000, note="by container")])
     rows = {row["order_id"]: row for row in tour.orders.to_arrow().to_pylist()}
-    note.check("old and new rows read together", rows["order-000009"]["note"] is None and rows["order-000008"]["quantity"] == 5_000_000_000)
+    note.check(
+        "old and new rows read together",
+        rows["order-000009"]["note"] is None and rows["order-000008"]["quantity"] == 5_000_000_000,
+    )
 
 
 def erase(tour: Tour, note: Notes) -> None:
@@ -217,13 +282,21 @@ def erase(tour: Tour, note: Notes) -> None:
 
     wanted, rows = "order-000000", tour.orders.count()
     before = files_with(tour.orders_folder, wanted)
-    note.figure("files_with_the_id_before", len(before), "before", f"{wanted} stands in {counted(len(before), 'file')} of the table's folder: data, old versions, stage, log")
+    note.figure(
+        "files_with_the_id_before",
+        len(before),
+        "before",
+        f"{wanted} stands in {counted(len(before), 'file')} of the table's folder: data, old versions, stage, log",
+    )
     receipt = tour.orders.erase([wanted], actor="demo", reason="asked to be forgotten")
     after = files_with(tour.orders_folder, wanted)
     note.figure("files_with_the_id_after", len(after), "after", f"in {counted(len(after), 'file')}")
     note.figures["receipt"] = asdict(receipt)
     note.check("the id was found before, and is in no file now", bool(before) and not after)
-    note.check("the receipt proves it: nothing left in any place", receipt.rows_erased == 1 and not any(place.after for place in receipt.places))
+    note.check(
+        "the receipt proves it: nothing left in any place",
+        receipt.rows_erased == 1 and not any(place.after for place in receipt.places),
+    )
     note.check("no other order went with it", tour.orders.count() == rows - 1)
     note.exhibit(lambda: show_receipt(asdict(receipt)))
 
@@ -232,7 +305,9 @@ def files_with(folder: Path, text: str) -> list[Path]:
     """Search every file for a text: its bytes, and what Parquet keeps compressed."""
     found = []
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and (text.encode() in path.read_bytes() or (path.suffix == ".parquet" and _holds(path, text))):
+        if path.is_file() and (
+            text.encode() in path.read_bytes() or (path.suffix == ".parquet" and _holds(path, text))
+        ):
             found.append(path)
     return found
 
@@ -257,7 +332,10 @@ def records(tour: Tour, note: Notes) -> None:
     for entry in entries:
         entry["timestamp"] = dt.datetime.fromtimestamp(entry["timestamp"] // 1000, dt.UTC)
     note.figure("versions", len(entries), "history", f"{counted(len(entries), 'version')} of {ORDERS}, each one commit")
-    note.check("the vacuum behind the compaction is among the tasks", any(task["task_name"] == f"vacuum-after-compact:{ORDERS}" for task in found))
+    note.check(
+        "the vacuum behind the compaction is among the tasks",
+        any(task["task_name"] == f"vacuum-after-compact:{ORDERS}" for task in found),
+    )
     note.check("the audit keeps who and why of four deletes, and no key", len(tour.orders.audit()) == 4)
     note.exhibit(lambda: show_history(entries))
     note.exhibit(lambda: show_tasks(found))

@@ -42,5 +42,7 @@ def _format_of(source: str, data: bytes) -> str:
     if form is None and data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"[", b"{", b""):
         form = "json"
     if form is None:
-        raise CallerError(f"cannot tell the format of {_called(source)}: give --format {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+        raise CallerError(
+            f"cannot tell the format of {_called(source)}: give --format {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+        )
     return form

@@ -44,19 +44,46 @@ def _table_behind_files(context: typer.Context, incomplete: str) -> list[str]:
 
 def load(
     context: typer.Context,
-    files: Annotated[list[str], typer.Argument(metavar="FILE... NAME", help="Files or patterns, - for standard input, and last the table, as catalog.schema.table.", autocompletion=_table_behind_files)],
-    create: Annotated[bool, typer.Option("--create", help="Make the table from what the files hold, if there is none.")] = False,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE... NAME",
+            help="Files or patterns, - for standard input, and last the table, as catalog.schema.table.",
+            autocompletion=_table_behind_files,
+        ),
+    ],
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the table from what the files hold, if there is none.")
+    ] = False,
     key: Annotated[str, typer.Option(metavar="A,B", help="With --create: columns that name a row.")] = "",
     partition_by: Annotated[str, typer.Option(metavar="A,B", help="With --create: columns to partition by.")] = "",
-    types: Annotated[str, typer.Option(metavar="COL=TYPE,…", help="With --create: types of columns, instead of those the values suggest.")] = "",
-    mode: Annotated[str, typer.Option(metavar="append|upsert", help="Add rows, or replace those of the same key.")] = "append",
-    form: Annotated[str | None, typer.Option("--format", metavar="csv|json|ndjson|parquet", help="Format, if the ending does not tell.")] = None,
+    types: Annotated[
+        str,
+        typer.Option(
+            metavar="COL=TYPE,…", help="With --create: types of columns, instead of those the values suggest."
+        ),
+    ] = "",
+    mode: Annotated[
+        str, typer.Option(metavar="append|upsert", help="Add rows, or replace those of the same key.")
+    ] = "append",
+    form: Annotated[
+        str | None,
+        typer.Option("--format", metavar="csv|json|ndjson|parquet", help="Format, if the ending does not tell."),
+    ] = None,
     delimiter: Annotated[str | None, typer.Option(metavar="C", help="What stands between two values of CSV.")] = None,
     flatten: Annotated[bool, typer.Option("--flatten", help="Make columns of what is nested: a_b for b in a.")] = False,
-    evolve: Annotated[bool, typer.Option("--evolve", help="Add new columns of the files to the table, and widen types.")] = False,
-    ignore_extra: Annotated[bool, typer.Option("--ignore-extra", help="Leave out columns that the table does not have.")] = False,
-    reject: Annotated[str | None, typer.Option(metavar="FILE", help="Put bad rows there, as NDJSON, and keep the others.")] = None,
-    max_bad: Annotated[int | None, typer.Option(metavar="N", min=0, help="Most bad rows to leave out; with more nothing is kept.")] = None,
+    evolve: Annotated[
+        bool, typer.Option("--evolve", help="Add new columns of the files to the table, and widen types.")
+    ] = False,
+    ignore_extra: Annotated[
+        bool, typer.Option("--ignore-extra", help="Leave out columns that the table does not have.")
+    ] = False,
+    reject: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Put bad rows there, as NDJSON, and keep the others.")
+    ] = None,
+    max_bad: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Most bad rows to leave out; with more nothing is kept.")
+    ] = None,
     again: Annotated[bool, typer.Option("--again", help="Load files that were loaded before once more.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")] = False,
     as_json: JsonOption = False,
@@ -138,8 +165,16 @@ def _show(report: LoadReport) -> None:
         listing(("column", "change", "in the table", "in the files", "done"), changes, empty="")
     if len(report.files) > 1:
         typer.echo()
-        listed = [(Path(f.file).name, f"{f.rows:,}", f"{f.duplicate_rows:,}", f"{f.bad_rows:,}", of_bytes(f.bytes)) for f in report.files[:_FEW_FILES]]
-        listing(("file", "rows", "kept before", "bad", "size"), listed, empty="", right=("rows", "kept before", "bad", "size"))
+        listed = [
+            (Path(f.file).name, f"{f.rows:,}", f"{f.duplicate_rows:,}", f"{f.bad_rows:,}", of_bytes(f.bytes))
+            for f in report.files[:_FEW_FILES]
+        ]
+        listing(
+            ("file", "rows", "kept before", "bad", "size"),
+            listed,
+            empty="",
+            right=("rows", "kept before", "bad", "size"),
+        )
         if len(report.files) > _FEW_FILES:
             say(f"… and {counted(len(report.files) - _FEW_FILES, 'file')} more; --json lists all.")
     if report.first_bad:

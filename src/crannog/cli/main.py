@@ -41,8 +41,15 @@ def main(
     context: typer.Context,
     warehouse: Annotated[str, typer.Option(metavar="DIR", help="Warehouse: a folder, file:// or s3:// address.")] = "",
     server: Annotated[str, typer.Option(metavar="URL", help="Work through the server at this address.")] = "",
-    token: Annotated[str, typer.Option(metavar="TOKEN", help="Token for the server; CRANNOG_TOKEN keeps it out of the list of processes.")] = "",
-    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")] = False,
+    token: Annotated[
+        str,
+        typer.Option(
+            metavar="TOKEN", help="Token for the server; CRANNOG_TOKEN keeps it out of the list of processes."
+        ),
+    ] = "",
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """A lakehouse for operational data on open Delta Lake tables."""
     if warehouse and server:

@@ -23,7 +23,9 @@ def leave_out_what_is_slow() -> None:
 class _LeftOut(MetaPathFinder, Loader):
     _NAMES = frozenset({"pandas", "numpy", "httpx._main"})
 
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if name == "numpy" and "pyspark" in sys.modules:
             return None
         return ModuleSpec(name, self) if name in self._NAMES else None

@@ -37,8 +37,16 @@ def add_to(app: typer.Typer) -> None:
 
 def serve(
     context: typer.Context,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on; other than loopback only where tokens were made.")] = "",
-    port: Annotated[int, typer.Option(metavar="PORT", min=-1, max=65535, help="Port of the HTTP API; 0 takes a free one.", show_default="7117")] = -1,
+    host: Annotated[
+        str,
+        typer.Option(metavar="ADDRESS", help="Address to listen on; other than loopback only where tokens were made."),
+    ] = "",
+    port: Annotated[
+        int,
+        typer.Option(
+            metavar="PORT", min=-1, max=65535, help="Port of the HTTP API; 0 takes a free one.", show_default="7117"
+        ),
+    ] = -1,
 ) -> None:
     """Serve the warehouse over HTTP, take spans over OTLP, and keep it in shape until Ctrl-C.
 
@@ -65,7 +73,9 @@ def serve(
         scheduler = lake.new_scheduler()
         typer.echo(f"crannog {VERSION} keeps {lake.warehouse.location} at {server.url}; Ctrl-C ends it")
         if server.receivers is not None:
-            typer.echo(f"spans come in over OTLP on port {server.receivers.http_port} (HTTP) and {server.receivers.grpc_port} (gRPC)")
+            typer.echo(
+                f"spans come in over OTLP on port {server.receivers.http_port} (HTTP) and {server.receivers.grpc_port} (gRPC)"
+            )
         for name, near in unknown_variables(os.environ).items():
             typer.echo(f"{name} is no setting and does nothing" + (f"; did you mean {near}?" if near else ""))
         threading.Thread(target=_warm_up, args=(lake,), name="crannog-warm-up", daemon=True).start()
@@ -176,7 +186,11 @@ class _Lines:
         self._print(f"{name.replace(':', ' ', 1)}: {text}")
 
     def trouble(self, message: str | None) -> None:
-        if message is not None and message != self._trouble and not any(text.endswith(message.partition(": ")[2]) for text in self._failed.values()):
+        if (
+            message is not None
+            and message != self._trouble
+            and not any(text.endswith(message.partition(": ")[2]) for text in self._failed.values())
+        ):
             self._print(message)
         self._trouble = message
 

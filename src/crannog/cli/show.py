@@ -55,7 +55,9 @@ def listing(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold", no_wrap=column in right)
+        table.add_column(
+            column, justify="right" if column in right else "left", overflow="fold", no_wrap=column in right
+        )
     for row in cells:
         table.add_row(*map(Text, row))
     console().print(table)
@@ -67,7 +69,10 @@ def rows(columns: Sequence[str], values: Sequence[Sequence[Any]], *, empty: str)
 
     out = console()
     cells = [[shown(value) for value in row] for row in values]
-    widths = [max(len(name), *(min(len(row[place]), 2 * _NARROWEST) for row in cells)) if cells else len(name) for place, name in enumerate(columns)]
+    widths = [
+        max(len(name), *(min(len(row[place]), 2 * _NARROWEST) for row in cells)) if cells else len(name)
+        for place, name in enumerate(columns)
+    ]
     if sum(widths) + len(widths) - 1 <= out.width:
         listing(columns, values, empty=empty)
         return

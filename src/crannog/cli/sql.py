@@ -98,7 +98,11 @@ def pin(context: typer.Context, name: NameArgument, as_json: JsonOption = False)
     with lake_at(context) as lake:
         held = lake.cache.pin(name)
         server = getattr(lake, "address", "")
-    ending = f"Held by the server at {server} until it is evicted." if server else "Held for this command; `crannog serve` holds tables for long."
+    ending = (
+        f"Held by the server at {server} until it is evicted."
+        if server
+        else "Held for this command; `crannog serve` holds tables for long."
+    )
     answer(held, as_json=as_json, otherwise=lambda: _show_tables([held], ending))
 
 

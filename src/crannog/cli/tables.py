@@ -16,7 +16,9 @@ from crannog.errors import CallerError, Cancelled, CrannogError, NotFound, Overl
 if TYPE_CHECKING:
     from crannog.verbs.lake import LakeVerbs
 
-SchemaOption = Annotated[str, typer.Option("--schema", metavar="FILE", help="JSON Schema of the columns; - reads standard input.")]
+SchemaOption = Annotated[
+    str, typer.Option("--schema", metavar="FILE", help="JSON Schema of the columns; - reads standard input.")
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -28,7 +30,9 @@ def add_to(app: typer.Typer) -> None:
 
 def tables(
     context: typer.Context,
-    names: Annotated[bool, typer.Option("--names", help="Names only: opens no table, so it is quick where there are many.")] = False,
+    names: Annotated[
+        bool, typer.Option("--names", help="Names only: opens no table, so it is quick where there are many.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List the tables, their rows and their sizes."""
@@ -60,7 +64,13 @@ def _show_tables(found: list[dict[str, Any]], names: bool) -> None:
             say(empty)
         return
     rows = [
-        (table["name"], f"{table['rows']:,}", f"{table['staged_rows']:,}", of_bytes(table["bytes"]), ", ".join(table["key"]))
+        (
+            table["name"],
+            f"{table['rows']:,}",
+            f"{table['staged_rows']:,}",
+            of_bytes(table["bytes"]),
+            ", ".join(table["key"]),
+        )
         for table in found
         if "error" not in table
     ]
@@ -75,10 +85,19 @@ def create(
     context: typer.Context,
     name: NameArgument,
     schema: SchemaOption,
-    key: Annotated[str, typer.Option(metavar="A,B", help="Columns that name a row; a later row of the same key replaces it.")] = "",
-    partition_by: Annotated[str, typer.Option(metavar="A,B", help="Columns to partition by; _date is the day of writing.")] = "",
-    cluster_by: Annotated[str, typer.Option(metavar="A,B", help="Columns to sort by in files; by default the key, or the time of writing.")] = "",
-    if_exists: Annotated[str, typer.Option(metavar="error|ok", help="What to do if the table exists with this definition.")] = "error",
+    key: Annotated[
+        str, typer.Option(metavar="A,B", help="Columns that name a row; a later row of the same key replaces it.")
+    ] = "",
+    partition_by: Annotated[
+        str, typer.Option(metavar="A,B", help="Columns to partition by; _date is the day of writing.")
+    ] = "",
+    cluster_by: Annotated[
+        str,
+        typer.Option(metavar="A,B", help="Columns to sort by in files; by default the key, or the time of writing."),
+    ] = "",
+    if_exists: Annotated[
+        str, typer.Option(metavar="error|ok", help="What to do if the table exists with this definition.")
+    ] = "error",
     as_json: JsonOption = False,
 ) -> None:
     """Make a table, and the warehouse if there is none. Needs no Spark."""
@@ -87,7 +106,12 @@ def create(
     columns = read_schema(schema)
     with lake_at(context, make=True) as lake:
         table = lake.create_table(
-            name, columns, key=_names(key), partition_by=_names(partition_by), cluster_by=_names(cluster_by), if_exists=if_exists
+            name,
+            columns,
+            key=_names(key),
+            partition_by=_names(partition_by),
+            cluster_by=_names(cluster_by),
+            if_exists=if_exists,
         )
         described = table.describe()
     answer(described, as_json=as_json, otherwise=lambda: _show_description(described))
@@ -112,7 +136,10 @@ def _show_description(found: dict[str, Any]) -> None:
         found["name"],
         [
             ("rows", f"{found['rows']:,}"),
-            ("base", f"version {found['version']}: {counted(found['base_rows'], 'row')} in {counted(found['files'], 'file')}, {of_bytes(found['bytes'])}"),
+            (
+                "base",
+                f"version {found['version']}: {counted(found['base_rows'], 'row')} in {counted(found['files'], 'file')}, {of_bytes(found['bytes'])}",
+            ),
             (
                 "staged",
                 f"{counted(found['staged_rows'], 'row')} in {counted(found['staged_files'], 'file')}, {of_bytes(found['staged_bytes'])} in memory;"
@@ -123,7 +150,9 @@ def _show_description(found: dict[str, Any]) -> None:
             *[("warning", warning) for warning in found.get("warnings", ())],
         ],
     )
-    columns = [(column["name"], column["type"], "" if column["nullable"] else "not null") for column in found["columns"]]
+    columns = [
+        (column["name"], column["type"], "" if column["nullable"] else "not null") for column in found["columns"]
+    ]
     listing(("column", "type", ""), columns, empty="")
 
 
@@ -171,7 +200,9 @@ def preview(
     name: NameArgument,
     n: Annotated[int, typer.Option("-n", min=1, max=100_000, help="How many rows.")] = 20,
     raw: Annotated[bool, typer.Option("--raw", help="Show deleted rows too, until they are folded.")] = False,
-    system: Annotated[bool, typer.Option("--system", help="Show Crannog's own columns too; JSON always has them.")] = False,
+    system: Annotated[
+        bool, typer.Option("--system", help="Show Crannog's own columns too; JSON always has them.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show some rows."""
@@ -195,7 +226,11 @@ def drop(context: typer.Context, name: NameArgument, yes: YesOption = False, as_
         what = "and its rows, which cannot be read" if rows is None else f"with {counted(rows, 'row')}"
         confirm(f"Drop {name} {what}?", f"drop {name}", yes)
         lake.drop_table(name)
-    answer({"table": name, "dropped": True, "rows": rows}, as_json=as_json, otherwise=lambda: typer.echo(f"{name} is gone, {what}."))
+    answer(
+        {"table": name, "dropped": True, "rows": rows},
+        as_json=as_json,
+        otherwise=lambda: typer.echo(f"{name} is gone, {what}."),
+    )
 
 
 def _rows_of(lake: LakeVerbs, name: str) -> int | None:

@@ -27,8 +27,16 @@ def add_to(app: typer.Typer) -> None:
 def create(
     context: typer.Context,
     name: TokenName,
-    scope: Annotated[list[str], typer.Option(metavar="LEVEL[:CATALOG[.SCHEMA]]", help="read, write or admin, each with all before it; give it several times for more.")],
-    expires_days: Annotated[float | None, typer.Option(metavar="DAYS", help="Days after which it is no longer taken.")] = None,
+    scope: Annotated[
+        list[str],
+        typer.Option(
+            metavar="LEVEL[:CATALOG[.SCHEMA]]",
+            help="read, write or admin, each with all before it; give it several times for more.",
+        ),
+    ],
+    expires_days: Annotated[
+        float | None, typer.Option(metavar="DAYS", help="Days after which it is no longer taken.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a token and show it, once. From then on every request to a server of this warehouse needs one."""
@@ -42,7 +50,15 @@ def list_(context: typer.Context, as_json: JsonOption = False) -> None:
 
     found = [made.as_dict() for made in _tokens(context).list()]
     rows = [(made["name"], ", ".join(made["scopes"]), made["created_at"], made["expires_at"]) for made in found]
-    answer(found, as_json=as_json, otherwise=lambda: listing(("token", "scopes", "made", "expires"), rows, empty="There are no tokens: a server listens on loopback only."))
+    answer(
+        found,
+        as_json=as_json,
+        otherwise=lambda: listing(
+            ("token", "scopes", "made", "expires"),
+            rows,
+            empty="There are no tokens: a server listens on loopback only.",
+        ),
+    )
 
 
 def revoke(context: typer.Context, name: TokenName, as_json: JsonOption = False) -> None:

@@ -20,9 +20,23 @@ if TYPE_CHECKING:
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="The id of a trace, in hexadecimal.")]
 ServiceOption = Annotated[str | None, typer.Option("--service", "-s", help="Only spans of this service.")]
 OperationOption = Annotated[str | None, typer.Option("--operation", "-o", help="Only spans of this name.")]
-AttributeOption = Annotated[list[str] | None, typer.Option("--attribute", "-a", metavar="KEY=VALUE", help="Only spans with this attribute, at any level; several must all be there.")]
-WhereOption = Annotated[str | None, typer.Option("--where", "-w", metavar="FILTER", help="A filter, like 'kind = server and duration > 250ms'.")]
-StartOption = Annotated[str | None, typer.Option(metavar="TIME", help="Only spans that start then or later: a time (UTC), or an age like 2h.")]
+AttributeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--attribute",
+        "-a",
+        metavar="KEY=VALUE",
+        help="Only spans with this attribute, at any level; several must all be there.",
+    ),
+]
+WhereOption = Annotated[
+    str | None,
+    typer.Option("--where", "-w", metavar="FILTER", help="A filter, like 'kind = server and duration > 250ms'."),
+]
+StartOption = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Only spans that start then or later: a time (UTC), or an age like 2h."),
+]
 EndOption = Annotated[str | None, typer.Option(metavar="TIME", help="Only spans that start before then.")]
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="Only so many.")]
 TimeoutOption = Annotated[float | None, typer.Option("--timeout", metavar="SECONDS", help="End it after this long.")]
@@ -88,16 +102,22 @@ def search(
     context: typer.Context,
     service: ServiceOption = None,
     operation: OperationOption = None,
-    text: Annotated[str | None, typer.Option("--text", "-t", help="Words that are somewhere in a span, in any case.")] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", "-t", help="Words that are somewhere in a span, in any case.")
+    ] = None,
     attribute: AttributeOption = None,
     where: WhereOption = None,
-    errors: Annotated[bool | None, typer.Option("--errors/--no-errors", help="Only traces with errors, or without.")] = None,
+    errors: Annotated[
+        bool | None, typer.Option("--errors/--no-errors", help="Only traces with errors, or without.")
+    ] = None,
     min_ms: Annotated[float | None, typer.Option(help="Only traces that took at least so many milliseconds.")] = None,
     max_ms: Annotated[float | None, typer.Option(help="Only traces that took no longer.")] = None,
     start: StartOption = None,
     end: EndOption = None,
     limit: LimitOption = 20,
-    order: Annotated[str, typer.Option(help="newest, oldest, longest, shortest, most_spans or most_errors.")] = "newest",
+    order: Annotated[
+        str, typer.Option(help="newest, oldest, longest, shortest, most_spans or most_errors.")
+    ] = "newest",
     cursor: Annotated[str | None, typer.Option(help="Where a page before ended.")] = None,
     count: Annotated[bool, typer.Option("--count", help="Count all that match, too.")] = False,
     spans: Annotated[bool, typer.Option("--spans", help="List the spans themselves, not their traces.")] = False,
@@ -109,7 +129,9 @@ def search(
 
     whole: dict[str, Any] = {"has_errors": errors, "min_duration_ms": min_ms, "max_duration_ms": max_ms}
     if spans and any(value is not None for value in whole.values()):
-        raise CallerError("--errors, --min-ms and --max-ms are about whole traces; with --spans, ask with --where 'error and duration > 1s'")
+        raise CallerError(
+            "--errors, --min-ms and --max-ms are about whole traces; with --spans, ask with --where 'error and duration > 1s'"
+        )
     asked: dict[str, Any] = {
         "service": service, "operation": operation, "text": text, "where": with_attributes(where, attribute or ()),
         "start": _moment(start), "end": _moment(end), "limit": limit, "cursor": cursor, "order": order, "count": count,
@@ -137,25 +159,49 @@ def _list_traces(page: TracePage) -> None:
         )
         for found in page.traces
     ]
-    listing(("trace", "start (UTC)", "took", "spans", "root"), rows, empty="No trace matches.", right=("trace", "start (UTC)", "took", "spans"))
+    listing(
+        ("trace", "start (UTC)", "took", "spans", "root"),
+        rows,
+        empty="No trace matches.",
+        right=("trace", "start (UTC)", "took", "spans"),
+    )
     _rest(page)
 
 
 def _list_spans(page: SpanPage) -> None:
     from crannog.cli.waterfall import took
 
-    rows = [(span.trace_id, span.span_id, _short_time(span.start_ns), took(span.duration_ns), f"{'✗ ' if span.is_error else ''}{span.name} {span.service}") for span in page.spans]
-    _listing_that_fits(("trace", "span", "start (UTC)", "took", "name"), rows, ("span",), empty="No span matches.", right=("trace", "span", "start (UTC)", "took"))
+    rows = [
+        (
+            span.trace_id,
+            span.span_id,
+            _short_time(span.start_ns),
+            took(span.duration_ns),
+            f"{'✗ ' if span.is_error else ''}{span.name} {span.service}",
+        )
+        for span in page.spans
+    ]
+    _listing_that_fits(
+        ("trace", "span", "start (UTC)", "took", "name"),
+        rows,
+        ("span",),
+        empty="No span matches.",
+        right=("trace", "span", "start (UTC)", "took"),
+    )
     _rest(page)
 
 
-def _listing_that_fits(columns: Sequence[str], rows: list[tuple[Any, ...]], spare: Sequence[str], *, empty: str, right: Sequence[str]) -> None:
+def _listing_that_fits(
+    columns: Sequence[str], rows: list[tuple[Any, ...]], spare: Sequence[str], *, empty: str, right: Sequence[str]
+) -> None:
     """List rows; in a narrow terminal without the columns that can be spared. `--json` has them all."""
     from crannog.cli.show import console, listing
 
     left_out = {columns.index(name) for name in spare} if console().width < _WIDE else set()
     kept = [place for place in range(len(columns)) if place not in left_out]
-    listing([columns[place] for place in kept], [[row[place] for place in kept] for row in rows], empty=empty, right=right)
+    listing(
+        [columns[place] for place in kept], [[row[place] for place in kept] for row in rows], empty=empty, right=right
+    )
 
 
 def _rest(page: TracePage | SpanPage) -> None:
@@ -213,7 +259,9 @@ def show_trace(view: TraceView, details: bool) -> None:
         out.print(line, overflow="fold" if details else "crop", no_wrap=not details)
     say(legend(view))
     if view.next_offset is not None:
-        say(f"{view.next_offset:,} of {view.total:,} spans: --offset {view.next_offset} goes on, --depth and --under show less of it.")
+        say(
+            f"{view.next_offset:,} of {view.total:,} spans: --offset {view.next_offset} goes on, --depth and --under show less of it."
+        )
 
 
 def compare(
@@ -221,7 +269,9 @@ def compare(
     before: TraceArgument,
     after: TraceArgument,
     limit: LimitOption = 30,
-    tolerance: Annotated[float, typer.Option(min=0, help="Share by which a mean duration may differ and still be the same.")] = 0.1,
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="Share by which a mean duration may differ and still be the same.")
+    ] = 0.1,
     timeout_s: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -235,10 +285,19 @@ def compare(
 
         facts(
             f"{found.trace_id_before} → {found.trace_id_after}",
-            [("took", f"{took(found.duration_before_ns)} → {took(found.duration_after_ns)}"), ("spans", f"{found.spans_before:,} → {found.spans_after:,}")],
+            [
+                ("took", f"{took(found.duration_before_ns)} → {took(found.duration_after_ns)}"),
+                ("spans", f"{found.spans_before:,} → {found.spans_after:,}"),
+            ],
         )
         rows = [
-            (one.change, f"{one.count_before:,} → {one.count_after:,}", f"{took(one.duration_before_ns)} → {took(one.duration_after_ns)}", " / ".join(name for _, name in one.path), one.path[-1][0])
+            (
+                one.change,
+                f"{one.count_before:,} → {one.count_after:,}",
+                f"{took(one.duration_before_ns)} → {took(one.duration_after_ns)}",
+                " / ".join(name for _, name in one.path),
+                one.path[-1][0],
+            )
             for one in found.changes
         ]
         listing(("change", "spans", "took", "path", "service"), rows, empty="They have no spans.")
@@ -292,15 +351,32 @@ def metrics(
     start: StartOption = None,
     end: EndOption = None,
     step: Annotated[str, typer.Option(help="Length of a bucket: 10s, 5m, 1h, 1d, 1mo.")] = "1h",
-    by: Annotated[list[str] | None, typer.Option("--by", metavar="FIELD", help="Group by a field or an attribute.")] = None,
-    whole: Annotated[bool, typer.Option("--traces", help="Count whole traces of which one span meets all that, grouped by what their root has.")] = False,
+    by: Annotated[
+        list[str] | None, typer.Option("--by", metavar="FIELD", help="Group by a field or an attribute.")
+    ] = None,
+    whole: Annotated[
+        bool,
+        typer.Option(
+            "--traces", help="Count whole traces of which one span meets all that, grouped by what their root has."
+        ),
+    ] = False,
     timeout_s: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Count spans, or traces, by time: rates, errors, latencies."""
     counted_things = "traces" if whole else "spans"
     with traces_at(context, timeout_s) as traces:
-        found = traces.metrics(service, operation, kind, start=_moment(start), end=_moment(end), step=step, group_by=by, where=where, of=counted_things)
+        found = traces.metrics(
+            service,
+            operation,
+            kind,
+            start=_moment(start),
+            end=_moment(end),
+            step=step,
+            group_by=by,
+            where=where,
+            of=counted_things,
+        )
 
     def otherwise() -> None:
         from crannog.cli.plain import moment
@@ -308,7 +384,14 @@ def metrics(
 
         groups = list(by or ())
         rows = [
-            (moment(one.start), *(one.group.get(name) for name in groups), f"{one.count:,}", f"{one.rate:,.3g}", f"{one.error_rate:.1%}", *map(took, (one.avg_ns, one.p50_ns, one.p95_ns, one.p99_ns)))
+            (
+                moment(one.start),
+                *(one.group.get(name) for name in groups),
+                f"{one.count:,}",
+                f"{one.rate:,.3g}",
+                f"{one.error_rate:.1%}",
+                *map(took, (one.avg_ns, one.p50_ns, one.p95_ns, one.p99_ns)),
+            )
             for one in found
         ]
         figures = (counted_things, "per s", "errors", "avg", "p50", "p95", "p99")
@@ -320,7 +403,11 @@ def metrics(
 
 
 def dependencies(
-    context: typer.Context, start: StartOption = None, end: EndOption = None, timeout_s: TimeoutOption = None, as_json: JsonOption = False
+    context: typer.Context,
+    start: StartOption = None,
+    end: EndOption = None,
+    timeout_s: TimeoutOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """List which services call which, how often, and with how many errors."""
     with traces_at(context, timeout_s) as traces:
@@ -330,7 +417,9 @@ def dependencies(
         from crannog.cli.show import listing
 
         rows = [(one.parent, one.child, f"{one.calls:,}", f"{one.errors:,}") for one in found]
-        listing(("caller", "called", "calls", "errors"), rows, empty="No service called another.", right=("calls", "errors"))
+        listing(
+            ("caller", "called", "calls", "errors"), rows, empty="No service called another.", right=("calls", "errors")
+        )
 
     answer(json_of(found), as_json=as_json, otherwise=otherwise)
 
@@ -352,6 +441,11 @@ def complete(
     def otherwise() -> None:
         from crannog.cli.show import listing
 
-        listing((what, "spans"), [(one.value, f"{one.count:,}") for one in found], empty="Nothing begins like that.", right=("spans",))
+        listing(
+            (what, "spans"),
+            [(one.value, f"{one.count:,}") for one in found],
+            empty="Nothing begins like that.",
+            right=("spans",),
+        )
 
     answer(json_of(found), as_json=as_json, otherwise=otherwise)

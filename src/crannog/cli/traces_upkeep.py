@@ -27,7 +27,12 @@ _TYPES = {"json": "application/json", "protobuf": "application/x-protobuf", "zip
 _ENDINGS = {".json": "json", ".pb": "protobuf", ".binpb": "protobuf", ".bin": "protobuf"}
 _PACKED = {".gz": "gzip", ".zst": "zstd"}
 
-FormOption = Annotated[str | None, typer.Option("--format", metavar="json|protobuf|zipkin", help="Format, if the file's ending does not tell; JSON otherwise.")]
+FormOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format", metavar="json|protobuf|zipkin", help="Format, if the file's ending does not tell; JSON otherwise."
+    ),
+]
 
 
 def add_to(group: typer.Typer) -> None:
@@ -41,7 +46,12 @@ def export(
     trace_ids: Annotated[list[str], typer.Argument(metavar="TRACE...", help="Ids of traces.")],
     file: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Where to; - is standard output.")] = "-",
     form: FormOption = None,
-    lines: Annotated[bool, typer.Option("--lines", help="Write requests of up to 5,000 spans, one a line, so that traces may have any size.")] = False,
+    lines: Annotated[
+        bool,
+        typer.Option(
+            "--lines", help="Write requests of up to 5,000 spans, one a line, so that traces may have any size."
+        ),
+    ] = False,
     timeout_s: TimeoutOption = None,
 ) -> None:
     """Write traces as OTLP, as they came in: as one request, or as lines of requests."""
@@ -49,12 +59,18 @@ def export(
     if kind == "zipkin":
         raise CallerError("traces are written as OTLP, in json or protobuf")
     if lines and kind == "protobuf":
-        raise CallerError("--lines are JSON: leave out --format, and write to a file that does not end in .pb, .binpb or .bin")
+        raise CallerError(
+            "--lines are JSON: leave out --format, and write to a file that does not end in .pb, .binpb or .bin"
+        )
     with traces_at(context, timeout_s) as traces:
         if lines:
             _write_lines(traces, trace_ids, file)
             return
-        data = traces.export_protobuf(trace_ids) if kind == "protobuf" else (json.dumps(traces.export(trace_ids), ensure_ascii=False) + "\n").encode()
+        data = (
+            traces.export_protobuf(trace_ids)
+            if kind == "protobuf"
+            else (json.dumps(traces.export(trace_ids), ensure_ascii=False) + "\n").encode()
+        )
     if file == "-":
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -77,7 +93,13 @@ def _write_lines(traces: TraceVerbs, trace_ids: list[str], file: str) -> None:
 
 def import_(
     context: typer.Context,
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="OTLP requests, or lines of them in JSON, as the Collector's file exporter writes them; .gz and .zst are unpacked; - is standard input.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="OTLP requests, or lines of them in JSON, as the Collector's file exporter writes them; .gz and .zst are unpacked; - is standard input.",
+        ),
+    ],
     form: FormOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -95,7 +117,9 @@ def import_(
                 total["messages"] += [done.message] if done.message else []
 
     def otherwise() -> None:
-        typer.echo(f"{counted(total['accepted'], 'span')} kept; {total['duplicates']:,} were there already, {total['rejected']:,} rejected.")
+        typer.echo(
+            f"{counted(total['accepted'], 'span')} kept; {total['duplicates']:,} were there already, {total['rejected']:,} rejected."
+        )
         for message in total["messages"]:
             typer.echo(f"  {message}")
 
@@ -173,7 +197,10 @@ def expire(
         spans = report.spans
         facts(
             f"spans before {before} are gone, in {spans.seconds + report.derived.seconds:.1f} s",
-            [("spans", f"{spans.rows_dropped:,} dropped, {spans.rows_kept:,} kept"), ("given back", of_bytes(report.bytes_given_back))],
+            [
+                ("spans", f"{spans.rows_dropped:,} dropped, {spans.rows_kept:,} kept"),
+                ("given back", of_bytes(report.bytes_given_back)),
+            ],
         )
 
     answer(json_of(report), as_json=as_json, otherwise=otherwise)
@@ -182,7 +209,12 @@ def expire(
 def erase(
     context: typer.Context,
     trace_ids: Annotated[list[str] | None, typer.Argument(metavar="[TRACE...]", help="Ids of traces.")] = None,
-    where: Annotated[str | None, typer.Option("--where", "-w", metavar="FILTER", help="All traces with a span that meets this, like 'user = \"u1\"'.")] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where", "-w", metavar="FILTER", help="All traces with a span that meets this, like 'user = \"u1\"'."
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
     actor: ActorOption = "",
     reason: ReasonOption = "",
@@ -196,9 +228,13 @@ def erase(
         if dry_run:
             answer(json_of(plan), as_json=as_json, otherwise=lambda: _show_plan(plan))
             return
-        confirm(f"Erase {counted(plan.traces, 'trace')} of {counted(plan.spans, 'span')} for good?", "erase traces", yes)
+        confirm(
+            f"Erase {counted(plan.traces, 'trace')} of {counted(plan.spans, 'span')} for good?", "erase traces", yes
+        )
         with running(lake, "erase traces") as (progress, cancellation):
-            receipt = traces.erase(trace_ids or None, where, actor=actor, reason=reason, progress=progress, cancellation=cancellation).as_dict()
+            receipt = traces.erase(
+                trace_ids or None, where, actor=actor, reason=reason, progress=progress, cancellation=cancellation
+            ).as_dict()
     answer(receipt, as_json=as_json, otherwise=lambda: show_receipt(receipt))
 
 

@@ -50,14 +50,25 @@ def _show_fold(name: str, report: dict[str, Any]) -> None:
         return
     facts(
         f"{name} is folded into version {report['version']}, in {report['seconds']:.1f} s",
-        [("staged", f"{counted(report['changes'], 'change')} of {counted(report['staged_rows'], 'row')}, up to sequence {report['folded_to']}"), *_before_and_after(report)],
+        [
+            (
+                "staged",
+                f"{counted(report['changes'], 'change')} of {counted(report['staged_rows'], 'row')}, up to sequence {report['folded_to']}",
+            ),
+            *_before_and_after(report),
+        ],
     )
 
 
 def _before_and_after(report: dict[str, Any]) -> list[tuple[str, str]]:
     pairs = [("rows", f"{report['base_rows']:,} → {report['final_rows']:,}")]
     if report["tombstones_applied"]:
-        pairs.append(("deletes", f"{report['tombstones_applied']:,} applied, {counted(report['rows_dropped_by_tombstones'], 'row')} dropped"))
+        pairs.append(
+            (
+                "deletes",
+                f"{report['tombstones_applied']:,} applied, {counted(report['rows_dropped_by_tombstones'], 'row')} dropped",
+            )
+        )
     pairs += [
         ("files", f"{report['files_before']:,} → {report['files_after']:,}"),
         ("size", f"{of_bytes(report['bytes_before'])} → {of_bytes(report['bytes_after'])}"),
@@ -82,14 +93,21 @@ def compact(
 def _show_compact(name: str, report: dict[str, Any]) -> None:
     from crannog.cli.show import facts
 
-    title = f"{name}: {report['skipped']}" if report["skipped"] else f"{name} is compacted, version {report['version']}, in {report['seconds']:.1f} s"
+    title = (
+        f"{name}: {report['skipped']}"
+        if report["skipped"]
+        else f"{name} is compacted, version {report['version']}, in {report['seconds']:.1f} s"
+    )
     facts(title, [*_before_and_after(report), *[("plan", line) for line in report["plan"]]])
 
 
 def vacuum(
     context: typer.Context,
     name: NameArgument,
-    retention_hours: Annotated[float | None, typer.Option(metavar="HOURS", help="Keep what left the base less long ago; by default as the settings say.")] = None,
+    retention_hours: Annotated[
+        float | None,
+        typer.Option(metavar="HOURS", help="Keep what left the base less long ago; by default as the settings say."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Go below the floor of the settings.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     as_json: JsonOption = False,
@@ -106,7 +124,10 @@ def _show_vacuum(name: str, report: dict[str, Any]) -> None:
     done = "would go" if report["dry_run"] else "gone"
     floor = ", raised to the floor; only --force goes below" if report["raised_to_floor"] else ""
     pairs = [
-        (done, f"{counted(report['files_deleted'], 'file')}, {of_bytes(report['bytes_deleted'])}; {counted(report['staged_files_deleted'], 'staged file')}"),
+        (
+            done,
+            f"{counted(report['files_deleted'], 'file')}, {of_bytes(report['bytes_deleted'])}; {counted(report['staged_files_deleted'], 'staged file')}",
+        ),
         ("retention", f"{report['retention_s'] / 3600:g} h{floor}"),
     ]
     if report["kept_for_readers"]:
@@ -118,7 +139,12 @@ def expire(
     context: typer.Context,
     name: NameArgument,
     before: Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="Rows before this day go.")],
-    column: Annotated[str | None, typer.Option(metavar="COLUMN", help="Date or time to go by; by default the date partition, else the time of writing.")] = None,
+    column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Date or time to go by; by default the date partition, else the time of writing."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Drop the rows before a day (UTC), whole partitions where it can."""
@@ -137,7 +163,10 @@ def _show_expire(name: str, report: dict[str, Any]) -> None:
         f"{name}: rows with {report['column']} before {report['before']} are gone, in {report['seconds']:.1f} s",
         [
             ("rows", f"{report['rows_dropped']:,} dropped, {report['rows_kept']:,} kept"),
-            ("files", f"{report['files_before']:,} → {report['files_after']:,} ({report['files_dropped']:,} dropped whole, {report['files_rewritten']:,} rewritten)"),
+            (
+                "files",
+                f"{report['files_before']:,} → {report['files_after']:,} ({report['files_dropped']:,} dropped whole, {report['files_rewritten']:,} rewritten)",
+            ),
             ("size", f"{of_bytes(report['bytes_before'])} → {of_bytes(report['bytes_after'])}"),
         ],
     )
@@ -162,7 +191,10 @@ def _show_evolve(name: str, report: dict[str, Any]) -> None:
         say(f"{name} has these columns already; nothing was changed.")
         return
     changes = [("added", line) for line in report["added"]] + [("widened", line) for line in report["widened"]]
-    facts(f"{name} has its new columns in version {report['version']}, in {report['seconds']:.1f} s", [*changes, ("rewritten", counted(report["files_rewritten"], "file"))])
+    facts(
+        f"{name} has its new columns in version {report['version']}, in {report['seconds']:.1f} s",
+        [*changes, ("rewritten", counted(report["files_rewritten"], "file"))],
+    )
 
 
 def erase(
@@ -182,12 +214,16 @@ def erase(
         table = lake.table(name)
         wanted: list[Any] = keys_of(keys, table.schema, table.key) if table.key else list(keys)
         if table.key:
-            confirm(f"Erase {counted(len(wanted), 'key')} from {name}, old versions included?", f"erase from {name}", yes)
+            confirm(
+                f"Erase {counted(len(wanted), 'key')} from {name}, old versions included?", f"erase from {name}", yes
+            )
         try:
             with bar(f"erase from {name}") as progress:
                 receipt = table.erase(wanted, actor=actor, reason=reason, progress=progress).as_dict()
         except KeyboardInterrupt:
-            raise Cancelled(f"the erasure from {name} was interrupted and is not proved: run the same command again to finish it") from None
+            raise Cancelled(
+                f"the erasure from {name} was interrupted and is not proved: run the same command again to finish it"
+            ) from None
     answer(receipt, as_json=as_json, otherwise=lambda: show_receipt(receipt))
 
 
@@ -203,11 +239,23 @@ def show_receipt(receipt: dict[str, Any]) -> None:
             ("files deleted", f"{receipt['files_deleted']:,}"),
             ("versions lost", lost),
             ("who, why", f"{receipt['actor'] or '–'}, {receipt['reason'] or '–'}"),
-            ("key hashes", ", ".join(text[:12] + "…" for text in receipt["key_hashes"][:_HASHES]) + (" and more" if receipt["keys"] > _HASHES else "")),
+            (
+                "key hashes",
+                ", ".join(text[:12] + "…" for text in receipt["key_hashes"][:_HASHES])
+                + (" and more" if receipt["keys"] > _HASHES else ""),
+            ),
         ],
     )
-    places = [(place["place"], f"{place['looked_at']:,}", f"{place['before']:,}", f"{place['after']:,}") for place in receipt["places"]]
-    listing(("place", "looked at", "held a key before", "after"), places, empty="", right=("looked at", "held a key before", "after"))
+    places = [
+        (place["place"], f"{place['looked_at']:,}", f"{place['before']:,}", f"{place['after']:,}")
+        for place in receipt["places"]
+    ]
+    listing(
+        ("place", "looked at", "held a key before", "after"),
+        places,
+        empty="",
+        right=("looked at", "held a key before", "after"),
+    )
 
 
 def tasks(context: typer.Context, as_json: JsonOption = False) -> None:
@@ -229,8 +277,21 @@ def show_tasks(found: list[dict[str, Any]]) -> None:
         kind, _, table = task["task_name"].partition(":")
         state = task["status"] if not task["failures"] else f"{task['status']}, failed {task['failures']}x"
         done, due = task["completed_at"], task["next_run_at"]
-        rows.append((kind, table, state, done and ago(now - done), due and (f"in {ago(due - now)}" if due > now else "now"), summary(task["last_result"])))
-    listing(("task", "table", "state", "age", "due", "last result"), rows, empty="No tasks have run yet: `crannog serve` runs them.")
+        rows.append(
+            (
+                kind,
+                table,
+                state,
+                done and ago(now - done),
+                due and (f"in {ago(due - now)}" if due > now else "now"),
+                summary(task["last_result"]),
+            )
+        )
+    listing(
+        ("task", "table", "state", "age", "due", "last result"),
+        rows,
+        empty="No tasks have run yet: `crannog serve` runs them.",
+    )
 
 
 def result_of(task: dict[str, Any]) -> Any:
@@ -246,7 +307,11 @@ def summary(result: Any) -> str:
         if result.get(word):
             return f"{'failed: ' if word == 'error' else 'skipped: '}{result[word]}"
     if "staged_rows" in result:
-        return f"{counted(result['staged_rows'], 'row')} into version {result['version']}" if result["version"] is not None else "nothing was staged"
+        return (
+            f"{counted(result['staged_rows'], 'row')} into version {result['version']}"
+            if result["version"] is not None
+            else "nothing was staged"
+        )
     if "rows_dropped" in result:
         return f"{counted(result['rows_dropped'], 'row')} dropped"
     if "files_deleted" in result:

@@ -13,7 +13,18 @@ if TYPE_CHECKING:
 
     from crannog.verbs.traces import ShownSpan, TraceView
 
-_COLOURS = ("cyan", "green", "yellow", "blue", "magenta", "bright_cyan", "bright_green", "bright_yellow", "bright_blue", "bright_magenta")
+_COLOURS = (
+    "cyan",
+    "green",
+    "yellow",
+    "blue",
+    "magenta",
+    "bright_cyan",
+    "bright_green",
+    "bright_yellow",
+    "bright_blue",
+    "bright_magenta",
+)
 _ERROR = "bold red"
 _DEEPEST = 12
 _LEAST_BAR, _LEAST_NAME = 10, 16
@@ -108,7 +119,9 @@ def _details(shown: ShownSpan, indent: int) -> Iterator[Text]:
     facts += [("warning", warning) for warning in span.warnings]
     facts += [(name, value) for name in ("model", "input", "output") if (value := getattr(span, name)) is not None]
     facts += list(span.attributes.items())
-    facts += [(f"at +{took(event.time_ns - span.start_ns)}", _event(event.name, event.attributes)) for event in span.events]
+    facts += [
+        (f"at +{took(event.time_ns - span.start_ns)}", _event(event.name, event.attributes)) for event in span.events
+    ]
     facts += [("link", f"{link.trace_id} {link.span_id}") for link in span.links]
     from rich.text import Text
 

@@ -50,7 +50,9 @@ def batches_of(reader: Any) -> Iterator[pa.RecordBatch]:
         except StopIteration:
             return
         except pa.ArrowException as error:
-            raise Unavailable(f"the answer broke off in the middle: {' '.join(str(error).split())}; ask again") from None
+            raise Unavailable(
+                f"the answer broke off in the middle: {' '.join(str(error).split())}; ask again"
+            ) from None
         told = dict(notes.items()).get(_ERROR) if notes is not None else None
         if told is not None:
             raise error_of(json.loads(told))

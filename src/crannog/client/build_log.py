@@ -61,11 +61,15 @@ class HttpLog(EventLog):
 
     def remove_events(self, indexes: Iterable[int]) -> int:
         listed = [whole_number(index, "index", least=1, most=2**62) for index in indexes]
-        return int(self._connection.ask("POST", "/builds/events/remove", document={"indexes": listed}).json()["removed"])
+        return int(
+            self._connection.ask("POST", "/builds/events/remove", document={"indexes": listed}).json()["removed"]
+        )
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def list_events(self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any) -> EventPage:
+    def list_events(
+        self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any
+    ) -> EventPage:
         _, wanted = page_arguments(since, limit, descending, filter)
         asked = {"since": since, "limit": limit, "descending": bool(descending), **wanted.as_json()}
         found = self._asked("POST", "/builds/events/query", document=asked)
@@ -83,7 +87,9 @@ class HttpLog(EventLog):
     def get_active_builds_for_partition(self, partition_ref: str) -> list[str]:
         return self._get(list[str], "partitions/active", partition_ref=partition_ref) or []
 
-    def list_build_requests(self, status: BuildRequestStatus | str | None = None, limit: int = 50, offset: int = 0) -> BuildPage:
+    def list_build_requests(
+        self, status: BuildRequestStatus | str | None = None, limit: int = 50, offset: int = 0
+    ) -> BuildPage:
         wanted = None if status is None else BuildRequestStatus.read(status).label
         params = {"status": wanted, "limit": _number(limit, "limit"), "offset": _number(offset, "offset")}
         return result_of(BuildPage, self._asked("GET", "/builds", params=params))
@@ -95,29 +101,43 @@ class HttpLog(EventLog):
         return self._get(dict[str, PartitionStatus], "build/partitions", build_request_id=build_request_id) or {}
 
     def list_recent_partitions(self, limit: int = 50) -> list[PartitionSummary]:
-        return result_of(list[PartitionSummary], self._asked("GET", "/builds/partitions", params={"limit": _number(limit, "limit")}))
+        return result_of(
+            list[PartitionSummary], self._asked("GET", "/builds/partitions", params={"limit": _number(limit, "limit")})
+        )
 
-    def list_job_runs(self, build_request_id: str | None = None, job_label: str | None = None, limit: int = 1_000) -> list[JobRun]:
+    def list_job_runs(
+        self, build_request_id: str | None = None, job_label: str | None = None, limit: int = 1_000
+    ) -> list[JobRun]:
         if not all(name is None or is_name(name) for name in (build_request_id, job_label)):
             return []
         params = {"build_request_id": build_request_id, "job_label": job_label, "limit": _number(limit, "limit")}
         return result_of(list[JobRun], self._asked("GET", "/builds/runs", params=params))
 
     def list_jobs(self, limit: int = 1_000) -> list[JobSummary]:
-        return result_of(list[JobSummary], self._asked("GET", "/builds/jobs", params={"limit": _number(limit, "limit")}))
+        return result_of(
+            list[JobSummary], self._asked("GET", "/builds/jobs", params={"limit": _number(limit, "limit")})
+        )
 
     def get_activity_summary(self, recent: int = 10) -> ActivitySummary:
-        return result_of(ActivitySummary, self._asked("GET", "/builds/activity", params={"recent": _number(recent, "recent")}))
+        return result_of(
+            ActivitySummary, self._asked("GET", "/builds/activity", params={"recent": _number(recent, "recent")})
+        )
 
     def stats(self) -> LogStats:
         return result_of(LogStats, self._asked("GET", "/builds/stats"))
 
     def list_edges(self, partition_refs: Iterable[str], *, upstream: bool) -> list[Edge]:
         refs = [ref for ref in dict.fromkeys(partition_refs) if is_name(ref)]
-        return result_of(list[Edge], self._asked("POST", "/builds/edges", document={"partition_refs": refs, "upstream": upstream}))
+        return result_of(
+            list[Edge], self._asked("POST", "/builds/edges", document={"partition_refs": refs, "upstream": upstream})
+        )
 
     def list_prunable(self, before_ns: int | None, keep_events: int | None, limit: int) -> list[int]:
-        params = {"before_ns": _optional(before_ns), "keep_events": _optional(keep_events), "limit": _number(limit, "limit")}
+        params = {
+            "before_ns": _optional(before_ns),
+            "keep_events": _optional(keep_events),
+            "limit": _number(limit, "limit"),
+        }
         return list(self._asked("GET", "/builds/prunable", params=params)["indexes"])
 
     def give_back_space(self) -> None:
@@ -137,18 +157,28 @@ class HttpLog(EventLog):
     def _asked(self, method: str, path: str, *, params: Any = None, document: Any = None) -> Any:
         content = None if document is None else to_json(document).encode()
         headers = None if document is None else _JSON
-        return self._connection.ask(method, path, params=params, content=content, headers=headers, tries=READ_TRIES).json()
+        return self._connection.ask(
+            method, path, params=params, content=content, headers=headers, tries=READ_TRIES
+        ).json()
 
     # -- following ---------------------------------------------------------------------------------------------------
 
     def follow(
-        self, since: int | None = None, *, poll_s: float = 0.05, idle_s: float | None = None, stop: Any = None, **filter: Any
+        self,
+        since: int | None = None,
+        *,
+        poll_s: float = 0.05,
+        idle_s: float | None = None,
+        stop: Any = None,
+        **filter: Any,
     ) -> Iterator[BuildEvent]:
         _, wanted = page_arguments(since, 1, False, filter)
         start = self.head() if since is None else since
         return self._follow(start, wanted.as_json(), idle_s, stop or threading.Event())
 
-    def _follow(self, position: int, filter: dict[str, Any], idle_s: float | None, stop: threading.Event) -> Iterator[BuildEvent]:
+    def _follow(
+        self, position: int, filter: dict[str, Any], idle_s: float | None, stop: threading.Event
+    ) -> Iterator[BuildEvent]:
         """Yield what the server sends; a connection that ends is taken up again after the last event that came.
 
         Unavailable if there is no server for a minute.

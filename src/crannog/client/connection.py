@@ -39,7 +39,12 @@ _KEEPALIVE = [
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     *[
         (socket.IPPROTO_TCP, getattr(socket, name), value)
-        for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 60_000))
+        for name, value in (
+            ("TCP_KEEPIDLE", 15),
+            ("TCP_KEEPINTVL", 5),
+            ("TCP_KEEPCNT", 4),
+            ("TCP_USER_TIMEOUT", 60_000),
+        )
         if hasattr(socket, name)
     ],
 ]
@@ -146,7 +151,9 @@ class Connection:
                 if response.status_code >= 400:
                     raise refusal(response.status_code, response.read(), self.address)
                 if response.status_code >= 300:
-                    raise CallerError(f"{self.address} sends on to {response.headers.get('Location')}: give that address")
+                    raise CallerError(
+                        f"{self.address} sends on to {response.headers.get('Location')}: give that address"
+                    )
                 yield response
         except RuntimeError:
             self.check_open()  # httpx says in words of its own that another thread closed it
@@ -169,12 +176,18 @@ class Connection:
     def _lost(self, error: httpx.TransportError, what: str) -> Overloaded | Unavailable:
         said = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, httpx.PoolTimeout):
-            return Overloaded(f"{_CONNECTIONS:,} requests to {self.address} are under way, which is the most; close streams", retry_after_s=1)
+            return Overloaded(
+                f"{_CONNECTIONS:,} requests to {self.address} are under way, which is the most; close streams",
+                retry_after_s=1,
+            )
         if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
             return Unavailable(
-                f"no server answers at {self.address} ({said}): start one with `crannog serve`, or check the address", retry_after_s=1
+                f"no server answers at {self.address} ({said}): start one with `crannog serve`, or check the address",
+                retry_after_s=1,
             )
-        return Unavailable(f"the server at {self.address} did not answer {what} to the end ({said}); try again", retry_after_s=1)
+        return Unavailable(
+            f"the server at {self.address} did not answer {what} to the end ({said}); try again", retry_after_s=1
+        )
 
     def close(self) -> None:
         self._closed = True
@@ -203,7 +216,9 @@ def _checked(address: str) -> tuple[str, httpx.URL]:
     try:
         url = httpx.URL(plain)
     except (httpx.InvalidURL, TypeError) as error:
-        raise CallerError(f"{address!r} is no address of a server: {error}; give one like http://127.0.0.1:7117") from None
+        raise CallerError(
+            f"{address!r} is no address of a server: {error}; give one like http://127.0.0.1:7117"
+        ) from None
     if url.scheme not in ("http", "https") or not url.host:
         raise CallerError(f"{address!r} is no address of a server: give one like http://127.0.0.1:7117")
     return plain, url

@@ -32,7 +32,9 @@ def refusal(status: int, body: bytes, address: str) -> CrannogError:
     except (ValueError, TypeError, KeyError):
         pass
     said = " ".join(body[:_LONGEST_QUOTE].decode("utf-8", "replace").split())
-    message = f"{address} answered {status}, and not in the words of a Crannog server: {said or 'nothing'}; check the address"
+    message = (
+        f"{address} answered {status}, and not in the words of a Crannog server: {said or 'nothing'}; check the address"
+    )
     if status >= 500:
         return Unavailable(message)
     return {404: NotFound, 409: Conflict, 429: Overloaded}.get(status, CallerError)(message)

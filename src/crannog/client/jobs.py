@@ -37,7 +37,12 @@ def run_job(
     connection.check_open()
     if cancellation is not None:
         cancellation.check()
-    asked: dict[str, Any] = {"params": params, "document": document, "content": content, "headers": {**(headers or {}), "Accept": LINES}}
+    asked: dict[str, Any] = {
+        "params": params,
+        "document": document,
+        "content": content,
+        "headers": {**(headers or {}), "Accept": LINES},
+    }
     with connection.opened("POST", path, read_s=_SILENCE_S, **asked) as response:
         for line in response.iter_lines():
             told = json.loads(line) if line.strip() else {}

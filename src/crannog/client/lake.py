@@ -89,7 +89,9 @@ class RemoteLake:
 
         table_name = TableName.parse(name)
         chosen = {"key": key, "partition_by": partition_by, "cluster_by": cluster_by, "bloom": bloom}
-        params: dict[str, str | list[str] | None] = {role: list(column_names(given, role)) for role, given in chosen.items()}
+        params: dict[str, str | list[str] | None] = {
+            role: list(column_names(given, role)) for role, given in chosen.items()
+        }
         self._connection.check_open()
         self._connection.ask(
             "PUT",
@@ -112,7 +114,10 @@ class RemoteLake:
 
     def tables(self) -> list[str]:
         """Return the names of all tables."""
-        return [table["name"] for table in self._connection.ask("GET", "/tables", params={"system": "true"}, tries=READ_TRIES).json()]
+        return [
+            table["name"]
+            for table in self._connection.ask("GET", "/tables", params={"system": "true"}, tries=READ_TRIES).json()
+        ]
 
     def drop_table(self, name: str) -> None:
         """Remove a table and all its files; NotFound if there is none, Refused if it is one of Crannog's own."""
@@ -145,7 +150,9 @@ class RemoteLake:
 
         tries = READ_TRIES if query_id is None else ONE_TRY
         try:
-            answer = self._connection.ask("POST", "/sql", document=question, headers={"Accept": ARROW}, tries=tries, read_s=None)
+            answer = self._connection.ask(
+                "POST", "/sql", document=question, headers={"Accept": ARROW}, tries=tries, read_s=None
+            )
         except KeyboardInterrupt:
             if asked:
                 self._take_back(asked["query_id"])
@@ -175,7 +182,11 @@ class RemoteLake:
         from crannog.verbs.explanation import Explanation, TableReport
 
         told = self._connection.ask(
-            "POST", "/sql/explain", document={"sql": text, "engine": checked_engine(engine)}, tries=READ_TRIES, read_s=None
+            "POST",
+            "/sql/explain",
+            document={"sql": text, "engine": checked_engine(engine)},
+            tries=READ_TRIES,
+            read_s=None,
         ).json()
         reports = tuple(read_as(TableReport, report) for report in told["tables"])
         found = Explanation(told["engine"], told["why"], reports, told["plan"])

@@ -27,26 +27,39 @@ def opened_stream(connection: Connection, asked: dict[str, Any]) -> Stream:
         try:
             reader = pa.ipc.open_stream(BufferedReader(Incoming(response.iter_bytes()), _AT_ONCE))
         except pa.ArrowException as error:
-            raise Unavailable(f"the server at {connection.address} sent no Arrow stream: {' '.join(str(error).split())}") from None
+            raise Unavailable(
+                f"the server at {connection.address} sent no Arrow stream: {' '.join(str(error).split())}"
+            ) from None
         told = response.headers
         return Stream(
-            reader.schema, told["Crannog-Engine"], unquote(told["Crannog-Query-Id"]), _Batches(reader, opening.pop_all())
+            reader.schema,
+            told["Crannog-Engine"],
+            unquote(told["Crannog-Query-Id"]),
+            _Batches(reader, opening.pop_all()),
         )
 
 
-def opened_lines(connection: Connection, path: str, asked: dict[str, Any], headers: Mapping[str, str]) -> Generator[str, None, None]:
+def opened_lines(
+    connection: Connection, path: str, asked: dict[str, Any], headers: Mapping[str, str]
+) -> Generator[str, None, None]:
     """Ask for lines and return them as they come; closing them ends the question on the server."""
     lines = _lines(connection, path, asked, headers)
     next(lines)  # a refusal is told here
     return lines
 
 
-def _lines(connection: Connection, path: str, asked: dict[str, Any], headers: Mapping[str, str]) -> Generator[str, None, None]:
+def _lines(
+    connection: Connection, path: str, asked: dict[str, Any], headers: Mapping[str, str]
+) -> Generator[str, None, None]:
     """Yield an empty line once the server answers, then the lines."""
-    with connection.opened("POST", path, document=asked, headers={**headers, "Accept": NDJSON}, read_s=None) as response:
+    with connection.opened(
+        "POST", path, document=asked, headers={**headers, "Accept": NDJSON}, read_s=None
+    ) as response:
         kind = response.headers.get("Content-Type", "")
         if not kind.startswith(NDJSON):
-            raise Unavailable(f"the server at {connection.address} sent no lines but {kind or 'nothing'}: it may be an older one")
+            raise Unavailable(
+                f"the server at {connection.address} sent no lines but {kind or 'nothing'}: it may be an older one"
+            )
         yield ""
         for line in BufferedReader(Incoming(response.iter_bytes()), _AT_ONCE):
             yield line.rstrip(b"\n").decode()

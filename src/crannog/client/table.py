@@ -132,7 +132,9 @@ class RemoteTable:
 
         batch = checked_batch_id(batch_id)
         receipt = self._fitting(
-            lambda known: self._sent(method, "/rows", to_arrow(rows, known.user_schema, table=self.name, verb=verb), batch)
+            lambda known: self._sent(
+                method, "/rows", to_arrow(rows, known.user_schema, table=self.name, verb=verb), batch
+            )
         )
         # Kept at a try whose answer was lost: for the caller it is the first time all the same.
         return replace(receipt, duplicate=False) if batch_id is None else receipt
@@ -213,9 +215,21 @@ class RemoteTable:
             )
         )
 
-    def _job(self, part: str, kind: type[T], document: dict[str, Any], progress: Progress | None, cancellation: Cancellation | None) -> T:
+    def _job(
+        self,
+        part: str,
+        kind: type[T],
+        document: dict[str, Any],
+        progress: Progress | None,
+        cancellation: Cancellation | None,
+    ) -> T:
         return run_job(
-            self._connection, f"{self._path}/{part}", kind, document=document, progress=progress, cancellation=cancellation
+            self._connection,
+            f"{self._path}/{part}",
+            kind,
+            document=document,
+            progress=progress,
+            cancellation=cancellation,
         )
 
     def fold(self, *, progress: Progress | None = None, cancellation: Cancellation | None = None) -> FoldReport:
@@ -228,7 +242,9 @@ class RemoteTable:
         """Fold, then merge small files into large, clustered ones. A vacuum at the floor follows by itself."""
         return self._job("compact", CompactReport, {"dry_run": dry_run}, progress, cancellation)
 
-    def vacuum(self, retention_hours: float | None = None, *, force: bool = False, dry_run: bool = False) -> VacuumReport:
+    def vacuum(
+        self, retention_hours: float | None = None, *, force: bool = False, dry_run: bool = False
+    ) -> VacuumReport:
         """Delete files that left the base longer than the retention ago; never below the floor unless forced."""
         wanted = {"retention_hours": retention_hours, "force": force, "dry_run": dry_run}
         return self._job("vacuum", VacuumReport, wanted, None, None)
@@ -287,7 +303,9 @@ class RemoteTable:
         from crannog.client.arrow_bodies import table_of
 
         path = f"{self._path}{part}"
-        answer = self._connection.ask("GET", path, params=params, headers={"Accept": ARROW}, tries=READ_TRIES, read_s=read_s)
+        answer = self._connection.ask(
+            "GET", path, params=params, headers={"Accept": ARROW}, tries=READ_TRIES, read_s=read_s
+        )
         return table_of(answer.content)
 
     def __repr__(self) -> str:
@@ -297,5 +315,3 @@ class RemoteTable:
 def moment(text: str | None) -> dt.datetime | None:
     """Read a time that travelled as text."""
     return None if text is None else dt.datetime.fromisoformat(text)
-
-

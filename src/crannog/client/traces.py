@@ -135,7 +135,9 @@ class RemoteTraces:
         """Return a page of the traces of which one span meets `where` and all the arguments about a span."""
         chosen = _chosen(service, operation, text, attributes, where, start, end)
         whole = {"has_errors": has_errors, "min_duration_ms": min_duration_ms, "max_duration_ms": max_duration_ms}
-        return self._asked(TracePage, "search", {**chosen, **whole, "limit": limit, "cursor": cursor, "order": order, "count": count})
+        return self._asked(
+            TracePage, "search", {**chosen, **whole, "limit": limit, "cursor": cursor, "order": order, "count": count}
+        )
 
     def search_spans(
         self,
@@ -154,10 +156,19 @@ class RemoteTraces:
     ) -> SpanPage:
         """Return a page of the spans that meet all arguments, as `search`; `order` is newest, oldest, longest or shortest."""
         chosen = _chosen(service, operation, text, attributes, where, start, end)
-        return self._asked(SpanPage, "spans", {**chosen, "limit": limit, "cursor": cursor, "order": order, "count": count})
+        return self._asked(
+            SpanPage, "spans", {**chosen, "limit": limit, "cursor": cursor, "order": order, "count": count}
+        )
 
     def complete(
-        self, what: str, prefix: str = "", *, key: str | None = None, where: str | None = None, limit: int = 20, **asked: Any
+        self,
+        what: str,
+        prefix: str = "",
+        *,
+        key: str | None = None,
+        where: str | None = None,
+        limit: int = 20,
+        **asked: Any,
     ) -> list[Suggestion]:
         """Suggest what begins with `prefix` in the spans of a filter: "service", "operation", "key", or "value" of `key`."""
         document = {"what": what, "prefix": prefix, "key": key, "where": where, "limit": limit, **asked}
@@ -198,9 +209,15 @@ class RemoteTraces:
     ) -> list[MetricPoint]:
         """Return count, rate, errors and latencies of spans, or of whole traces, by time and by fields or attributes; staged spans count."""
         asked = {"service": service, "operation": operation, "kind": kind, "start": start, "end": end, "step": step}
-        found = self._asked(list[dict[str, Any]], "metrics", {**asked, "group_by": group_by, "where": where, "of": of, "quantiles": quantiles})
+        found = self._asked(
+            list[dict[str, Any]],
+            "metrics",
+            {**asked, "group_by": group_by, "where": where, "of": of, "quantiles": quantiles},
+        )
         # Read here, so that the zone is the same UTC as everywhere.
-        return read_as(list[MetricPoint], [{**point, "start": dt.datetime.fromisoformat(point["start"])} for point in found])
+        return read_as(
+            list[MetricPoint], [{**point, "start": dt.datetime.fromisoformat(point["start"])} for point in found]
+        )
 
     def dependencies(self, start: Any = None, end: Any = None) -> list[Dependency]:
         """Return which services call which, how often and with how many errors, in the whole minutes of a time."""
@@ -209,16 +226,29 @@ class RemoteTraces:
     def attribute_keys(self, first: dt.date | None = None, last: dt.date | None = None) -> list[AttributeKey]:
         """Return the attribute keys that spans of some days have, those used most first; the first 10,000."""
         days = {"first": first, "last": last}
-        return self._got(list[AttributeKey], "/traces/attributes", {name: day.isoformat() for name, day in days.items() if day})
+        return self._got(
+            list[AttributeKey], "/traces/attributes", {name: day.isoformat() for name, day in days.items() if day}
+        )
 
     # -- keeping -----------------------------------------------------------------------------------------------------
 
     def derive(
-        self, anew: Sequence[dt.date] = (), *, progress: Progress | None = None, cancellation: Cancellation | None = None
+        self,
+        anew: Sequence[dt.date] = (),
+        *,
+        progress: Progress | None = None,
+        cancellation: Cancellation | None = None,
     ) -> DeriveReport:
         """Fold what is staged and bring the derived tables up to it, with Spark; days in `anew` from all their spans."""
         days = [day.isoformat() for day in anew]
-        return run_job(self._connection, "/traces/derive", DeriveReport, document={"anew": days}, progress=progress, cancellation=cancellation)
+        return run_job(
+            self._connection,
+            "/traces/derive",
+            DeriveReport,
+            document={"anew": days},
+            progress=progress,
+            cancellation=cancellation,
+        )
 
     def expire(
         self,
@@ -232,7 +262,14 @@ class RemoteTraces:
         if not isinstance(before, dt.date) or isinstance(before, dt.datetime):
             raise CallerError(f"before is a date, got {before!r}")
         document = {"before": before.isoformat(), "service": _plain(service)}
-        return run_job(self._connection, "/traces/expire", TraceExpiry, document=document, progress=progress, cancellation=cancellation)
+        return run_job(
+            self._connection,
+            "/traces/expire",
+            TraceExpiry,
+            document=document,
+            progress=progress,
+            cancellation=cancellation,
+        )
 
     def erasure_plan(
         self, trace_ids: Sequence[str] | None = None, where: str | Mapping[str, Any] | None = None
@@ -253,7 +290,14 @@ class RemoteTraces:
     ) -> ErasureReceipt:
         """Erase whole traces for good: those named, or those with a span that meets a filter; derived tables too."""
         document = {**_doomed(trace_ids, where), "actor": actor, "reason": reason}
-        return run_job(self._connection, "/traces/erase", ErasureReceipt, document=document, progress=progress, cancellation=cancellation)
+        return run_job(
+            self._connection,
+            "/traces/erase",
+            ErasureReceipt,
+            document=document,
+            progress=progress,
+            cancellation=cancellation,
+        )
 
     # -- the wire ----------------------------------------------------------------------------------------------------
 
@@ -264,15 +308,33 @@ class RemoteTraces:
         document = {name: _plain(value) for name, value in asked.items() if value is not None}
         return read_as(kind, unmarked(self._read("POST", f"/traces/{what}", document=document).json()))
 
-    def _read(self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **request: Any) -> httpx.Response:
+    def _read(
+        self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **request: Any
+    ) -> httpx.Response:
         """Ask within the limits, and wait as long as the server lets it take."""
-        return self._connection.ask(method, path, headers={**(headers or {}), **self._limits}, tries=self._tries, read_s=None, **request)
+        return self._connection.ask(
+            method, path, headers={**(headers or {}), **self._limits}, tries=self._tries, read_s=None, **request
+        )
 
 
 def _chosen(
-    service: str | None, operation: str | None, text: str | None, attributes: Any, where: str | None, start: Any, end: Any
+    service: str | None,
+    operation: str | None,
+    text: str | None,
+    attributes: Any,
+    where: str | None,
+    start: Any,
+    end: Any,
 ) -> dict[str, Any]:
-    return {"service": service, "operation": operation, "text": text, "attributes": attributes, "where": where, "start": start, "end": end}
+    return {
+        "service": service,
+        "operation": operation,
+        "text": text,
+        "attributes": attributes,
+        "where": where,
+        "start": start,
+        "end": end,
+    }
 
 
 def _doomed(trace_ids: Sequence[str] | None, where: Any) -> dict[str, Any]:

@@ -78,7 +78,13 @@ class Lake:
         name is in the catalog `crannog`, which is reserved.
         """
         self.ensure_table(
-            name, schema, key=key or (), partition_by=partition_by, cluster_by=cluster_by, bloom=bloom, if_exists=if_exists
+            name,
+            schema,
+            key=key or (),
+            partition_by=partition_by,
+            cluster_by=cluster_by,
+            bloom=bloom,
+            if_exists=if_exists,
         )
         return Table(self, TableName.parse(name))
 
@@ -162,9 +168,7 @@ class Lake:
 
     def tasks(self) -> list[dict[str, Any]]:
         """Return the control table: state, owner, last result and next run of each maintenance task."""
-        return [
-            {name: getattr(task, name) for name in task.__slots__} for task in self.control.tasks()
-        ]
+        return [{name: getattr(task, name) for name in task.__slots__} for task in self.control.tasks()]
 
     def producer(self, name: str, model: type[BaseModel] | None = None, **options: Any) -> Producer:
         """Return a producer of a table, which sends rows in batches behind the scenes; see `crannog.Producer`."""
@@ -200,5 +204,3 @@ class Lake:
 
     def __repr__(self) -> str:
         return f"Lake({self.warehouse.location!r})"
-
-

@@ -66,7 +66,9 @@ def load_files(
         return _SparkLoad(lake.engine.open(table_name), source, cancellation).keep(batches)
 
     bulk = Bulk(lake.settings.load_spark_bytes, keep)
-    return load(lake, files, name, LoadOptions.checked(**options), bulk=bulk, progress=progress, cancellation=cancellation)
+    return load(
+        lake, files, name, LoadOptions.checked(**options), bulk=bulk, progress=progress, cancellation=cancellation
+    )
 
 
 class _SparkLoad:
@@ -175,7 +177,10 @@ class _SparkLoad:
             base,
             removes=(),
             adds=added,
-            parameters={"source": self._source, "batches": _ranges([int(batch.rpartition("-")[2]) for batch in self._ids])},
+            parameters={
+                "source": self._source,
+                "batches": _ranges([int(batch.rpartition("-")[2]) for batch in self._ids]),
+            },
             metrics={"numAddedFiles": len(added), "numRemovedFiles": 0, "numOutputRows": rows},
         )
         version = job.commit(rewrite, head=lambda: self._head(job, base))
@@ -206,4 +211,3 @@ def _ranges(numbers: Sequence[int]) -> list[list[int]]:
         else:
             found.append([number, number])
     return found
-

@@ -67,7 +67,9 @@ class Table:
         try:
             return act(self._lake.engine.open(self._name))
         except FileNotFoundError as error:
-            raise NotFound(f"a file of table {self.name} is gone, it may have been dropped: {error.filename}") from error
+            raise NotFound(
+                f"a file of table {self.name} is gone, it may have been dropped: {error.filename}"
+            ) from error
 
     def check_change(self, change: str, *, fresh: bool = False) -> None:
         """Raise Refused if this table belongs to a part of Crannog, which alone may change it so.
@@ -164,7 +166,9 @@ class Table:
         floor_s = self._lake.settings.retention_floor_s
         return self._on(lambda table: vacuum(table, retention_s=floor_s)).as_dict()
 
-    def vacuum(self, retention_hours: float | None = None, *, force: bool = False, dry_run: bool = False) -> VacuumReport:
+    def vacuum(
+        self, retention_hours: float | None = None, *, force: bool = False, dry_run: bool = False
+    ) -> VacuumReport:
         """Delete files that left the base longer than the retention ago; never below the floor unless forced."""
         retention_s = None if retention_hours is None else retention_hours * 3600
         return self._on(lambda table: vacuum(table, retention_s=retention_s, force=force, dry_run=dry_run))
@@ -245,9 +249,7 @@ def _description(table: OpenTable, snapshot: Snapshot) -> dict[str, Any]:
         "key": list(base.key),
         "partition_by": list(base.partition_by),
         "cluster_by": list(base.cluster_by),
-        "columns": [
-            {"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in base.schema
-        ],
+        "columns": [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in base.schema],
         "fingerprint": fingerprint(base.schema),
         "created_at": dt.datetime.fromtimestamp(base.created_ms / 1000, dt.UTC),
         "properties": dict(base.properties),

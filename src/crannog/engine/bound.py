@@ -41,7 +41,9 @@ class Bound:
 class BoundStatements:
     """Lends cursors, those first that know the statement. Safe for threads."""
 
-    def __init__(self, new: Callable[[], duckdb.DuckDBPyConnection], close: Callable[[duckdb.DuckDBPyConnection], None]) -> None:
+    def __init__(
+        self, new: Callable[[], duckdb.DuckDBPyConnection], close: Callable[[duckdb.DuckDBPyConnection], None]
+    ) -> None:
         self._new = new
         self._close = close
         self._idle: list[Bound] = []

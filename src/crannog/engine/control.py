@@ -87,13 +87,17 @@ class _FileGone(Exception):
 
 
 def _damaged(what: str) -> Corrupted:
-    return Corrupted(f"the control table is damaged: {what}; a process that maintains starts it anew, or delete the folder {FOLDER}")
+    return Corrupted(
+        f"the control table is damaged: {what}; a process that maintains starts it anew, or delete the folder {FOLDER}"
+    )
 
 
 class ControlTable:
     """The tasks of a warehouse. Safe for threads and processes."""
 
-    def __init__(self, storage: Storage, *, lease_s: float, clock: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> None:
+    def __init__(
+        self, storage: Storage, *, lease_s: float, clock: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
+    ) -> None:
         self._storage = storage
         self._lease_s = lease_s
         self._clock = clock
@@ -132,7 +136,9 @@ class ControlTable:
             if interval_s is None:
                 return replace(task, status=IDLE, owner=None, failures=task.failures + 1, last_result=text)
             due = now + dt.timedelta(seconds=interval_s)
-            return replace(task, status=IDLE, owner=None, completed_at=now, next_run_at=due, failures=0, last_result=text)
+            return replace(
+                task, status=IDLE, owner=None, completed_at=now, next_run_at=due, failures=0, last_result=text
+            )
 
         return self._change(name, give_back)
 
@@ -232,7 +238,9 @@ class ControlTable:
         for folder in ("_delta_log", "data", "leases"):
             self._storage.make_folder(f"{FOLDER}/{folder}")
         now_ms = time.time_ns() // 1_000_000
-        rows = pa.Table.from_pylist([{name: getattr(task, name) for name in SCHEMA.names} for task in tasks.values()], SCHEMA)
+        rows = pa.Table.from_pylist(
+            [{name: getattr(task, name) for name in SCHEMA.names} for task in tasks.values()], SCHEMA
+        )
         sink = pa.BufferOutputStream()
         pq.write_table(rows, sink)
         data = sink.getvalue().to_pybytes()
@@ -240,14 +248,25 @@ class ControlTable:
         self._storage.put_if_absent(f"{FOLDER}/{path}", data)
         added = DataFile(path, len(data), len(tasks), {}, json.dumps({"numRecords": len(tasks)}))
         actions: list[dict[str, Any]] = [
-            {"commitInfo": {"timestamp": now_ms, "operation": "WRITE", "operationParameters": {"mode": "Overwrite"}, "engineInfo": f"crannog/{VERSION}"}}
+            {
+                "commitInfo": {
+                    "timestamp": now_ms,
+                    "operation": "WRITE",
+                    "operationParameters": {"mode": "Overwrite"},
+                    "engineInfo": f"crannog/{VERSION}",
+                }
+            }
         ]
         if version < 0:
             actions.append({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
             properties = {"delta.logRetentionDuration": "interval 1 days"}
             actions.append(
                 metadata_action(
-                    table_id=str(uuid.uuid4()), schema_json=to_delta_json(SCHEMA), partition_by=(), properties=properties, created_ms=now_ms
+                    table_id=str(uuid.uuid4()),
+                    schema_json=to_delta_json(SCHEMA),
+                    partition_by=(),
+                    properties=properties,
+                    created_ms=now_ms,
                 )
             )
         actions += [remove_action(file, data_change=True, now_ms=now_ms) for file in current]

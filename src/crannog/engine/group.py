@@ -67,7 +67,8 @@ class Group(Generic[V, R]):
         with self._mutex:
             if len(self._waiting) >= self._most_waiting:
                 raise Overloaded(
-                    f"{self._most_waiting:,} calls wait for the writer of {self._called()} already; try again shortly", retry_after_s=0.5
+                    f"{self._most_waiting:,} calls wait for the writer of {self._called()} already; try again shortly",
+                    retry_after_s=0.5,
                 )
             self._waiting.append(call)
             call.leads, self._led = not self._led, True

@@ -59,7 +59,10 @@ class OpenTable:
         self.writer = Writer(
             self.log,
             WriterLimits(
-                settings.queue_calls, settings.group_commit_rows, settings.staged_rows_limit, settings.staged_bytes_limit
+                settings.queue_calls,
+                settings.group_commit_rows,
+                settings.staged_rows_limit,
+                settings.staged_bytes_limit,
             ),
             after_commit=self._keep_up,
         )
@@ -79,11 +82,15 @@ class OpenTable:
         """
         if verb == "upsert" and not self.log.latest_base().key:
             raise CallerError(f"cannot upsert into {self.name}: it has no key; append to it, or create it with key=[…]")
-        base, table = self._with_newest_schema(lambda schema: row_input.to_arrow(rows, schema, table=str(self.name), verb=verb))
+        base, table = self._with_newest_schema(
+            lambda schema: row_input.to_arrow(rows, schema, table=str(self.name), verb=verb)
+        )
         self._check_partitions(base, table, verb)
         limit = self.warehouse.settings.max_rows_per_call
         if table.num_rows > limit:
-            raise Overloaded(f"{table.num_rows:,} rows in one call to {self.name}; {limit:,} is the most: send them in parts")
+            raise Overloaded(
+                f"{table.num_rows:,} rows in one call to {self.name}; {limit:,} is the most: send them in parts"
+            )
         return self._stage("upsert" if base.key else "append", base, table, batch_id, after=after)
 
     def stage(self, rows: pa.Table | FewRows, *, after: int | None = None) -> WriteReceipt:
@@ -102,7 +109,9 @@ class OpenTable:
                         " empty text, which Delta takes for null; give null or a word; nothing of the batch was kept"
                     )
 
-    def delete(self, keys: Any, *, actor: str, reason: str, batch_id: str | None, after: int | None = None) -> WriteReceipt:
+    def delete(
+        self, keys: Any, *, actor: str, reason: str, batch_id: str | None, after: int | None = None
+    ) -> WriteReceipt:
         """Hide the rows of these keys from all snapshots at once; a fold then takes them out of the base, which others read."""
         base = self.log.latest_base()
         if not base.key:
@@ -169,7 +178,9 @@ class OpenTable:
         if min_sequence is not None and tail.end < min_sequence:
             base, tail = self.log.refresh()
             if tail.end < min_sequence:
-                raise CallerError(f"{self.name} stands at sequence {tail.end}; {min_sequence} was asked for and is not committed")
+                raise CallerError(
+                    f"{self.name} stands at sequence {tail.end}; {min_sequence} was asked for and is not committed"
+                )
         return self._snapshot_of(base, tail)
 
     def _refreshed(self) -> tuple[Base, Tail]:
@@ -205,13 +216,21 @@ class OpenTable:
         return self._masks.masks(snapshot)
 
     def relation(
-        self, snapshot: Snapshot, prefix: str, *, raw: bool = False, files: Sequence[str] | None = None, keep: bool = True
+        self,
+        snapshot: Snapshot,
+        prefix: str,
+        *,
+        raw: bool = False,
+        files: Sequence[str] | None = None,
+        keep: bool = True,
     ) -> tuple[str, Mapping[str, pa.Table]]:
         """Return the SQL, for the in-process engine, that reads a snapshot, and the in-memory tables it names.
 
         `files` are those of the base that are needed, all if it is not given; without `keep` no name is the engine's own.
         """
-        return relation(self.warehouse.local, snapshot, self.masks(snapshot, raw=raw), prefix, raw=raw, files=files, keep=keep)
+        return relation(
+            self.warehouse.local, snapshot, self.masks(snapshot, raw=raw), prefix, raw=raw, files=files, keep=keep
+        )
 
     def to_arrow(self, *, raw: bool = False, limit: int | None = None, snapshot: Snapshot | None = None) -> pa.Table:
         """Read the table, or a snapshot of it, through the in-process engine."""
@@ -291,7 +310,9 @@ def tombstones_of(table: OpenTable, snapshot: Snapshot) -> list[dict[str, Any]]:
     match = " AND ".join(f'o."{name}" = d."{name}"' for name in snapshot.key)
     earlier = f"SELECT 1 FROM staged o WHERE {match} AND (o._seq, o._ord) < (d._seq, d._ord)"
     # The last earlier change of the key tells: a row if it was an upsert, none if a delete, else the base does.
-    last = f"(SELECT arg_max(o._op, (o._seq, o._ord)) FROM staged o WHERE {match} AND (o._seq, o._ord) < (d._seq, d._ord))"
+    last = (
+        f"(SELECT arg_max(o._op, (o._seq, o._ord)) FROM staged o WHERE {match} AND (o._seq, o._ord) < (d._seq, d._ord))"
+    )
     paths = snapshot.local_paths(list(snapshot.base.files))
     in_base = "false"
     if paths:

@@ -37,7 +37,8 @@ BUILDS = Owner(
     "append events through the build log: crannog.builds.open_log(uri).append_events, or POST /api/v1/builds/events",
     {
         **dict.fromkeys(
-            ("delete", "erase", "expire"), "use prune, wipe_build or remove_events of the build log, or `crannog builds prune`"
+            ("delete", "erase", "expire"),
+            "use prune, wipe_build or remove_events of the build log, or `crannog builds prune`",
         ),
         "drop": "use prune to empty it; to remove it, stop what uses it and delete its folder",
     },
@@ -61,7 +62,13 @@ SYSTEM = Owner(
     "it records what callers did, so none of them changes it; audit_days says how long it is kept",
 )
 OWNERS = (BUILDS, TRACES, SYSTEM)
-_SAID = {"append": "append to", "upsert": "upsert into", "delete": "delete from", "erase": "erase from", "expire": "expire rows of"}
+_SAID = {
+    "append": "append to",
+    "upsert": "upsert into",
+    "delete": "delete from",
+    "erase": "erase from",
+    "expire": "expire rows of",
+}
 
 
 def is_system(name: TableName) -> bool:
@@ -92,7 +99,9 @@ def check_change(change: str, name: TableName, properties: Mapping[str, str] | N
     owner = owner_of(name, properties)
     if owner is not None:
         advice = owner.advice.get(change, owner.instead)
-        raise Refused(f"cannot {_SAID.get(change, change)} {name}: this table belongs to {owner.name}, which alone changes it; {advice}")
+        raise Refused(
+            f"cannot {_SAID.get(change, change)} {name}: this table belongs to {owner.name}, which alone changes it; {advice}"
+        )
 
 
 def check_create(name: TableName, owner: Owner | None = None) -> None:
@@ -101,5 +110,9 @@ def check_create(name: TableName, owner: Owner | None = None) -> None:
         return
     taken = owner_of(name, None)
     if taken is not None and taken is not owner:
-        raise Refused(f"cannot create {name}: this schema belongs to {taken.name}, which alone makes tables there; {taken.instead}")
-    raise Refused(f"cannot create {name}: the catalog {OWN_CATALOG} is reserved for Crannog's own tables; choose another catalog")
+        raise Refused(
+            f"cannot create {name}: this schema belongs to {taken.name}, which alone makes tables there; {taken.instead}"
+        )
+    raise Refused(
+        f"cannot create {name}: the catalog {OWN_CATALOG} is reserved for Crannog's own tables; choose another catalog"
+    )

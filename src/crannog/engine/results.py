@@ -45,7 +45,9 @@ def end(storage: Storage, table: str) -> list[str]:
     """
     folders = set(storage.folders(FOLDER))
     others = {
-        lease.get("result") for lease in live_leases(storage, _LEASES) if "tables" in lease and table not in lease["tables"]
+        lease.get("result")
+        for lease in live_leases(storage, _LEASES)
+        if "tables" in lease and table not in lease["tables"]
     }
     found = []
     for name in folders - others:

@@ -130,7 +130,9 @@ class Scheduler:
             self._warned_of_clock = False
         elif not self._warned_of_clock:
             self._warned_of_clock = True
-            log.warning("tasks ran up to %.0f s after the present time: the clock was set back; they are due now", ahead_s)
+            log.warning(
+                "tasks ran up to %.0f s after the present time: the clock was set back; they are due now", ahead_s
+            )
         names = self._tables.names()
         self._control.forget(tasks.keys() - {f"{kind}:{name}" for kind in self._kinds for name in names})
         for name in names:
@@ -140,7 +142,11 @@ class Scheduler:
                 table = self._tables.open(name)
                 for kind, work, interval_s in self._work_of(table):
                     task = f"{kind}:{name}"
-                    if (task not in tasks or tasks[task].is_due(now)) and self._may_try(task) and self._try(task, work, interval_s):
+                    if (
+                        (task not in tasks or tasks[task].is_due(now))
+                        and self._may_try(task)
+                        and self._try(task, work, interval_s)
+                    ):
                         ran.append(task)
             except NotFound:
                 continue  # dropped meanwhile
@@ -216,7 +222,9 @@ class Scheduler:
                 self.last_error = f"{task}: {message}"
                 return True
             self._not_before.pop(task, None)
-            self._control.release(task, self._owner, result=result, interval_s=interval_s * random.uniform(1, 1 + _JITTER))
+            self._control.release(
+                task, self._owner, result=result, interval_s=interval_s * random.uniform(1, 1 + _JITTER)
+            )
         return True
 
 

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 
 def to_spark(
-    table: OpenTable, snapshot: Snapshot, session: SparkSession, *, raw: bool = False, files: Sequence[str] | None = None
+    table: OpenTable,
+    snapshot: Snapshot,
+    session: SparkSession,
+    *,
+    raw: bool = False,
+    files: Sequence[str] | None = None,
 ) -> DataFrame:
     """Return the rows of a snapshot; `raw` shows deleted ones too until they are folded.
 

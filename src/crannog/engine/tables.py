@@ -106,7 +106,9 @@ class Tables:
             return TableName(*parts)
         return None
 
-    def _compare(self, name: TableName, wanted: tuple[pa.Schema, tuple[str, ...], dict[str, str]], if_exists: str) -> None:
+    def _compare(
+        self, name: TableName, wanted: tuple[pa.Schema, tuple[str, ...], dict[str, str]], if_exists: str
+    ) -> None:
         base = self.open(name).log.head()
         schema, partition_by, properties = wanted
         clashes = []
@@ -137,7 +139,11 @@ class Tables:
         opened = OpenTable(self._warehouse, name)
         storage = self._warehouse.storage
         # A file system that ignores case finds a table by any spelling; rights and caches go by one.
-        if storage.is_local and storage.exists(name.path.swapcase()) and (other := self._other_spelling(name)) is not None:
+        if (
+            storage.is_local
+            and storage.exists(name.path.swapcase())
+            and (other := self._other_spelling(name)) is not None
+        ):
             raise NotFound(f"there is no table {name}; there is {other}, which differs by case")
         with self._lock:
             # Two threads may have opened it at once; both must use one writer.
@@ -209,7 +215,9 @@ class Tables:
         self.forget(name)
         if not storage.is_local:
             # Where a folder does not vanish in one step, the marker goes first: for everybody the table is gone.
-            storage.delete(file.path for file in list(storage.walk(f"{name.path}/_crannog")) if file.path.endswith("/table.json"))
+            storage.delete(
+                file.path for file in list(storage.walk(f"{name.path}/_crannog")) if file.path.endswith("/table.json")
+            )
         storage.delete_folder(name.path)
 
 
@@ -226,9 +234,13 @@ def _definition(
             if name not in full.names:
                 raise CallerError(f"{role} names the column {name}, which the schema does not have")
     if set(key) & set(partitions):
-        raise CallerError(f"column {sorted(set(key) & set(partitions))[0]} is both key and partition: erasing a key could not hide it from the log")
+        raise CallerError(
+            f"column {sorted(set(key) & set(partitions))[0]} is both key and partition: erasing a key could not hide it from the log"
+        )
     if key and partitions:
-        raise CallerError("a table with a key cannot be partitioned: one key could stand in two partitions; use cluster_by")
+        raise CallerError(
+            "a table with a key cannot be partitioned: one key could stand in two partitions; use cluster_by"
+        )
     return full, partitions, table_properties(full, key, partitions, cluster_by, bloom)
 
 
@@ -255,11 +267,22 @@ def table_properties(
 
 
 def _first_entry(
-    table_id: str, schema: pa.Schema, partition_by: tuple[str, ...], properties: dict[str, str], further: Mapping[str, str]
+    table_id: str,
+    schema: pa.Schema,
+    partition_by: tuple[str, ...],
+    properties: dict[str, str],
+    further: Mapping[str, str],
 ) -> list[dict[str, Any]]:
     now_ms = time.time_ns() // 1_000_000
     return [
-        {"commitInfo": {"timestamp": now_ms, "operation": "CREATE TABLE", "operationParameters": {}, "engineInfo": f"crannog/{VERSION}"}},
+        {
+            "commitInfo": {
+                "timestamp": now_ms,
+                "operation": "CREATE TABLE",
+                "operationParameters": {},
+                "engineInfo": f"crannog/{VERSION}",
+            }
+        },
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
         metadata_action(
             table_id=table_id,

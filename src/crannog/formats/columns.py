@@ -109,13 +109,21 @@ def _csv(schema: pa.Schema, tables: Iterable[pa.Table]) -> Iterator[bytes]:
     for number, part in enumerate(itertools.chain([schema.empty_table()], tables)):
         sink = pa.BufferOutputStream()
         columns = [_csv_column(column) for column in part.columns]
-        arrow_csv.write_csv(pa.table(columns, names=part.column_names), sink, arrow_csv.WriteOptions(include_header=number == 0))
+        arrow_csv.write_csv(
+            pa.table(columns, names=part.column_names), sink, arrow_csv.WriteOptions(include_header=number == 0)
+        )
         yield sink.getvalue().to_pybytes()
 
 
 def _csv_column(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     kind, types = column.type, pa.types
-    if types.is_string(kind) or types.is_integer(kind) or types.is_boolean(kind) or types.is_floating(kind) or types.is_null(kind):
+    if (
+        types.is_string(kind)
+        or types.is_integer(kind)
+        or types.is_boolean(kind)
+        or types.is_floating(kind)
+        or types.is_null(kind)
+    ):
         return column
     texts = plain_column(column)
     if types.is_nested(kind):

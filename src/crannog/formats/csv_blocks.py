@@ -47,7 +47,9 @@ class Numbers:
 
     def of(self, place: int) -> int:
         """Return the record of the row that is at `place` (from 0) among the whole ones."""
-        while self._passed < len(self.ragged) and self.ragged[self._passed] <= place + _HEADER_RECORD + 1 + self._passed:
+        while (
+            self._passed < len(self.ragged) and self.ragged[self._passed] <= place + _HEADER_RECORD + 1 + self._passed
+        ):
             self._passed += 1
         return place + _HEADER_RECORD + 1 + self._passed
 
@@ -82,7 +84,9 @@ class CsvFile:
                         raise self._wrong(error, data) from None
         for name in names:
             if names.count(name) > 1:
-                raise CallerError(f"{self.source.called} has column {name or '(without a name)'} twice: rename one in its first line")
+                raise CallerError(
+                    f"{self.source.called} has column {name or '(without a name)'} twice: rename one in its first line"
+                )
         return names
 
     def _grow(self, error: Exception) -> bool:
@@ -96,7 +100,9 @@ class CsvFile:
         if not data.count:
             return CallerError(f"{self.source.called} is empty: a CSV file starts with a line of column names")
         if "cannot infer number of columns" in str(error):
-            return CallerError(f"{self.source.called} has no line of column names that ends: a CSV file starts with one")
+            return CallerError(
+                f"{self.source.called} has no line of column names that ends: a CSV file starts with one"
+            )
         return CallerError(f"{self.source.called} is not valid CSV: {' '.join(str(error).split())[:200]}")
 
     def blocks_growing(self) -> Iterator[tuple[CsvBlock | None, Bytes]]:
@@ -139,7 +145,9 @@ class CsvFile:
         return csv.open_csv(
             pa.PythonFile(data, mode="r"),
             # Without threads Arrow tells the number of a row that it skips.
-            read_options=csv.ReadOptions(block_size=self.block_bytes, use_threads=False, skip_rows=0 if skip_empty else self._blank_lines),
+            read_options=csv.ReadOptions(
+                block_size=self.block_bytes, use_threads=False, skip_rows=0 if skip_empty else self._blank_lines
+            ),
             parse_options=csv.ParseOptions(
                 delimiter=self.source.delimiter,
                 newlines_in_values=True,

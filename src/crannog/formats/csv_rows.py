@@ -22,7 +22,10 @@ def rows_of_csv(data: bytes, schema: pa.Schema, called: str) -> pa.Table | list[
         raise CallerError(f"{called} is empty: a CSV file starts with a line of column names")
     types = {field.name: field.type for field in schema}
     try:
-        if not all(pa.types.is_decimal(kind) or pa.types.is_string(kind) or is_plain(kind) or is_calendar(kind) for kind in types.values()):
+        if not all(
+            pa.types.is_decimal(kind) or pa.types.is_string(kind) or is_plain(kind) or is_calendar(kind)
+            for kind in types.values()
+        ):
             raise Misfit
         table = _csv_by_arrow(data, types)
         for column in table.columns:
@@ -36,7 +39,9 @@ def rows_of_csv(data: bytes, schema: pa.Schema, called: str) -> pa.Table | list[
         raise CallerError(f"{called} is not valid CSV: {' '.join(str(error).split())[:200]}") from None
     if len(set(table.column_names)) < len(table.column_names) or not set(types).issuperset(table.column_names):
         return table  # the engine names the column that is wrong
-    columns = [[cell_value(text, types[name]) for text in table.column(name).to_pylist()] for name in table.column_names]
+    columns = [
+        [cell_value(text, types[name]) for text in table.column(name).to_pylist()] for name in table.column_names
+    ]
     return [dict(zip(table.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 

@@ -41,7 +41,9 @@ def parsed(text: str, called: str, line: int = 1, **how: Any) -> Any:
     try:
         return json.loads(text, **how)
     except json.JSONDecodeError as error:
-        raise CallerError(f"{called} is not valid JSON: {error.msg} in line {line + error.lineno - 1}, column {error.colno}") from None
+        raise CallerError(
+            f"{called} is not valid JSON: {error.msg} in line {line + error.lineno - 1}, column {error.colno}"
+        ) from None
     except RecursionError:
         raise CallerError(f"{called} is not valid JSON for a table: it is nested too deeply") from None
     except NotJson as error:

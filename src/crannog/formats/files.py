@@ -22,7 +22,15 @@ from crannog.errors import CallerError
 
 STDIN = "-"
 FILE_FORMATS = ("csv", "json", "ndjson", "parquet")
-_ENDINGS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson", ".parquet": "parquet", ".pq": "parquet"}
+_ENDINGS = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "json",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
 _PACKED_ENDINGS = (".gz", ".gzip", ".zst", ".zstd")
 _MAGIC = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"))
 _OTHER_TEXTS = ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"))
@@ -154,7 +162,10 @@ def _source(name: str, form: str | None, delimiter: str | None, folder: Path, nu
         if name == STDIN or not path.is_file():
             # A pipe can be read once only.
             path = folder / f"{number}"
-            with path.open("wb") as kept, (nullcontext(sys.stdin.buffer) if name == STDIN else Path(name).open("rb")) as given:
+            with (
+                path.open("wb") as kept,
+                nullcontext(sys.stdin.buffer) if name == STDIN else Path(name).open("rb") as given,
+            ):
                 shutil.copyfileobj(given, kept, 1 << 20)
         with path.open("rb") as file:
             start = file.read(4)
@@ -199,7 +210,9 @@ def _form_of(called: str, head: bytes) -> str:
     if form is None and head.removeprefix(BOM).lstrip()[:1] in (b"[", b"{"):
         form = "json"
     if form is None:
-        raise CallerError(f"cannot tell the format of {called}: give format={', '.join(FILE_FORMATS[:-1])} or {FILE_FORMATS[-1]}")
+        raise CallerError(
+            f"cannot tell the format of {called}: give format={', '.join(FILE_FORMATS[:-1])} or {FILE_FORMATS[-1]}"
+        )
     return form
 
 

@@ -54,7 +54,9 @@ def _block(lines: list[bytes], first: int) -> Iterator[JsonBlock]:
 
 def _check_length(size: int, source: Source, line: int) -> None:
     if size > LONGEST_VALUE_BYTES:
-        raise CallerError(f"{source.called}: the row in line {line} is longer than {LONGEST_VALUE_BYTES // 1024**2} MiB")
+        raise CallerError(
+            f"{source.called}: the row in line {line} is longer than {LONGEST_VALUE_BYTES // 1024**2} MiB"
+        )
 
 
 def blocks_of_values(data: Bytes, source: Source) -> Iterator[JsonBlock]:
@@ -108,7 +110,9 @@ class _Values:
         try:
             text = self._decode.decode(data, final=not data)
         except UnicodeDecodeError as error:
-            raise CallerError(f"{self._source.called} is not UTF-8 text: byte {error.object[error.start]:#04x} after line {self._line}") from None
+            raise CallerError(
+                f"{self._source.called} is not UTF-8 text: byte {error.object[error.start]:#04x} after line {self._line}"
+            ) from None
         self._line += self._text.count("\n", 0, self._at)
         self._text, self._at = self._text[self._at :] + text, 0
         return True

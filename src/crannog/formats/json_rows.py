@@ -43,7 +43,9 @@ def rows_of_lines(data: bytes, schema: pa.Schema, called: str, *, strict: bool =
     how = _how(schema, strict)
     # Only \n ends a line of NDJSON; splitlines would also cut at characters that may stand inside a text.
     lines = text_of(data, called).split("\n")
-    return _exact_rows([parsed(line, called, number, **how) for number, line in enumerate(lines, 1) if line.strip()], schema)
+    return _exact_rows(
+        [parsed(line, called, number, **how) for number, line in enumerate(lines, 1) if line.strip()], schema
+    )
 
 
 def _how(schema: pa.Schema, strict: bool) -> dict[str, Any]:

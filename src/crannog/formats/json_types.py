@@ -124,7 +124,9 @@ class JsonShape:
             for name, value in row.items():
                 self._merge(name, type_of(value), is_text=not isinstance(value, int) or type_of(value) != pa.string())
                 if isinstance(value, str):
-                    self._kinds.setdefault(name, TextKinds(CALENDAR)).see(pa.array([value.encode("utf-8", "replace").decode()]))
+                    self._kinds.setdefault(name, TextKinds(CALENDAR)).see(
+                        pa.array([value.encode("utf-8", "replace").decode()])
+                    )
 
     def _merge(self, name: str, kind: pa.DataType, *, is_text: bool = True) -> None:
         before = self.columns.get(name, pa.null())
@@ -153,7 +155,9 @@ def _only_grew(before: pa.DataType, after: pa.DataType) -> bool:
         return True
     if pa.types.is_struct(before) and pa.types.is_struct(after):
         return all(_only_grew(field.type, after.field(field.name).type) for field in before)
-    return bool(pa.types.is_list(before) and pa.types.is_list(after) and _only_grew(before.value_type, after.value_type))
+    return bool(
+        pa.types.is_list(before) and pa.types.is_list(after) and _only_grew(before.value_type, after.value_type)
+    )
 
 
 def _is_open(kind: pa.DataType) -> bool:
@@ -174,7 +178,9 @@ def read_json(data: bytes, schema: pa.Schema, unexpected: str) -> pa.Table:
     """Read lines of JSON with Arrow."""
     from pyarrow import json as arrow_json
 
-    options = arrow_json.ParseOptions(explicit_schema=schema if len(schema) else None, unexpected_field_behavior=unexpected)
+    options = arrow_json.ParseOptions(
+        explicit_schema=schema if len(schema) else None, unexpected_field_behavior=unexpected
+    )
     try:
         return arrow_json.read_json(io.BytesIO(data), arrow_json.ReadOptions(block_size=_BLOCK_BYTES), options)
     except pa.ArrowInvalid as error:
@@ -242,7 +248,10 @@ def flat_types(types: Mapping[str, pa.DataType | None]) -> dict[str, pa.DataType
     for name, kind in types.items():
         inner: dict[str, pa.DataType | None] = {name: kind}
         if kind is not None and pa.types.is_struct(kind):
-            inner = {f"{name}_{below}": part for below, part in flat_types({field.name: field.type for field in kind}).items()}
+            inner = {
+                f"{name}_{below}": part
+                for below, part in flat_types({field.name: field.type for field in kind}).items()
+            }
         for column, part in inner.items():
             if column in found:
                 raise CallerError(f"two values would be column {column} when flattened; load without it, or rename one")
@@ -268,6 +277,10 @@ def flat_table(rows: pa.Table) -> pa.Table:
     while any(pa.types.is_struct(field.type) for field in rows.schema):
         names = []
         for field in rows.schema:
-            names += [f"{field.name}_{inner.name}" for inner in field.type] if pa.types.is_struct(field.type) else [field.name]
+            names += (
+                [f"{field.name}_{inner.name}" for inner in field.type]
+                if pa.types.is_struct(field.type)
+                else [field.name]
+            )
         rows = rows.flatten().rename_columns(names)
     return rows

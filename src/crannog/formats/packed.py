@@ -28,10 +28,14 @@ def unpacked(data: bytes, encoding: str, most: int) -> bytes:
         for step in steps:
             size += len(step)
             if size > most:
-                raise TooLarge(f"the body has more than {most:,} bytes when it is unpacked, which is the most; send it in parts")
+                raise TooLarge(
+                    f"the body has more than {most:,} bytes when it is unpacked, which is the most; send it in parts"
+                )
             out.append(step)
     except (zlib.error, EOFError, ValueError) as error:
-        raise CallerError(f"the body of {len(data):,} bytes is not valid {encoding}: {str(error)[:100]}; nothing of it was kept") from None
+        raise CallerError(
+            f"the body of {len(data):,} bytes is not valid {encoding}: {str(error)[:100]}; nothing of it was kept"
+        ) from None
     return b"".join(out)
 
 

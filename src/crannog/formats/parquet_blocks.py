@@ -25,7 +25,9 @@ def opened(source: Source) -> Iterator[Any]:
         with pq.ParquetFile(source.path, page_checksum_verification=True) as file:
             yield file
     except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
-        raise CallerError(f"{source.called} is not a Parquet file that can be read: {' '.join(str(error).split())[:200]}") from None
+        raise CallerError(
+            f"{source.called} is not a Parquet file that can be read: {' '.join(str(error).split())[:200]}"
+        ) from None
 
 
 def blocks(file: Any) -> Iterator[pa.Table]:

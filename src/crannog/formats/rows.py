@@ -60,7 +60,9 @@ def exact_keys(values: Sequence[Any], schema: pa.Schema, key: Sequence[str]) -> 
     return [
         {name: exact(inner, kinds[name]) if name in kinds else inner for name, inner in value.items()}
         if isinstance(value, dict)
-        else exact(value, kinds[key[0]]) if len(key) == 1 else value
+        else exact(value, kinds[key[0]])
+        if len(key) == 1
+        else value
         for value in values
     ]
 

@@ -144,7 +144,9 @@ def _pattern(kind: pa.DataType) -> str | None:
         return _PATTERNS["date"]
     if types.is_timestamp(kind):
         # Spare zeros go before the cast; what is finer is read value by value, and refused there.
-        return rf"{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}(:[0-9]{{2}}(\.[0-9]{{1,6}}0{{0,3}})?)?(Z|[+-][0-9]{{2}}:?[0-9]{{2}})?$"
+        return (
+            rf"{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}(:[0-9]{{2}}(\.[0-9]{{1,6}}0{{0,3}})?)?(Z|[+-][0-9]{{2}}:?[0-9]{{2}})?$"
+        )
     if types.is_decimal(kind):
         return r"^-?[0-9]{1,38}(\.[0-9]{1,38})?$"
     return None

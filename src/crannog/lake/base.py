@@ -196,7 +196,9 @@ class DeltaLog:
         try:
             self._table = self._opened()
         except TableNotFoundError:
-            raise NotFound(f"there is no table {self.folder.replace('/', '.')}; tables() lists those there are") from None
+            raise NotFound(
+                f"there is no table {self.folder.replace('/', '.')}; tables() lists those there are"
+            ) from None
         except (DeltaError, OSError, ValueError) as error:
             raise self._explained(error) from error
 

@@ -70,9 +70,7 @@ class ChangeLog:
         own = f"{folder}/_crannog/{base.table_id}"
         self.stage_folder = f"{own}/stage"
         self.own_folder = own
-        self.ledger = Ledger(
-            storage, f"{own}/batches", window_s=dedup_window_s, most=dedup_window_batches
-        )
+        self.ledger = Ledger(storage, f"{own}/batches", window_s=dedup_window_s, most=dedup_window_batches)
         self._tail = TailCache(storage, self.stage_folder, base.table_id)
         self._writer = uuid.uuid4().hex
         self._durable: set[str] = set()
@@ -360,7 +358,9 @@ class ChangeLog:
         with self._state:
             self._durable.add(path)
             if len(self._durable) > _MOST_REMEMBERED:
-                self._durable = {f"{self.stage_folder}/{file.name}" for file in self._tail.coverage.files} & self._durable
+                self._durable = {
+                    f"{self.stage_folder}/{file.name}" for file in self._tail.coverage.files
+                } & self._durable
 
     @staticmethod
     def _first_of_each(changes: Sequence[Change], kept: Sequence[Kept | None]) -> list[Change]:
@@ -399,4 +399,3 @@ class ChangeLog:
             self._stale = True
         if not there and (self._storage.is_local or lost >= _LOST_ANSWERS):
             raise error
-

@@ -85,7 +85,9 @@ def remove_damaged(storage: Storage, folder: str) -> list[str]:
     try:
         storage.delete(doomed)
     except CrannogError as error:
-        raise Corrupted(f"{doomed[0]} is damaged and cannot be deleted ({error.message}); delete it to go on") from error
+        raise Corrupted(
+            f"{doomed[0]} is damaged and cannot be deleted ({error.message}); delete it to go on"
+        ) from error
     return doomed
 
 

@@ -73,7 +73,9 @@ def check_settings(environment: Mapping[str, str]) -> Check:
     if not strange:
         return Check("settings", True, "every CRANNOG_ variable is a setting")
     told = [f"{name} (did you mean {near}?)" if near else name for name, near in strange.items()]
-    return Check("settings", False, f"no settings: {', '.join(told)}", "docs/settings.md lists the settings; unset the others")
+    return Check(
+        "settings", False, f"no settings: {', '.join(told)}", "docs/settings.md lists the settings; unset the others"
+    )
 
 
 def check_packages() -> Check:
@@ -114,7 +116,9 @@ def check_jars(settings: Settings) -> Iterator[Check]:
         name = f"{recipe.name} jars"
         if found is None:
             option = " --s3" if recipe is jars.S3_SET else ""
-            yield Check(name, False, "missing or damaged", f"run `python -m crannog.lake.jars{option}` once with a network")
+            yield Check(
+                name, False, "missing or damaged", f"run `python -m crannog.lake.jars{option}` once with a network"
+            )
         else:
             yield Check(name, True, f"{len(found.files)} in {found.folder}")
 
@@ -151,7 +155,12 @@ def check_warehouse(settings: Settings, clock: Callable[[], float] = time.time) 
         modified, now = None, clock()
     else:
         advice = "use a local disk or a network file system that has this, or an s3:// warehouse"
-        yield Check("warehouse", not trouble, f"{folder}: {trouble or 'writes, links, syncs and locks'}", advice if trouble else "")
+        yield Check(
+            "warehouse",
+            not trouble,
+            f"{folder}: {trouble or 'writes, links, syncs and locks'}",
+            advice if trouble else "",
+        )
     yield Check("disk", enough, f"{free / GIB:.1f} GiB free", "" if enough else f"free space on the disk of {standing}")
     yield _check_clock(now, modified)
     if folder.is_dir():
@@ -168,7 +177,11 @@ def check_logs(storage: LocalStorage) -> Check:
         told += [f"{path} is damaged" for path in found.damaged]
         if found.damaged:
             lacking = found.missing_entry() is not None
-            advice = "restore the file from a backup" if lacking else "nothing is lost: the next use of the table removes the file"
+            advice = (
+                "restore the file from a backup"
+                if lacking
+                else "nothing is lost: the next use of the table removes the file"
+            )
     if told:
         return Check("logs", False, "; ".join(told), advice)
     return Check("logs", True, f"the checkpoints of {looked} logs can be read")
@@ -176,8 +189,15 @@ def check_logs(storage: LocalStorage) -> Check:
 
 def check_ports(settings: Settings) -> Iterator[Check]:
     """The server's ports are free."""
-    for name, port in (("port", settings.port), ("otlp_http_port", settings.otlp_http_port), ("otlp_grpc_port", settings.otlp_grpc_port)):
-        label, advice = name.replace("_", " "), f"stop what listens there (a Crannog server?), or set CRANNOG_{name.upper()}"
+    for name, port in (
+        ("port", settings.port),
+        ("otlp_http_port", settings.otlp_http_port),
+        ("otlp_grpc_port", settings.otlp_grpc_port),
+    ):
+        label, advice = (
+            name.replace("_", " "),
+            f"stop what listens there (a Crannog server?), or set CRANNOG_{name.upper()}",
+        )
         if port == 0:
             yield Check(label, True, "any that is free")
             continue
@@ -207,7 +227,8 @@ def _check_clock(now: float, modified: float | None) -> Check:
 def _check_times(folder: Path, now: float) -> Check:
     """No log entry is from the future, which tells that the clock was set back."""
     newest = max(
-        ((entry.stat().st_mtime, entry) for log in _log_folders(folder) for entry in (folder / log).glob("*.json")), default=None
+        ((entry.stat().st_mtime, entry) for log in _log_folders(folder) for entry in (folder / log).glob("*.json")),
+        default=None,
     )
     if newest is None or newest[0] - now <= CLOCK_SKEW_S:
         return Check("times", True, "no log entry is from the future")
@@ -218,7 +239,9 @@ def _check_times(folder: Path, now: float) -> Check:
 
 def _log_folders(root: Path) -> list[str]:
     return sorted(
-        str(path.relative_to(root)) for pattern in ("*/*/*/_delta_log", "_crannog/*/_delta_log") for path in root.glob(pattern)
+        str(path.relative_to(root))
+        for pattern in ("*/*/*/_delta_log", "_crannog/*/_delta_log")
+        for path in root.glob(pattern)
     )
 
 

@@ -49,9 +49,7 @@ class Footer:
                 "maxValues": high,
                 # Nulls without bounds would tell some readers that there is nothing but nulls.
                 "nullCount": {
-                    name: self.nulls[name]
-                    for name in columns
-                    if name in low or self.nulls.get(name) == self.rows
+                    name: self.nulls[name] for name in columns if name in low or self.nulls.get(name) == self.rows
                 },
             },
             separators=(",", ":"),
@@ -107,7 +105,12 @@ def _bounds_by_scan(parquet: pq.ParquetFile, name: str) -> tuple[Any, Any, int]:
 
 
 def _gather(
-    meta: pq.FileMetaData, index: int, name: str, minimum: dict[str, Any], maximum: dict[str, Any], nulls: dict[str, int]
+    meta: pq.FileMetaData,
+    index: int,
+    name: str,
+    minimum: dict[str, Any],
+    maximum: dict[str, Any],
+    nulls: dict[str, int],
 ) -> None:
     lows: list[Any] = []
     highs: list[Any] = []

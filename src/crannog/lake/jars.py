@@ -56,7 +56,14 @@ S3_SET = Recipe(
         f"org.apache.hadoop:hadoop-aws:{HADOOP}",
         *(
             f"software.amazon.awssdk:{module}:{AWS_SDK}"
-            for module in ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client", "url-connection-client")
+            for module in (
+                "s3",
+                "s3-transfer-manager",
+                "sts",
+                "apache-client",
+                "netty-nio-client",
+                "url-connection-client",
+            )
         ),
     ),
     # The bundle is every service of AWS in 641 MB; S3A runs on the modules above, 13 MB.
@@ -137,10 +144,14 @@ def _resolve(recipe: Recipe, settings: Settings) -> JarSet:
             fetched = _fetch(recipe, settings, Path(scratch))
             _publish(fetched, Path(scratch) / "set", root / recipe.folder)
     except OSError as error:
-        raise Unavailable(f"cannot keep the {recipe.name} jars in {root}: {error.strerror or error}; set CRANNOG_JARS_DIR") from error
+        raise Unavailable(
+            f"cannot keep the {recipe.name} jars in {root}: {error.strerror or error}; set CRANNOG_JARS_DIR"
+        ) from error
     found = present(recipe, settings)
     if found is None:
-        raise Unavailable(f"the {recipe.name} jars in {root / recipe.folder} changed while they were resolved; try again")
+        raise Unavailable(
+            f"the {recipe.name} jars in {root / recipe.folder} changed while they were resolved; try again"
+        )
     return found
 
 
@@ -158,14 +169,29 @@ def _fetch(recipe: Recipe, settings: Settings, scratch: Path) -> list[Path]:
         *("--conf", f"spark.jars.ivy={scratch / 'ivy'}", "--conf", "spark.ui.enabled=false"),
         str(program),
     ]
-    env = {**os.environ, "JAVA_HOME": str(java.home), "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    env = {
+        **os.environ,
+        "JAVA_HOME": str(java.home),
+        "SPARK_HOME": str(home),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
     # Ivy talks a lot, also of hosts that it can do without: only a failure's reason is worth showing.
     try:
         done = subprocess.run(
-            command, env=env, cwd=scratch, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=RESOLVE_TIMEOUT_S
+            command,
+            env=env,
+            cwd=scratch,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=RESOLVE_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
-        raise Unavailable(f"resolving the {recipe.name} jars took longer than {RESOLVE_TIMEOUT_S} s; try again") from None
+        raise Unavailable(
+            f"resolving the {recipe.name} jars took longer than {RESOLVE_TIMEOUT_S} s; try again"
+        ) from None
     if done.returncode != 0:
         raise Unavailable(
             f"cannot resolve the {recipe.name} jars ({reason_told_by(done.stdout + done.stderr)}): run `python -m crannog.lake.jars` once with"
@@ -228,7 +254,9 @@ def _sha256(file: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Resolve the jars if they are not there yet and say where they are; the exit code is 5 if that fails."""
-    parser = argparse.ArgumentParser(prog="python -m crannog.lake.jars", description="Resolve the jars Spark needs, once.")
+    parser = argparse.ArgumentParser(
+        prog="python -m crannog.lake.jars", description="Resolve the jars Spark needs, once."
+    )
     parser.add_argument("--s3", action="store_true", help="also those for warehouses in S3")
     wants = parser.parse_args(arguments)
     try:

@@ -19,7 +19,12 @@ ADVICE = (
     "install one (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; Fedora: dnf install java-21-openjdk-headless;"
     " macOS: brew install openjdk@17) or set CRANNOG_JAVA_HOME to its folder"
 )
-_USUAL_FOLDERS = ("/usr/lib/jvm/*", "/opt/java/*", "/opt/homebrew/opt/openjdk*", "/Library/Java/JavaVirtualMachines/*/Contents/Home")
+_USUAL_FOLDERS = (
+    "/usr/lib/jvm/*",
+    "/opt/java/*",
+    "/opt/homebrew/opt/openjdk*",
+    "/Library/Java/JavaVirtualMachines/*/Contents/Home",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,11 @@ class Jvm:
             lines = (self.folder / "output").read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return "it said nothing"
-        told = [line.strip() for line in lines if line.strip() and not line.startswith(("\tat ", "WARNING: Using incubator"))]
+        told = [
+            line.strip()
+            for line in lines
+            if line.strip() and not line.startswith(("\tat ", "WARNING: Using incubator"))
+        ]
         telling = [line for line in told if "rror" in line or "Exception" in line]
         return (telling or told or ["it said nothing"])[0][:300]
 

@@ -25,7 +25,9 @@ def bloom_columns(schema: pa.Schema, key: Sequence[str] = (), asked: Sequence[st
     ]
 
 
-def statistics_columns(schema: pa.Schema, key: Sequence[str], partition_by: Sequence[str], cluster_by: Sequence[str]) -> list[str]:
+def statistics_columns(
+    schema: pa.Schema, key: Sequence[str], partition_by: Sequence[str], cluster_by: Sequence[str]
+) -> list[str]:
     """Return the columns whose smallest and largest value the log keeps: those that prune.
 
     Times, dates and numbers at the top level, and the key and clustering columns whatever they are; long
@@ -40,7 +42,10 @@ def statistics_columns(schema: pa.Schema, key: Sequence[str], partition_by: Sequ
         if field.name in wanted:
             return not pa.types.is_nested(kind)
         return bool(
-            pa.types.is_temporal(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+            pa.types.is_temporal(kind)
+            or pa.types.is_integer(kind)
+            or pa.types.is_floating(kind)
+            or pa.types.is_decimal(kind)
         )
 
     return [field.name for field in schema if prunes(field)]
@@ -53,7 +58,9 @@ def parquet_options(schema: pa.Schema, blooms: Sequence[str]) -> dict[str, str]:
         "parquet.compression.codec.zstd.level": "3",
         "parquet.block.row.count.limit": str(ROW_GROUP_ROWS),
         # Parquet 2 gives delta encodings; the one it gives long decimals, Polars cannot read.
-        "parquet.writer.version": "PARQUET_1_0" if any(_has_long_decimal(field.type) for field in schema) else "PARQUET_2_0",
+        "parquet.writer.version": "PARQUET_1_0"
+        if any(_has_long_decimal(field.type) for field in schema)
+        else "PARQUET_2_0",
         # Adaptive: the filter of a small row group is small, where a fixed number of values would make it 64 KiB.
         "parquet.bloom.filter.adaptive.enabled": "true",
         "parquet.bloom.filter.max.bytes": str(64 * 1024),

@@ -44,7 +44,9 @@ class LocalStorage:
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
         if any(letter in str(self.root) for letter in "*?[]{}\\\n"):
-            raise CallerError(f"cannot keep a warehouse in {self.root}: Spark would read *, ?, [, ], {{, }} and \\ as patterns")
+            raise CallerError(
+                f"cannot keep a warehouse in {self.root}: Spark would read *, ?, [, ], {{, }} and \\ as patterns"
+            )
         self._prefix = f"{self.root}/"
         self._spares: dict[str, SpareFiles] = {}
 
@@ -60,7 +62,9 @@ class LocalStorage:
                 target.mkdir(parents=True, exist_ok=True)
                 for made in missing:
                     _sync_path(str(made.parent))
-            except FileNotFoundError as error:  # /proc and the like; to callers it would mean that something was dropped
+            except (
+                FileNotFoundError
+            ) as error:  # /proc and the like; to callers it would mean that something was dropped
                 raise Unavailable(f"cannot make the folder {target}: {error.strerror}; give another place") from error
             except OSError:
                 # The next call would find them there and take them for durable.

@@ -95,9 +95,7 @@ def verified_files(
     return files
 
 
-def commit(
-    storage: Storage, folder: str, rewrite: Rewrite, read_head: Callable[[], Base]
-) -> int:
+def commit(storage: Storage, folder: str, rewrite: Rewrite, read_head: Callable[[], Base]) -> int:
     """Put the entry at the next free version and return it.
 
     Raises RunAgain if another commit removed a file that this one read or changed the table's definition, or
@@ -131,7 +129,9 @@ def _own_entry(storage: Storage, folder: str, rewrite: Rewrite, head: Base) -> i
         try:
             lines = storage.read(path).splitlines()
         except FileNotFoundError as error:
-            raise Unavailable(f"cannot tell whether {rewrite.operation} was committed: {path} was cleaned away") from error
+            raise Unavailable(
+                f"cannot tell whether {rewrite.operation} was committed: {path} was cleaned away"
+            ) from error
         for line in lines:
             if json.loads(line).get("commitInfo", {}).get("crannogJob") == rewrite.job:
                 return version
@@ -172,9 +172,7 @@ def _entry(rewrite: Rewrite) -> list[dict[str, Any]]:
     ]
     # Only a fold may write the folded sequence: a compaction that was overtaken by a fold would set it back.
     if rewrite.fold_to is not None:
-        actions.append(
-            {"txn": {"appId": rewrite.read.table_id, "version": rewrite.fold_to, "lastUpdated": now_ms}}
-        )
+        actions.append({"txn": {"appId": rewrite.read.table_id, "version": rewrite.fold_to, "lastUpdated": now_ms}})
     if rewrite.metadata is not None:
         actions.append(dict(rewrite.metadata))
     actions += [remove_action(file, data_change=rewrite.data_change, now_ms=now_ms) for file in rewrite.removes]
@@ -186,9 +184,7 @@ def _check_schema(footer: Footer, schema: pa.Schema) -> None:
     found = {field.name: field.type for field in footer.schema}
     wanted = {field.name: field.type for field in schema}
     if found.keys() != wanted.keys():
-        raise VerificationFailed(
-            f"{footer.path} has the columns {', '.join(found)}; the table has {', '.join(wanted)}"
-        )
+        raise VerificationFailed(f"{footer.path} has the columns {', '.join(found)}; the table has {', '.join(wanted)}")
     for name, kind in wanted.items():
         if not _same_type(found[name], kind):
             raise VerificationFailed(f"{footer.path}: column {name} is {found[name]}; the table has {kind}")
@@ -231,7 +227,9 @@ def _partition_of(footer: Footer, partition_by: Collection[str]) -> dict[str, An
         if empty == footer.rows:
             values[name] = None
         elif empty or name not in footer.minimum or footer.minimum[name] != footer.maximum[name]:
-            raise VerificationFailed(f"{footer.path}: the file holds more than one value of the partition column {name}")
+            raise VerificationFailed(
+                f"{footer.path}: the file holds more than one value of the partition column {name}"
+            )
         else:
             values[name] = footer.minimum[name]
     return values

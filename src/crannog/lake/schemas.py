@@ -112,7 +112,9 @@ def user_schema(
             continue
         if one == other:
             raise CallerError(f"column {one} is there twice; rename one")
-        raise CallerError(f"columns {one} and {other} have one name for Spark, which compares names without case; rename one")
+        raise CallerError(
+            f"columns {one} and {other} have one name for Spark, which compares names without case; rename one"
+        )
     return pa.schema(fields)
 
 
@@ -209,7 +211,9 @@ def _check_name(name: str, path: str) -> None:
     if not name:
         raise CallerError(f"a column{f' in {path[:-1]}' if path else ''} has an empty name; give every column one")
     if name.lower() == "file_row_number":
-        raise CallerError(f"column {path}{name} has the name the in-process engine uses for a row's place; choose another")
+        raise CallerError(
+            f"column {path}{name} has the name the in-process engine uses for a row's place; choose another"
+        )
     found = _FORBIDDEN.search(name)
     if found:
         raise CallerError(

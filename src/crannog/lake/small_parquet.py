@@ -47,7 +47,9 @@ class _Leaf:
             levels = _run(self.depth, len(values))
         else:
             there = [value for value in values if value is not None]
-            levels = _runs([depth if value is None else self.depth for value, depth in zip(values, depths, strict=True)])
+            levels = _runs(
+                [depth if value is None else self.depth for value, depth in zip(values, depths, strict=True)]
+            )
         content = (_runs(repeats) if self.repeats else b"") + levels + self.pack(there)
         size = _number(len(content))
         return b"\x15\x00\x15%b\x15%b\x15%b\x1c\x15%b%b%b" % (
@@ -57,7 +59,13 @@ class _Leaf:
     def chunk(self, places: int, size: int, at: int) -> bytes:
         """Return what the footer says of the page: how many places it has, how many bytes, and where they are."""
         coded = _number(size)
-        return b"\x26\x00\x1c%b\x16%b\x16%b\x16%b\x26%b\x00\x00" % (self.described, _number(places), coded, coded, _number(at))
+        return b"\x26\x00\x1c%b\x16%b\x16%b\x16%b\x26%b\x00\x00" % (
+            self.described,
+            _number(places),
+            coded,
+            coded,
+            _number(at),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +158,10 @@ def _shredded(node: _Node, values: Sequence[Any], depths: Sequence[int], repeats
 def _node(path: tuple[str, ...], kind: pa.DataType, depth: int, repeats: int) -> _Node:
     """Everything may be null, as everything in a staged file may."""
     if pa.types.is_struct(kind):
-        return _Struct(depth + 1, tuple((field.name, _node((*path, field.name), field.type, depth + 1, repeats)) for field in kind.fields))
+        return _Struct(
+            depth + 1,
+            tuple((field.name, _node((*path, field.name), field.type, depth + 1, repeats)) for field in kind.fields),
+        )
     if pa.types.is_list(kind):
         return _List(depth + 1, repeats + 1, _node((*path, "list", "element"), kind.value_type, depth + 2, repeats + 1))
     number, pack = _TYPES[kind]

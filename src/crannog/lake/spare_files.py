@@ -39,7 +39,10 @@ class SpareFiles:
             # Not its parents: the table may have been dropped.
             with suppress(FileExistsError):
                 Path(self._folder).mkdir()
-            new = [made.enter_context(_made(f"{self._folder}/{uuid.uuid4().hex}.tmp")) for _ in range(_MOST - len(self._ready))]
+            new = [
+                made.enter_context(_made(f"{self._folder}/{uuid.uuid4().hex}.tmp"))
+                for _ in range(_MOST - len(self._ready))
+            ]
             for _, descriptor in new:
                 os.fsync(descriptor)
             self._ready.extend(path for path, _ in new)

@@ -77,10 +77,14 @@ class SparkRuntime:
         """
         start = self._current()
         if not start.done.wait(self._settings.spark_start_timeout_s):
-            raise Unavailable(f"Spark is still starting after {self._settings.spark_start_timeout_s:g} s; try again", retry_after_s=5)
+            raise Unavailable(
+                f"Spark is still starting after {self._settings.spark_start_timeout_s:g} s; try again", retry_after_s=5
+            )
         if start.error is not None:
             # Several callers may wait for one start: each raises an error of its own.
-            raise type(start.error)(start.error.message, retry_after_s=start.error.retry_after_s) from start.error.__cause__
+            raise type(start.error)(
+                start.error.message, retry_after_s=start.error.retry_after_s
+            ) from start.error.__cause__
         return start.session
 
     def state(self) -> str:
@@ -117,7 +121,12 @@ class SparkRuntime:
     def owns(self, session: SparkSession) -> bool:
         """Whether this is the session that runs now, in a Java process of our own with its tasks inside it."""
         start = self._start
-        return start is not None and start.session is session and start.jvm is not None and spark_conf.is_local(self._settings)
+        return (
+            start is not None
+            and start.session is session
+            and start.jvm is not None
+            and spark_conf.is_local(self._settings)
+        )
 
     def stop(self) -> None:
         """End the session and its Java process; the next use starts anew."""
@@ -142,12 +151,16 @@ class SparkRuntime:
             return start
 
     def _needs_s3(self) -> bool:
-        on_s3 = self._settings.warehouse.startswith(("s3://", "s3a://")) or any("fs.s3a." in key for key in self._storage)
+        on_s3 = self._settings.warehouse.startswith(("s3://", "s3a://")) or any(
+            "fs.s3a." in key for key in self._storage
+        )
         return on_s3 and not self._settings.spark_remote
 
     def _s3_wanted(self) -> bool:
         # Where they lie ready they cost nothing, and a later need of them costs no new start.
-        return not self._settings.spark_remote and (self._needs_s3() or jars.present(jars.S3_SET, self._settings) is not None)
+        return not self._settings.spark_remote and (
+            self._needs_s3() or jars.present(jars.S3_SET, self._settings) is not None
+        )
 
     def _run(self, start: _Start) -> None:
         began = time.monotonic()
@@ -187,7 +200,9 @@ class SparkRuntime:
         from pyspark.sql import SparkSession
 
         if SparkContext._active_spark_context is not None:
-            raise Unavailable("this process runs a Spark session that Crannog did not start; stop it first, a process can have one")
+            raise Unavailable(
+                "this process runs a Spark session that Crannog did not start; stop it first, a process can have one"
+            )
         _silence_python_side()
         folder = scratch.make("spark")
         conf = spark_conf.process_conf(

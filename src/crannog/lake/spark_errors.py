@@ -9,16 +9,26 @@ import pyarrow as pa
 from crannog.errors import CallerError, Cancelled, Conflict, CrannogError, NotFound, SparkLost, Unavailable
 
 _LONGEST = 400
-_MISSING = ("TABLE_OR_VIEW_NOT_FOUND", "PATH_NOT_FOUND", "SCHEMA_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
+_MISSING = (
+    "TABLE_OR_VIEW_NOT_FOUND",
+    "PATH_NOT_FOUND",
+    "SCHEMA_NOT_FOUND",
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_MISSING_DELTA_TABLE",
+)
 # By name: Delta's eight concurrency exceptions are siblings in Python, so none of them stands for the others.
 _LOST_RACE = re.compile(
     r"\b(DeltaConcurrentModification|ConcurrentWrite|MetadataChanged|ProtocolChanged|ConcurrentAppend|ConcurrentDeleteRead"
     r"|ConcurrentDeleteDelete|ConcurrentTransaction)Exception\b"
 )
-_CANCELLED = re.compile(r"\bcancell?ed\b.*\b(job|stage|query)|\b(job|stage|query)\b.*\bcancell?ed\b|OPERATION_CANCELED", re.IGNORECASE | re.DOTALL)
+_CANCELLED = re.compile(
+    r"\bcancell?ed\b.*\b(job|stage|query)|\b(job|stage|query)\b.*\bcancell?ed\b|OPERATION_CANCELED",
+    re.IGNORECASE | re.DOTALL,
+)
 # A context that is being stopped has lost its parts, which whoever still asks it stumbles over.
 _SHUT_DOWN = re.compile(
-    r"SparkContext was shut down|stopped SparkContext|SparkContext has been shutdown|SparkContext\.\w+\(\)\" is null", re.IGNORECASE
+    r"SparkContext was shut down|stopped SparkContext|SparkContext has been shutdown|SparkContext\.\w+\(\)\" is null",
+    re.IGNORECASE,
 )
 _WRAPPER = "Exception thrown in awaitResult"
 # SQLSTATE classes that blame the statement or its data: cardinality, data, constraint, syntax, limit, raise_error, no support.
@@ -38,9 +48,13 @@ def of_statement(error: BaseException) -> CrannogError:
     from pyspark.errors import AnalysisException, IllegalArgumentException
 
     found = translated(error)
-    is_of_statement = isinstance(error, (AnalysisException, IllegalArgumentException)) or _STUMBLED.search(_told_by(error)[0])
+    is_of_statement = isinstance(error, (AnalysisException, IllegalArgumentException)) or _STUMBLED.search(
+        _told_by(error)[0]
+    )
     if isinstance(error, pa.ArrowException):
-        return CallerError(f"the answer holds a type that Arrow cannot carry; cast it to another one ({shortened(str(error))[:200]})")
+        return CallerError(
+            f"the answer holds a type that Arrow cannot carry; cast it to another one ({shortened(str(error))[:200]})"
+        )
     if type(found) is Unavailable and is_of_statement:
         return CallerError(f"Spark cannot answer this statement: {str(found).removeprefix('Spark failed: ')}")
     return found

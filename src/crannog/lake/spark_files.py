@@ -152,7 +152,10 @@ def portions_of_rows(
     size_of_row = total_bytes / max(rows.num_rows, 1)
     counted = rows.select(list(partition_by)).group_by(list(partition_by)).aggregate([([], "count_all")])
     return [
-        Portion({name: row[name] for name in partition_by}, max(1, math.ceil(row["count_all"] * size_of_row / bytes_per_file)))
+        Portion(
+            {name: row[name] for name in partition_by},
+            max(1, math.ceil(row["count_all"] * size_of_row / bytes_per_file)),
+        )
         for row in counted.to_pylist()
     ]
 

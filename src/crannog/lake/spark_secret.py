@@ -46,7 +46,11 @@ def _read(file: str) -> str:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise Unavailable(f"cannot read Spark's secret from {file} (CRANNOG_SPARK_SECRET_FILE): {reason}") from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise Unavailable(f"other users may read Spark's secret in {file} (mode {stat.S_IMODE(mode):o}); run chmod 600 on it")
+        raise Unavailable(
+            f"other users may read Spark's secret in {file} (mode {stat.S_IMODE(mode):o}); run chmod 600 on it"
+        )
     if len(secret) < _SHORTEST:
-        raise Unavailable(f"Spark's secret in {file} has {len(secret)} characters; {_SHORTEST} is the least, 64 random ones are better")
+        raise Unavailable(
+            f"Spark's secret in {file} has {len(secret)} characters; {_SHORTEST} is the least, 64 random ones are better"
+        )
     return secret

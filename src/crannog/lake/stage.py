@@ -133,7 +133,9 @@ def segment_of(changes: Sequence[Change], sequence: int, writer: str, columns: M
         Note(sequence, change.batch_id, change.kind, count, change.actor, change.reason, change.at_us, writer)
         for change, count in zip(changes, counts, strict=True)
     )
-    return Segment(sequence, sequence, _staged(changes, counts, sequence, columns), notes, sum(change.bytes for change in changes))
+    return Segment(
+        sequence, sequence, _staged(changes, counts, sequence, columns), notes, sum(change.bytes for change in changes)
+    )
 
 
 def _staged(
@@ -236,7 +238,9 @@ def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
     if small and isinstance(segment.held, FewRows):
         return segment.held.file(metadata)
     # A column that is null throughout is left out: reading brings it back, and a file of few columns costs a third.
-    rows = segment.rows.select([name for name, column in _columns_of(segment.rows) if column.null_count < max(len(column), 1)])
+    rows = segment.rows.select(
+        [name for name, column in _columns_of(segment.rows) if column.null_count < max(len(column), 1)]
+    )
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
@@ -284,7 +288,9 @@ def rows_in(segments: Sequence[Segment], wanted: pa.Schema) -> pa.Table:
     types = dict(zip(wanted.names, wanted.types, strict=True))
     parts: list[pa.Table] = []
     # Each few rows by themselves would cost as much as all of them together.
-    for few, group in groupby((segment.held for segment in segments), lambda held: isinstance(held, FewRows) and held.fits(types)):
+    for few, group in groupby(
+        (segment.held for segment in segments), lambda held: isinstance(held, FewRows) and held.fits(types)
+    ):
         some = list(group)
         parts += [together(some, wanted)] if few else [conformed(_as_table(held), wanted) for held in some]
     return pa.concat_tables(parts)

@@ -33,7 +33,9 @@ def new_schema(columns: dict[str, pa.DataType | None], options: LoadOptions) -> 
         raise CallerError(f"the files have no column {', '.join(missing)}; they have {', '.join(columns) or 'none'}")
     if not columns:
         raise CallerError("the files have no columns to make a table of")
-    return pa.schema([pa.field(name, kind or pa.string(), nullable=name not in options.key) for name, kind in columns.items()])
+    return pa.schema(
+        [pa.field(name, kind or pa.string(), nullable=name not in options.key) for name, kind in columns.items()]
+    )
 
 
 @dataclass
@@ -44,7 +46,9 @@ class Comparison:
     evolved: pa.Schema | None = None
 
 
-def compared(table: pa.Schema, columns: dict[str, pa.DataType | None], wider: dict[str, pa.DataType], options: LoadOptions) -> Comparison:
+def compared(
+    table: pa.Schema, columns: dict[str, pa.DataType | None], wider: dict[str, pa.DataType], options: LoadOptions
+) -> Comparison:
     """Compare the files with a table; SchemaMismatch for what neither fits nor may be changed.
 
     `wider` are the table's columns with values that do not fit, and the types those would need.
@@ -64,7 +68,15 @@ def compared(table: pa.Schema, columns: dict[str, pa.DataType | None], wider: di
         place = table.get_field_index(name)
         proposed = [*fields[:place], fields[place].with_type(kind), *fields[place + 1 :]]
         if difference(table, pa.schema(proposed)).is_evolution:
-            found.drift.append(Drift(name, "widened", spark_name(table.field(name).type), spark_name(kind), "widened" if options.evolve else aside))
+            found.drift.append(
+                Drift(
+                    name,
+                    "widened",
+                    spark_name(table.field(name).type),
+                    spark_name(kind),
+                    "widened" if options.evolve else aside,
+                )
+            )
             if options.evolve:
                 fields = proposed
         else:
@@ -89,7 +101,9 @@ def check(name: str, table: pa.Schema, found: Comparison) -> None:
         if drift.change == "removed":
             faults.append(f"column {drift.column} is {drift.in_table} not null, the files do not have it")
         elif drift.change == "widened":
-            faults.append(f"column {drift.column} is {drift.in_table}, the files need {drift.in_files}: give evolve=True to widen it")
+            faults.append(
+                f"column {drift.column} is {drift.in_table}, the files need {drift.in_files}: give evolve=True to widen it"
+            )
         elif drift.change == "incompatible":
             faults.append(f"column {drift.column} is {drift.in_table}, the files have {drift.in_files}")
     if faults:

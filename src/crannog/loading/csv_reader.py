@@ -54,7 +54,9 @@ class CsvReader:
             columns, faults = _fit(rows, target, nodes)
             for name, column in columns.items():
                 survey.good_in[name] = survey.good_in.get(name, 0) + len(column) - column.null_count
-            survey.sure = survey.sure and not any(_has_empty(rows.column(name)) for name in kinds if name in target.required)
+            survey.sure = survey.sure and not any(
+                _has_empty(rows.column(name)) for name in kinds if name in target.required
+            )
             bad = self._explained(block, faults, place, lines if len(survey.first_bad) < FEW else None)
             survey.rows += rows.num_rows - len(faults)
             survey.add_bad([row for row, _ in bad])
@@ -67,7 +69,9 @@ class CsvReader:
 
     def _start(self, target: Target) -> tuple[Survey, dict[str, TextKinds]]:
         renamed = {old: new for old, new in self._names.items() if old != new}
-        return Survey(renamed=renamed), {name: TextKinds() for name in self._names.values() if name not in target.known.names}
+        return Survey(renamed=renamed), {
+            name: TextKinds() for name in self._names.values() if name not in target.known.names
+        }
 
     def blocks(self, target: Target, seen: Seen) -> Iterator[Block]:
         nodes, lines, place = target.nodes(), Lines(self._file), 0
@@ -85,7 +89,9 @@ class CsvReader:
     def _named(self, block: CsvBlock) -> pa.Table:
         return block.rows.rename_columns([self._names[name] for name in block.rows.column_names])
 
-    def _explained(self, block: CsvBlock, faults: list[Fault], first: int, lines: Lines | None) -> list[tuple[BadRow, object]]:
+    def _explained(
+        self, block: CsvBlock, faults: list[Fault], first: int, lines: Lines | None
+    ) -> list[tuple[BadRow, object]]:
         """Return the bad rows of a block in the order of the file; without `lines` their places are left out."""
         found: list[tuple[int, str, str, str, object]] = []
         for fault in faults:
@@ -123,7 +129,9 @@ def _fit(rows: pa.Table, target: Target, nodes: dict[str, Node]) -> tuple[dict[s
     return columns, first_fault_of_each(faults)
 
 
-def _read_one_by_one(text: pa.Array, values: pa.Array, unread: pa.Array, node: Node, target: Target, faults: list[Fault]) -> pa.Array:
+def _read_one_by_one(
+    text: pa.Array, values: pa.Array, unread: pa.Array, node: Node, target: Target, faults: list[Fault]
+) -> pa.Array:
     places = pc.indices_nonzero(unread).to_pylist()
     read = []
     for place, given in zip(places, text.filter(unread).to_pylist(), strict=True):
@@ -134,7 +142,11 @@ def _read_one_by_one(text: pa.Array, values: pa.Array, unread: pa.Array, node: N
                 reason = f"this is no {spark_name(node.type)}"
             faults.append(Fault(place, node.name, given, reason))
         read.append(value)
-    return pc.replace_with_mask(values, unread, pa.array(read, node.type)) if not pa.types.is_nested(node.type) else _placed(values, places, read, node)
+    return (
+        pc.replace_with_mask(values, unread, pa.array(read, node.type))
+        if not pa.types.is_nested(node.type)
+        else _placed(values, places, read, node)
+    )
 
 
 def _placed(values: pa.Array, places: list[int], read: list[object], node: Node) -> pa.Array:

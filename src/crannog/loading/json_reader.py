@@ -105,7 +105,9 @@ class JsonReader:
                 yield Block(_whole(rows, target), bad)
 
     def _blocks(self, data: Bytes) -> Iterator[JsonBlock]:
-        return blocks_of_lines(data, self.source) if self.source.form == "ndjson" else blocks_of_values(data, self.source)
+        return (
+            blocks_of_lines(data, self.source) if self.source.form == "ndjson" else blocks_of_values(data, self.source)
+        )
 
     def _by_arrow(self, block: JsonBlock, target: Target, unexpected: str) -> pa.Table | None:
         """Return the columns of the target that the block has; None if Arrow's reading would not be exact, or fails."""
@@ -133,10 +135,13 @@ class JsonReader:
         """Tell whether an object has a key that the table's struct lacks: such a row is bad, and Arrow would leave the key out."""
         known = {field.name: field.type for field in target.known}
         return not self._flatten and any(
-            kind is not None and self._names[name] in known and not _covers(known[self._names[name]], kind) for name, kind in self._shape.items()
+            kind is not None and self._names[name] in known and not _covers(known[self._names[name]], kind)
+            for name, kind in self._shape.items()
         )
 
-    def _by_line(self, block: JsonBlock, target: Target, nodes: dict[str, Node]) -> tuple[list[dict[str, Any]], list[tuple[BadRow, Any]]]:
+    def _by_line(
+        self, block: JsonBlock, target: Target, nodes: dict[str, Node]
+    ) -> tuple[list[dict[str, Any]], list[tuple[BadRow, Any]]]:
         good: list[dict[str, Any]] = []
         bad: list[tuple[BadRow, Any]] = []
         for line, number in zip(block.lines, block.numbers, strict=True):
@@ -173,7 +178,12 @@ def _read_as(kind: pa.DataType) -> pa.DataType:
     """Return the type in which Arrow reads a column exactly; raises Misfit if there is none."""
     if is_calendar(kind):
         return pa.string()
-    if has(kind, lambda inner: not (is_plain(inner) or pa.types.is_string(inner) or pa.types.is_struct(inner) or pa.types.is_list(inner))):
+    if has(
+        kind,
+        lambda inner: (
+            not (is_plain(inner) or pa.types.is_string(inner) or pa.types.is_struct(inner) or pa.types.is_list(inner))
+        ),
+    ):
         raise Misfit
     return kind
 

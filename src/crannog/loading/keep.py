@@ -40,8 +40,17 @@ class Bulk:
 class Keeping:
     """Keeps the rows of a plan."""
 
-    def __init__(self, table: TableVerbs, name: str, plan: Plan, options: LoadOptions, bulk: Bulk | None, meter: Meter) -> None:
-        self._table, self._name, self._plan, self._options, self._bulk, self._meter = table, name, plan, options, bulk, meter
+    def __init__(
+        self, table: TableVerbs, name: str, plan: Plan, options: LoadOptions, bulk: Bulk | None, meter: Meter
+    ) -> None:
+        self._table, self._name, self._plan, self._options, self._bulk, self._meter = (
+            table,
+            name,
+            plan,
+            options,
+            bulk,
+            meter,
+        )
         self._kept = 0
 
     def keep(self, report: LoadReport, started: float) -> LoadReport:
@@ -49,7 +58,8 @@ class Keeping:
         try:
             with Rejects(self._options.reject) as rejects:
                 files = tuple(
-                    self._file(reader, survey, rejects) for reader, survey in zip(self._plan.readers, self._plan.surveys, strict=True)
+                    self._file(reader, survey, rejects)
+                    for reader, survey in zip(self._plan.readers, self._plan.surveys, strict=True)
                 )
         except (CrannogError, KeyboardInterrupt) as error:
             self._tell_rest(error)
@@ -85,7 +95,11 @@ class Keeping:
         content = f"{survey.digest}:{self._options.fingerprint()}:{form}:{one_time}"
         key = f"load-{hashlib.sha256(content.encode()).hexdigest()[:40]}"
         batches = self._batches(reader, survey, key, rejects)
-        bulk = self._bulk if not self._plan.key and self._bulk is not None and source.size >= self._bulk.least_bytes else None
+        bulk = (
+            self._bulk
+            if not self._plan.key and self._bulk is not None and source.size >= self._bulk.least_bytes
+            else None
+        )
         rows, duplicate, count = bulk.keep(self._name, key, batches) if bulk else self._stream(batches)
         self._meter.finished(source.size)
         return LoadedFile(
@@ -114,13 +128,17 @@ class Keeping:
             bad += len(block.bad)
             if bad > survey.bad:
                 self._check_unchanged(reader.source, survey)
-                raise BadRows(f"cannot load into {self._name}: {block.bad[-1][0]}; it was not found when the file was looked through")
+                raise BadRows(
+                    f"cannot load into {self._name}: {block.bad[-1][0]}; it was not found when the file was looked through"
+                )
             yield block.rows
 
     def _check_unchanged(self, source: Source, survey: Survey) -> None:
         """Raise Conflict if somebody wrote to the file since it was looked through: names of batches stand for its content."""
         if source.stamp != survey.stamp:
-            raise Conflict(f"cannot load {source.called}: it changed while it was loaded; load a file that nobody writes to")
+            raise Conflict(
+                f"cannot load {source.called}: it changed while it was loaded; load a file that nobody writes to"
+            )
 
     def _stream(self, batches: Batches) -> tuple[int, int, int]:
         rows = duplicate = count = 0

@@ -62,7 +62,9 @@ def load(
             created=table is None,
             dry_run=options.dry_run,
             bytes=sum(source.size for source in found),
-            columns=tuple({"name": f.name, "type": spark_name(f.type), "nullable": f.nullable} for f in plan.target.known),
+            columns=tuple(
+                {"name": f.name, "type": spark_name(f.type), "nullable": f.nullable} for f in plan.target.known
+            ),
             key=plan.key,
             drift=tuple(plan.comparison.drift),
             renamed={old: new for survey in plan.surveys for old, new in survey.renamed.items()},
@@ -74,7 +76,9 @@ def load(
             return _rehearsed(report, plan, started)
         _check_bad(name, plan, options)
         if table is None:
-            table = lake.create_table(name, plan.target.known, key=plan.key, partition_by=options.partition_by, if_exists="ok")
+            table = lake.create_table(
+                name, plan.target.known, key=plan.key, partition_by=options.partition_by, if_exists="ok"
+            )
         elif plan.comparison.evolved is not None:
             table.evolve(plan.comparison.evolved)
         return Keeping(table, name, plan, options, bulk, meter).keep(report, started)
@@ -87,7 +91,9 @@ def _table(lake: LakeVerbs, name: str, options: LoadOptions) -> TableVerbs | Non
         if not options.create:
             raise NotFound(f"{error.message.rstrip('.')}; give create=True to make it from the files") from None
         if options.mode == "upsert" and not options.key:
-            raise CallerError(f"cannot upsert into {name}: a table without a key has no rows to replace; give key=[…]") from None
+            raise CallerError(
+                f"cannot upsert into {name}: a table without a key has no rows to replace; give key=[…]"
+            ) from None
         return None
     if options.key and tuple(table.key) != options.key:
         raise Conflict(f"table {name} exists, its key is {list(table.key)}, asked for {list(options.key)}")
@@ -113,7 +119,9 @@ def _check_bad(name: str, plan: Plan, options: LoadOptions) -> None:
     more = f"; and {bad - len(first):,} more" if bad > len(first) else ""
     allowed = f", {most:,} may be" if most else ""
     hint = "" if options.reject else ". Give reject=FILE to put them aside and keep the others"
-    raise BadRows(f"cannot load into {name}: {bad:,} bad row{'s' * (bad != 1)}{allowed}; nothing was kept: {'; '.join(first)}{more}{hint}")
+    raise BadRows(
+        f"cannot load into {name}: {bad:,} bad row{'s' * (bad != 1)}{allowed}; nothing was kept: {'; '.join(first)}{more}{hint}"
+    )
 
 
 def _rehearsed(report: LoadReport, plan: Plan, started: float) -> LoadReport:
@@ -129,5 +137,9 @@ def _rehearsed(report: LoadReport, plan: Plan, started: float) -> LoadReport:
             shown += block.rows.slice(0, _PREVIEW_ROWS - len(shown)).to_pylist(maps_as_pydicts="strict")
             break
     return replace(
-        report, files=files, rows=sum(file.rows for file in files), first_rows=tuple(shown), seconds=round(time.perf_counter() - started, 3)
+        report,
+        files=files,
+        rows=sum(file.rows for file in files),
+        first_rows=tuple(shown),
+        seconds=round(time.perf_counter() - started, 3),
     )

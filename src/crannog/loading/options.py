@@ -64,12 +64,21 @@ class LoadOptions:
         """Return options from what a caller gave; CallerError names what is wrong."""
         unknown = [name for name in rest if name not in cls.__dataclass_fields__]
         if unknown:
-            raise CallerError(f"a load has no option {', '.join(unknown)}; it has {', '.join(cls.__dataclass_fields__)}")
+            raise CallerError(
+                f"a load has no option {', '.join(unknown)}; it has {', '.join(cls.__dataclass_fields__)}"
+            )
         if mode not in MODES:
             raise CallerError(f"the mode is append or upsert, got {mode!r}")
         if max_bad is not None and (not isinstance(max_bad, int) or max_bad < 0):
             raise CallerError(f"a number of bad rows is a whole number, 0 or more, got {max_bad!r}")
-        return cls(key=names_of(key or ()), partition_by=names_of(partition_by), types=types_of(types or {}), mode=mode, max_bad=max_bad, **rest)
+        return cls(
+            key=names_of(key or ()),
+            partition_by=names_of(partition_by),
+            types=types_of(types or {}),
+            mode=mode,
+            max_bad=max_bad,
+            **rest,
+        )
 
     @property
     def most_bad(self) -> int | None:

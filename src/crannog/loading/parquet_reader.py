@@ -61,7 +61,9 @@ class ParquetReader:
                 first += rows.num_rows
                 seen(share, rows.num_rows)
         known = set(target.known.names)
-        survey.columns = {name: target.known.field(name).type if name in known else kind for name, kind in self._types.items()}
+        survey.columns = {
+            name: target.known.field(name).type if name in known else kind for name, kind in self._types.items()
+        }
         # What a new table's column is cast to is known only now.
         survey.sure = target.complete or known >= set(self._types)
         return survey
@@ -72,7 +74,9 @@ class ParquetReader:
             for rows, share in self._blocks(file):
                 kept, faults = self._fit(rows, target, nodes)
                 have = set(kept.column_names)
-                arrays = [kept.column(f.name) if f.name in have else pa.nulls(kept.num_rows, f.type) for f in target.known]
+                arrays = [
+                    kept.column(f.name) if f.name in have else pa.nulls(kept.num_rows, f.type) for f in target.known
+                ]
                 bad: list[tuple[BadRow, object]] = []
                 for fault, row in zip(faults, self._bad(faults, first), strict=True):
                     bad.append((row, rows.slice(fault.place, 1).to_pylist()[0]))
@@ -93,7 +97,10 @@ class ParquetReader:
         for rows in blocks(file):
             done += rows.num_rows
             rows = self._flat(rows)
-            yield rows.rename_columns([self._names[name] for name in rows.column_names]), self.source.size * done // total
+            yield (
+                rows.rename_columns([self._names[name] for name in rows.column_names]),
+                self.source.size * done // total,
+            )
 
     def _flat(self, rows: pa.Table) -> pa.Table:
         return flat_table(rows) if self._flatten else rows
@@ -115,7 +122,9 @@ class ParquetReader:
     def _column(self, column: pa.ChunkedArray, node: Node, target: Target, faults: list[Fault]) -> pa.ChunkedArray:
         schema = pa.schema([pa.field(node.name, node.type)])
         try:
-            return from_table(pa.table([column], names=[node.name]), plan_of(schema), _CALL, naive_is_utc=True).column(0)
+            return from_table(pa.table([column], names=[node.name]), plan_of(schema), _CALL, naive_is_utc=True).column(
+                0
+            )
         except BadRows:
             pass
         except SchemaMismatch:
@@ -143,14 +152,18 @@ class ParquetReader:
             found.append(value)
         return pa.chunked_array([pa.array(found, node.type)])
 
-    def _check(self, column: pa.ChunkedArray, name: str, value: str | None, target: Target, faults: list[Fault]) -> None:
+    def _check(
+        self, column: pa.ChunkedArray, name: str, value: str | None, target: Target, faults: list[Fault]
+    ) -> None:
         if value is None:
             is_bad = column.is_null()
         elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             is_bad = pc.equal(column, value)
         else:
             return
-        faults += [Fault(place, name, value, target.fault(value, name)) for place in pc.indices_nonzero(is_bad).to_pylist()]
+        faults += [
+            Fault(place, name, value, target.fault(value, name)) for place in pc.indices_nonzero(is_bad).to_pylist()
+        ]
 
     def _bad(self, faults: list[Fault], first: int) -> list[BadRow]:
         return [BadRow(self.source.called, first + f.place, f.column, told(f.value), f.reason) for f in faults]

@@ -132,7 +132,13 @@ def whole_array(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as one array."""
     found = column.combine_chunks()
     if isinstance(found, pa.ChunkedArray):
-        return found.chunk(0) if found.num_chunks == 1 else pa.concat_arrays(found.chunks) if found.num_chunks else pa.nulls(0, found.type)
+        return (
+            found.chunk(0)
+            if found.num_chunks == 1
+            else pa.concat_arrays(found.chunks)
+            if found.num_chunks
+            else pa.nulls(0, found.type)
+        )
     return found
 
 

@@ -31,7 +31,9 @@ class Plan:
 class Planning:
     """Looks through the files and settles the columns."""
 
-    def __init__(self, name: str, table: TableVerbs | None, options: LoadOptions, readers: Sequence[Reader], meter: Meter) -> None:
+    def __init__(
+        self, name: str, table: TableVerbs | None, options: LoadOptions, readers: Sequence[Reader], meter: Meter
+    ) -> None:
         self._name, self._table, self._options, self._readers, self._meter = name, table, options, readers, meter
 
     def plan(self) -> Plan:
@@ -52,9 +54,15 @@ class Planning:
         given = pa.schema(list(options.types.items()))
         surveys = self._survey(Target(given, required, filled, complete=False))
         columns = together(surveys)
-        schema = new_schema({**columns, **{name: kind for name, kind in options.types.items() if name in columns}}, options)
+        schema = new_schema(
+            {**columns, **{name: kind for name, kind in options.types.items() if name in columns}}, options
+        )
         schema = self._checked(schema)
-        uneven = any(kind is not None and kind != schema.field(name).type for survey in surveys for name, kind in survey.columns.items())
+        uneven = any(
+            kind is not None and kind != schema.field(name).type
+            for survey in surveys
+            for name, kind in survey.columns.items()
+        )
         if uneven or not all(survey.sure for survey in surveys):
             surveys = self._survey(Target(schema, required, filled))
             # A guess that some value does not bear out is text; a type that was asked for stands.
@@ -62,7 +70,9 @@ class Planning:
             settled = {"", *options.types, *options.key, *options.partition_by}
             wrong = {name for survey in surveys for name in survey.bad_in if name not in settled}
             if wrong:
-                schema = pa.schema([pa.field(f.name, pa.string(), f.nullable) if f.name in wrong else f for f in schema])
+                schema = pa.schema(
+                    [pa.field(f.name, pa.string(), f.nullable) if f.name in wrong else f for f in schema]
+                )
                 surveys = self._survey(Target(schema, required, filled))
         return Plan(self._readers, surveys, Target(schema, required, filled), options.key, Comparison())
 
@@ -80,7 +90,9 @@ class Planning:
         partition_by = tuple(table.describe()["partition_by"])
         filled = frozenset(partition_by)
         if self._options.partition_by and partition_by != self._options.partition_by:
-            raise Conflict(f"table {self._name} exists, partitioned by {list(partition_by)}, asked for {list(self._options.partition_by)}")
+            raise Conflict(
+                f"table {self._name} exists, partitioned by {list(partition_by)}, asked for {list(self._options.partition_by)}"
+            )
         target = Target(schema, required, filled)
         surveys = self._survey(replace(target, known=pa.schema([*schema, *self._asked(schema)])))
         comparison = compared(schema, together(surveys), self._wider(surveys, target), self._options)
@@ -106,12 +118,15 @@ class Planning:
         if not suspects:
             return {}
         known = pa.schema([field for field in target.known if field.name not in suspects])
-        types = together([reader.survey(replace(target, known=known, complete=False), self._meter.seen) for reader in self._readers])
+        types = together(
+            [reader.survey(replace(target, known=known, complete=False), self._meter.seen) for reader in self._readers]
+        )
         found = {}
         for name in suspects:
             kind, current = types.get(name), target.known.field(name).type
             widens = kind is not None and (
-                (pa.types.is_integer(current) and kind == pa.int64()) or (current == pa.float32() and kind == pa.float64())
+                (pa.types.is_integer(current) and kind == pa.int64())
+                or (current == pa.float32() and kind == pa.float64())
             )
             # A few bad rows are told one by one, even if no other row has a value there.
             bad = sum(survey.bad_in.get(name, 0) for survey in surveys)

@@ -27,7 +27,9 @@ class Rejects:
                 raise CallerError(f"cannot write bad rows to {self._path}: {error.strerror or error}") from None
         return self
 
-    def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
         if self._file is not None:
             self._file.close()
 
@@ -36,6 +38,13 @@ class Rejects:
         if self._file is None:
             return
         for bad, row in rows:
-            told = {"file": bad.file, "line": bad.line, "column": bad.column, "value": bad.value, "reason": bad.reason, "row": plain(row)}
+            told = {
+                "file": bad.file,
+                "line": bad.line,
+                "column": bad.column,
+                "value": bad.value,
+                "reason": bad.reason,
+                "row": plain(row),
+            }
             self._file.write(json.dumps(told, ensure_ascii=False) + "\n")
         self._file.flush()

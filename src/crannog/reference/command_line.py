@@ -23,10 +23,18 @@ def page() -> str:
         title = " ".join(path) or "crannog"
         lines += [f"## {title}", "", *paragraphs(command.help or "")]
         if not path:
-            lines += [*_options(command), "Commands: " + ", ".join(f"[`{name}`](#{name})" for name in sorted(command.commands)) + ".", ""]
+            lines += [
+                *_options(command),
+                "Commands: " + ", ".join(f"[`{name}`](#{name})" for name in sorted(command.commands)) + ".",
+                "",
+            ]
             continue
         if hasattr(command, "commands"):
-            lines += [*_options(command), "Commands: " + ", ".join(f"[`{name}`](#{path[0]}-{name})" for name in command.commands) + ".", ""]
+            lines += [
+                *_options(command),
+                "Commands: " + ", ".join(f"[`{name}`](#{path[0]}-{name})" for name in command.commands) + ".",
+                "",
+            ]
             continue
         lines += ["```", usage(path, command), "```", "", *_arguments(command), *_options(command)]
         if path in EXAMPLES:
@@ -53,8 +61,14 @@ def _below(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...
 def usage(path: tuple[str, ...], command: Any) -> str:
     """Return how a command is called, in one line."""
     words = [_argument(each) for each in command.params if each.param_type_name == "argument"]
-    needed = [f"{each.opts[0]} {_value(each)}" for each in command.params if each.param_type_name == "option" and each.required]
-    optional = any(each.param_type_name == "option" and not each.required and each.name != "help" for each in command.params)
+    needed = [
+        f"{each.opts[0]} {_value(each)}"
+        for each in command.params
+        if each.param_type_name == "option" and each.required
+    ]
+    optional = any(
+        each.param_type_name == "option" and not each.required and each.name != "help" for each in command.params
+    )
     return " ".join(["crannog", *path, *words, *needed, *(["[options]"] if optional else [])])
 
 
@@ -64,7 +78,11 @@ def _argument(argument: Any) -> str:
 
 
 def _arguments(command: Any) -> list[str]:
-    rows = [(code(each.metavar or str(each.name).upper()), each.help or "") for each in command.params if each.param_type_name == "argument"]
+    rows = [
+        (code(each.metavar or str(each.name).upper()), each.help or "")
+        for each in command.params
+        if each.param_type_name == "argument"
+    ]
     return table(("argument", ""), rows)
 
 
@@ -74,7 +92,13 @@ def _options(command: Any) -> list[str]:
         if each.param_type_name != "option" or each.name == "help":
             continue
         names = ", ".join(code(name) for name in (*each.opts, *each.secondary_opts))
-        rows.append((names + ("" if each.is_flag else f" {code(_value(each))}"), (each.help or "") + (" Must be given." if each.required else ""), _default(each)))
+        rows.append(
+            (
+                names + ("" if each.is_flag else f" {code(_value(each))}"),
+                (each.help or "") + (" Must be given." if each.required else ""),
+                _default(each),
+            )
+        )
     return table(("option", "", "default"), rows)
 
 

@@ -39,7 +39,7 @@ def page() -> str:
         "",
         "Everything Crannog raises on purpose is a `crannog.CrannogError`. Its branches are sorted by what to do about them, and each",
         "fixes the status over HTTP, the exit code of the command line and whether the same request may be sent again.",
-        "An error over HTTP is `{\"error\": {\"code\": …, \"message\": …, \"retry_after_s\": …}}`; on the command line it is one line on",
+        'An error over HTTP is `{"error": {"code": …, "message": …, "retry_after_s": …}}`; on the command line it is one line on',
         "standard error.",
         "",
         *table(
@@ -61,7 +61,14 @@ def page() -> str:
         "",
     ]
     for _, kind in found:
-        lines += [f"### {kind.__name__}", "", f"{(kind.__doc__ or '').strip()}", "", f"*What to do.* {ADVICE[kind.__name__]}", ""]
+        lines += [
+            f"### {kind.__name__}",
+            "",
+            f"{(kind.__doc__ or '').strip()}",
+            "",
+            f"*What to do.* {ADVICE[kind.__name__]}",
+            "",
+        ]
     return document(lines)
 
 

@@ -8,7 +8,12 @@ from typing import Any
 from crannog.reference.markdown import cell, code, document, table
 
 _METHODS = ("get", "put", "post", "patch", "delete")
-_TITLES = {"state": "State of the server", "sql": "SQL", "cache": "Tables in memory", "aliases": "Other names of routes"}
+_TITLES = {
+    "state": "State of the server",
+    "sql": "SQL",
+    "cache": "Tables in memory",
+    "aliases": "Other names of routes",
+}
 _SHORT = {
     "application/json": "JSON",
     "application/x-ndjson": "NDJSON",
@@ -27,7 +32,7 @@ def page() -> str:
         "",
         "Made from the OpenAPI document that a running server gives at `/api/openapi.json`; `/api/docs` on the server shows the same",
         "routes to try. Where tokens were made, every request needs `Authorization: Bearer TOKEN`. Errors have one shape,",
-        "`{\"error\": {\"code\", \"message\", \"retry_after_s\"}}`, and the status of their [branch](errors.md).",
+        '`{"error": {"code", "message", "retry_after_s"}}`, and the status of their [branch](errors.md).',
         "",
         "JSON is `application/json`, NDJSON `application/x-ndjson`, CSV `text/csv`, Arrow an IPC stream,",
         "`application/vnd.apache.arrow.stream`: name what you send in `Content-Type` and what you want in `Accept`.",
@@ -70,9 +75,19 @@ def routes(found: dict[str, Any]) -> Iterator[Route]:
 
 def _told(route: Route, found: dict[str, Any]) -> list[str]:
     told = route.told
-    lines = [f"### {route.method} {route.path}", "", *(told.get("description") or told.get("summary") or "").splitlines(), ""]
+    lines = [
+        f"### {route.method} {route.path}",
+        "",
+        *(told.get("description") or told.get("summary") or "").splitlines(),
+        "",
+    ]
     rows = [
-        (code(each["name"]), each["in"], _type(each.get("schema", {}), found), each.get("description", "") + (" Must be given." if each.get("required") and each["in"] != "path" else ""))
+        (
+            code(each["name"]),
+            each["in"],
+            _type(each.get("schema", {}), found),
+            each.get("description", "") + (" Must be given." if each.get("required") and each["in"] != "path" else ""),
+        )
         for each in told.get("parameters", [])
         if (each["in"], each["name"]) != ("path", "name")  # told once, above all routes
     ]
@@ -80,10 +95,20 @@ def _told(route: Route, found: dict[str, Any]) -> list[str]:
     body = told.get("requestBody", {}).get("content", {})
     if body:
         lines += [f"Takes {_media(body)}.", ""]
-        schema = _resolved(next((each.get("schema", {}) for media, each in body.items() if "json" in media and "ndjson" not in media), {}), found)
+        schema = _resolved(
+            next(
+                (each.get("schema", {}) for media, each in body.items() if "json" in media and "ndjson" not in media),
+                {},
+            ),
+            found,
+        )
         needed = schema.get("required", [])
         fields = [
-            (code(name), _type(each, found), cell(each.get("description", "")) + (" Must be given." if name in needed else ""))
+            (
+                code(name),
+                _type(each, found),
+                cell(each.get("description", "")) + (" Must be given." if name in needed else ""),
+            )
             for name, each in schema.get("properties", {}).items()
         ]
         lines += table(("field of the JSON", "type", ""), fields)
@@ -123,4 +148,8 @@ def _type(schema: dict[str, Any], found: dict[str, Any]) -> str:
     if kind == "array":
         return f"list of {_type(schema.get('items', {}), found)}"
     default = schema.get("default")
-    return f"{kind}" + (f", else {code(str(default).lower() if isinstance(default, bool) else str(default))}" if default not in (None, "", []) else "")
+    return f"{kind}" + (
+        f", else {code(str(default).lower() if isinstance(default, bool) else str(default))}"
+        if default not in (None, "", [])
+        else ""
+    )

@@ -70,18 +70,33 @@ def page() -> str:
 
 
 def _fields(kind: type[Any]) -> list[str]:
-    fields = [(code(field.name), code(str(field.type))) for field in dataclasses.fields(kind) if not field.name.startswith("_")]
+    fields = [
+        (code(field.name), code(str(field.type)))
+        for field in dataclasses.fields(kind)
+        if not field.name.startswith("_")
+    ]
     return table(("field", "type"), fields)
 
 
 def _verb(name: str, function: Any) -> list[str]:
-    return [f"### {name}", "", "```py", _signature(name.rpartition(".")[2], function), "```", "", *paragraphs(inspect.getdoc(function) or "")]
+    return [
+        f"### {name}",
+        "",
+        "```py",
+        _signature(name.rpartition(".")[2], function),
+        "```",
+        "",
+        *paragraphs(inspect.getdoc(function) or ""),
+    ]
 
 
 def _signature(name: str, function: Any) -> str:
     found = inspect.signature(function)
     parts = [_parameter(parameter) for parameter in found.parameters.values() if parameter.name != "self"]
-    starred = next((place for place, each in enumerate(found.parameters.values()) if each.kind is inspect.Parameter.KEYWORD_ONLY), None)
+    starred = next(
+        (place for place, each in enumerate(found.parameters.values()) if each.kind is inspect.Parameter.KEYWORD_ONLY),
+        None,
+    )
     if starred is not None:
         parts.insert(starred - ("self" in found.parameters), "*")
     ending = "" if found.return_annotation in (inspect.Signature.empty, "None") else f" -> {found.return_annotation}"

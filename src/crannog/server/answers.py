@@ -18,7 +18,16 @@ ARROW = "application/vnd.apache.arrow.stream"
 NDJSON = "application/x-ndjson"
 CSV = "text/csv"
 JSON = "application/json"
-_FORMS = {JSON: "json", "application/*": "json", ARROW: "arrow", NDJSON: "ndjson", "application/ndjson": "ndjson", "application/jsonl": "ndjson", CSV: "csv", "text/*": "csv"}
+_FORMS = {
+    JSON: "json",
+    "application/*": "json",
+    ARROW: "arrow",
+    NDJSON: "ndjson",
+    "application/ndjson": "ndjson",
+    "application/jsonl": "ndjson",
+    CSV: "csv",
+    "text/*": "csv",
+}
 MEDIA = {"json": JSON, "arrow": ARROW, "ndjson": NDJSON, "csv": f"{CSV}; charset=utf-8"}
 
 
@@ -77,14 +86,22 @@ def _number(text: str) -> float:
 
 def table_parts(table: pa.Table, form: str) -> Iterator[bytes]:
     """Yield rows in a form."""
-    return batch_parts(table.schema, table.to_batches(), form) if form == "arrow" else columns.rows(form, table.schema, columns.parts(table))
+    return (
+        batch_parts(table.schema, table.to_batches(), form)
+        if form == "arrow"
+        else columns.rows(form, table.schema, columns.parts(table))
+    )
 
 
-def batch_parts(schema: pa.Schema, batches: Iterable[pa.RecordBatch], form: str, failure: Callable[[Exception], bytes] | None = None) -> Iterator[bytes]:
+def batch_parts(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], form: str, failure: Callable[[Exception], bytes] | None = None
+) -> Iterator[bytes]:
     """Yield rows in a form as they come. Arrow says at its end what failed, see `columns.arrow`; other forms break off."""
     if form == "arrow":
         return columns.arrow(schema, batches, failure=failure)
-    return columns.rows(form, schema, (part for batch in batches for part in columns.parts(pa.Table.from_batches([batch]))))
+    return columns.rows(
+        form, schema, (part for batch in batches for part in columns.parts(pa.Table.from_batches([batch])))
+    )
 
 
 def schema_bytes(schema: pa.Schema) -> bytes:

@@ -40,14 +40,25 @@ def api(service: Service) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         # Spans and figures are ours: FastAPI's would show addresses and messages to whatever the process exports to.
-        telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False, "auto_configure": False},
+        telemetry={
+            "tracing": False,
+            "metrics": False,
+            "logs": False,
+            "operation_spans": False,
+            "auto_configure": False,
+        },
     )
     app.state.service = service
     for module in (tables, rows, upkeep, sql, cache, builds, builds_upkeep, traces, jaeger, state):
         app.include_router(module.router)
     app.include_router(upkeep.tasks_router)
     app.include_router(cache.aliases)
-    for kind, handler in {CrannogError: _known, HTTPException: _routing, RequestValidationError: _wrong, Exception: _unknown}.items():
+    for kind, handler in {
+        CrannogError: _known,
+        HTTPException: _routing,
+        RequestValidationError: _wrong,
+        Exception: _unknown,
+    }.items():
         app.add_exception_handler(kind, handler)
     return app
 
@@ -61,7 +72,9 @@ async def _routing(request: Request, error: Any) -> Response:
     known: CrannogError
     headers = error.headers
     if error.status_code == 404:
-        known = NotFound(f"there is no {request.method} {request.url.path[:200]}; GET /api/openapi.json lists what there is")
+        known = NotFound(
+            f"there is no {request.method} {request.url.path[:200]}; GET /api/openapi.json lists what there is"
+        )
     elif error.status_code == 405:
         allowed = ", ".join(_methods_of(request.app, request.scope))
         headers = {"Allow": allowed}
@@ -74,12 +87,18 @@ async def _routing(request: Request, error: Any) -> Response:
 
 def _methods_of(app: FastAPI, scope: Scope) -> list[str]:
     """Return the methods that an address takes: several routes may share it, and each knows its own only."""
-    taken = {method for method in _METHODS if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in app.routes)}
+    taken = {
+        method
+        for method in _METHODS
+        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in app.routes)
+    }
     return [method for method in _METHODS if method in taken or (method == "HEAD" and "GET" in taken)]
 
 
 async def _wrong(request: Request, error: Any) -> Response:
-    wrong = [f"{'.'.join(map(str, item['loc']))}: {item['msg'][:1].lower()}{item['msg'][1:]}" for item in error.errors()[:5]]
+    wrong = [
+        f"{'.'.join(map(str, item['loc']))}: {item['msg'][:1].lower()}{item['msg'][1:]}" for item in error.errors()[:5]
+    ]
     return await _known(request, CallerError(f"the request does not fit: {'; '.join(wrong)}"))
 
 

@@ -25,7 +25,9 @@ def arrow_table(data: bytes, *, most_rows: int, most_bytes: int, called: str = "
             for batch in reader:
                 rows += batch.num_rows
                 if rows > most_rows:
-                    raise TooLarge(f"{called} has more than {most_rows:,} rows, which is the most in one call: send them in parts")
+                    raise TooLarge(
+                        f"{called} has more than {most_rows:,} rows, which is the most in one call: send them in parts"
+                    )
                 batch.validate(full=True)
                 size += batch.nbytes + sum(map(_spelled_out, batch.columns))
                 if size > most_bytes:
@@ -58,7 +60,9 @@ def _check_texts(schema: pa.Schema, called: str) -> None:
                 kind = kind.value_type
             _ = kind.tz if pa.types.is_timestamp(kind) else None
         except UnicodeDecodeError as error:
-            raise CallerError(f"column {place} of {called} (counting from 0) has a name or a time zone that is not UTF-8: {error.object[:80]!r}") from None
+            raise CallerError(
+                f"column {place} of {called} (counting from 0) has a name or a time zone that is not UTF-8: {error.object[:80]!r}"
+            ) from None
         rest += [(place, kind.field(number)) for number in range(kind.num_fields)]
 
 
@@ -80,7 +84,9 @@ def _spelled_out(array: pa.Array) -> int:
 
 
 def _too_much(most: int, called: str) -> TooLarge:
-    return TooLarge(f"{called} holds more than {most:,} bytes of rows, which is the most in one call: send them in parts")
+    return TooLarge(
+        f"{called} holds more than {most:,} bytes of rows, which is the most in one call: send them in parts"
+    )
 
 
 def _check_unpacked(data: bytes, most: int, called: str) -> None:

@@ -21,7 +21,9 @@ def check_length(size: int, headers: Mapping[str, str]) -> None:
     """Raise CallerError unless a body has as many bytes as its Content-Length says."""
     announced = headers.get("content-length", "")
     if announced.isdigit() and int(announced) != size:
-        raise CallerError(f"the body has {size:,} bytes and Content-Length says {int(announced):,}; nothing of it was kept")
+        raise CallerError(
+            f"the body has {size:,} bytes and Content-Length says {int(announced):,}; nothing of it was kept"
+        )
 
 
 def check_message(body: bytes, headers: Mapping[str, str]) -> None:
@@ -70,7 +72,9 @@ class Bodies:
                 async with asyncio.timeout(self._stall_s):
                     message = await request.receive()
             except TimeoutError:
-                raise TimedOut(f"the client sent nothing for {self._stall_s:g} s in the middle of a body; nothing of it was kept") from None
+                raise TimedOut(
+                    f"the client sent nothing for {self._stall_s:g} s in the middle of a body; nothing of it was kept"
+                ) from None
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
             if part := message.get("body", b""):
@@ -91,7 +95,8 @@ class Bodies:
     def _hold(self, call: Call, size: int) -> None:
         if self.held + size > self._most_held and self.held:
             raise Overloaded(
-                f"bodies of {self.held:,} bytes are being worked on and {self._most_held:,} is the most; try again shortly", retry_after_s=1
+                f"bodies of {self.held:,} bytes are being worked on and {self._most_held:,} is the most; try again shortly",
+                retry_after_s=1,
             )
         self.held += size
         call.held += size
@@ -102,4 +107,6 @@ class Bodies:
         call.held = 0
 
     def _too_large(self) -> TooLarge:
-        return TooLarge(f"the body has more than {self._most:,} bytes, which is the most; send it in parts, or raise CRANNOG_HTTP_BODY_BYTES")
+        return TooLarge(
+            f"the body has more than {self._most:,} bytes, which is the most; send it in parts, or raise CRANNOG_HTTP_BODY_BYTES"
+        )

@@ -57,7 +57,9 @@ def protocol(head_s: float) -> type[asyncio.Protocol]:
 
         def _parse_head_without_upgrade(self) -> None:
             """Give the head to a new parser, which then reads the body by Content-Length or chunks as ever."""
-            line = f"{self.scope['method']} {self.url.decode('latin-1')} HTTP/{self.parser.get_http_version()}".encode("latin-1")
+            line = f"{self.scope['method']} {self.url.decode('latin-1')} HTTP/{self.parser.get_http_version()}".encode(
+                "latin-1"
+            )
             kept = [name + b": " + value for name, value in self.headers if name != b"upgrade"]
             self.parser = HttpRequestParser(self)
             # As uvicorn sets it: a client may send more after a request that closes the connection.
@@ -98,7 +100,11 @@ def protocol(head_s: float) -> type[asyncio.Protocol]:
 
         def send_400_response(self, msg: str) -> None:
             # What is no HTTP at all gets the same shape of an error as all else.
-            told = {"code": CallerError.code, "message": f"this is not HTTP/1.1 as the server reads it: {msg}", "retry_after_s": None}
+            told = {
+                "code": CallerError.code,
+                "message": f"this is not HTTP/1.1 as the server reads it: {msg}",
+                "retry_after_s": None,
+            }
             body = dumped({"error": told})
             head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
             self.transport.write(head % len(body) + body)

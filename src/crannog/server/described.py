@@ -11,7 +11,12 @@ from crannog.server.answers import ARROW, CSV, JSON, NDJSON
 
 Name = Annotated[str, Path(description="The table, as catalog.schema.table.", examples=["main.default.orders"])]
 Raw = Annotated[bool, Query(description="Show deleted rows too, until they are folded.")]
-BatchId = Annotated[str | None, Header(alias="Crannog-Batch-Id", max_length=256, description="The same id again keeps nothing and answers `duplicate`.")]
+BatchId = Annotated[
+    str | None,
+    Header(
+        alias="Crannog-Batch-Id", max_length=256, description="The same id again keeps nothing and answers `duplicate`."
+    ),
+]
 
 _ANY_ROWS: dict[str, Any] = {"oneOf": [{"type": "array", "items": {"type": "object"}}, {"type": "object"}]}
 _BYTES: dict[str, Any] = {"type": "string", "format": "binary"}
@@ -62,7 +67,12 @@ def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
 
 def takes(content: dict[str, dict[str, Any]], *, required: bool = True) -> dict[str, Any]:
     """Describe a body by its media types."""
-    return {"requestBody": {"required": required, "content": {media: {"schema": schema} for media, schema in content.items()}}}
+    return {
+        "requestBody": {
+            "required": required,
+            "content": {media: {"schema": schema} for media, schema in content.items()},
+        }
+    }
 
 
 def takes_rows() -> dict[str, Any]:
@@ -74,7 +84,13 @@ def takes_json(model: type[Any], *, arrow: bool = False, required: bool = True) 
 
 
 def gives(
-    schema: dict[str, Any] | type[Any] | None = None, *, status: int = 200, rows: bool = False, arrow: bool = False, progress: bool = False, lines: bool = False
+    schema: dict[str, Any] | type[Any] | None = None,
+    *,
+    status: int = 200,
+    rows: bool = False,
+    arrow: bool = False,
+    progress: bool = False,
+    lines: bool = False,
 ) -> dict[int | str, dict[str, Any]]:
     """Describe an answer, and that all else is an error."""
     body = {} if schema is None else schema if isinstance(schema, dict) else shaped(schema)

@@ -80,7 +80,10 @@ class Frame:
         service.requests += 1
         try:
             if service.requests > service.settings.http_requests:
-                raise Overloaded(f"{service.requests - 1:,} requests are being served, which is the most; try again shortly", retry_after_s=1)
+                raise Overloaded(
+                    f"{service.requests - 1:,} requests are being served, which is the most; try again shortly",
+                    retry_after_s=1,
+                )
             call.caller = await self._admitted(scope, headers, call.address)
             await self._app(asked, receive, reply)
         except CrannogError as error:
@@ -90,7 +93,9 @@ class Frame:
             # The server stops and can wait no longer.
             if not call.status:
                 call.error_code = Unavailable.code
-                await error_answer(Unavailable("the server is stopping; try again shortly", retry_after_s=5))(scope, receive, reply)
+                await error_answer(Unavailable("the server is stopping; try again shortly", retry_after_s=5))(
+                    scope, receive, reply
+                )
             raise
         except ClientDisconnect:
             call.status = _CLIENT_LEFT
@@ -132,7 +137,12 @@ class Frame:
         if path.startswith(("/api/v1/", "/query/")) or call.status in (401, 403):
             self._service.audit.note(call, str(getattr(route, "name", scope["method"])))
         if log.isEnabledFor(logging.INFO) and path not in _QUIET:
-            told: dict[str, Any] = {"method": scope["method"], "path": _TOKEN.sub("crannog_…", scope["path"])[:_LOGGED_PATH], "status": call.status, "elapsed_ms": round(elapsed_ms, 2)}
+            told: dict[str, Any] = {
+                "method": scope["method"],
+                "path": _TOKEN.sub("crannog_…", scope["path"])[:_LOGGED_PATH],
+                "status": call.status,
+                "elapsed_ms": round(elapsed_ms, 2),
+            }
             told |= {"who": call.caller.name, "rows": call.rows, "error": call.error_code or None}
             log.info("request", extra={"request_id": call.request_id, "told": told})
 
@@ -142,11 +152,15 @@ def unknown(call: Call, error: Exception) -> Response:
     if isinstance(error, RecursionError):
         # Nothing here recurses but into what was sent, and how deep that may go depends on the thread that reads it.
         call.error_code = Refused.code
-        return error_answer(Refused("the request is nested too deeply to be worked on; for SQL, use WITH to name its parts"))
+        return error_answer(
+            Refused("the request is nested too deeply to be worked on; for SQL, use WITH to name its parts")
+        )
     if not isinstance(error, Stalled):
         log.error("a request failed", exc_info=error, extra={"request_id": call.request_id})
     call.error_code = CrannogError.code
-    return error_answer(CrannogError(f"the server failed on this request; its log tells more under the request id {call.request_id}"))
+    return error_answer(
+        CrannogError(f"the server failed on this request; its log tells more under the request id {call.request_id}")
+    )
 
 
 def _headers(scope: Scope) -> dict[bytes, bytes]:

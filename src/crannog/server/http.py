@@ -99,7 +99,9 @@ def _check_tls(certificate: str, key: str) -> None:
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key, password=_no_password)
         except (ssl.SSLError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
-            raise CallerError(f"TLS cannot use {certificate} with {key}: {reason}; both are PEM, the key is the certificate's and has no password") from None
+            raise CallerError(
+                f"TLS cannot use {certificate} with {key}: {reason}; both are PEM, the key is the certificate's and has no password"
+            ) from None
 
 
 def _no_password() -> str:

@@ -52,7 +52,10 @@ def document(data: bytes, shape: TypeAdapter[Any]) -> Any:
     try:
         return shape.validate_python(found, strict=True)
     except ValidationError as error:
-        wrong = [f"{'.'.join(map(str, item['loc'])) or BODY}: {item['msg'][:1].lower()}{item['msg'][1:]}" for item in error.errors()[:5]]
+        wrong = [
+            f"{'.'.join(map(str, item['loc'])) or BODY}: {item['msg'][:1].lower()}{item['msg'][1:]}"
+            for item in error.errors()[:5]
+        ]
         raise CallerError(f"{BODY} does not fit: {'; '.join(wrong)}") from None
 
 

@@ -65,7 +65,11 @@ class _Json(logging.Formatter):
             told["exception"] = self.formatException(record.exc_info)
         text = json.dumps(told, ensure_ascii=False, default=str)
         # JSON escapes line ends and ESC by itself, but neither C1 controls nor surrogates. They only stand inside its strings.
-        return text if text.isprintable() else "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+        return (
+            text
+            if text.isprintable()
+            else "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+        )
 
 
 def set_up(settings: Settings) -> None:

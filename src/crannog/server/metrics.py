@@ -26,12 +26,18 @@ class Metrics:
         self.registry = CollectorRegistry()
         where = {"registry": self.registry}
         self._requests = Counter("crannog_requests", "Requests answered.", ["method", "route", "status"], **where)
-        self._request_seconds = Histogram("crannog_request_seconds", "Time to answer.", ["route"], buckets=_SECONDS, **where)
+        self._request_seconds = Histogram(
+            "crannog_request_seconds", "Time to answer.", ["route"], buckets=_SECONDS, **where
+        )
         self._writes = Counter("crannog_writes", "Appends, upserts and deletes.", ["verb", "outcome"], **where)
         self._written_rows = Counter("crannog_written_rows", "Rows kept.", ["verb"], **where)
-        self._write_seconds = Histogram("crannog_write_seconds", "Time to the acknowledgement.", ["verb"], buckets=_SECONDS, **where)
+        self._write_seconds = Histogram(
+            "crannog_write_seconds", "Time to the acknowledgement.", ["verb"], buckets=_SECONDS, **where
+        )
         self._queries = Counter("crannog_queries", "SQL statements.", ["engine", "outcome"], **where)
-        self._query_seconds = Histogram("crannog_query_seconds", "Time to answer SQL.", ["engine"], buckets=_SECONDS, **where)
+        self._query_seconds = Histogram(
+            "crannog_query_seconds", "Time to answer SQL.", ["engine"], buckets=_SECONDS, **where
+        )
         self.registry.register(_State(service))
         self._lines: dict[tuple[Any, ...], Any] = {}
 
@@ -77,7 +83,9 @@ class _State:
         yield _gauge("crannog_requests_running", "Requests being served.", service.requests)
         yield _gauge("crannog_bodies_held_bytes", "Bytes of request bodies being worked on.", service.bodies.held)
         yield _counter("crannog_audit_dropped", "Notes of the audit that could not be kept.", service.audit.dropped)
-        threads = GaugeMetricFamily("crannog_threads", "Threads at work, and calls that wait for one.", labels=["kind", "state"])
+        threads = GaugeMetricFamily(
+            "crannog_threads", "Threads at work, and calls that wait for one.", labels=["kind", "state"]
+        )
         for kind, (working, waiting) in service.threads.busy().items():
             threads.add_metric([kind, "working"], working)
             threads.add_metric([kind, "waiting"], waiting)

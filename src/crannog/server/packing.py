@@ -54,7 +54,9 @@ class Packing:
 
 
 def _wanted(scope: Scope) -> str | None:
-    accepted = next((value for name, value in scope["headers"] if name == b"accept-encoding"), b"").decode("latin-1").lower()
+    accepted = (
+        next((value for name, value in scope["headers"] if name == b"accept-encoding"), b"").decode("latin-1").lower()
+    )
     if not accepted:
         return None
     taken = set()

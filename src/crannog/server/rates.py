@@ -27,7 +27,10 @@ class Rates:
         if left < 1:
             self._buckets[who] = (left, now)
             wait = (1 - left) / self._per_s
-            raise Overloaded(f"{who} sends more than {self._per_s:g} requests per second; try again in {wait:.3f} s", retry_after_s=wait)
+            raise Overloaded(
+                f"{who} sends more than {self._per_s:g} requests per second; try again in {wait:.3f} s",
+                retry_after_s=wait,
+            )
         self._buckets[who] = (left - 1, now)
         # Whoever was quiet for longest has a full bucket by now, or soon.
         if len(self._buckets) > _MOST_BUCKETS:

@@ -45,7 +45,9 @@ def pour(put: Put, size: int, parts: Iterator[bytes], headers: Mapping[str, str]
     return None
 
 
-async def poured(request: Request, kind: str, make: Callable[[Put], Poured], media_type: str, cancel: Callable[[], None]) -> Response:
+async def poured(
+    request: Request, kind: str, make: Callable[[Put], Poured], media_type: str, cancel: Callable[[], None]
+) -> Response:
     """Answer with what a thread pours; a client that goes away before the first byte ends it too."""
     flow = Outflow(call_of(request).service.threads, kind, make, cancel=cancel)
     try:

@@ -40,8 +40,14 @@ class Traced:
         from opentelemetry.propagate import extract
         from opentelemetry.trace import SpanKind, Status, StatusCode
 
-        carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"] if name in (b"traceparent", b"tracestate")}
-        with self._tracer.start_as_current_span(scope["method"], context=extract(carrier), kind=SpanKind.SERVER) as span:
+        carrier = {
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in scope["headers"]
+            if name in (b"traceparent", b"tracestate")
+        }
+        with self._tracer.start_as_current_span(
+            scope["method"], context=extract(carrier), kind=SpanKind.SERVER
+        ) as span:
 
             async def told(message: Message) -> None:
                 if message["type"] == "http.response.start":

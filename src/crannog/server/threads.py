@@ -24,7 +24,9 @@ class Threads:
         self._limit_s = settings.http_request_s
         self._size = settings.http_threads
         # Group commit gains by callers that wait together; the usual forty threads would cap it.
-        self._pools = {kind: ThreadPoolExecutor(self._size, thread_name_prefix=f"crannog-{kind}") for kind in ("write", "read")}
+        self._pools = {
+            kind: ThreadPoolExecutor(self._size, thread_name_prefix=f"crannog-{kind}") for kind in ("write", "read")
+        }
         self._short = dict.fromkeys(self._pools, 0)
         # Long work talks to the event loop while it runs, which anyio's threads can and a pool's cannot.
         self._limiters = {
@@ -42,7 +44,9 @@ class Threads:
             async with asyncio.timeout(self._limit_s):
                 return await asyncio.get_running_loop().run_in_executor(self._pools[kind], work)
         except TimeoutError:
-            again = " It may or may not be kept: send it again with the same Crannog-Batch-Id." if kind == "write" else ""
+            again = (
+                " It may or may not be kept: send it again with the same Crannog-Batch-Id." if kind == "write" else ""
+            )
             raise TimedOut(f"the request took longer than {self._limit_s:g} s.{again}") from None
         finally:
             self._short[kind] -= 1
@@ -54,7 +58,10 @@ class Threads:
     def busy(self) -> dict[str, tuple[int, int]]:
         """Return how many threads of each kind work, and how many calls wait for one."""
         short = {kind: (min(count, self._size), max(0, count - self._size)) for kind, count in self._short.items()}
-        return short | {kind: (limiter.borrowed_tokens, limiter.statistics().tasks_waiting) for kind, limiter in self._limiters.items()}
+        return short | {
+            kind: (limiter.borrowed_tokens, limiter.statistics().tasks_waiting)
+            for kind, limiter in self._limiters.items()
+        }
 
     def close(self) -> None:
         """Take no more work; what runs goes on."""

@@ -25,8 +25,18 @@ if TYPE_CHECKING:
 QUERY_ID, TIMEOUT = "Crannog-Query-Id", "Crannog-Timeout-S"
 LIMITS: dict[str, Any] = {
     "parameters": [
-        {"name": TIMEOUT, "in": "header", "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": 86_400}, "description": "Seconds after which it is ended; else `sql_timeout_s`."},
-        {"name": QUERY_ID, "in": "header", "schema": {"type": "string"}, "description": "An id by which it can be ended."},
+        {
+            "name": TIMEOUT,
+            "in": "header",
+            "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": 86_400},
+            "description": "Seconds after which it is ended; else `sql_timeout_s`.",
+        },
+        {
+            "name": QUERY_ID,
+            "in": "header",
+            "schema": {"type": "string"},
+            "description": "An id by which it can be ended.",
+        },
     ]
 }
 """How routes that ask about traces describe their headers."""
@@ -91,7 +101,9 @@ class _Question:
 
 def _question_of(request: Request) -> _Question:
     given = request.headers.get(QUERY_ID)
-    return _Question(call_of(request), checked_query_id(unquote(given) if given else None), _seconds(request.headers.get(TIMEOUT)))
+    return _Question(
+        call_of(request), checked_query_id(unquote(given) if given else None), _seconds(request.headers.get(TIMEOUT))
+    )
 
 
 def key_of(query_id: str) -> object:

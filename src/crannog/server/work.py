@@ -60,7 +60,9 @@ def _told(put: Put, work: Work, cancellation: Cancellation, call: Call) -> None:
             found = {"error": error_body(error)}
         except Exception as error:
             call.error_code = "error"
-            found = {"error": {"code": "error", "message": f"the work failed: {type(error).__name__}", "retry_after_s": None}}
+            found = {
+                "error": {"code": "error", "message": f"the work failed: {type(error).__name__}", "retry_after_s": None}
+            }
         with news:
             state["last"] = found
             news.notify()

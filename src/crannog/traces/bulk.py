@@ -36,7 +36,9 @@ def counts(read: Read, ids: Sequence[bytes]) -> dict[bytes, int]:
     return found
 
 
-def rows(read: Read, ids: Sequence[bytes], columns: Sequence[str], limit: int) -> Iterator[tuple[bytes, pa.Table | None]]:
+def rows(
+    read: Read, ids: Sequence[bytes], columns: Sequence[str], limit: int
+) -> Iterator[tuple[bytes, pa.Table | None]]:
     """Yield the rows of those of any number of traces that there are, in order; None for one of more than `limit` rows."""
     for start in range(0, len(ids), MOST_IDS):
         some = ids[start : start + MOST_IDS]
@@ -63,7 +65,9 @@ def counts_of(table: OpenTable, snapshot: Snapshot, ids: Sequence[bytes]) -> dic
     return dict(zip(found["trace_id"].to_pylist(), found["n"].to_pylist(), strict=True))
 
 
-def rows_of_traces(table: OpenTable, snapshot: Snapshot, ids: Sequence[bytes], columns: Sequence[str]) -> dict[bytes, pa.Table]:
+def rows_of_traces(
+    table: OpenTable, snapshot: Snapshot, ids: Sequence[bytes], columns: Sequence[str]
+) -> dict[bytes, pa.Table]:
     """Return the rows of up to `MOST_IDS` traces, by trace, each span once; without those that are not there."""
     names = with_age(["trace_id", *columns])
     with reading(table, snapshot) as open_reading:

@@ -138,9 +138,7 @@ TOTAL_OF: Mapping[str, str] = {f"total_{name}": name for name in ("input_tokens"
 """Where a span that stands for several calls has what it says of itself."""
 TOTALS: Mapping[str, frozenset[str] | None] = {
     "gen_ai.operation.name": frozenset({"invoke_agent", "invoke_workflow", "create_agent", "execute_tool"}),
-    "openinference.span.kind": frozenset(
-        {"AGENT", "CHAIN", "TOOL", "RETRIEVER", "GUARDRAIL", "EVALUATOR", "PROMPT"}
-    ),
+    "openinference.span.kind": frozenset({"AGENT", "CHAIN", "TOOL", "RETRIEVER", "GUARDRAIL", "EVALUATOR", "PROMPT"}),
     "ai.operationId": frozenset(
         f"ai.{name}"
         for name in ("generateText", "streamText", "generateObject", "streamObject", "embed", "embedMany", "rerank")

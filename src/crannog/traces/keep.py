@@ -67,7 +67,9 @@ def expire(
     )
     derived = derive(tables, spans, progress=part_of(progress, 0.5, 0.9), cancellation=cancellation)
     floor_s = spans.warehouse.settings.retention_floor_s
-    given_back = [vacuum(table, retention_s=floor_s).bytes_deleted for table in (spans, *_derived_tables(tables, spans))]
+    given_back = [
+        vacuum(table, retention_s=floor_s).bytes_deleted for table in (spans, *_derived_tables(tables, spans))
+    ]
     return TraceExpiry(dropped, derived, sum(given_back))
 
 
@@ -107,7 +109,11 @@ def chosen_traces(
         query = f"SELECT DISTINCT trace_id FROM spans WHERE {sql_of(filter)} ORDER BY 1 LIMIT {MOST_TRACES + 1}"
         found = spans.newest(lambda of: _asked(spans, of, query)).column(0).to_pylist()
     if not found:
-        raise NotFound("nothing to erase: no trace was named" if trace_ids is not None else "nothing to erase: no span meets the filter")
+        raise NotFound(
+            "nothing to erase: no trace was named"
+            if trace_ids is not None
+            else "nothing to erase: no span meets the filter"
+        )
     if len(found) > MOST_TRACES:
         raise CallerError(f"more than {MOST_TRACES:,} traces; erase them in parts")
     return found
@@ -119,7 +125,10 @@ def plan(spans: OpenTable, traces: Sequence[bytes]) -> ErasurePlan:
     of_them = "FROM spans SEMI JOIN wanted ON spans.trace_hi = wanted.trace_hi AND spans.trace_id = wanted.trace_id"
     rows = spans.newest(
         lambda of: _asked(
-            spans, of, f"SELECT trace_id, service_name, partition_date, count(*) AS n {of_them} GROUP BY ALL ORDER BY ALL", wanted
+            spans,
+            of,
+            f"SELECT trace_id, service_name, partition_date, count(*) AS n {of_them} GROUP BY ALL ORDER BY ALL",
+            wanted,
         )
     ).to_pylist()
     services: dict[str, int] = {}
@@ -127,7 +136,9 @@ def plan(spans: OpenTable, traces: Sequence[bytes]) -> ErasurePlan:
     for row in rows:
         services[row["service_name"]] = services.get(row["service_name"], 0) + row["n"]
         days[row["partition_date"]] = days.get(row["partition_date"], 0) + row["n"]
-    return ErasurePlan(len({row["trace_id"] for row in rows}), sum(services.values()), services, dict(sorted(days.items())))
+    return ErasurePlan(
+        len({row["trace_id"] for row in rows}), sum(services.values()), services, dict(sorted(days.items()))
+    )
 
 
 def erase(
@@ -200,7 +211,9 @@ def _old_files(table: OpenTable) -> list[str]:
     # A job that runs now read what is clean already, or cannot commit; it clears up after itself.
     leases = live_leases(table.warehouse.storage, f"{table.log.own_folder}/leases")
     jobs = {lease["job"] for lease in leases if lease.get("kind") == "job"}
-    listed = [file.path for file in table.warehouse.storage.walk(f"{table.folder}/data") if file.path.endswith(".parquet")]
+    listed = [
+        file.path for file in table.warehouse.storage.walk(f"{table.folder}/data") if file.path.endswith(".parquet")
+    ]
     # The head after the listing: what was committed meanwhile is live.
     live = {f"{table.folder}/{path}" for path in table.log.head().files}
     return [path for path in listed if path not in live and jobs.isdisjoint(path.split("/"))]

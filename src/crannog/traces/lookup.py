@@ -23,10 +23,17 @@ from crannog.traces.ids import first_half
 ARRIVED = "_created_at"
 _FEW_FILES = 4
 _ID = pa.schema([("trace_id", pa.binary())])
-_NEWEST_FIRST = [(ARRIVED, "descending"), ("end_ns", "descending"), ("start_ns", "descending"), ("_batch_id", "descending")]
+_NEWEST_FIRST = [
+    (ARRIVED, "descending"),
+    ("end_ns", "descending"),
+    ("start_ns", "descending"),
+    ("_batch_id", "descending"),
+]
 
 
-def rows_of_trace(table: OpenTable, snapshot: Snapshot, trace_id: bytes, *, columns: Sequence[str], limit: int, exact: bool = True) -> pa.Table:
+def rows_of_trace(
+    table: OpenTable, snapshot: Snapshot, trace_id: bytes, *, columns: Sequence[str], limit: int, exact: bool = True
+) -> pa.Table:
     """Return up to `limit` rows of a trace in these columns, with what `newest_of_each` needs if a span is there twice.
 
     Unless they must be `exact`, an empty list or map may come as null: such columns are not opened.
@@ -53,7 +60,9 @@ def _staged(snapshot: Snapshot, trace_id: bytes, names: list[str]) -> pa.Table:
     return near.filter(pc.equal(near["trace_id"], pa.scalar(trace_id, pa.binary()))).select(names)
 
 
-def _kept(engine: LocalEngine, paths: list[str], trace_id: bytes, schema: pa.Schema, limit: int, exact: bool) -> pa.Table:
+def _kept(
+    engine: LocalEngine, paths: list[str], trace_id: bytes, schema: pa.Schema, limit: int, exact: bool
+) -> pa.Table:
     paths, most = engine.blooms("trace_id").may_hold(paths, trace_id)
     by_id = f"WHERE trace_id = from_hex('{trace_id.hex()}')"
     with cursor_of(engine) as cursor:
@@ -64,9 +73,13 @@ def _kept(engine: LocalEngine, paths: list[str], trace_id: bytes, schema: pa.Sch
         if not paths:
             return schema.empty_table()
         empty = engine.empty_in_all(paths)
-        there = pa.schema([field for field in schema if field.name not in empty or (exact and pa.types.is_nested(field.type))])
+        there = pa.schema(
+            [field for field in schema if field.name not in empty or (exact and pa.types.is_nested(field.type))]
+        )
         wanted = ", ".join(map(quoted, there.names))
-        ending = "" if most is not None and most <= limit else f" LIMIT {int(limit)}"  # a limit that is not needed costs a tenth
+        ending = (
+            "" if most is not None and most <= limit else f" LIMIT {int(limit)}"
+        )  # a limit that is not needed costs a tenth
         rows = read(cursor, f"SELECT {wanted} FROM {engine.scan(paths, there)} {by_id}{ending}")
     return conformed(rows, schema)
 

@@ -26,7 +26,9 @@ def operations(table: OpenTable, service: str, *, limit: int) -> list[tuple[str,
     return list(zip(found.column(0).to_pylist(), found.column(1).to_pylist(), strict=True))
 
 
-def _distinct(table: OpenTable, of: Snapshot, columns: str, where: str, conditions: list[Condition], limit: int) -> pa.Table:
+def _distinct(
+    table: OpenTable, of: Snapshot, columns: str, where: str, conditions: list[Condition], limit: int
+) -> pa.Table:
     query, tables = table.relation(of, "spans", files=pruned(of.base, conditions).files)
     with cursor_of(table.warehouse.local, tables) as cursor:
         return read(cursor, f"SELECT DISTINCT {columns} FROM ({query}) WHERE {where} ORDER BY ALL LIMIT {int(limit)}")

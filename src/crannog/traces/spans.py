@@ -150,7 +150,9 @@ def existing_spans(tables: Tables) -> OpenTable:
     base = table.log.latest_base()
     stored = base.properties.get(VERSION_PROPERTY)
     if stored is None:
-        raise Refused(f"{SPANS} is a table, but not of spans: it has no property {VERSION_PROPERTY}; drop it or move it away")
+        raise Refused(
+            f"{SPANS} is a table, but not of spans: it has no property {VERSION_PROPERTY}; drop it or move it away"
+        )
     if int(stored) > SCHEMA_VERSION:
         raise Refused(f"{SPANS} has schema version {stored}, this Crannog knows {SCHEMA_VERSION}; upgrade Crannog")
     if not _NAMES.issubset(base.schema.names):

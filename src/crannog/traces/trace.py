@@ -57,8 +57,18 @@ def span_of(row: dict[str, Any]) -> Span:
 
 
 _LLM = (
-    "input", "output", "model", "provider", "input_tokens", "output_tokens", "session_id", "user_id",
-    "cost", "total_input_tokens", "total_output_tokens", "total_cost",
+    "input",
+    "output",
+    "model",
+    "provider",
+    "input_tokens",
+    "output_tokens",
+    "session_id",
+    "user_id",
+    "cost",
+    "total_input_tokens",
+    "total_output_tokens",
+    "total_cost",
 )
 COLUMNS = (
     *("trace_id", "span_id", "parent_span_id", "span_name", "service_name", "span_kind", "start_ns", "end_ns"),

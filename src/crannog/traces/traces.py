@@ -69,7 +69,9 @@ T = TypeVar("T")
 class Traces:
     """Writes and reads the span table, which is made when the first span comes. Safe for threads."""
 
-    def __init__(self, warehouse: Warehouse, tables: Tables, copies: Callable[[], Copies | None] = lambda: None) -> None:
+    def __init__(
+        self, warehouse: Warehouse, tables: Tables, copies: Callable[[], Copies | None] = lambda: None
+    ) -> None:
         """`copies` gives the copies of tables in memory, for an erasure to look into."""
         self._copies = copies
         self._warehouse = warehouse
@@ -128,7 +130,10 @@ class Traces:
         if rows.num_rows <= most:
             return self._stage(table, rows, batch_id)
         # Each part has an id of its own: a retry after half of them finds that half.
-        kept = [self._stage(table, rows.slice(start, most), f"{batch_id}-{start}") for start in range(0, rows.num_rows, most)]
+        kept = [
+            self._stage(table, rows.slice(start, most), f"{batch_id}-{start}")
+            for start in range(0, rows.num_rows, most)
+        ]
         return all(kept)
 
     def _stage(self, table: OpenTable, rows: pa.Table, batch_id: str) -> bool:
@@ -218,7 +223,11 @@ class Traces:
                 yield ids[0], newest_of_each(rows.slice(0, limit)), rows.num_rows > limit
             return
         for each, found in bulk.rows(self._read, ids, columns, limit):
-            yield (each, found, False) if found is not None else (each, newest_of_each(self._rows_of(each, limit, columns)), True)
+            yield (
+                (each, found, False)
+                if found is not None
+                else (each, newest_of_each(self._rows_of(each, limit, columns)), True)
+            )
 
     def rows_of(self, trace_id: str) -> pa.Table:
         """Return the rows of a trace, each span once, in the columns of the span table; for exports."""
@@ -227,7 +236,9 @@ class Traces:
 
     def _rows_of(self, trace_id: bytes, limit: int, columns: Sequence[str], *, exact: bool = True) -> pa.Table:
         def found(table: OpenTable) -> pa.Table:
-            return table.newest(lambda of: rows_of_trace(table, of, trace_id, columns=columns, limit=limit, exact=exact))
+            return table.newest(
+                lambda of: rows_of_trace(table, of, trace_id, columns=columns, limit=limit, exact=exact)
+            )
 
         return self._read(found, _NO_ROWS)
 
@@ -359,7 +370,14 @@ class Traces:
         return self._read(lambda table: search_spans(table, question, limit=size, cursor=cursor, count=count), nothing)
 
     def complete(
-        self, what: str, prefix: str = "", *, key: str | None = None, where: str | None = None, limit: int = 20, **asked: Any
+        self,
+        what: str,
+        prefix: str = "",
+        *,
+        key: str | None = None,
+        where: str | None = None,
+        limit: int = 20,
+        **asked: Any,
     ) -> list[Suggestion]:
         """Suggest what begins with `prefix` in the spans of a filter: "service", "operation", "key", or "value" of `key`.
 
@@ -462,7 +480,11 @@ class Traces:
     # -- keeping -----------------------------------------------------------------------------------------------------
 
     def derive(
-        self, anew: Sequence[dt.date] = (), *, progress: Progress | None = None, cancellation: Cancellation | None = None
+        self,
+        anew: Sequence[dt.date] = (),
+        *,
+        progress: Progress | None = None,
+        cancellation: Cancellation | None = None,
     ) -> DeriveReport:
         """Fold what is staged and bring the derived tables up to it, with Spark; days in `anew` from all their spans."""
         table = self.spans

@@ -31,7 +31,11 @@ class TraceUpkeep:
         work: list[Work] = []
         if behind(self._tables, table):
             work.append(
-                ("derive", lambda: derive(self._tables, table, cancellation=cancellation).as_dict(), settings.derive_interval_s)
+                (
+                    "derive",
+                    lambda: derive(self._tables, table, cancellation=cancellation).as_dict(),
+                    settings.derive_interval_s,
+                )
             )
         if settings.trace_retention_days is not None or settings.trace_service_retention_days:
             work.append(("expire-traces", lambda: self._expired(table, cancellation), settings.expire_interval_s))

@@ -48,4 +48,6 @@ def _numbers(text: str) -> dict[str, int | float]:
         return {}
     if not isinstance(found, dict):
         return {}
-    return {name: value for name, value in found.items() if isinstance(value, (int, float)) and not isinstance(value, bool)}
+    return {
+        name: value for name, value in found.items() if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }

@@ -78,7 +78,9 @@ class TableVerbs(Protocol):
     ) -> CompactReport:
         """Fold, then merge small files into large, clustered ones. A vacuum at the floor follows by itself."""
 
-    def vacuum(self, retention_hours: float | None = None, *, force: bool = False, dry_run: bool = False) -> VacuumReport:
+    def vacuum(
+        self, retention_hours: float | None = None, *, force: bool = False, dry_run: bool = False
+    ) -> VacuumReport:
         """Delete files that left the base longer than the retention ago; never below the floor unless forced."""
 
     def expire(

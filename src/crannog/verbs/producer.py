@@ -95,7 +95,9 @@ class Producer:
         if hasattr(row, "model_dump"):
             return dict(row.model_dump(by_alias=True))
         if not isinstance(row, Mapping):
-            raise BadRows(f"cannot insert into {self._table.name}: a row is a dict or a model, got {type(row).__name__}")
+            raise BadRows(
+                f"cannot insert into {self._table.name}: a row is a dict or a model, got {type(row).__name__}"
+            )
         return dict(row)
 
     def _take(self, row: dict[str, Any]) -> None:
@@ -107,7 +109,9 @@ class Producer:
             self._waiting.append((time.monotonic(), row))
             self._taken += 1
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=f"crannog-producer-{self._table.name}", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._work, name=f"crannog-producer-{self._table.name}", daemon=True
+                )
                 self._thread.start()
             if len(self._waiting) in (1, self._batch_rows):
                 self._changed.notify_all()
@@ -214,7 +218,9 @@ class Producer:
     def _report(self, failure: Failure) -> None:
         self._failures.append(failure)
         if self._on_failure is None:
-            _log.warning("%s of the rows for %s were not kept: %s", f"{len(failure.rows):,}", self._table.name, failure.error)
+            _log.warning(
+                "%s of the rows for %s were not kept: %s", f"{len(failure.rows):,}", self._table.name, failure.error
+            )
             return
         try:
             self._on_failure(list(failure.rows), failure.error)
@@ -326,12 +332,16 @@ class Producers:
             producer.close()
 
 
-def _check(batch_rows: int, max_age_s: float, queue_rows: int, when_full: str, block_s: float, give_up_s: float | None) -> None:
+def _check(
+    batch_rows: int, max_age_s: float, queue_rows: int, when_full: str, block_s: float, give_up_s: float | None
+) -> None:
     for name, value, most in (("batch_rows", batch_rows, 1_000_000), ("queue_rows", queue_rows, 100_000_000)):
         if not isinstance(value, int) or not 1 <= value <= most:
             raise CallerError(f"{name} is a whole number from 1 to {most:,}, got {value!r}")
     for name, seconds in (("max_age_s", max_age_s), ("block_s", block_s), ("give_up_s", give_up_s)):
-        if not (seconds is None and name == "give_up_s") and (not isinstance(seconds, (int, float)) or not 0 <= seconds <= 86_400):
+        if not (seconds is None and name == "give_up_s") and (
+            not isinstance(seconds, (int, float)) or not 0 <= seconds <= 86_400
+        ):
             raise CallerError(f"{name} is a number of seconds from 0 to 86,400, got {seconds!r}")
     if when_full not in WHEN_FULL:
         raise CallerError(f"when_full is one of {', '.join(WHEN_FULL)}, got {when_full!r}")

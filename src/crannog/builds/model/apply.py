@@ -156,7 +156,9 @@ class _State:
         elif isinstance(payload, BuildRequestEvent):
             ended = at if payload.status in FINISHED_BUILDS else None
             requested = to_json(list(payload.requested_partitions)) if payload.requested_partitions else None
-            self.build_statuses.append((int(payload.status), index, _kept(payload.message), ended, requested, index, build, index))
+            self.build_statuses.append(
+                (int(payload.status), index, _kept(payload.message), ended, requested, index, build, index)
+            )
             self.involved.update(((ref, build), None) for ref in payload.requested_partitions)
         elif isinstance(payload, DelegationEvent):
             ref = payload.partition_ref
@@ -172,7 +174,18 @@ class _State:
         ended = event.timestamp if payload.status in FINISHED_JOBS else None
         targets = payload.target_partitions
         self.runs.append(
-            (run, payload.job_label, build, int(payload.status), event.index, event.index, event.timestamp, started, ended, to_json(list(targets)))
+            (
+                run,
+                payload.job_label,
+                build,
+                int(payload.status),
+                event.index,
+                event.index,
+                event.timestamp,
+                started,
+                ended,
+                to_json(list(targets)),
+            )
         )
         self.involved.update(((ref, build), None) for ref in targets)
         for document, made in ((payload.config, 0), (payload.manifests, 1)):

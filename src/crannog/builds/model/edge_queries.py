@@ -20,7 +20,8 @@ def edges(connection: Connection, refs: Sequence[str], *, upstream: bool) -> lis
     for start in range(0, len(refs), _AT_ONCE):
         some = refs[start : start + _AT_ONCE]
         for output, source, index, run, build_id, made in connection.query(
-            f"SELECT output_ref, input_ref, idx, job_run_id, build_request_id, made FROM edges WHERE {one_of(column, some)}", some
+            f"SELECT output_ref, input_ref, idx, job_run_id, build_request_id, made FROM edges WHERE {one_of(column, some)}",
+            some,
         ):
             pair = (output, source)
             if made:

@@ -22,7 +22,13 @@ def asks_twice(wanted: EventFilter) -> bool:
 
 
 def events_page(
-    connection: Connection, wanted: EventFilter, *, since: int | None, limit: int, descending: bool, until: int | None = None
+    connection: Connection,
+    wanted: EventFilter,
+    *,
+    since: int | None,
+    limit: int,
+    descending: bool,
+    until: int | None = None,
 ) -> EventPage:
     """Return up to `limit` events strictly after `since` in the given direction; None starts at the end it comes from."""
     conditions, values = narrowed(connection, wanted)
@@ -34,7 +40,8 @@ def events_page(
         values.append(until)
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     rows = connection.query(
-        f"SELECT {COLUMNS} FROM events{where} ORDER BY idx {'DESC' if descending else 'ASC'} LIMIT ?", (*values, limit + 1)
+        f"SELECT {COLUMNS} FROM events{where} ORDER BY idx {'DESC' if descending else 'ASC'} LIMIT ?",
+        (*values, limit + 1),
     )
     found = tuple(map(event_of, rows[:limit]))
     last = found[-1].index if found else (since or 0)

@@ -22,7 +22,9 @@ _LABELS = (
 _TAKEN = "ended_at - COALESCE(started_at, first_at)"
 
 
-def job_runs(connection: Connection, *, build_request_id: str | None = None, job_label: str | None = None, limit: int = 1_000) -> tuple[JobRun, ...]:
+def job_runs(
+    connection: Connection, *, build_request_id: str | None = None, job_label: str | None = None, limit: int = 1_000
+) -> tuple[JobRun, ...]:
     """Return runs, newest first."""
     conditions: list[str] = []
     values: list[Any] = []
@@ -50,18 +52,27 @@ def jobs(connection: Connection, limit: int) -> tuple[JobSummary, ...]:
 
 def _job(connection: Connection, label: str) -> JobSummary:
     counts = Counter(
-        {JobStatus(status): number for status, number in connection.query("SELECT status, count(*) FROM job_runs WHERE job_label = ? GROUP BY status", (label,))}
+        {
+            JobStatus(status): number
+            for status, number in connection.query(
+                "SELECT status, count(*) FROM job_runs WHERE job_label = ? GROUP BY status", (label,)
+            )
+        }
     )
     total = sum(counts.values())
     ended = sum(counts[status] for status in FINISHED_JOBS)
     [(tasks,)] = connection.query(
-        "SELECT count(*) FROM (SELECT DISTINCT build_request_id, targets FROM job_runs WHERE job_label = ?) AS tasks", (label,)
+        "SELECT count(*) FROM (SELECT DISTINCT build_request_id, targets FROM job_runs WHERE job_label = ?) AS tasks",
+        (label,),
     )
     middle = connection.query(
-        f"SELECT {_TAKEN} FROM job_runs WHERE job_label = ? AND ended_at IS NOT NULL ORDER BY 1 LIMIT 1 OFFSET ?", (label, (max(ended, 1) - 1) // 2)
+        f"SELECT {_TAKEN} FROM job_runs WHERE job_label = ? AND ended_at IS NOT NULL ORDER BY 1 LIMIT 1 OFFSET ?",
+        (label, (max(ended, 1) - 1) // 2),
     )
     [(longest,)] = connection.query(f"SELECT max({_TAKEN}) FROM job_runs WHERE job_label = ?", (label,))
-    [last] = connection.query(f"SELECT {_RUN} FROM job_runs WHERE job_label = ? ORDER BY first_idx DESC LIMIT 1", (label,))
+    [last] = connection.query(
+        f"SELECT {_RUN} FROM job_runs WHERE job_label = ? ORDER BY first_idx DESC LIMIT 1", (label,)
+    )
     return JobSummary(
         label,
         total,

@@ -73,10 +73,14 @@ def one_of(column: str, listed: Sequence[Any]) -> str:
 def _about(connection: Connection, wanted: EventFilter) -> tuple[str, list[Any], bool]:
     """Return the condition that an event is about a partition, its values, and whether it finds few events."""
     names = _names(connection, wanted)
-    inside, values = _matching(connection, wanted) if names is None else (one_of("partition_ref", names or [""]), names or [""])
+    inside, values = (
+        _matching(connection, wanted) if names is None else (one_of("partition_ref", names or [""]), names or [""])
+    )
     if not wanted.partition_globs:
         return f"idx IN (SELECT idx FROM event_partitions WHERE {inside})", values, True
-    found = connection.query(f"SELECT DISTINCT idx FROM event_partitions WHERE {inside} LIMIT ?", (*values, _FEW_EVENTS + 1))
+    found = connection.query(
+        f"SELECT DISTINCT idx FROM event_partitions WHERE {inside} LIMIT ?", (*values, _FEW_EVENTS + 1)
+    )
     some = [index for (index,) in found]
     if len(some) <= _FEW_EVENTS:
         return one_of("idx", some or [0]), some or [0], True
@@ -94,12 +98,17 @@ def _matching(connection: Connection, wanted: EventFilter) -> tuple[str, list[An
 def _names(connection: Connection, wanted: EventFilter) -> list[str] | None:
     """Return the partitions that are meant, going from name to name; None if that is not worth it."""
     found = list(wanted.partition_refs)
-    if wanted.partition_globs and connection.query("SELECT COALESCE(max(idx), 0) FROM event_partitions")[0][0] <= _SHORT_LOG:
+    if (
+        wanted.partition_globs
+        and connection.query("SELECT COALESCE(max(idx), 0) FROM event_partitions")[0][0] <= _SHORT_LOG
+    ):
         return None  # read whole in less time than its names are gone through
     for pattern in wanted.partition_globs:
         [prefix] = re.findall(r"^[^*?[]*", pattern)
         sql = _NAMES.format(matches=connection.matches_glob("name"))
-        rows = connection.query(sql, (prefix, len(prefix), prefix, connection.glob(pattern), _MOST_NAMES, _FEW_NAMES + 1))
+        rows = connection.query(
+            sql, (prefix, len(prefix), prefix, connection.glob(pattern), _MOST_NAMES, _FEW_NAMES + 1)
+        )
         if len(rows) > _FEW_NAMES or any(place > _MOST_NAMES for _, place in rows):
             return None
         found.extend(name for name, _ in rows)
@@ -110,7 +119,9 @@ def _spread(connection: Connection, wanted: EventFilter) -> tuple[list[str], lis
     """Return between which indexes the events of a time lie; nothing if there are so few that the time itself finds them."""
     least, most = wanted.start_ns or 0, 2**63 - 1 if wanted.end_ns is None else wanted.end_ns
     inside = "FROM events WHERE timestamp >= ? AND timestamp <= ?"
-    [(count,)] = connection.query(f"SELECT count(*) FROM (SELECT 1 {inside} LIMIT ?) AS few", (least, most, _FEW_EVENTS + 1))
+    [(count,)] = connection.query(
+        f"SELECT count(*) FROM (SELECT 1 {inside} LIMIT ?) AS few", (least, most, _FEW_EVENTS + 1)
+    )
     if count <= _FEW_EVENTS:
         return [], []
     [(first, last)] = connection.query(f"SELECT min(idx), max(idx) {inside}", (least, most))

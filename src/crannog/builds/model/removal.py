@@ -62,7 +62,8 @@ def _that_lost_their_state(connection: Connection, refs: Iterable[str], gone: se
         ref
         for some in in_parts(sorted(refs))
         for ref, status, invalidated in connection.query(
-            f"SELECT partition_ref, status_idx, invalidated_idx FROM partitions WHERE partition_ref IN ({', '.join('?' * len(some))})", some
+            f"SELECT partition_ref, status_idx, invalidated_idx FROM partitions WHERE partition_ref IN ({', '.join('?' * len(some))})",
+            some,
         )
         if status in gone or invalidated in gone
     }

@@ -11,14 +11,17 @@ from crannog.builds.model.event_queries import count_events
 from crannog.builds.results import ActivitySummary, BuildPage, BuildSummary, PartitionSummary
 from crannog.builds.statuses import FINISHED_BUILDS, FINISHED_PARTITIONS, BuildRequestStatus, PartitionStatus
 
-_BUILD = "build_request_id, status, requested, message, created_at, updated_at, ended_at, first_idx, last_idx, cancel_idx"
+_BUILD = (
+    "build_request_id, status, requested, message, created_at, updated_at, ended_at, first_idx, last_idx, cancel_idx"
+)
 _PARTITION = "partition_ref, status, updated_at, status_idx, build_request_id, job_run_id, message, invalidated_idx"
-
 
 
 def partition(connection: Connection, ref: str) -> PartitionSummary | None:
     """Return a partition's latest status by commit order; None if it never had one."""
-    rows = connection.query(f"SELECT {_PARTITION} FROM partitions WHERE partition_ref = ? AND status IS NOT NULL", (ref,))
+    rows = connection.query(
+        f"SELECT {_PARTITION} FROM partitions WHERE partition_ref = ? AND status IS NOT NULL", (ref,)
+    )
     return _partition_of(rows[0]) if rows else None
 
 
@@ -56,7 +59,8 @@ def active_builds(connection: Connection, ref: str) -> list[str]:
         return []
     states = dict(
         connection.query(
-            f"SELECT build_request_id, status FROM builds WHERE build_request_id IN ({', '.join('?' * len(builders))})", sorted(builders)
+            f"SELECT build_request_id, status FROM builds WHERE build_request_id IN ({', '.join('?' * len(builders))})",
+            sorted(builders),
         )
     )
     active = []
@@ -73,7 +77,9 @@ def active_builds(connection: Connection, ref: str) -> list[str]:
 
 def build(connection: Connection, build_request_id: str) -> BuildSummary | None:
     """Return a build; None if the log has no request of it."""
-    rows = connection.query(f"SELECT {_BUILD} FROM builds WHERE build_request_id = ? AND status IS NOT NULL", (build_request_id,))
+    rows = connection.query(
+        f"SELECT {_BUILD} FROM builds WHERE build_request_id = ? AND status IS NOT NULL", (build_request_id,)
+    )
     return _build_of(rows[0]) if rows else None
 
 
@@ -98,7 +104,8 @@ def _build_of(row: Sequence[Any]) -> BuildSummary:
 def build_partitions(connection: Connection, build_request_id: str) -> dict[str, PartitionStatus]:
     """Return what became of each partition in one build."""
     rows = connection.query(
-        "SELECT partition_ref, status FROM build_partitions WHERE build_request_id = ? ORDER BY partition_ref", (build_request_id,)
+        "SELECT partition_ref, status FROM build_partitions WHERE build_request_id = ? ORDER BY partition_ref",
+        (build_request_id,),
     )
     return {ref: PartitionStatus(status or 0) for ref, status in rows}
 
@@ -107,11 +114,15 @@ def activity(connection: Connection, recent: int) -> ActivitySummary:
     """Return the log at a glance."""
     by_status = {
         BuildRequestStatus(status).label: number
-        for status, number in connection.query("SELECT status, count(*) FROM builds WHERE status IS NOT NULL GROUP BY status ORDER BY status")
+        for status, number in connection.query(
+            "SELECT status, count(*) FROM builds WHERE status IS NOT NULL GROUP BY status ORDER BY status"
+        )
     }
     by_partition = {
         PartitionStatus(status).label: number
-        for status, number in connection.query("SELECT status, count(*) FROM partitions WHERE status IS NOT NULL GROUP BY status ORDER BY status")
+        for status, number in connection.query(
+            "SELECT status, count(*) FROM partitions WHERE status IS NOT NULL GROUP BY status ORDER BY status"
+        )
     }
     total = sum(by_status.values())
     finished = sum(by_status.get(status.label, 0) for status in FINISHED_BUILDS)

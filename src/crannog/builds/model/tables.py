@@ -108,14 +108,22 @@ def prepare(
     connection: Connection, where: str, *, version: int = SCHEMA_VERSION, steps: Mapping[int, Step] | None = None
 ) -> Migration:
     """Make the tables of a new log, bring an older one up to `version`, refuse a newer one. Runs in one transaction."""
-    connection.run("CREATE TABLE IF NOT EXISTS meta (name {text} PRIMARY KEY, value {text} NOT NULL){compact}".format(**_FLAVOURS[connection.flavour]))
+    connection.run(
+        "CREATE TABLE IF NOT EXISTS meta (name {text} PRIMARY KEY, value {text} NOT NULL){compact}".format(
+            **_FLAVOURS[connection.flavour]
+        )
+    )
     before = stored_version(connection)
     if before is not None and before > version:
-        raise Refused(f"the build log at {where} has schema version {before}, this Crannog knows {version}; upgrade Crannog")
+        raise Refused(
+            f"the build log at {where} has schema version {before}, this Crannog knows {version}; upgrade Crannog"
+        )
     known = STEPS if steps is None else steps
     for number in range(before or version, version):
         if number not in known:
-            raise Refused(f"the build log at {where} has schema version {before}; there is no way from {number} to {number + 1}")
+            raise Refused(
+                f"the build log at {where} has schema version {before}; there is no way from {number} to {number + 1}"
+            )
         known[number](connection)
     create_tables(connection)
     if before != version:
@@ -128,12 +136,17 @@ def refuse_others(connection: Connection, where: str) -> None:
     tables = {name for (name,) in connection.query("SELECT name FROM sqlite_master WHERE type = 'table'")}
     columns = {name for (name,) in connection.query("SELECT name FROM pragma_table_info('meta')")}
     if tables and (not {"meta", "events"} <= tables or columns != {"name", "value"}):
-        raise Refused(f"{where} is a SQLite database, but no build log: it has the table {sorted(tables)[0]}; give a file of its own")
+        raise Refused(
+            f"{where} is a SQLite database, but no build log: it has the table {sorted(tables)[0]}; give a file of its own"
+        )
 
 
 def stamp(connection: Connection, name: str, value: str) -> None:
     """Keep a fact about the log."""
-    connection.run("INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value))
+    connection.run(
+        "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (name, value),
+    )
 
 
 def stamped(connection: Connection, name: str) -> str | None:

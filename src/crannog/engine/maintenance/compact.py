@@ -79,7 +79,11 @@ def _bounded(files: Sequence[DataFile], most_bytes: int) -> Iterable[list[DataFi
 
 
 def compact(
-    table: OpenTable, *, dry_run: bool = False, progress: Progress | None = None, cancellation: Cancellation | None = None
+    table: OpenTable,
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    cancellation: Cancellation | None = None,
 ) -> CompactReport:
     """Fold, then merge what pays. Answers once committed; a dry run changes nothing and prints the plan."""
     if dry_run:

@@ -70,7 +70,9 @@ def drop_rows(
     )
 
 
-def _drop_once(table: OpenTable, snapshot: Snapshot, choice: Choice, job: Job, parameters: Mapping[str, Any]) -> Dropped:
+def _drop_once(
+    table: OpenTable, snapshot: Snapshot, choice: Choice, job: Job, parameters: Mapping[str, Any]
+) -> Dropped:
     base = snapshot.base
     job.step("count", 0.1)
     counts = choice.counts(table, snapshot)
@@ -94,7 +96,11 @@ def _drop_once(table: OpenTable, snapshot: Snapshot, choice: Choice, job: Job, p
             removes=[*whole, *mixed],
             adds=added,
             parameters=dict(parameters),
-            metrics={"numRemovedFiles": len(whole) + len(mixed), "numAddedFiles": len(added), "numDeletedRows": dropped},
+            metrics={
+                "numRemovedFiles": len(whole) + len(mixed),
+                "numAddedFiles": len(added),
+                "numDeletedRows": dropped,
+            },
         )
         version = job.commit(rewrite)
         after_commit(table, version)
@@ -119,7 +125,12 @@ def _write(table: OpenTable, snapshot: Snapshot, choice: Choice, job: Job, mixed
 
 
 def counted_by_file(
-    table: OpenTable, snapshot: Snapshot, files: Sequence[str], columns: Sequence[str], condition: str, tables: Mapping[str, pa.Table]
+    table: OpenTable,
+    snapshot: Snapshot,
+    files: Sequence[str],
+    columns: Sequence[str],
+    condition: str,
+    tables: Mapping[str, pa.Table],
 ) -> dict[str, int]:
     """Count the rows of some files for which a SQL condition holds; it names columns as `t."name"` and the tables given."""
     paths = snapshot.local_paths(list(files))

@@ -74,7 +74,9 @@ def erase(
     live = {f"{table.folder}/{path}" for path in table.log.head().files}
     held = [path for path in doomed if path in live]
     if held:
-        raise VerificationFailed(f"cannot erase from {table.name}: the live file {held[0]} still holds a key after the fold")
+        raise VerificationFailed(
+            f"cannot erase from {table.name}: the live file {held[0]} still holds a key after the fold"
+        )
     lost = _versions_naming(table, {path[len(table.folder) + 1 :] for path in doomed})
     # A writer that was killed may have left its file unfinished, with a key in it; a living one writes it anew.
     leftovers = temporary_files(table, table.log.own_folder, older_than_s=0)
@@ -103,7 +105,9 @@ def erase(
         left |= {name: still} if still else {}
     if left:
         name, found = next(iter(left.items()))
-        raise VerificationFailed(f"an erased key of {table.name} is still readable in {name}: {found[0]}; erase it again")
+        raise VerificationFailed(
+            f"an erased key of {table.name} is still readable in {name}: {found[0]}; erase it again"
+        )
     places += (Place("scratch folders", len(killed), len(killed), sum(map(Path.exists, killed))),)
     hashes = [key_hash(table.warehouse.storage, table.log.table_id, key) for key in wanted.to_pylist()]
     receipt = ErasureReceipt(
@@ -126,7 +130,9 @@ def erase(
 def _columns(table: OpenTable, base: Base, by: Sequence[str]) -> tuple[str, ...]:
     if base.key:
         if by and tuple(by) != base.key:
-            raise CallerError(f"cannot erase from {table.name} by {', '.join(by)}: its rows are erased by its key, {', '.join(base.key)}")
+            raise CallerError(
+                f"cannot erase from {table.name} by {', '.join(by)}: its rows are erased by its key, {', '.join(base.key)}"
+            )
         return base.key
     unknown = [name for name in by if name not in base.user_schema.names or name in base.partition_by]
     if unknown:

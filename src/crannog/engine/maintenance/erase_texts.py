@@ -53,12 +53,16 @@ def erase_from_audit(
             f"the rows of {receipt.table} are erased, the statements of the audit that name them are not: {error.message}; erase again"
         ) from error
     if left:
-        raise VerificationFailed(f"an erased key of {receipt.table} is still readable in {left} statements of {AUDIT}; erase it again")
+        raise VerificationFailed(
+            f"an erased key of {receipt.table} is still readable in {left} statements of {AUDIT}; erase it again"
+        )
     place = Place("audit texts", looked, found.num_rows, left)
     return replace(receipt, places=(*receipt.places, place), files_deleted=receipt.files_deleted + deleted)
 
 
-def _take_out(audit: OpenTable, found: pa.Table, keys: _Keys, receipt: ErasureReceipt, cancellation: Cancellation | None) -> int:
+def _take_out(
+    audit: OpenTable, found: pa.Table, keys: _Keys, receipt: ErasureReceipt, cancellation: Cancellation | None
+) -> int:
     texts = found.column("sql").to_pylist()
     cleaned = [_cleaned(text, keys) for text in texts]
     redacted = found.set_column(found.schema.get_field_index("sql"), "sql", pa.array(cleaned, pa.string()))

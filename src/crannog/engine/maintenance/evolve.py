@@ -74,7 +74,13 @@ def _evolve_once(table: OpenTable, base: Base, target: pa.Schema, change: Any, j
             )
             portions = portions_of_files(removed, table.file_bytes(base))
             write_files(
-                rows, job.storage, f"{table.folder}/{job.folder}", base, portions=portions, sort_by=base.cluster_by, by_range=True
+                rows,
+                job.storage,
+                f"{table.folder}/{job.folder}",
+                base,
+                portions=portions,
+                sort_by=base.cluster_by,
+                by_range=True,
             )
         job.step("verify", 0.85)
         added = verified_files(job.storage, table.folder, job.folder, base, rows=base.rows, schema=target)

@@ -34,8 +34,13 @@ def fold(table: OpenTable, *, progress: Progress | None = None, cancellation: Ca
         if snapshot.base.folded >= target:
             rows, files, size = snapshot.base.rows, len(snapshot.base.files), snapshot.base.bytes
             return FoldReport(
-                folded_to=snapshot.base.folded, base_rows=rows, final_rows=rows,
-                files_before=files, files_after=files, bytes_before=size, bytes_after=size,
+                folded_to=snapshot.base.folded,
+                base_rows=rows,
+                final_rows=rows,
+                files_before=files,
+                files_after=files,
+                bytes_before=size,
+                bytes_after=size,
             )
         with Job(table, "FOLD", snapshot.base, progress=progress, cancellation=cancellation) as job:
             try:

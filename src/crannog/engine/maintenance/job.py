@@ -139,4 +139,3 @@ class Job:
             self.input_bytes += len(data)
             paths.append(path)
         return read_files(session, self.storage, paths, rows.schema)
-

@@ -38,7 +38,9 @@ class LogEntry:
 
     @property
     def operation(self) -> str:
-        return next((str(action["commitInfo"].get("operation", "")) for action in self.actions if "commitInfo" in action), "")
+        return next(
+            (str(action["commitInfo"].get("operation", "")) for action in self.actions if "commitInfo" in action), ""
+        )
 
     @property
     def folded(self) -> int | None:
@@ -66,7 +68,11 @@ def log_entries(table: OpenTable, *, after: int = -1) -> list[LogEntry]:
 def checkpoints(table: OpenTable) -> list[str]:
     """Return the paths of the log's checkpoints, oldest first."""
     folder = f"{table.folder}/_delta_log"
-    return [f"{folder}/{name}" for name in sorted(table.warehouse.storage.names(folder)) if ".checkpoint" in name and name.endswith(".parquet")]
+    return [
+        f"{folder}/{name}"
+        for name in sorted(table.warehouse.storage.names(folder))
+        if ".checkpoint" in name and name.endswith(".parquet")
+    ]
 
 
 def read_checkpoint(table: OpenTable, path: str, action: str) -> pa.ChunkedArray:

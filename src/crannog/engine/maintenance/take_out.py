@@ -107,7 +107,9 @@ class _AnyOf:
         match = " AND ".join(f"k.{quoted(name)} = t.{quoted(name)}" for name in self.wanted.column_names)
         condition = f"EXISTS (SELECT 1 FROM wanted_keys k WHERE {match})"
         files = list(snapshot.base.files)
-        return counted_by_file(table, snapshot, files, self.wanted.column_names, condition, {"wanted_keys": self.wanted})
+        return counted_by_file(
+            table, snapshot, files, self.wanted.column_names, condition, {"wanted_keys": self.wanted}
+        )
 
     def kept(self, rows: DataFrame, job: Job, session: SparkSession) -> DataFrame:
         from crannog.lake.spark_files import without_keys

@@ -74,7 +74,11 @@ def vacuum(
             storage.prune(f"{table.log.own_folder}/jobs/{job}")
         phases.reached("clean.staged_files_deleted")
         results.sweep(storage)
-        storage.delete(path for path in expired if now * 1000 - int(path.rpartition("/")[2].partition("-")[0]) > settings.dedup_window_s * 1000)
+        storage.delete(
+            path
+            for path in expired
+            if now * 1000 - int(path.rpartition("/")[2].partition("-")[0]) > settings.dedup_window_s * 1000
+        )
     return VacuumReport(
         files_deleted=len(doomed),
         bytes_deleted=size,
@@ -91,10 +95,10 @@ def _of_dead_jobs(table: OpenTable, living: set[str], *, older_than_s: float) ->
     """Return the inputs of jobs that ended without clearing up, and leases that nobody holds any more."""
     storage = table.warehouse.storage
     now = storage.now()
-    inputs = [
-        file for file in storage.walk(f"{table.log.own_folder}/jobs") if file.path.split("/")[-2] not in living
+    inputs = [file for file in storage.walk(f"{table.log.own_folder}/jobs") if file.path.split("/")[-2] not in living]
+    silent = [
+        file for file in storage.walk(f"{table.log.own_folder}/leases") if not is_live(file.modified, now, DEAD_AFTER_S)
     ]
-    silent = [file for file in storage.walk(f"{table.log.own_folder}/leases") if not is_live(file.modified, now, DEAD_AFTER_S)]
     return [file.path for file in (*inputs, *silent) if now - file.modified >= older_than_s]
 
 

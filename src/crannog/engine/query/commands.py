@@ -85,7 +85,10 @@ def _show(tokens: Sequence[Token]) -> Command:
     schema: tuple[str, ...] | None = None
     pattern: str | None = None
     if rest and word(rest[0]) in ("IN", "FROM"):
-        end = next((at for at, token in enumerate(rest) if word(token) == "LIKE" or token.token_type is TokenType.STRING), len(rest))
+        end = next(
+            (at for at, token in enumerate(rest) if word(token) == "LIKE" or token.token_type is TokenType.STRING),
+            len(rest),
+        )
         schema, rest = _name(rest[1:end]), rest[end:]
     if rest and word(rest[0]) == "LIKE":
         rest = rest[1:]
@@ -98,7 +101,12 @@ def _show(tokens: Sequence[Token]) -> Command:
 
 def _name(tokens: Sequence[Token]) -> tuple[str, ...]:
     names, dots = tokens[::2], tokens[1::2]
-    if not names or not all(map(is_name, names)) or any(dot.token_type is not TokenType.DOT for dot in dots) or len(tokens) % 2 == 0:
+    if (
+        not names
+        or not all(map(is_name, names))
+        or any(dot.token_type is not TokenType.DOT for dot in dots)
+        or len(tokens) % 2 == 0
+    ):
         raise _wrong(" ".join(str(token.text) for token in tokens))
     return tuple(str(token.text) for token in names)
 

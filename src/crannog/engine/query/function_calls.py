@@ -61,7 +61,11 @@ def check_calls(tokens: Sequence[Token], aliases: Set[int]) -> None:
     for place, token in enumerate(tokens):
         if token.token_type in STRINGS and place and word(tokens[place - 1]) == "USING":
             raise Refused("TRANSFORM … USING runs a program and is not allowed")
-        if token.token_type is TokenType.PARAMETER or (token.text == "?" and token.token_type not in STRINGS) or _is_parameter(tokens, place):
+        if (
+            token.token_type is TokenType.PARAMETER
+            or (token.text == "?" and token.token_type not in STRINGS)
+            or _is_parameter(tokens, place)
+        ):
             raise Refused("parameters and variables cannot stand in a statement; write the values")
 
 
@@ -142,7 +146,9 @@ def guarded_documents(tokens: Sequence[Token], aliases: Set[int]) -> dict[int, t
             continue
         opening = tokens[place + 1]
         swaps[opening.start] = (opening.end, "(" + _GUARD[0])
-        comma = next(token for token in tokens if token.start > arguments[0][-1].end and token.token_type is TokenType.COMMA)
+        comma = next(
+            token for token in tokens if token.start > arguments[0][-1].end and token.token_type is TokenType.COMMA
+        )
         swaps[comma.start] = (comma.end, _GUARD[1] + ",")
     return swaps
 

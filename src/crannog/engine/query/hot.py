@@ -227,7 +227,9 @@ class HotCache:
         last = last_per_key(fresh, snapshot.key)
         changes = snapshot.in_table_columns(last).append_column("_op", last["_op"])
         match = " AND ".join(f"k.{quoted(name)} = {held.relation}.{quoted(name)}" for name in snapshot.key)
-        rest = ", ".join(f"{quoted(name)} = k.{quoted(name)}" for name in snapshot.base.schema.names if name not in snapshot.key)
+        rest = ", ".join(
+            f"{quoted(name)} = k.{quoted(name)}" for name in snapshot.base.schema.names if name not in snapshot.key
+        )
         given = ", ".join(f"k.{quoted(name)}" for name in snapshot.base.schema.names)
         # In their place where it can be: a scan has to step around every row that is deleted and put at the end.
         command = (
@@ -297,7 +299,15 @@ class HotCache:
             self._drop(relation)
             raise
         held = HotTable(
-            table.name, relation, snapshot.base.table_id, snapshot.base.version, snapshot.base.readable, snapshot.sequence, rows, size, pinned
+            table.name,
+            relation,
+            snapshot.base.table_id,
+            snapshot.base.version,
+            snapshot.base.readable,
+            snapshot.sequence,
+            rows,
+            size,
+            pinned,
         )
         with self._lock:
             old = self._tables.get(table.name)
@@ -333,7 +343,9 @@ class HotCache:
 
 def _memory(engine: LocalEngine) -> int:
     with engine.cursor() as cursor:
-        [[size]] = cursor.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'").fetchall()
+        [[size]] = cursor.execute(
+            "SELECT sum(memory_usage_bytes) FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'"
+        ).fetchall()
     return int(size or 0)
 
 

@@ -33,7 +33,9 @@ def sql_of(compiled: Compiled, relations: Mapping[int, str], limit: int | None) 
     return f"{sql} LIMIT {limit}" if compiled.limit is None else f"SELECT * FROM ({sql}) LIMIT {limit}"
 
 
-def whole(engine: LocalEngine, compiled: Compiled, sql: str, tables: Mapping[str, pa.Table], running: Running) -> pa.Table:
+def whole(
+    engine: LocalEngine, compiled: Compiled, sql: str, tables: Mapping[str, pa.Table], running: Running
+) -> pa.Table:
     """Run and return the rows at once, a quarter faster than batch by batch where they are few; raises as `batches` does."""
     with _lent(engine, sql, tables, running) as bound, _told_apart(running):
         return in_schema(bound.relation(sql).to_arrow_table(), compiled.schema)
@@ -41,7 +43,12 @@ def whole(engine: LocalEngine, compiled: Compiled, sql: str, tables: Mapping[str
 
 @contextmanager
 def batches(
-    engine: LocalEngine, compiled: Compiled, sql: str, tables: Mapping[str, pa.Table], running: Running, enough: int | None = None
+    engine: LocalEngine,
+    compiled: Compiled,
+    sql: str,
+    tables: Mapping[str, pa.Table],
+    running: Running,
+    enough: int | None = None,
 ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
     """Run and lend the batches, none much larger than what is `enough`; ended when the query is cancelled.
 
@@ -65,7 +72,9 @@ def _lent(engine: LocalEngine, sql: str, tables: Mapping[str, pa.Table], running
             bound.again = not running.is_cancelled
 
 
-def _read(bound: Bound, sql: str, schema: pa.Schema, running: Running, size: int) -> Generator[pa.RecordBatch, None, None]:
+def _read(
+    bound: Bound, sql: str, schema: pa.Schema, running: Running, size: int
+) -> Generator[pa.RecordBatch, None, None]:
     with _told_apart(running), bound.relation(sql).to_arrow_reader(size) as reader:
         for batch in reader:
             running.check()
@@ -84,7 +93,9 @@ def _told_apart(running: Running) -> Iterator[None]:
         running.check()
         said = str(error).splitlines()[0][:300]
         if isinstance(error, duckdb.IOException) or (isinstance(error, OSError) and _LOST_FILE.search(said)):
-            raise SnapshotGone("the files of this snapshot are gone; read again to see the table as it is now") from error
+            raise SnapshotGone(
+                "the files of this snapshot are gone; read again to see the table as it is now"
+            ) from error
         raise NotHere(said) from error
 
 

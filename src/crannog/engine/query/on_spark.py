@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
+
 @contextmanager
 def frame(
     warehouse: Warehouse,
@@ -134,7 +135,10 @@ def _carried(kind: DataType, nullable: bool = True) -> DataType:
         inner = types.StringType() if isinstance(kind.elementType, types.NullType) else _carried(kind.elementType)
         return kind if inner == kind.elementType else types.ArrayType(inner, kind.containsNull)
     if isinstance(kind, types.MapType):
-        sides = [types.StringType() if isinstance(side, types.NullType) else _carried(side) for side in (kind.keyType, kind.valueType)]
+        sides = [
+            types.StringType() if isinstance(side, types.NullType) else _carried(side)
+            for side in (kind.keyType, kind.valueType)
+        ]
         return kind if sides == [kind.keyType, kind.valueType] else types.MapType(*sides, kind.valueContainsNull)
     if isinstance(kind, types.StructType):
         fields = [types.StructField(field.name, _carried(field.dataType), field.nullable) for field in kind]
@@ -158,7 +162,6 @@ def _session(warehouse: Warehouse, running: Running) -> SparkSession:
 def _drop(session: SparkSession, view: str) -> None:
     with suppress(Exception):  # the session may be gone
         session.catalog.dropTempView(view)
-
 
 
 def explained(rows: DataFrame) -> str:

@@ -81,7 +81,9 @@ def _may_hold(base: Base, condition: Condition) -> pa.Array | None:
     return pc.fill_null(_compare(operator, values, wanted, low, high), True)
 
 
-def _compare(operator: str, values: Sequence[Any], wanted: Sequence[pa.Scalar], low: pa.Array, high: pa.Array) -> pa.Array:
+def _compare(
+    operator: str, values: Sequence[Any], wanted: Sequence[pa.Scalar], low: pa.Array, high: pa.Array
+) -> pa.Array:
     if operator == "=":
         return pc.and_(pc.less_equal(low, wanted[0]), pc.greater_equal(high, wanted[0]))
     if operator == "<":

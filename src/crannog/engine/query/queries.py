@@ -41,7 +41,9 @@ from crannog.verbs.result import Result, Stream
 _TRIES = 4
 _PLAIN_NAME = re.compile(r"[a-z_]\w*")
 # The first argument of date_add, datediff and their relatives may be one of these.
-_UNITS = frozenset(["year", "quarter", "month", "week", "day", "dayofyear", "hour", "minute", "second", "millisecond", "microsecond"])
+_UNITS = frozenset(
+    ["year", "quarter", "month", "week", "day", "dayofyear", "hour", "minute", "second", "millisecond", "microsecond"]
+)
 _CATALOGUE = "the catalogue answers"
 _COMPILED = 512
 _FEW_ROWS = 20_000
@@ -118,7 +120,14 @@ class Queries:
             command = read_command(text, self._settings.sql_text_bytes)
             if command is not None:
                 table = self._commanded(command, visible)
-                return Result(table.slice(0, most), "local", table.num_rows > most, running.elapsed_ms, running.query_id, _CATALOGUE)
+                return Result(
+                    table.slice(0, most),
+                    "local",
+                    table.num_rows > most,
+                    running.elapsed_ms,
+                    running.query_id,
+                    _CATALOGUE,
+                )
             statement = parse(text, self._settings.sql_text_bytes)
 
             def answer() -> Result:
@@ -134,13 +143,20 @@ class Queries:
                         return Result(table, route.engine, more, running.elapsed_ms, running.query_id, route.why)
                     except NotHere as error:
                         if engine != "auto":
-                            raise CallerError(f"engine {engine!r} stopped at: {error}; engine='auto' lets Spark answer") from None
+                            raise CallerError(
+                                f"engine {engine!r} stopped at: {error}; engine='auto' lets Spark answer"
+                            ) from None
                         route = Route("spark", f"the {route.engine} engine stopped at: {error}")
                 with on_spark.frame(self._warehouse, statement, plan.sources, _files(plan), running) as frame:
                     table = on_spark.collected(frame, most + 1)
                 self._check_bytes(table.nbytes)
                 return Result(
-                    first_rows(table, most), "spark", table.num_rows > most, running.elapsed_ms, running.query_id, route.why
+                    first_rows(table, most),
+                    "spark",
+                    table.num_rows > most,
+                    running.elapsed_ms,
+                    running.query_id,
+                    route.why,
                 )
 
             return self._on_newest(statement, answer)
@@ -175,7 +191,9 @@ class Queries:
                     first = [batch for batch in [next(batches, None)] if batch is not None]
                 except NotHere as error:
                     if engine != "auto":
-                        raise CallerError(f"engine {engine!r} stopped at: {error}; engine='auto' lets Spark answer") from None
+                        raise CallerError(
+                            f"engine {engine!r} stopped at: {error}; engine='auto' lets Spark answer"
+                        ) from None
                     route = Route("spark", f"the {route.engine} engine stopped at: {error}")
             if route.engine == "spark":
                 frame = held.enter_context(
@@ -279,7 +297,9 @@ class Queries:
             for start, source in plan.sources.items():
                 relation = None
                 if source.is_current:
-                    relation = held.enter_context(self.cache.borrowed(source.table, source.snapshot, wait=engine == "hot"))
+                    relation = held.enter_context(
+                        self.cache.borrowed(source.table, source.snapshot, wait=engine == "hot")
+                    )
                 if relation is None:
                     not_hot = not_hot or str(source.name)
                 else:
@@ -298,7 +318,9 @@ class Queries:
 
     # -- running -----------------------------------------------------------------------------------------------
 
-    def _local_sql(self, plan: _Plan, hot: Mapping[int, str], limit: int | None, *, keep: bool = True) -> tuple[str, dict[str, pa.Table]]:
+    def _local_sql(
+        self, plan: _Plan, hot: Mapping[int, str], limit: int | None, *, keep: bool = True
+    ) -> tuple[str, dict[str, pa.Table]]:
         assert plan.compiled is not None
         relations: dict[int, str] = {}
         tables: dict[str, pa.Table] = {}
@@ -315,7 +337,13 @@ class Queries:
 
     @contextmanager
     def _fast_batches(
-        self, plan: _Plan, hot: Mapping[int, str], running: Running, *, limit: int | None = None, enough: int | None = None
+        self,
+        plan: _Plan,
+        hot: Mapping[int, str],
+        running: Running,
+        *,
+        limit: int | None = None,
+        enough: int | None = None,
     ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
         """Lend the batches of an answer, of up to `limit` rows; `enough` of them are likely to be read, all if not given."""
         assert plan.compiled is not None
@@ -331,7 +359,11 @@ class Queries:
         assert compiled is not None
         # With a limit DuckDB reads on one core. An answer that was not cut off last time is likely to be short again.
         limit = None if compiled in self._short else most + 1
-        table = self._few(plan, hot, running, limit) if limit and most < _FEW_ROWS else self._many(plan, hot, running, limit, most + 1)
+        table = (
+            self._few(plan, hot, running, limit)
+            if limit and most < _FEW_ROWS
+            else self._many(plan, hot, running, limit, most + 1)
+        )
         more = table.num_rows > most
         with self._lock:
             if more:
@@ -406,7 +438,9 @@ def _no_such_column(statement: Statement, unknown: UnknownName) -> CallerError |
         return None
     if not _PLAIN_NAME.fullmatch(name):  # GROUP BY `sum(a)` means the column that Spark calls so
         return None
-    if tree.find(exp.Lambda, exp.Lateral, exp.Pivot) or any(alias.alias.lower() == name for alias in tree.find_all(exp.Alias)):
+    if tree.find(exp.Lambda, exp.Lateral, exp.Pivot) or any(
+        alias.alias.lower() == name for alias in tree.find_all(exp.Alias)
+    ):
         return None
     shown = ", ".join(unknown.columns[:30]) + (", …" if len(unknown.columns) > 30 else "")
     return CallerError(f"there is no column {unknown.parts[0]}; there are {shown or 'no columns here'}")

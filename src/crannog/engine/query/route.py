@@ -15,9 +15,7 @@ class Route:
     why: str
 
 
-def choose(
-    asked: str, *, unproved: str | None, hot: bool, not_hot: str, scan_bytes: int, scan_limit: int
-) -> Route:
+def choose(asked: str, *, unproved: str | None, hot: bool, not_hot: str, scan_bytes: int, scan_limit: int) -> Route:
     """Choose hot, local or spark; CallerError if the one asked for cannot serve.
 
     `unproved` is what the fast engines have no rule for; `hot` tells that all tables are in memory, `not_hot` names
@@ -27,14 +25,21 @@ def choose(
         return Route("spark", "asked for")
     if unproved is not None:
         if asked != "auto":
-            raise CallerError(f"engine {asked!r} cannot serve this: {unproved} has no rule proved equal to Spark's; use engine='auto'")
+            raise CallerError(
+                f"engine {asked!r} cannot serve this: {unproved} has no rule proved equal to Spark's; use engine='auto'"
+            )
         return Route("spark", f"{unproved} has no rule proved equal to Spark's")
     if asked == "hot" and not hot:
-        raise CallerError(f"engine 'hot' cannot serve this: {not_hot} is not in memory; pin it first, or use engine='auto'")
+        raise CallerError(
+            f"engine 'hot' cannot serve this: {not_hot} is not in memory; pin it first, or use engine='auto'"
+        )
     if hot and asked in ("auto", "hot"):
         return Route("hot", "all its tables are in memory")
     if asked == "local":
         return Route("local", "asked for")
     if scan_bytes > scan_limit:
-        return Route("spark", f"{scan_bytes:,} bytes are left to read after pruning, more than the {scan_limit:,} of local_scan_bytes")
+        return Route(
+            "spark",
+            f"{scan_bytes:,} bytes are left to read after pruning, more than the {scan_limit:,} of local_scan_bytes",
+        )
     return Route("local", f"{scan_bytes:,} bytes are left to read after pruning")

@@ -72,7 +72,8 @@ class RunningQueries:
                 raise Conflict(f"a query with the id {running.query_id!r} runs already; give another, or none")
             if self._active >= self._settings.sql_running and self._waiting >= self._settings.sql_waiting:
                 raise Overloaded(
-                    f"{self._active} queries run and {self._waiting} wait, which is the most; try again later", retry_after_s=1
+                    f"{self._active} queries run and {self._waiting} wait, which is the most; try again later",
+                    retry_after_s=1,
                 )
             self._queries[running.query_id] = running
             running.deadline = self._deadlines.add(running.timeout_s, running.time_is_over)

@@ -62,7 +62,9 @@ class Sources:
             what = (name, ref.version, ref.timestamp)
             if what not in seen:
                 seen[what] = self._snapshot(table, ref)
-            found[ref.start] = Source(ref, name, table, seen[what], raw, ref.version is not None or ref.timestamp is not None)
+            found[ref.start] = Source(
+                ref, name, table, seen[what], raw, ref.version is not None or ref.timestamp is not None
+            )
         return found
 
     def name_of(self, ref: TableRef) -> tuple[TableName, bool]:
@@ -82,7 +84,9 @@ class Sources:
         # delta-rs waits for ever for a version that is far above the head.
         newest = table.snapshot().base.version
         if version > newest:
-            raise NotFound(f"{ref.written} has no version {str(version)[:40]}: the newest is {newest}; history() lists those that can be read")
+            raise NotFound(
+                f"{ref.written} has no version {str(version)[:40]}: the newest is {newest}; history() lists those that can be read"
+            )
         base = log.at(version)
         return table.past(base)
 
@@ -110,7 +114,9 @@ def _version_at(log: DeltaLog, ref: TableRef) -> int:
     reached = [version for version, at in entries if at <= wanted]
     if not reached:
         first = dt.datetime.fromtimestamp(min(at for _, at in entries) / 1000, dt.UTC)
-        raise NotFound(f"{ref.written} begins at {first.isoformat(sep=' ', timespec='milliseconds')}; {ref.timestamp} is before that")
+        raise NotFound(
+            f"{ref.written} begins at {first.isoformat(sep=' ', timespec='milliseconds')}; {ref.timestamp} is before that"
+        )
     return int(max(reached))
 
 

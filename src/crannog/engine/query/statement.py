@@ -142,7 +142,12 @@ class Statement:
         for place, token in enumerate(self._tokens):
             following = self._tokens[place + 1] if place + 1 < len(self._tokens) else None
             name = token.text.lower()
-            if name in PIECES and token.token_type is TokenType.VAR and following and following.token_type is TokenType.L_PAREN:
+            if (
+                name in PIECES
+                and token.token_type is TokenType.VAR
+                and following
+                and following.token_type is TokenType.L_PAREN
+            ):
                 called = name
                 swaps[token.start] = (token.end, "")
             elif token.token_type in OPENING:
@@ -171,7 +176,9 @@ def check_text(text: str, longest: int) -> None:
     except UnicodeEncodeError:
         raise CallerError("the statement holds half of a surrogate pair, which UTF-8 cannot write") from None
     if size > longest:
-        raise Refused(f"the statement has {size:,} bytes; {longest:,} is the most. Put the values into a table and join it")
+        raise Refused(
+            f"the statement has {size:,} bytes; {longest:,} is the most. Put the values into a table and join it"
+        )
     if "\0" in text:
         raise Refused("a statement cannot hold the character NUL")
 
@@ -209,7 +216,9 @@ def _check_kind(found: tuple[Token, ...]) -> None:
         )
     for one, other in itertools.pairwise(found):
         if word(one) in ("INSERT", "MERGE") and word(other) in ("INTO", "OVERWRITE", "WITH"):
-            raise Refused(f"{word(one)}: a statement that changes something is not allowed; use append, upsert or delete")
+            raise Refused(
+                f"{word(one)}: a statement that changes something is not allowed; use append, upsert or delete"
+            )
         if (word(one), word(other)) == ("DELETE", "FROM"):
             raise Refused("DELETE: a statement that changes something is not allowed; use the table's own methods")
 

@@ -159,7 +159,9 @@ class _Scan:
         elif said == "FROM" and level.is_query and not self._is_distinct_from(place):
             level.in_from = level.expects_relation = True
             level.in_values, level.defining = False, None
-        elif said == "TABLE" and (first or before in _SET_OPERATIONS | {"ALL", "DISTINCT"} or level.defining is not None):
+        elif said == "TABLE" and (
+            first or before in _SET_OPERATIONS | {"ALL", "DISTINCT"} or level.defining is not None
+        ):
             level.expects_relation, level.defining = True, None
             self.bare_tables.add(self._tokens[place].start)
         elif said == "JOIN":
@@ -247,7 +249,9 @@ class _Scan:
         if what not in _VERSIONS | _TIMES or (self._word(start + 1), self._word(start + 2)) != ("AS", "OF"):
             return None, None, place
         value = self._tokens[start + 3] if start + 3 < len(self._tokens) else None
-        is_number = value is not None and value.token_type in (TokenType.NUMBER, TokenType.STRING) and str(value.text).isdigit()
+        is_number = (
+            value is not None and value.token_type in (TokenType.NUMBER, TokenType.STRING) and str(value.text).isdigit()
+        )
         if value is not None and what in _VERSIONS and is_number:
             return _version(str(value.text)), None, start + 4
         if value is not None and what in _TIMES and value.token_type is TokenType.STRING:
@@ -277,7 +281,11 @@ class _Scan:
         place = self._sampled(place)
         named = self._word(place) == "AS"
         at = place + 1 if named else place
-        if at >= len(self._tokens) or not is_name(self._tokens[at]) or (not named and self._word(at) in _AFTER_RELATION):
+        if (
+            at >= len(self._tokens)
+            or not is_name(self._tokens[at])
+            or (not named and self._word(at) in _AFTER_RELATION)
+        ):
             return place, None
         self.aliases.add(self._tokens[at].start)
         return at + 1, str(self._tokens[at].text)

@@ -22,9 +22,7 @@ DEEPEST = 200
 STRINGS = frozenset({TokenType.STRING, TokenType.RAW_STRING, TokenType.HEX_STRING, TokenType.NATIONAL_STRING})
 OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.CASE})
 CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END})
-_STRING = re.compile(
-    r"""[xXnN]?'(?:[^'\\]|\\.|'')*'|[xXnN]?"(?:[^"\\]|\\.|"")*"|[rR]'[^']*'|[rR]"[^"]*\"""", re.DOTALL
-)
+_STRING = re.compile(r"""[xXnN]?'(?:[^'\\]|\\.|'')*'|[xXnN]?"(?:[^"\\]|\\.|"")*"|[rR]'[^']*'|[rR]"[^"]*\"""", re.DOTALL)
 _QUOTED_NAME = re.compile(r"`(?:[^`]|``)+`")
 _PLAIN = re.compile(r"[^'\"`;\\]+")
 _HINT = re.compile(r"/\*\+[\w\s,.()]*\*/", re.ASCII)

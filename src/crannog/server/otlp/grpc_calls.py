@@ -25,9 +25,7 @@ _PROTOBUF = "application/x-protobuf"
 _LARGEST_BODIES = 16
 # A client that takes none of its answers, or asks for PING after PING, is cut off.
 _LARGEST_BACKLOG = 1 << 20
-_OVER_HTTP = (
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
-)
+_OVER_HTTP = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
 
 
 class Receiving:
@@ -44,9 +42,14 @@ class Receiving:
     def check_room(self) -> None:
         """Raise Overloaded while too much is under way."""
         if self.calls > self.service.settings.http_requests:
-            raise Overloaded(f"{self.calls - 1:,} requests are being served, which is the most; try again shortly", retry_after_s=1)
+            raise Overloaded(
+                f"{self.calls - 1:,} requests are being served, which is the most; try again shortly", retry_after_s=1
+            )
         if self.body_bytes > _LARGEST_BODIES * self.limit:
-            raise Overloaded(f"requests of {self.body_bytes:,} bytes are being received, which is the most; try again shortly", retry_after_s=1)
+            raise Overloaded(
+                f"requests of {self.body_bytes:,} bytes are being received, which is the most; try again shortly",
+                retry_after_s=1,
+            )
 
 
 class _Call:
@@ -138,7 +141,12 @@ class GrpcConnection(asyncio.Protocol):
             return
         stall_s = self._service.settings.http_stall_s
         for stream in self._http2.idle_streams():
-            self._refuse(stream, TimedOut(f"the client sent nothing for {stall_s:g} s in the middle of a request; nothing of it was kept"))
+            self._refuse(
+                stream,
+                TimedOut(
+                    f"the client sent nothing for {stall_s:g} s in the middle of a request; nothing of it was kept"
+                ),
+            )
         self._flush()
         self._look_later()
 
@@ -170,7 +178,9 @@ class GrpcConnection(asyncio.Protocol):
             self._refuse(stream, error)
 
     def _admitted(self, call: _Call) -> Caller:
-        return admitted(self._service, authorization=call.head.authorization, host="localhost", origin=None, address=call.address)
+        return admitted(
+            self._service, authorization=call.head.authorization, host="localhost", origin=None, address=call.address
+        )
 
     def grown(self, stream: Stream) -> None:
         """Stop a body that is too large, or one too many."""

@@ -36,17 +36,24 @@ class CallHead:
 
 def is_grpc(headers: Headers) -> bool:
     """Tell whether the request is a gRPC call at all."""
-    return any(name == b"content-type" and value.partition(b";")[0].strip().decode("latin-1").lower() in _CONTENT_TYPES for name, value in headers)
+    return any(
+        name == b"content-type" and value.partition(b";")[0].strip().decode("latin-1").lower() in _CONTENT_TYPES
+        for name, value in headers
+    )
 
 
 def call_head(headers: Headers) -> CallHead:
     """Read the headers of a call; Unimplemented if it asks for something else than spans to be kept, or is packed in an unknown way."""
     given = {name: value.decode("latin-1") for name, value in headers}
     if given[b":method"] != "POST" or given[b":path"] != EXPORT:
-        raise Unimplemented(f"there is no method {given[b':method'][:20]} {given[b':path'][:200]} here; spans go to {EXPORT}")
+        raise Unimplemented(
+            f"there is no method {given[b':method'][:20]} {given[b':path'][:200]} here; spans go to {EXPORT}"
+        )
     encoding = given.get(b"grpc-encoding", ENCODINGS[0]).strip().lower()
     if encoding not in ENCODINGS:
-        raise Unimplemented(f"grpc-encoding {encoding[:80]!r} is not known here, nothing was kept; send {', '.join(ENCODINGS)}")
+        raise Unimplemented(
+            f"grpc-encoding {encoding[:80]!r} is not known here, nothing was kept; send {', '.join(ENCODINGS)}"
+        )
     return CallHead(given.get(b"authorization", ""), encoding)
 
 
@@ -63,10 +70,14 @@ def message_of(body: bytearray, encoding: str) -> tuple[bytes, str]:
         raise CallerError(f"the call has no message, {len(body)} bytes only; nothing was kept")
     packed, size = body[0], int.from_bytes(body[1:_PREFIX_BYTES])
     if packed > 1 or (packed and encoding == ENCODINGS[0]):
-        raise CallerError(f"the message is marked as packed ({packed}), and grpc-encoding is {encoding}; nothing was kept")
+        raise CallerError(
+            f"the message is marked as packed ({packed}), and grpc-encoding is {encoding}; nothing was kept"
+        )
     held = len(body) - _PREFIX_BYTES
     if held != size:
-        raise CallerError(f"the message has {size:,} bytes by its prefix, and {held:,} bytes came; one message is one call, nothing was kept")
+        raise CallerError(
+            f"the message has {size:,} bytes by its prefix, and {held:,} bytes came; one message is one call, nothing was kept"
+        )
     return bytes(memoryview(body)[_PREFIX_BYTES:]), encoding if packed else ENCODINGS[0]
 
 
@@ -82,5 +93,10 @@ def refusal(error: CrannogError) -> bytes:
     status.message = message
     details = base64.b64encode(status.SerializeToString()).rstrip(b"=")
     return header_block(
-        [*_ANSWER, ("grpc-status", str(code_of(error))), ("grpc-message", quote(message, safe=_SAFE)), ("grpc-status-details-bin", details.decode())]
+        [
+            *_ANSWER,
+            ("grpc-status", str(code_of(error))),
+            ("grpc-message", quote(message, safe=_SAFE)),
+            ("grpc-status-details-bin", details.decode()),
+        ]
     )

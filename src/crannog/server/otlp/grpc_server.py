@@ -28,7 +28,9 @@ class GrpcReceiver:
         self._bound = listening(host, port, "give another with CRANNOG_OTLP_GRPC_PORT")
         self._bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # inherited: a client that is gone is noticed
         self.port: int = self._bound.getsockname()[1]
-        self._receiving = Receiving(service, ThreadPoolExecutor(settings.http_threads, thread_name_prefix="crannog-otlp"))
+        self._receiving = Receiving(
+            service, ThreadPoolExecutor(settings.http_threads, thread_name_prefix="crannog-otlp")
+        )
         self._loop = _new_loop()
         self._started = threading.Event()
         self._stop: asyncio.Event | None = None

@@ -30,7 +30,19 @@ _REMEMBERED = 256
 class Stream:
     """One request and its answer."""
 
-    __slots__ = ("answered", "body", "ended", "expected", "id", "received", "send_window", "touched", "trailers", "unsent", "window")
+    __slots__ = (
+        "answered",
+        "body",
+        "ended",
+        "expected",
+        "id",
+        "received",
+        "send_window",
+        "touched",
+        "trailers",
+        "unsent",
+        "window",
+    )
 
     def __init__(self, number: int, send_window: int, expected: int | None) -> None:
         self.id = number
@@ -109,7 +121,9 @@ class Connection:
             high, low, kind, flags, stream = h2.HEAD.unpack_from(data, at)
             size = high << 16 | low
             if size > h2.FRAME_BYTES:
-                raise ConnectionBroken(h2.FRAME_SIZE_ERROR, f"a frame has {size:,} bytes; {h2.FRAME_BYTES:,} is the most")
+                raise ConnectionBroken(
+                    h2.FRAME_SIZE_ERROR, f"a frame has {size:,} bytes; {h2.FRAME_BYTES:,} is the most"
+                )
             if end - at - 9 < size:
                 break
             self._frame(kind, flags, stream & 0x7FFFFFFF, view[at + 9 : at + 9 + size])
@@ -222,7 +236,9 @@ class Connection:
         _, first_flags, block = self._block
         block += payload
         if len(block) > _HEADER_BYTES or (not payload and not flags & h2.END_HEADERS):
-            raise ConnectionBroken(h2.ENHANCE_YOUR_CALM, f"a header block has more than {_HEADER_BYTES:,} bytes, or never ends")
+            raise ConnectionBroken(
+                h2.ENHANCE_YOUR_CALM, f"a header block has more than {_HEADER_BYTES:,} bytes, or never ends"
+            )
         if flags & h2.END_HEADERS:
             self._block = None
             self._header_block(number, first_flags, bytes(block))
@@ -254,7 +270,9 @@ class Connection:
             self._complete(stream)
 
     def _open(self, number: int, flags: int, headers: Headers) -> None:
-        wrong = h2.REFUSED_STREAM if len(self.streams) >= _STREAMS else 0 if are_a_request(headers) else h2.PROTOCOL_ERROR
+        wrong = (
+            h2.REFUSED_STREAM if len(self.streams) >= _STREAMS else 0 if are_a_request(headers) else h2.PROTOCOL_ERROR
+        )
         if wrong:
             self._end(number, wrong)
             return
@@ -308,7 +326,9 @@ class Connection:
         if flags & h2.ACK:
             return
         for name, value in struct.iter_unpack(">HL", payload):
-            if (name == h2.ENABLE_PUSH and value > 1) or (name == h2.MAX_FRAME_SIZE and not h2.FRAME_BYTES <= value < 1 << 24):
+            if (name == h2.ENABLE_PUSH and value > 1) or (
+                name == h2.MAX_FRAME_SIZE and not h2.FRAME_BYTES <= value < 1 << 24
+            ):
                 raise ConnectionBroken(h2.PROTOCOL_ERROR, f"setting {name} is {value:,}")
             if name == h2.INITIAL_WINDOW_SIZE:
                 self._new_first_window(value)

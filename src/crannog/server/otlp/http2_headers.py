@@ -28,7 +28,8 @@ def are_trailers(headers: Headers) -> bool:
 
 def _are_fields(headers: Headers) -> bool:
     return all(
-        name and name == name.lower() and name not in _OF_HTTP_1 and (name != b"te" or value == b"trailers") for name, value in headers
+        name and name == name.lower() and name not in _OF_HTTP_1 and (name != b"te" or value == b"trailers")
+        for name, value in headers
     )
 
 

@@ -66,12 +66,17 @@ class OtlpApp:
         finally:
             self._requests -= 1
 
-    async def _kept(self, scope: Scope, receive: Receive, headers: Mapping[str, str], media: str, zipkin: bool) -> WriteOutcome:
+    async def _kept(
+        self, scope: Scope, receive: Receive, headers: Mapping[str, str], media: str, zipkin: bool
+    ) -> WriteOutcome:
         from crannog.traces.otlp.receive import ZIPKIN
 
         service = self._service
         if self._requests > service.settings.http_requests:
-            raise Overloaded(f"{self._requests - 1:,} requests are being served, which is the most; try again shortly", retry_after_s=1)
+            raise Overloaded(
+                f"{self._requests - 1:,} requests are being served, which is the most; try again shortly",
+                retry_after_s=1,
+            )
         if service.tokens.is_stale:
             await service.threads.run("read", service.tokens.refresh)
         client = scope.get("client")
@@ -96,12 +101,16 @@ class OtlpApp:
         told = int(announced) if announced.isdigit() else 0
         while more:
             if max(size, told) > self._limit:
-                raise TooLarge(f"the request has more than {self._limit:,} bytes, which is the most; send fewer spans at once")
+                raise TooLarge(
+                    f"the request has more than {self._limit:,} bytes, which is the most; send fewer spans at once"
+                )
             try:
                 async with asyncio.timeout(stall_s):
                     message = await receive()
             except TimeoutError:
-                raise TimedOut(f"the client sent nothing for {stall_s:g} s in the middle of a body; nothing of it was kept") from None
+                raise TimedOut(
+                    f"the client sent nothing for {stall_s:g} s in the middle of a body; nothing of it was kept"
+                ) from None
             if message["type"] == "http.disconnect":
                 raise _Left
             parts.append(message.get("body", b""))
@@ -113,7 +122,10 @@ class OtlpApp:
 def _wrong_door(method: str, path: str, media: str) -> tuple[int, str] | None:
     """Return status and text for what is no request with spans: clients of the protocol expect these as plain text."""
     if path not in (TRACES, LANGFUSE_TRACES, ZIPKIN_SPANS):
-        return 404, f"spans go to {TRACES}, Zipkin's to {ZIPKIN_SPANS}, those of Langfuse's clients to {LANGFUSE_TRACES}\n"
+        return (
+            404,
+            f"spans go to {TRACES}, Zipkin's to {ZIPKIN_SPANS}, those of Langfuse's clients to {LANGFUSE_TRACES}\n",
+        )
     if method != "POST":
         return 405, f"{path} takes POST\n"
     known = (_JSON,) if path == ZIPKIN_SPANS else (*_PROTOBUF, _JSON)
@@ -126,7 +138,9 @@ def _answer(done: WriteOutcome, media: str) -> bytes:
     if media == _JSON:
         if not done.rejected:
             return b"{}"
-        return json.dumps({"partialSuccess": {"rejectedSpans": str(done.rejected), "errorMessage": done.message}}).encode()
+        return json.dumps(
+            {"partialSuccess": {"rejectedSpans": str(done.rejected), "errorMessage": done.message}}
+        ).encode()
     return answer_message(done)
 
 

@@ -30,7 +30,9 @@ class Receivers:
     def start(self) -> None:
         """Return once requests are taken."""
         # Beside the start, which need not wait for it: the first request will.
-        threading.Thread(target=import_module, args=("crannog.traces.traces",), name="crannog-otlp-load", daemon=True).start()
+        threading.Thread(
+            target=import_module, args=("crannog.traces.traces",), name="crannog-otlp-load", daemon=True
+        ).start()
         self._http.start()
         self._grpc.start()
 

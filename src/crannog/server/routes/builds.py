@@ -75,7 +75,10 @@ class EdgesOf(BaseModel):
 
 _WANTED: TypeAdapter[Wanted] = TypeAdapter(Wanted)
 _EDGES: TypeAdapter[EdgesOf] = TypeAdapter(EdgesOf)
-_PARAMETERS = {name.removesuffix("s") if name.endswith(("ids", "refs", "globs", "labels", "kinds")) else name for name in Wanted.model_fields} | {"as_of"}
+_PARAMETERS = {
+    name.removesuffix("s") if name.endswith(("ids", "refs", "globs", "labels", "kinds")) else name
+    for name in Wanted.model_fields
+} | {"as_of"}
 _EVENTS: dict[str, Any] = {"oneOf": [OBJECT, LIST]}
 
 
@@ -97,7 +100,8 @@ async def asked(request: Request, question: Callable[[EventLog], Any]) -> Respon
 
 @writes.post("/events", responses=gives(OBJECT), openapi_extra=takes({JSON: _EVENTS, NDJSON: {"type": "string"}}))
 async def append_events(
-    request: Request, check_states: Annotated[bool, Query(description="Refuse a status that cannot follow the last one.")] = False
+    request: Request,
+    check_states: Annotated[bool, Query(description="Refuse a status that cannot follow the last one.")] = False,
 ) -> Response:
     """Keep one event, or all of several or none; answers their indexes once they are durable."""
     call = call_of(request)
@@ -159,14 +163,18 @@ async def list_events(
         partition_globs=partition_glob or None, job_labels=job_label or None, job_run_ids=job_run_id or None, kinds=kind or None,
         start_ns=start_ns, end_ns=end_ns,
     )  # fmt: skip
-    return await asked(request, lambda log: log.list_events(given.since, given.limit, given.descending, **given.filter()))
+    return await asked(
+        request, lambda log: log.list_events(given.since, given.limit, given.descending, **given.filter())
+    )
 
 
 @reads.post("/events/query", responses=gives(OBJECT), openapi_extra=takes_json(Wanted))
 async def query_events(request: Request) -> Response:
     """The same, for filters that are too long for an address."""
     given = await body(request, _WANTED)
-    return await asked(request, lambda log: log.list_events(given.since, given.limit, given.descending, **given.filter()))
+    return await asked(
+        request, lambda log: log.list_events(given.since, given.limit, given.descending, **given.filter())
+    )
 
 
 async def body(request: Request, shape: TypeAdapter[Any]) -> Any:
@@ -192,7 +200,9 @@ async def head(request: Request) -> Response:
 
 
 @reads.get("", responses=gives(OBJECT))
-async def list_build_requests(request: Request, status: str | None = None, limit: Limit = 50, offset: int = 0) -> Response:
+async def list_build_requests(
+    request: Request, status: str | None = None, limit: Limit = 50, offset: int = 0
+) -> Response:
     """Builds, the one that began last first, and how many there are."""
     return await asked(request, lambda log: log.list_build_requests(status, limit, offset))
 
@@ -244,7 +254,11 @@ async def get_active_builds_for_partition(request: Request, partition_ref: Ref) 
 
 @reads.get("/lineage", responses=gives(OBJECT))
 async def get_lineage(
-    request: Request, partition_ref: Ref, direction: Literal["upstream", "downstream"] = "upstream", depth: int = 100, limit: Limit = 10_000
+    request: Request,
+    partition_ref: Ref,
+    direction: Literal["upstream", "downstream"] = "upstream",
+    depth: int = 100,
+    limit: Limit = 10_000,
 ) -> Response:
     """What a partition was made from, or went into."""
     return await asked(request, lambda log: log.get_lineage(partition_ref, direction, depth=depth, limit=limit))
@@ -258,7 +272,9 @@ async def list_edges(request: Request) -> Response:
 
 
 @reads.get("/manifests", responses=gives(LIST))
-async def get_manifests(request: Request, build_request_id: str | None = None, partition_ref: str | None = None) -> Response:
+async def get_manifests(
+    request: Request, build_request_id: str | None = None, partition_ref: str | None = None
+) -> Response:
     """The manifests that jobs left, oldest first."""
     return await asked(request, lambda log: log.get_manifests(build_request_id, partition_ref))
 
@@ -270,7 +286,9 @@ async def list_jobs(request: Request, limit: Limit = 1_000) -> Response:
 
 
 @reads.get("/runs", responses=gives(LIST))
-async def list_job_runs(request: Request, build_request_id: str | None = None, job_label: str | None = None, limit: Limit = 1_000) -> Response:
+async def list_job_runs(
+    request: Request, build_request_id: str | None = None, job_label: str | None = None, limit: Limit = 1_000
+) -> Response:
     """Runs of jobs, newest first."""
     return await asked(request, lambda log: log.list_job_runs(build_request_id, job_label, limit))
 

@@ -51,7 +51,11 @@ _REMOVAL: TypeAdapter[Removal] = TypeAdapter(Removal)
 
 @router.post("/events/follow", responses=gives(OBJECT, progress=True), openapi_extra=takes_json(Wanted))
 async def follow(
-    request: Request, beat_s: Annotated[float, Query(ge=0.02, le=60, description="After so long without an event an empty object says that all is well.")] = 0.9
+    request: Request,
+    beat_s: Annotated[
+        float,
+        Query(ge=0.02, le=60, description="After so long without an event an empty object says that all is well."),
+    ] = 0.9,
 ) -> Response:
     """Each event once, in commit order, as it is committed: lines of JSON, until the client goes away.
 
@@ -86,7 +90,9 @@ def _follow(call: Call, wanted: Wanted, beat_s: float, stop: threading.Event, pu
 
 
 @router.get("/prunable", responses=gives(OBJECT))
-async def list_prunable(request: Request, before_ns: int | None = None, keep_events: int | None = None, limit: int = 1_000) -> Response:
+async def list_prunable(
+    request: Request, before_ns: int | None = None, keep_events: int | None = None, limit: int = 1_000
+) -> Response:
     """The indexes that a retention may remove, oldest first."""
     whole_number(limit, "limit", least=1, most=10_000_000)
     return await asked(request, lambda log: {"indexes": log.list_prunable(before_ns, keep_events, limit)})
@@ -122,11 +128,15 @@ async def prune_log(request: Request) -> Response:
 
 
 @router.post("/wipe", responses=gives(OBJECT))
-async def wipe(request: Request, build_request_id: Annotated[str, Query(description="The id of a build request.")]) -> Response:
+async def wipe(
+    request: Request, build_request_id: Annotated[str, Query(description="The id of a build request.")]
+) -> Response:
     """Take every event of one build out of the log."""
     call = call_of(request)
     call.need("admin", TABLE)
-    removed = await call.service.threads.run("write", lambda: wipe_build(call.service.build_log.get(), build_request_id))
+    removed = await call.service.threads.run(
+        "write", lambda: wipe_build(call.service.build_log.get(), build_request_id)
+    )
     return told({"removed": removed})
 
 

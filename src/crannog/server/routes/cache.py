@@ -95,5 +95,8 @@ async def compact_by_body(request: Request) -> Response:
     name = await _named(request)
     call.table("admin", name)
     return await long_work(
-        request, lambda progress, cancellation: call.service.lake.table(name).compact(progress=progress, cancellation=cancellation)
+        request,
+        lambda progress, cancellation: call.service.lake.table(name).compact(
+            progress=progress, cancellation=cancellation
+        ),
     )

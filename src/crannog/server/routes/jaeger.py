@@ -79,7 +79,9 @@ def _limit(text: str | None, name: str) -> int:
     if not text:
         return _TRACES
     if not text.isdecimal() or not 0 < int(text) <= _MOST_TRACES:
-        raise CallerError(f"malformed parameter '{name}': it is a whole number from 1 to {_MOST_TRACES:,}, got {text[:40]!r}")
+        raise CallerError(
+            f"malformed parameter '{name}': it is a whole number from 1 to {_MOST_TRACES:,}, got {text[:40]!r}"
+        )
     return int(text)
 
 
@@ -135,7 +137,9 @@ async def traces(request: Request) -> Response:
             limit=_limit(asked.get("limit"), "limit"),
         )
         ids, others = _fitting(_counts(page.traces))
-        return v1.envelope([v1.trace_of(trace) for trace in traces.get_many(ids)], errors=[_left_out(trace_id) for trace_id in others])
+        return v1.envelope(
+            [v1.trace_of(trace) for trace in traces.get_many(ids)], errors=[_left_out(trace_id) for trace_id in others]
+        )
 
     return await _v1(request, found)
 
@@ -146,13 +150,21 @@ def _named(traces: Traces, ids: list[str]) -> dict[str, Any]:
     asked = {questions.trace_id(text): text for text in ids}
     counts = traces.span_counts(list(asked))
     fit, others = _fitting({trace_id: counts[trace_id] for trace_id in asked if trace_id in counts})
-    missing = [{"code": NotFound.http_status, "msg": _NO_TRACE, "traceID": text} for trace_id, text in asked.items() if trace_id not in counts]
+    missing = [
+        {"code": NotFound.http_status, "msg": _NO_TRACE, "traceID": text}
+        for trace_id, text in asked.items()
+        if trace_id not in counts
+    ]
     found = [v1.trace_of(trace) for trace in traces.get_many(fit)]
     return v1.envelope(found, errors=[*missing, *(_left_out(asked[trace_id]) for trace_id in others)])
 
 
 def _left_out(trace_id: str) -> dict[str, Any]:
-    return {"code": TooLarge.http_status, "msg": f"left out, the answer has more than {_MOST_SPANS:,} spans already: ask for it alone", "traceID": trace_id}
+    return {
+        "code": TooLarge.http_status,
+        "msg": f"left out, the answer has more than {_MOST_SPANS:,} spans already: ask for it alone",
+        "traceID": trace_id,
+    }
 
 
 @router.get("/api/traces/{trace_id}")
@@ -167,7 +179,9 @@ async def transform(request: Request) -> Response:
     try:
         call.need("read", SPANS)
         body = await call.service.bodies.read(request)
-        return await call.service.threads.run("read", lambda: answer(_transformed(body, call.service.settings.otlp_request_bytes)))
+        return await call.service.threads.run(
+            "read", lambda: answer(_transformed(body, call.service.settings.otlp_request_bytes))
+        )
     except CrannogError as error:
         call.error_code = error.code
         return answer(_refusal_v1(error.http_status, error.message), error.http_status)
@@ -203,7 +217,9 @@ async def least_step(request: Request) -> Response:
 async def metrics(request: Request, what: str) -> Response:
     asked = request.query_params
     names, kinds = (questions.listed(asked.getlist(name)) for name in ("service", "spanKind"))
-    return await _v1(request, lambda traces: monitor.family(traces.metrics, what, asked, names, kinds, time.time_ns() // 10**6))
+    return await _v1(
+        request, lambda traces: monitor.family(traces.metrics, what, asked, names, kinds, time.time_ns() // 10**6)
+    )
 
 
 # -- v3 ----------------------------------------------------------------------------------------------------------------
@@ -239,7 +255,9 @@ async def traces_v3(request: Request) -> Response:
         if not ids:
             raise NotFound("No traces found")
         if others:
-            raise TooLarge(f"the {len(ids) + len(others):,} traces found have more than {_MOST_SPANS:,} spans; ask for fewer with query.search_depth")
+            raise TooLarge(
+                f"the {len(ids) + len(others):,} traces found have more than {_MOST_SPANS:,} spans; ask for fewer with query.search_depth"
+            )
         return {"result": v3.traces_of(traces.export(ids))}
 
     return await _v3(request, found)

@@ -55,7 +55,9 @@ async def delete(request: Request, name: Name, actor: str = "", reason: str = ""
     return await _write(request, "delete", name, batch_id, actor, reason)
 
 
-async def _write(request: Request, verb: str, name: str, batch_id: str | None, actor: str = "", reason: str = "") -> Response:
+async def _write(
+    request: Request, verb: str, name: str, batch_id: str | None, actor: str = "", reason: str = ""
+) -> Response:
     call = call_of(request)
     service = call.service
     call.written_table("write", name)
@@ -65,7 +67,9 @@ async def _write(request: Request, verb: str, name: str, batch_id: str | None, a
 
     def write() -> WriteReceipt:
         table = service.lake.table(name)
-        table.check_change(verb)  # before the rows are looked at: a table that takes none need not say what is wrong with them
+        table.check_change(
+            verb
+        )  # before the rows are looked at: a table that takes none need not say what is wrong with them
         if verb == "delete":
             keys, who, why = keys_in(data, form, table, actor, reason, service.settings.max_rows_per_call)
             return table.delete(keys, actor=who, reason=why, batch_id=batch_id)

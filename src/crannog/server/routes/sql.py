@@ -129,7 +129,11 @@ async def stream(request: Request) -> Response:
                 wanted.sql, wanted.engine, wanted.timeout_s, query_id, visible=_readable(call)
             ) as found:
                 call.rows, call.engine = 0, found.engine
-                head = {"Crannog-Query-Id": quote(found.query_id), "Crannog-Engine": found.engine, "Crannog-Truncated": "false"}
+                head = {
+                    "Crannog-Query-Id": quote(found.query_id),
+                    "Crannog-Engine": found.engine,
+                    "Crannog-Truncated": "false",
+                }
                 put((head, None))
                 for part in batch_parts(found.schema, found, form, failed):
                     put(part)
@@ -172,8 +176,14 @@ def _check_tables(call: Call, text: str) -> None:
     if call.left:
         raise Cancelled("the client went away before its query began")
     tables = call.service.lake.tables_in(text)
-    if not tables and not call.caller.may_everywhere("read") and not any(map(_readable(call), map(TableName.parse, call.service.lake.tables()))):
-        raise Forbidden(f"{call.caller.name} may not run SQL: that takes the right to read at least one table, and there is none")
+    if (
+        not tables
+        and not call.caller.may_everywhere("read")
+        and not any(map(_readable(call), map(TableName.parse, call.service.lake.tables())))
+    ):
+        raise Forbidden(
+            f"{call.caller.name} may not run SQL: that takes the right to read at least one table, and there is none"
+        )
     call.need("read", *tables)
 
 

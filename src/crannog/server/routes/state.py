@@ -59,4 +59,6 @@ def _page(name: str) -> bytes:
 async def docs() -> Response:
     """The routes, to read and to try."""
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
-    return Response(_page("docs.html"), media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": policy})
+    return Response(
+        _page("docs.html"), media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": policy}
+    )

@@ -28,7 +28,9 @@ class Definition(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    table_schema: dict[str, Any] = Field(alias="schema", description="A JSON Schema: an object with a property for each column.")
+    table_schema: dict[str, Any] = Field(
+        alias="schema", description="A JSON Schema: an object with a property for each column."
+    )
     key: list[str] | str | None = None
     partition_by: list[str] | str = []
     cluster_by: list[str] | str = []
@@ -39,7 +41,9 @@ _DEFINITION: TypeAdapter[Definition] = TypeAdapter(Definition)
 
 
 @router.get("", responses=gives(LIST))
-async def tables(request: Request, system: Annotated[bool, Query(description="List the server's own tables too.")] = False) -> Response:
+async def tables(
+    request: Request, system: Annotated[bool, Query(description="List the server's own tables too.")] = False
+) -> Response:
     """List the tables that the caller may read."""
     call = call_of(request)
     names = await call.service.threads.run("read", call.service.lake.tables)
@@ -48,7 +52,11 @@ async def tables(request: Request, system: Annotated[bool, Query(description="Li
     return answer([{"name": str(name)} for name in shown])
 
 
-@router.put("/{name}", responses={**gives(OBJECT), **gives(OBJECT, status=201)}, openapi_extra=takes_json(Definition, arrow=True))
+@router.put(
+    "/{name}",
+    responses={**gives(OBJECT), **gives(OBJECT, status=201)},
+    openapi_extra=takes_json(Definition, arrow=True),
+)
 async def create_table(
     request: Request,
     name: Name,
@@ -120,7 +128,9 @@ async def count(request: Request, name: Name, raw: Raw = False) -> Response:
 
 
 @router.get("/{name}/history", responses=gives(LIST))
-async def history(request: Request, name: Name, limit: Annotated[int | None, Query(ge=1, le=1_000_000)] = None) -> Response:
+async def history(
+    request: Request, name: Name, limit: Annotated[int | None, Query(ge=1, le=1_000_000)] = None
+) -> Response:
     """List the versions of the base, newest first."""
     return answer(await _read(request, name, lambda lake: lake.table(name).history(limit)))
 
@@ -138,7 +148,9 @@ async def audit(request: Request, name: Name) -> Response:
 
 
 @router.get("/{name}/preview", responses=gives(LIST, rows=True))
-async def preview(request: Request, name: Name, n: Annotated[int, Query(ge=0, le=1_000_000_000)] = 100, raw: Raw = False) -> Response:
+async def preview(
+    request: Request, name: Name, n: Annotated[int, Query(ge=0, le=1_000_000_000)] = 100, raw: Raw = False
+) -> Response:
     """Show some rows."""
     call = call_of(request)
     call.table("read", name)
@@ -165,5 +177,3 @@ async def _listing(request: Request, name: str, act: Any) -> Response:
     if wanted_form(request, ("json", "arrow")) == "arrow":
         return rows_response(pa.Table.from_pylist(found), "arrow")
     return answer(found)
-
-

@@ -118,7 +118,9 @@ async def exported(request: Request, trace_ids: Sequence[str]) -> Response:
         if wanted_form(request, ("json", "ndjson")) == "ndjson":
             return await lines_of_traces(request, lambda traces: traces.export_lines(trace_ids))
         return await read(request, lambda traces: traces.export(trace_ids))
-    return Response(await asked_of_traces(request, lambda traces: traces.export_protobuf(trace_ids)), media_type=PROTOBUF)
+    return Response(
+        await asked_of_traces(request, lambda traces: traces.export_protobuf(trace_ids)), media_type=PROTOBUF
+    )
 
 
 async def _asked(request: Request, shape: type[_Question], work: Callable[[Traces, dict[str, Any]], Any]) -> Response:
@@ -179,7 +181,11 @@ async def cancel(request: Request, query_id: str) -> Response:
     return answer({"query_id": query_id, "cancelled": True})
 
 
-@router.post("/traces/otlp", responses=gives(OBJECT), openapi_extra=takes({PROTOBUF: {"type": "string", "format": "binary"}, JSON: OBJECT}))
+@router.post(
+    "/traces/otlp",
+    responses=gives(OBJECT),
+    openapi_extra=takes({PROTOBUF: {"type": "string", "format": "binary"}, JSON: OBJECT}),
+)
 async def write_otlp(request: Request) -> Response:
     """Keep the spans of an OTLP request, as the receivers do; the answer counts them."""
     from crannog.server.otlp.keeping import keep

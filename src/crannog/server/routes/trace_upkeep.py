@@ -83,7 +83,10 @@ async def expire(request: Request) -> Response:
     asked: Old = document(await call.service.bodies.read(request), TypeAdapter(Old))
     before, traces = _day(asked.before), call.service.lake.traces
     return await long_work(
-        request, lambda progress, cancellation: traces.expire(before, asked.service, progress=progress, cancellation=cancellation)
+        request,
+        lambda progress, cancellation: traces.expire(
+            before, asked.service, progress=progress, cancellation=cancellation
+        ),
     )
 
 
@@ -94,7 +97,9 @@ async def derive(request: Request) -> Response:
     call.need("admin", SPANS)
     asked: Derived = document(await call.service.bodies.read(request), TypeAdapter(Derived))
     days, traces = [_day(text) for text in asked.anew], call.service.lake.traces
-    return await long_work(request, lambda progress, cancellation: traces.derive(days, progress=progress, cancellation=cancellation))
+    return await long_work(
+        request, lambda progress, cancellation: traces.derive(days, progress=progress, cancellation=cancellation)
+    )
 
 
 def _day(text: str) -> dt.date:

@@ -21,7 +21,10 @@ _BY_KIND = {"type": "array", "items": {"type": "array", "items": {"type": ["stri
 Time = Annotated[str | None, Query(description="ISO text, or nanoseconds since 1970.")]
 Day = Annotated[str | None, Query(description="A day as YYYY-MM-DD.")]
 Filter = Annotated[str | None, Query(description='A filter, like `service = "shop" and duration > 250ms`.')]
-Pairs = Annotated[list[str] | None, Query(description="key=value; several must all be there. A number or a truth may be written as text.")]
+Pairs = Annotated[
+    list[str] | None,
+    Query(description="key=value; several must all be there. A number or a truth may be written as text."),
+]
 
 
 def _time(text: str | None) -> str | int | None:
@@ -86,15 +89,25 @@ async def metrics(
     end: Time = None,
     step: str = "1m",
     group_by: Annotated[list[str] | None, Query(description="Fields or attributes.")] = None,
-    of: Annotated[str, Query(description="`spans`, or `traces`: whole ones, of which one span meets what is asked.")] = "spans",
+    of: Annotated[
+        str, Query(description="`spans`, or `traces`: whole ones, of which one span meets what is asked.")
+    ] = "spans",
     quantile: Annotated[list[float] | None, Query(description="Further quantiles, like 0.9.")] = None,
 ) -> Response:
     """Counts, rates, errors and latencies by time."""
     return await read(
         request,
         lambda traces: traces.metrics(
-            service=service, operation=operation, kind=kind, where=where, start=_time(start), end=_time(end), step=step, group_by=group_by,
-            of=of, quantiles=quantile or (),
+            service=service,
+            operation=operation,
+            kind=kind,
+            where=where,
+            start=_time(start),
+            end=_time(end),
+            step=step,
+            group_by=group_by,
+            of=of,
+            quantiles=quantile or (),
         ),
     )
 
@@ -121,7 +134,12 @@ async def compare(request: Request, before: str, after: str, limit: int = 1_000,
 
 @router.get("/traces/{trace_id}", responses=gives(OBJECT), openapi_extra=LIMITS)
 async def show(
-    request: Request, trace_id: str, offset: int = 0, limit: int = 1_000, depth: int | None = None, under: str | None = None
+    request: Request,
+    trace_id: str,
+    offset: int = 0,
+    limit: int = 1_000,
+    depth: int | None = None,
+    under: str | None = None,
 ) -> Response:
     """A window of a trace's tree."""
     return await read(request, lambda traces: traces.show(trace_id, offset, limit, depth=depth, under=under).as_dict())

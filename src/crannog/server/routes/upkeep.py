@@ -75,10 +75,17 @@ async def fold(request: Request, name: Name) -> Response:
     call = call_of(request)
     call.table("write", name)
     await call.service.bodies.read(request)
-    return await long_work(request, lambda progress, cancellation: call.service.lake.table(name).fold(progress=progress, cancellation=cancellation))
+    return await long_work(
+        request,
+        lambda progress, cancellation: call.service.lake.table(name).fold(progress=progress, cancellation=cancellation),
+    )
 
 
-@router.post("/{name}/compact", responses=gives(CompactReport, progress=True), openapi_extra=takes_json(CompactOptions, required=False))
+@router.post(
+    "/{name}/compact",
+    responses=gives(CompactReport, progress=True),
+    openapi_extra=takes_json(CompactOptions, required=False),
+)
 async def compact(request: Request, name: Name) -> Response:
     """Fold, then merge small files into large, clustered ones."""
     call = call_of(request)
@@ -86,11 +93,18 @@ async def compact(request: Request, name: Name) -> Response:
     options = await _options(request, _COMPACT, CompactOptions())
     table = call.service.lake.table
     return await long_work(
-        request, lambda progress, cancellation: table(name).compact(dry_run=options.dry_run, progress=progress, cancellation=cancellation)
+        request,
+        lambda progress, cancellation: table(name).compact(
+            dry_run=options.dry_run, progress=progress, cancellation=cancellation
+        ),
     )
 
 
-@router.post("/{name}/vacuum", responses=gives(VacuumReport, progress=True), openapi_extra=takes_json(VacuumOptions, required=False))
+@router.post(
+    "/{name}/vacuum",
+    responses=gives(VacuumReport, progress=True),
+    openapi_extra=takes_json(VacuumOptions, required=False),
+)
 async def vacuum(request: Request, name: Name) -> Response:
     """Delete the files that no version within the retention, no reader and no job needs."""
     call = call_of(request)
@@ -98,7 +112,10 @@ async def vacuum(request: Request, name: Name) -> Response:
     options = await _options(request, _VACUUM, VacuumOptions())
     table = call.service.lake.table
     return await long_work(
-        request, lambda _progress, _cancellation: table(name).vacuum(options.retention_hours, force=options.force, dry_run=options.dry_run)
+        request,
+        lambda _progress, _cancellation: table(name).vacuum(
+            options.retention_hours, force=options.force, dry_run=options.dry_run
+        ),
     )
 
 
@@ -114,11 +131,16 @@ async def expire(request: Request, name: Name) -> Response:
         raise CallerError(f"before is a day like 2026-01-31, got {options.before[:40]!r}") from None
     table = call.service.lake.table
     return await long_work(
-        request, lambda progress, cancellation: table(name).expire(before, column=options.column, progress=progress, cancellation=cancellation)
+        request,
+        lambda progress, cancellation: table(name).expire(
+            before, column=options.column, progress=progress, cancellation=cancellation
+        ),
     )
 
 
-@router.post("/{name}/evolve", responses=gives(EvolveReport, progress=True), openapi_extra=takes_json(EvolveOptions, arrow=True))
+@router.post(
+    "/{name}/evolve", responses=gives(EvolveReport, progress=True), openapi_extra=takes_json(EvolveOptions, arrow=True)
+)
 async def evolve(request: Request, name: Name) -> Response:
     """Add nullable columns or widen types."""
     call = call_of(request)
@@ -132,8 +154,12 @@ async def evolve(request: Request, name: Name) -> Response:
     )
 
 
-@router.post("/{name}/erase", responses=gives(ErasureReceipt, progress=True), openapi_extra=takes_json(Keys, arrow=True))
-async def erase(request: Request, name: Name, actor: Annotated[str, Query()] = "", reason: Annotated[str, Query()] = "") -> Response:
+@router.post(
+    "/{name}/erase", responses=gives(ErasureReceipt, progress=True), openapi_extra=takes_json(Keys, arrow=True)
+)
+async def erase(
+    request: Request, name: Name, actor: Annotated[str, Query()] = "", reason: Annotated[str, Query()] = ""
+) -> Response:
     """Remove these keys from every file of the table, old versions included, and prove it."""
     call = call_of(request)
     call.written_table("admin", name)
@@ -163,4 +189,6 @@ async def tasks(request: Request) -> Response:
 
     call = call_of(request)
     found = await call.service.threads.run("read", call.service.lake.tasks)
-    return answer([task for task in found if call.caller.may("read", TableName.parse(task["task_name"].partition(":")[2]))])
+    return answer(
+        [task for task in found if call.caller.may("read", TableName.parse(task["task_name"].partition(":")[2]))]
+    )

@@ -70,7 +70,9 @@ def _table(name: str) -> TableName:
     return TableName(OWN_CATALOG, TRACES.schema, name)
 
 
-def _schema(keys: Sequence[tuple[str, pa.DataType, bool]], values: Sequence[tuple[str, pa.DataType, bool]]) -> pa.Schema:
+def _schema(
+    keys: Sequence[tuple[str, pa.DataType, bool]], values: Sequence[tuple[str, pa.DataType, bool]]
+) -> pa.Schema:
     listed = [("partition_date", pa.date32(), False), *keys, *values, ("spans_version", pa.int64(), False)]
     return pa.schema([pa.field(name, kind, nullable=nullable) for name, kind, nullable in listed])
 

@@ -229,7 +229,9 @@ class _Step:
         warehouse = self.table.warehouse
         with warehouse.local.cursor() as cursor:
             scan = warehouse.local.scan(warehouse.local_paths(list(paths)), self.base.schema)
-            [row] = read(cursor, f"SELECT count(*) AS n, sum({self.derived.spans or 0}) AS spans FROM {scan}").to_pylist()
+            [row] = read(
+                cursor, f"SELECT count(*) AS n, sum({self.derived.spans or 0}) AS spans FROM {scan}"
+            ).to_pylist()
         return int(row["n"]), int(row["spans"] or 0)
 
     def _rewrite(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> Rewrite:

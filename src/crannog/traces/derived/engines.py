@@ -76,7 +76,9 @@ class OnSpark:
         places = tuple(f"{table.folder}/{path}" for path in paths)
         if (view := self._views.get((table.folder, places))) is not None:
             return view[0]
-        return self._view((table.folder, places), read_files(self.session, table.warehouse.storage, places, schema), None)
+        return self._view(
+            (table.folder, places), read_files(self.session, table.warehouse.storage, places, schema), None
+        )
 
     def held(self, rows: pa.Table) -> str:
         from crannog.lake.spark_files import spark_schema

@@ -102,9 +102,7 @@ def find_rest(
         return rest
     old = _rows(engine, [path for day in rest.appended for path in changes.before(day)])
     names = ", ".join(IDENTITY)
-    ids = (
-        f"SELECT {names}, 1 AS was_there FROM ({old}) UNION ALL SELECT {names}, 0 AS was_there FROM ({_changed_rows(engine, rest)})"
-    )
+    ids = f"SELECT {names}, 1 AS was_there FROM ({old}) UNION ALL SELECT {names}, 0 AS was_there FROM ({_changed_rows(engine, rest)})"
     found = engine.ask(
         f"SELECT {names}, max(was_there) = 1 AS was_there, min(was_there) = 0 AS came_again FROM ({ids})"
         f" GROUP BY {names} HAVING count(*) > 1"
@@ -124,9 +122,7 @@ def _days_that_differ(engine: Engine, rest: Rest, old: str) -> list[dt.date]:
         f"SELECT {names}, {_CONTENT} AS content FROM ({both}) r"
         f" SEMI JOIN (SELECT * FROM {duplicates} WHERE was_there AND came_again) d ON {_SAME}"
     )
-    query = (
-        f"SELECT DISTINCT partition_date FROM (SELECT {names} FROM ({again}) GROUP BY {names} HAVING min(content) <> max(content))"
-    )
+    query = f"SELECT DISTINCT partition_date FROM (SELECT {names} FROM ({again}) GROUP BY {names} HAVING min(content) <> max(content))"
     stale = rest.changes.stale
     return [day for day in engine.ask(query).column(0).to_pylist() if day not in stale]
 
@@ -161,7 +157,11 @@ def columns_read(derived: Derived) -> tuple[str, ...]:
 
 
 def _rows(
-    engine: Engine, paths: Sequence[str], tail: str | None = None, tail_where: str = "true", columns: Sequence[str] = _READ_BY_ANY
+    engine: Engine,
+    paths: Sequence[str],
+    tail: str | None = None,
+    tail_where: str = "true",
+    columns: Sequence[str] = _READ_BY_ANY,
 ) -> str:
     """Return the SQL of the rows of some files and of some of the tail."""
     names = ", ".join(columns)
@@ -216,7 +216,9 @@ def _attributes(rows: str, engine: Engine) -> str:
         for level, column in _NESTED.items()
     ]
     entries = engine.words(" UNION ALL ".join(parts))
-    return f"WITH spans AS ({rows}) SELECT partition_date, level, entry.key AS key, entry.value AS value FROM ({entries})"
+    return (
+        f"WITH spans AS ({rows}) SELECT partition_date, level, entry.key AS key, entry.value AS value FROM ({entries})"
+    )
 
 
 # -- pairs ---------------------------------------------------------------------------------------------------------
@@ -233,7 +235,9 @@ def _pairs(engine: Engine, rest: Rest) -> str:
         near = [day for day in around(rest.appended, EDGES.reach) if day not in rest.changes.stale]
         before = _rows(engine, [path for day in near for path in rest.changes.before(day)], columns=columns)
         names = ", ".join(f"r.{name}" for name in columns)
-        related = f"SELECT {names} FROM ({before}) r SEMI JOIN fresh f ON r.trace_hi = f.trace_hi AND r.trace_id = f.trace_id"
+        related = (
+            f"SELECT {names} FROM ({before}) r SEMI JOIN fresh f ON r.trace_hi = f.trace_hi AND r.trace_id = f.trace_id"
+        )
         parts.append(
             f"WITH fresh AS (SELECT * FROM ({fresh}) n WHERE NOT {_of(rest.changes.stale)}),"
             f" related AS ({_newest(related, columns)}),"
@@ -245,7 +249,9 @@ def _pairs(engine: Engine, rest: Rest) -> str:
         paths = [path for day in days for path in rest.changes.live.get(day, ())]
         tail = None if rest.tail is None else engine.held(rest.tail)
         whole = _newest(_rows(engine, paths, tail, _of(days), columns), columns)
-        parts.append(f"WITH every_side AS ({with_day} FROM ({whole}) w) {_joined('every_side')} AND {_of(stale, 'c.partition_date')}")
+        parts.append(
+            f"WITH every_side AS ({with_day} FROM ({whole}) w) {_joined('every_side')} AND {_of(stale, 'c.partition_date')}"
+        )
     return " UNION ALL ".join(f"SELECT * FROM ({part}) pairs_{number}" for number, part in enumerate(parts))
 
 

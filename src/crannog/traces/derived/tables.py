@@ -35,9 +35,13 @@ def existing(tables: Tables, derived: Derived, spans: OpenTable) -> OpenTable | 
         return None
     version = properties.get(VERSION_PROPERTY)
     if version is None:
-        raise Refused(f"{derived.name} is a table, but not one of Crannog's own: it has no property {VERSION_PROPERTY}; drop it or move it away")
+        raise Refused(
+            f"{derived.name} is a table, but not one of Crannog's own: it has no property {VERSION_PROPERTY}; drop it or move it away"
+        )
     if int(version) > DEFINITIONS_VERSION:
-        raise Refused(f"{derived.name} has version {version}, this Crannog knows {DEFINITIONS_VERSION}; upgrade Crannog")
+        raise Refused(
+            f"{derived.name} has version {version}, this Crannog knows {DEFINITIONS_VERSION}; upgrade Crannog"
+        )
     fits = int(version) == DEFINITIONS_VERSION and properties.get(FROM_PROPERTY) == spans.log.table_id
     return table if fits else None
 

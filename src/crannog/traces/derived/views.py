@@ -56,7 +56,12 @@ class Views:
         return _again(lambda: self._ask(spans, derived, query, first, last))
 
     def ask_spans(
-        self, spans: OpenTable, query: Callable[[str], str], *, first: dt.date | None = None, last: dt.date | None = None
+        self,
+        spans: OpenTable,
+        query: Callable[[str], str],
+        *,
+        first: dt.date | None = None,
+        last: dt.date | None = None,
     ) -> pa.Table:
         """Return what a query gives over the spans of some days themselves, each span once, in all their columns."""
 
@@ -69,7 +74,12 @@ class Views:
         return _again(asked)
 
     def _ask(
-        self, spans: OpenTable, derived: Derived, query: Callable[[str], str], first: dt.date | None, last: dt.date | None
+        self,
+        spans: OpenTable,
+        derived: Derived,
+        query: Callable[[str], str],
+        first: dt.date | None,
+        last: dt.date | None,
     ) -> pa.Table:
         table = existing(self._tables, derived, spans)
         # Before the spans: a derived table is never ahead of spans that are looked at later.

@@ -39,7 +39,9 @@ def meets(stored: str, operator: str, value: Value) -> str:
     if operator == "=":
         return is_one_of(stored, [value])
     if operator == "is":
-        return _with_each(stored, f"{stored} IN ({_texts(_as_kept(str(value)))})", lambda last: _is_alike(last, str(value)))
+        return _with_each(
+            stored, f"{stored} IN ({_texts(_as_kept(str(value)))})", lambda last: _is_alike(last, str(value))
+        )
     asked = value  # the closures below are called at once
     if isinstance(asked, str):
         return _with_each(stored, _decoded(stored, operator, asked), lambda last: _decoded(last, operator, asked))
@@ -138,7 +140,9 @@ def _equals_one(stored: str, values: list[Value]) -> str:
     numbers = [value for value in values if not isinstance(value, (bool, str))]
     if numbers:
         wholes = [found[1] for found in (against_whole("=", value) for value in numbers) if not isinstance(found, bool)]
-        doubles = [found[1] for found in (against_double("=", value) for value in numbers) if not isinstance(found, bool)]
+        doubles = [
+            found[1] for found in (against_double("=", value) for value in numbers) if not isinstance(found, bool)
+        ]
         as_whole = f"TRY_CAST({stored} AS BIGINT) IN ({', '.join(map(_big, wholes))})" if wholes else "false"
         as_double = f"TRY_CAST({stored} AS DOUBLE) IN ({', '.join(map(_exact, doubles))})" if doubles else "false"
         terms.append(f"({_is_number(stored)} AND CASE WHEN {_is_double(stored)} THEN {as_double} ELSE {as_whole} END)")
@@ -181,8 +185,16 @@ def _ordered(stored: str, operator: str, value: Value) -> str:
         compared = f"TRY_CAST({stored} AS DOUBLE) {operator} {_exact(float(value))}"
     else:
         whole, double = against_whole(operator, value), against_double(operator, value)
-        as_whole = str(whole).lower() if isinstance(whole, bool) else f"TRY_CAST({stored} AS BIGINT) {whole[0]} {_big(whole[1])}"
-        as_double = str(double).lower() if isinstance(double, bool) else f"TRY_CAST({stored} AS DOUBLE) {double[0]} {_exact(double[1])}"
+        as_whole = (
+            str(whole).lower()
+            if isinstance(whole, bool)
+            else f"TRY_CAST({stored} AS BIGINT) {whole[0]} {_big(whole[1])}"
+        )
+        as_double = (
+            str(double).lower()
+            if isinstance(double, bool)
+            else f"TRY_CAST({stored} AS DOUBLE) {double[0]} {_exact(double[1])}"
+        )
         compared = f"CASE WHEN {_is_double(stored)} THEN {as_double} ELSE {as_whole} END"
     parts = [f"WHEN {_is_number(stored)} THEN {compared}"]
     for positive, kept in _INFINITY.items():

@@ -33,7 +33,9 @@ _NESTED = {"event": "events", "link": "links"}
 _PLAIN = re.compile(r"[^\W\d](?:[\w\-/:@]|\.)*")
 
 
-def complete(table: OpenTable, kind: str, prefix: str, *, key: str | None, filter: Filter, limit: int) -> list[Suggestion]:
+def complete(
+    table: OpenTable, kind: str, prefix: str, *, key: str | None, filter: Filter, limit: int
+) -> list[Suggestion]:
     """Return up to `limit` suggestions that begin with `prefix`, the most frequent first; counts are of the spans looked at."""
     if kind not in KINDS:
         raise CallerError(f"what to complete is one of {', '.join(KINDS)}, got {kind!r}")
@@ -50,7 +52,7 @@ def complete(table: OpenTable, kind: str, prefix: str, *, key: str | None, filte
 def field_of(key: str | None) -> Field:
     """Return the field whose values are asked for: an attribute's key as in a filter, or a field of text."""
     if not isinstance(key, str) or not key:
-        raise CallerError("give the key whose values are asked for: key=\"http.method\"")
+        raise CallerError('give the key whose values are asked for: key="http.method"')
     if key in FIELDS:
         if FIELDS[key].type is not Type.TEXT:
             raise CallerError(f"{key} has no values to choose from: it is {FIELDS[key].type.value}")
@@ -61,7 +63,9 @@ def field_of(key: str | None) -> Field:
     return found.field
 
 
-def _names(table: OpenTable, snapshot: Snapshot, kind: str, prefix: str, filter: Filter, limit: int) -> list[Suggestion]:
+def _names(
+    table: OpenTable, snapshot: Snapshot, kind: str, prefix: str, filter: Filter, limit: int
+) -> list[Suggestion]:
     column = COLUMNS[kind]
     with reading(table, snapshot) as open_reading:
         found = open_reading.ask(
@@ -79,7 +83,9 @@ def _in_steps(
     counts: Counter[Any] = Counter()
     with reading(table, snapshot) as open_reading:
         for rows in _steps(open_reading, filter):
-            found = open_reading.ask(f"SELECT value, count(*) AS count FROM ({query(rows)}) GROUP BY value ORDER BY count DESC LIMIT {_MOST_KEPT}")
+            found = open_reading.ask(
+                f"SELECT value, count(*) AS count FROM ({query(rows)}) GROUP BY value ORDER BY count DESC LIMIT {_MOST_KEPT}"
+            )
             for row in found.to_pylist():
                 counts[row["value"]] += row["count"]
             if len(counts) >= limit:
@@ -116,7 +122,9 @@ def _keys_of(prefix: str) -> Callable[[str], str]:
                 parts.append(
                     f"SELECT unnest(map_keys(e.attributes)) AS key FROM (SELECT unnest({_NESTED[each]}) AS e FROM ({rows}))"
                 )
-        return f"SELECT ':{said}' || key AS value FROM ({' UNION ALL '.join(parts)}) WHERE starts_with(key, {text(start)})"
+        return (
+            f"SELECT ':{said}' || key AS value FROM ({' UNION ALL '.join(parts)}) WHERE starts_with(key, {text(start)})"
+        )
 
     return query
 
@@ -135,7 +143,11 @@ def _values_of(field: Field, prefix: str) -> Callable[[str], str]:
         for level, column in {**_MAPS, **_NESTED}.items():
             if field.level.value not in (level, "any" if level in _MAPS else level):
                 continue
-            source = f"({rows})" if level in _MAPS else f"(SELECT e.attributes FROM (SELECT unnest({column}) AS e FROM ({rows})))"
+            source = (
+                f"({rows})"
+                if level in _MAPS
+                else f"(SELECT e.attributes FROM (SELECT unnest({column}) AS e FROM ({rows})))"
+            )
             parts.append(f"SELECT {column if level in _MAPS else 'attributes'}[{text(field.name)}] AS v FROM {source}")
         shown = "CASE WHEN starts_with(v, '\"') THEN json_extract_string(v, '$') ELSE v END"
         return f"SELECT '=' || v AS value FROM ({' UNION ALL '.join(parts)}) WHERE v IS NOT NULL AND starts_with({shown}, {text(prefix)})"

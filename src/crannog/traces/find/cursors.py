@@ -48,14 +48,21 @@ def read(cursor: str | None, digest: str, *, id_bytes: int) -> Position | None:
         raise CallerError("the cursor is none that a page gave; start without one") from None
     content = data[_SIGNED:]
     if _signature(content, digest) != data[:_SIGNED]:
-        raise CallerError("the cursor belongs to another search: ask with the same filters and order, or start without it")
+        raise CallerError(
+            "the cursor belongs to another search: ask with the same filters and order, or start without it"
+        )
     # The signature tells searches apart and keeps no secret: what it says is checked as any text from outside.
     try:
         version, value, found, backward, top = json.loads(content)
         position = Position(value, bytes.fromhex(found), bool(backward), top)
     except (ValueError, TypeError):
         raise CallerError("the cursor is none that a page gave; start without one") from None
-    if version != _VERSION or len(position.id) != id_bytes or not _is_whole(value) or not (top is None or _is_whole(top)):
+    if (
+        version != _VERSION
+        or len(position.id) != id_bytes
+        or not _is_whole(value)
+        or not (top is None or _is_whole(top))
+    ):
         raise CallerError("the cursor is of another kind of search, or was made by another Crannog; start without it")
     return position
 

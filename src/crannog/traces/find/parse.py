@@ -190,7 +190,9 @@ class _Parser:
             if not self._take("name", "in"):
                 wrong(self._now.place, "in after not", self._now.shown)
             word = "not in"
-        known = token.kind in ("name", "sign") and (word in _SIGNS or word in ("in", "not in", "exists", "contains", "is"))
+        known = token.kind in ("name", "sign") and (
+            word in _SIGNS or word in ("in", "not in", "exists", "contains", "is")
+        )
         if not known or word not in OPERATORS[field.type]:
             what = f"an operator that goes with {field.name}: " if known else "an operator: "
             wrong(token.place, what + " ".join(OPERATORS[field.type]), token.shown)
@@ -215,7 +217,9 @@ class _Parser:
         token = self._now
         value = self._value_of(field, operator, token)
         if value is None:
-            expected = Type.TEXT.value + " in quotes" if operator in ("=~", "!~", "contains", "is") else field.type.value
+            expected = (
+                Type.TEXT.value + " in quotes" if operator in ("=~", "!~", "contains", "is") else field.type.value
+            )
             wrong(token.place, expected + (" in quotes" if expected == "text" else ""), token.shown)
         self._place += 1
         return value

@@ -101,7 +101,9 @@ def _told() -> Iterator[None]:
     try:
         yield
     except duckdb.OutOfMemoryException as error:
-        raise Overloaded("the search needs more memory or disk than it may have; ask for less time, or raise `local_memory_mb`") from error
+        raise Overloaded(
+            "the search needs more memory or disk than it may have; ask for less time, or raise `local_memory_mb`"
+        ) from error
     except duckdb.IOException as error:
         check()
         raise SnapshotGone("the files of this snapshot are gone; read again to see the table as it is now") from error

@@ -60,7 +60,9 @@ def matches(filter: Filter, span: Span, blob: str) -> bool:
 def _values(field: Field, span: Span) -> Iterator[Any]:
     """Yield what a field stands for; nothing if the span does not have it."""
     if field.level is Level.COLUMN:
-        found = span.parent_span_id is None if field.name == "root" else getattr(span, _NAMES.get(field.name, field.name))
+        found = (
+            span.parent_span_id is None if field.name == "root" else getattr(span, _NAMES.get(field.name, field.name))
+        )
         if field.name == "status_message" and not found:
             return
         if found is not None:
@@ -84,7 +86,13 @@ def _kind(value: Any) -> type | None:
     """Return what a value can be compared with: texts, numbers and truths keep apart, nothing else compares."""
     if isinstance(value, bool):
         return bool
-    return float if isinstance(value, (int, float)) or hasattr(value, "denominator") else str if isinstance(value, str) else None
+    return (
+        float
+        if isinstance(value, (int, float)) or hasattr(value, "denominator")
+        else str
+        if isinstance(value, str)
+        else None
+    )
 
 
 def _meets(found: Any, operator: str, value: Value) -> bool:
@@ -115,5 +123,6 @@ def _says(operator: str, asked: str, span: Span, blob: str) -> bool:
     if operator == "contains":
         return value_word(asked) in blob or any(asked in text for text in texts)
     return all(
-        lowered(value_word(word)) in lowered(blob) or any(word in lowered(text) for text in texts) for word in words_of(asked)
+        lowered(value_word(word)) in lowered(blob) or any(word in lowered(text) for text in texts)
+        for word in words_of(asked)
     )

@@ -101,7 +101,12 @@ def _next(reading: Reading, asked: Asked, position: Position | None, limit: int)
 
 
 def _listed(
-    reading: Reading, asked: Asked, order: tuple[str, bool], position: Position | None, times: tuple[int, int], some: int
+    reading: Reading,
+    asked: Asked,
+    order: tuple[str, bool],
+    position: Position | None,
+    times: tuple[int, int],
+    some: int,
 ) -> list[_Found]:
     """Return the next rows that match, older copies of spans among them."""
     (column, descending), (low, high) = order, times
@@ -124,7 +129,8 @@ def _listed(
     )
     names = _COPY.split(", ")
     return [
-        _Found(row["value"], row["trace_id"], row["span_id"], tuple(row[name] for name in names)) for row in found.to_pylist()
+        _Found(row["value"], row["trace_id"], row["span_id"], tuple(row[name] for name in names))
+        for row in found.to_pylist()
     ]
 
 
@@ -143,7 +149,10 @@ def _copies(reading: Reading, listed: list[_Found], columns: str) -> pa.Table:
     traces = sorted({each.trace_id for each in listed})
     starts = [each.copy[_START] for each in listed]
     pairs = pa.table(
-        [pa.array([each.trace_id for each in listed], pa.binary()), pa.array([each.span_id for each in listed], pa.binary())],
+        [
+            pa.array([each.trace_id for each in listed], pa.binary()),
+            pa.array([each.span_id for each in listed], pa.binary()),
+        ],
         names=["trace_id", "span_id"],
     )
     rows = of_some(reading, traces, min(starts), max(starts), columns)

@@ -63,7 +63,9 @@ def sent_again(part: str) -> str:
 
 def newest_copies(rows: str) -> str:
     """Return the SQL that keeps, of the rows of a query, the newest copy of each span."""
-    return f"SELECT * FROM ({rows}) QUALIFY row_number() OVER (PARTITION BY trace_id, span_id ORDER BY {NEWEST_FIRST}) = 1"
+    return (
+        f"SELECT * FROM ({rows}) QUALIFY row_number() OVER (PARTITION BY trace_id, span_id ORDER BY {NEWEST_FIRST}) = 1"
+    )
 
 
 def summaries(reading: Reading, ids: Sequence[bytes], low: int, high: int, filter: Filter = EVERYTHING) -> list[Found]:

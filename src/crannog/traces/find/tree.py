@@ -20,7 +20,7 @@ class Type(Enum):
     TEXT = "text"
     NUMBER = "a whole number"
     DURATION = "a duration such as 250ms"
-    TIME = "a time such as \"2026-01-31T12:00:00Z\", or nanoseconds"
+    TIME = 'a time such as "2026-01-31T12:00:00Z", or nanoseconds'
     ID = "an id in hexadecimal"
     KIND = "a kind: unspecified, internal, server, client, producer or consumer"
     STATUS = "a status: unset, ok or error"

@@ -19,7 +19,9 @@ _NAMES = {"latencies": "latencies", "calls": "call_rate", "errors": "error_rate"
 Line = tuple[Mapping[str, str], Sequence[tuple[int, float]]]
 
 
-def family(metrics: Asked, what: str, given: Mapping[str, str], services: Sequence[str], kinds: Sequence[str], now_ms: int) -> dict[str, Any]:
+def family(
+    metrics: Asked, what: str, given: Mapping[str, str], services: Sequence[str], kinds: Sequence[str], now_ms: int
+) -> dict[str, Any]:
     """Ask `metrics` for one line per service, or per service and operation; return them as a family of gauges."""
     if what not in _NAMES:
         raise NotFound(f"there is no metric {what!r}; there are latencies, calls, errors and minstep")
@@ -56,7 +58,9 @@ def _quantile(text: str | None) -> tuple[float]:
     except ValueError:
         share = 0.0
     if not 0 < share <= 1:
-        raise CallerError(f"malformed parameter 'quantile': it is required, a number above 0 and up to 1, got {str(text)[:40]!r}")
+        raise CallerError(
+            f"malformed parameter 'quantile': it is required, a number above 0 and up to 1, got {str(text)[:40]!r}"
+        )
     return (share,)
 
 
@@ -85,7 +89,9 @@ def series(name: str, help_text: str, lines: Iterable[Line]) -> dict[str, Any]:
         "metrics": [
             {
                 "labels": [{"name": key, "value": value} for key, value in labels.items()],
-                "metricPoints": [{"gaugeValue": {"doubleValue": value}, "timestamp": _rfc3339(at_ms)} for at_ms, value in points],
+                "metricPoints": [
+                    {"gaugeValue": {"doubleValue": value}, "timestamp": _rfc3339(at_ms)} for at_ms, value in points
+                ],
             }
             for labels, points in lines
         ],

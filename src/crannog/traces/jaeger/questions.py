@@ -15,7 +15,12 @@ _DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)"
 # Microseconds since 1970 have 16 digits, until far in the future; some clients send milliseconds or nanoseconds.
 _FEWEST_US, _MOST_US = 10**14, 10**17
 # Tags that Jaeger makes of a span's own fields.
-_OWN = {"span.kind": "kind", "otel.status_code": "status", "otel.scope.name": "scope", "otel.status_description": "status_message"}
+_OWN = {
+    "span.kind": "kind",
+    "otel.status_code": "status",
+    "otel.scope.name": "scope",
+    "otel.status_description": "status_message",
+}
 _IN_ANY_CASE = ("kind", "status")
 
 
@@ -78,7 +83,9 @@ def tags_of(pairs: Iterable[str], document: str | None) -> dict[str, str]:
         except (ValueError, RecursionError):
             more = None
         if not isinstance(more, dict):
-            raise CallerError(f"malformed 'tags' parameter, expecting a JSON object of texts, received: {document[:80]}")
+            raise CallerError(
+                f"malformed 'tags' parameter, expecting a JSON object of texts, received: {document[:80]}"
+            )
         found |= {key: value if isinstance(value, str) else json.dumps(value) for key, value in more.items()}
     return found
 

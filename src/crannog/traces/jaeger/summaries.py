@@ -54,7 +54,9 @@ def _part(open_reading: Reading, found: Sequence[TraceSummary]) -> str:
     if len(found) > MOST_IDS:
         return of_traces(open_reading.rows(between(low, high)), condition, "wanted", _COLUMNS)
     listed = ", ".join(f"from_hex('{one.trace_id}')" for one in found)
-    return f"SELECT {_COLUMNS} FROM {open_reading.rows(between(low, high))} WHERE trace_id IN ({listed}) AND {condition}"
+    return (
+        f"SELECT {_COLUMNS} FROM {open_reading.rows(between(low, high))} WHERE trace_id IN ({listed}) AND {condition}"
+    )
 
 
 def _summed_up(table: OpenTable, snapshot: Snapshot, found: Sequence[TraceSummary]) -> dict[str, JaegerSummary]:
@@ -91,5 +93,7 @@ def _summary(trace_id: str, services: Sequence[Mapping[str, Any]]) -> JaegerSumm
         start_ns=min(row["start_ns"] for row in services),
         end_ns=max(row["end_ns"] for row in services),
         orphans=services[0]["orphans"],
-        services=sorted((ServiceCount(row["service_name"], row["spans"], row["errors"]) for row in services), key=lambda of: of.name),
+        services=sorted(
+            (ServiceCount(row["service_name"], row["spans"], row["errors"]) for row in services), key=lambda of: of.name
+        ),
     )

@@ -16,7 +16,9 @@ def traces_of(body: bytes, *, bytes_limit: int, spans_limit: int) -> tuple[list[
     """
     got = received(body, content_type=JSON, limit=bytes_limit)
     if got.rows.num_rows > spans_limit:
-        raise TooLarge(f"the file has {got.rows.num_rows:,} spans, and {spans_limit:,} can be shown at once: send it to the server as OTLP instead")
+        raise TooLarge(
+            f"the file has {got.rows.num_rows:,} spans, and {spans_limit:,} can be shown at once: send it to the server as OTLP instead"
+        )
     traces: dict[str, list[Span]] = {}
     for row in got.rows.select(COLUMNS).to_pylist():
         span = span_of(row)

@@ -21,7 +21,10 @@ def trace_of(trace: Trace) -> dict[str, Any]:
     known: dict[str, str] = {}
     spans = []
     for span in trace.spans:
-        process = {"serviceName": span.service, "tags": tags({key: value for key, value in span.resource.items() if key != _SERVICE})}
+        process = {
+            "serviceName": span.service,
+            "tags": tags({key: value for key, value in span.resource.items() if key != _SERVICE}),
+        }
         text = json.dumps(process, sort_keys=True)
         if text not in known:
             known[text] = f"p{len(known) + 1}"
@@ -69,7 +72,11 @@ def _span_tags(span: Span) -> list[dict[str, Any]]:
         after["otel.status_code"] = span.status
     if span.is_error:
         after["error"] = True
-    after |= {name: value for name, value in (("otel.status_description", span.status_message), ("w3c.tracestate", span.trace_state)) if value}
+    after |= {
+        name: value
+        for name, value in (("otel.status_description", span.status_message), ("w3c.tracestate", span.trace_state))
+        if value
+    }
     return [*tags({name: value for name, value in before.items() if value}), *tags(span.attributes), *tags(after)]
 
 

@@ -24,7 +24,9 @@ def traces_of(request: dict[str, Any]) -> dict[str, Any]:
                 if end_ns < start_ns:
                     warnings = [{"stringValue": early_end_warning(start_ns, end_ns)}]
                     span["endTimeUnixNano"] = str(start_ns)
-                    span.setdefault("attributes", []).append({"key": _WARNINGS, "value": {"arrayValue": {"values": warnings}}})
+                    span.setdefault("attributes", []).append(
+                        {"key": _WARNINGS, "value": {"arrayValue": {"values": warnings}}}
+                    )
     return request
 
 

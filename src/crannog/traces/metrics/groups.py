@@ -58,4 +58,6 @@ def _group(name: str) -> Group:
     level, dot, key = name.partition(".")
     if dot and level in _MAPS and key:
         return Group(name, f"{_MAPS[level]}[{text(key)}]", is_attribute=True)
-    return Group(name, f"coalesce({', '.join(f'{column}[{text(name)}]' for column in _MAPS.values())})", is_attribute=True)
+    return Group(
+        name, f"coalesce({', '.join(f'{column}[{text(name)}]' for column in _MAPS.values())})", is_attribute=True
+    )

@@ -59,7 +59,9 @@ class Asked:
     @property
     def fits_red(self) -> bool:
         """Tell whether the RED table has everything that is asked about a whole minute."""
-        return self.where == EVERYTHING and self.step.is_of_minutes and all(group.column_of_red for group in self.groups)
+        return (
+            self.where == EVERYTHING and self.step.is_of_minutes and all(group.column_of_red for group in self.groups)
+        )
 
     @property
     def filter(self) -> Filter:
@@ -159,7 +161,9 @@ def _from_red(views: Views, spans: OpenTable, asked: Asked, limits: Range) -> pa
         views.ask(
             spans,
             RED,
-            lambda rows: f"SELECT {keys}, bucket, {RED.merged_values} FROM {rows} WHERE {where} GROUP BY ALL LIMIT {_MOST_ROWS + 1}",
+            lambda rows: (
+                f"SELECT {keys}, bucket, {RED.merged_values} FROM {rows} WHERE {where} GROUP BY ALL LIMIT {_MOST_ROWS + 1}"
+            ),
             first=_day(start),
             last=_day(end, before=True),
         )
@@ -173,7 +177,9 @@ def _from_spans(views: Views, spans: OpenTable, asked: Asked, limits: Range) -> 
     return _checked(
         views.ask_spans(
             spans,
-            lambda rows: f"SELECT {keys}, {for_duckdb(HISTOGRAM)} FROM {rows} WHERE {where} GROUP BY ALL LIMIT {_MOST_ROWS + 1}",
+            lambda rows: (
+                f"SELECT {keys}, {for_duckdb(HISTOGRAM)} FROM {rows} WHERE {where} GROUP BY ALL LIMIT {_MOST_ROWS + 1}"
+            ),
             first=_day(start),
             last=_day(end, before=True),
         )

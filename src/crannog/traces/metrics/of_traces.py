@@ -33,7 +33,9 @@ def from_traces(views: Views, spans: OpenTable, asked: Asked, most: int) -> pa.T
     first = None if first is None else max(first, _FIRST_DAY) - _REACH
     last = None if last is None else min(last, _LAST_DAY) + _REACH
     if fits_summaries(asked):
-        return views.ask(spans, SUMMARIES, lambda rows: _histograms(asked, _of_summaries(asked, rows), most), first=first, last=last)
+        return views.ask(
+            spans, SUMMARIES, lambda rows: _histograms(asked, _of_summaries(asked, rows), most), first=first, last=last
+        )
     return views.ask_spans(spans, lambda rows: _histograms(asked, _of_spans(asked, rows), most), first=first, last=last)
 
 

@@ -49,7 +49,11 @@ def quantiles_of(asked: Sequence[float]) -> list[Decimal]:
 
 
 def merged(
-    engine: LocalEngine, histograms: Sequence[pa.Table], groups: Sequence[str], most: int, further: Sequence[Decimal] = ()
+    engine: LocalEngine,
+    histograms: Sequence[pa.Table],
+    groups: Sequence[str],
+    most: int,
+    further: Sequence[Decimal] = (),
 ) -> pa.Table:
     """Return a row for each `begin` and group, with the buckets of its quantiles; up to `most`, in order of time.
 
@@ -84,9 +88,13 @@ def points(
     further = [name for name in rows.column_names if name.startswith("q")]
     for row in rows.to_pylist():
         begin, end = row["begin"] * _NS_PER_S, step.end(row["begin"]) * _NS_PER_S
-        within = min(end, end_ns if end_ns is not None else end) - max(begin, start_ns if start_ns is not None else begin)
+        within = min(end, end_ns if end_ns is not None else end) - max(
+            begin, start_ns if start_ns is not None else begin
+        )
         count, errors, seconds_sum, rest_ns = (int(row[name]) for name in VALUES[:4])
-        quantiles = {name: max(row["min_ns"], min(middle_of(row[name]), row["max_ns"])) for name in (*QUANTILES, *further)}
+        quantiles = {
+            name: max(row["min_ns"], min(middle_of(row[name]), row["max_ns"])) for name in (*QUANTILES, *further)
+        }
         found.append(
             MetricPoint(
                 start=_EPOCH + dt.timedelta(seconds=row["begin"]),

@@ -41,7 +41,11 @@ class Step:
         if self.calendar is None:
             return begin + self.seconds
         first = _EPOCH + dt.timedelta(seconds=begin)
-        later = first.replace(year=first.year + 1) if self.calendar == "year" else (first + dt.timedelta(days=32)).replace(day=1)
+        later = (
+            first.replace(year=first.year + 1)
+            if self.calendar == "year"
+            else (first + dt.timedelta(days=32)).replace(day=1)
+        )
         return int((later - _EPOCH).total_seconds())
 
 

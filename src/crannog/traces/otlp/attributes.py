@@ -56,7 +56,9 @@ class Attributes:
         encoded = self._encoded_keys
         if len(encoded.dictionary) == len(self.keys):
             return False
-        places = pc.add(pc.multiply(self.owners.cast(pa.int64()), len(encoded.dictionary)), encoded.indices.cast(pa.int64()))
+        places = pc.add(
+            pc.multiply(self.owners.cast(pa.int64()), len(encoded.dictionary)), encoded.indices.cast(pa.int64())
+        )
         # Spans that are alike name their attributes in one order: then the places rise, and nothing has to be hashed.
         if pc.all(pc.less(places[:-1], places[1:])).as_py():
             return False
@@ -162,8 +164,11 @@ def _others(values: pa.StructArray) -> pa.Array:
         parts.append(integers.cast(pa.string()))
     if truths.null_count < count:
         parts.append(truths.cast(pa.string()))
-    odd = [values.field(name).is_valid() for name in ("array_value", "kvlist_value", "bytes_value", "string_value_strindex")
-           if values.field(name).null_count < count]
+    odd = [
+        values.field(name).is_valid()
+        for name in ("array_value", "kvlist_value", "bytes_value", "string_value_strindex")
+        if values.field(name).null_count < count
+    ]
     if doubles.null_count < count:
         finite = pc.fill_null(pc.is_finite(doubles), False)
         parts.append(_spread(finite, _double_texts(doubles.filter(finite))))
@@ -203,4 +208,3 @@ def _spread(mask: pa.Array, texts: pa.Array) -> pa.Array:
     """Return an array that has the texts, in order, where `mask` is set."""
     places = pc.subtract(pc.cumulative_sum(mask.cast(pa.int64())), 1)
     return texts.take(pc.if_else(mask, places, pa.scalar(None, pa.int64())))
-

@@ -48,4 +48,6 @@ def _read(request: ExportTraceServiceRequest) -> pa.Array:
 def _handler() -> Any:
     from ptars import HandlerPool
 
-    return HandlerPool([ExportTraceServiceRequest.DESCRIPTOR.file]).get_for_message(ExportTraceServiceRequest.DESCRIPTOR)
+    return HandlerPool([ExportTraceServiceRequest.DESCRIPTOR.file]).get_for_message(
+        ExportTraceServiceRequest.DESCRIPTOR
+    )

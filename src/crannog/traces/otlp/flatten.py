@@ -163,7 +163,9 @@ def first_halves(trace_ids: pa.Array) -> pa.Array:
         return pa.array([], pa.int64())
     halves = array.array("q", b"")
     data = trace_ids.buffers()[2]
-    offsets = pa.Array.from_buffers(pa.int32(), len(trace_ids) + 1, [None, trace_ids.buffers()[1]], offset=trace_ids.offset)
+    offsets = pa.Array.from_buffers(
+        pa.int32(), len(trace_ids) + 1, [None, trace_ids.buffers()[1]], offset=trace_ids.offset
+    )
     start, end = offsets[0].as_py(), offsets[-1].as_py()
     halves.frombytes(data.slice(start, end - start))
     if sys.byteorder == "little":
@@ -186,7 +188,9 @@ def _events(lists: pa.ListArray) -> tuple[pa.Array, pa.Array]:
         _whole(given.field("dropped_attributes_count")),
     ]
     made = pa.StructArray.from_arrays(columns, fields=list(EVENT))
-    return pa.ListArray.from_arrays(offsets, made, type=list_of(EVENT)), joined_words(offsets, name_words(given.field("name")))
+    return pa.ListArray.from_arrays(offsets, made, type=list_of(EVENT)), joined_words(
+        offsets, name_words(given.field("name"))
+    )
 
 
 def _links(lists: pa.ListArray) -> pa.Array:
@@ -201,7 +205,9 @@ def _links(lists: pa.ListArray) -> pa.Array:
         _whole(given.field("dropped_attributes_count")),
         _whole(given.field("flags")),
     ]
-    return pa.ListArray.from_arrays(offsets_of(lists), pa.StructArray.from_arrays(columns, fields=list(LINK)), type=list_of(LINK))
+    return pa.ListArray.from_arrays(
+        offsets_of(lists), pa.StructArray.from_arrays(columns, fields=list(LINK)), type=list_of(LINK)
+    )
 
 
 def _no_lists(kind: pa.DataType, count: int) -> pa.Array:

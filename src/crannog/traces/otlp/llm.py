@@ -103,7 +103,9 @@ def _texts(name: str, texts: pa.Array, ranks: pa.Array) -> pa.Array:
     return texts
 
 
-def _set_totals_apart(columns: dict[str, pa.Array], attributes: Attributes, present: set[str], everyone: pa.Array) -> None:
+def _set_totals_apart(
+    columns: dict[str, pa.Array], attributes: Attributes, present: set[str], everyone: pa.Array
+) -> None:
     """Move what spans that stand for several calls say of themselves to the columns of totals."""
     marked = [_marked(attributes, key, values) for key, values in _VALUES.items() if key in present]
     moved = [name for name in TOTAL_OF.values() if columns[name].null_count < len(everyone)]
@@ -129,7 +131,10 @@ def _add_conversations(columns: dict[str, pa.Array], attributes: Attributes, nam
     marked = pa.array([1 if name.startswith(MESSAGE_PREFIXES) else None for name in names], pa.int8())
     places, _ = attributes.where(marked)
     parts: dict[int, list[tuple[str, str, bool]]] = {}
-    listed = (column.take(places).to_pylist() for column in (attributes.owners, attributes.keys, attributes.text, attributes.is_text))
+    listed = (
+        column.take(places).to_pylist()
+        for column in (attributes.owners, attributes.keys, attributes.text, attributes.is_text)
+    )
     for owner, key, text, is_text in zip(*listed, strict=True):
         parts.setdefault(owner, []).append((key, text, is_text))
     for name, pattern in MESSAGES.items():

@@ -58,9 +58,7 @@ def _of_resource(resource_spans: Any) -> dict[str, Any]:
 
 def _entity_refs(resource: Resource) -> str | None:
     empty = {"schema_url": "", "type": "", "id_keys": [], "description_keys": []}
-    refs = [
-        empty | json_format.MessageToDict(ref, preserving_proto_field_name=True) for ref in resource.entity_refs
-    ]
+    refs = [empty | json_format.MessageToDict(ref, preserving_proto_field_name=True) for ref in resource.entity_refs]
     return entity_refs_text(refs) if refs else None
 
 

@@ -44,7 +44,9 @@ def request_of_zipkin(body: bytes, *, now_ns: int) -> ExportTraceServiceRequest:
                 scopes[place] = _scope(request, service, name, version)
             scopes[place].spans.append(_span(given, tags, now_ns))
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
-            raise CallerError(f"a span in the body is no Zipkin span ({str(error)[:200]}); nothing of it was kept") from None
+            raise CallerError(
+                f"a span in the body is no Zipkin span ({str(error)[:200]}); nothing of it was kept"
+            ) from None
     return request
 
 
@@ -64,7 +66,9 @@ def _span(given: dict[str, Any], tags: dict[str, str], now_ns: int) -> Span:
     if given.get("shared") and given.get("kind") == "SERVER" and len(span_id) == 8:
         parent, span_id = span_id, hashlib.blake2b(trace_id + span_id + b"server", digest_size=8).digest()
     notes = [note for note in given.get("annotations") or [] if isinstance(note, dict)]
-    start = _us(given.get("timestamp")) or min((_us(note.get("timestamp")) for note in notes), default=0) or now_ns // 1000
+    start = (
+        _us(given.get("timestamp")) or min((_us(note.get("timestamp")) for note in notes), default=0) or now_ns // 1000
+    )
     span = Span(
         trace_id=trace_id,
         span_id=span_id,

@@ -61,7 +61,9 @@ def _sums(tree: Tree, paths: _Paths) -> dict[int, tuple[int, int, int]]:
     sums: dict[int, tuple[int, int, int]] = {}
     for place in tree.order:
         parent = tree.parents[place]
-        number = paths.number(numbers[parent] if parent >= 0 else -1, services[service_of[place]], names[name_of[place]])
+        number = paths.number(
+            numbers[parent] if parent >= 0 else -1, services[service_of[place]], names[name_of[place]]
+        )
         numbers[place] = number
         count, duration, own = sums.get(number, (0, 0, 0))
         sums[number] = (count + 1, duration + bones.ends[place] - bones.starts[place], own + tree.own_ns[place])

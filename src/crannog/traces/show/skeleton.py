@@ -53,7 +53,9 @@ def skeleton_of(table: OpenTable, snapshot: Snapshot, trace_id: bytes, *, limit:
 def built(trace_id: bytes, rows: pa.Table, *, truncated: bool = False) -> Skeleton:
     """Return the bones of the spans in a table, each there once."""
     rows = rows.select(_COLUMNS)
-    rows = rows.take(pc.sort_indices(rows, sort_keys=[("start_ns", "ascending"), ("span_id", "ascending")])).combine_chunks()
+    rows = rows.take(
+        pc.sort_indices(rows, sort_keys=[("start_ns", "ascending"), ("span_id", "ascending")])
+    ).combine_chunks()
     ids, parent_ids = _one(rows["span_id"]), _one(rows["parent_span_id"])
     places = pc.index_in(parent_ids, value_set=ids)
     parents = pc.if_else(parent_ids.is_null(), NO_PARENT, pc.fill_null(places, MISSING_PARENT)).cast(pa.int32())

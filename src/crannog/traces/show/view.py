@@ -131,7 +131,9 @@ def _spans(table: OpenTable, snapshot: Snapshot, tree: Tree, window: Sequence[in
     half = first_half(bones.trace_id)
     with reading(table, snapshot) as open_reading:
         rows = open_reading.rows([Condition(0, "trace_hi", "=", (half,))])
-        of_trace = f"SELECT {names} FROM {rows} WHERE trace_hi = {half} AND trace_id = from_hex('{bones.trace_id.hex()}')"
+        of_trace = (
+            f"SELECT {names} FROM {rows} WHERE trace_hi = {half} AND trace_id = from_hex('{bones.trace_id.hex()}')"
+        )
         found = open_reading.ask(
             newest_copies(f"SELECT * FROM ({of_trace}) SEMI JOIN wanted USING (span_id)"),
             {"wanted": pa.table([wanted], names=["span_id"])},

@@ -80,7 +80,14 @@ class TraceVerbs(Protocol):
         """Return a page of the spans that meet all arguments."""
 
     def complete(
-        self, what: str, prefix: str = "", *, key: str | None = None, where: str | None = None, limit: int = 20, **asked: Any
+        self,
+        what: str,
+        prefix: str = "",
+        *,
+        key: str | None = None,
+        where: str | None = None,
+        limit: int = 20,
+        **asked: Any,
     ) -> list[Suggestion]:
         """Suggest what begins with `prefix` in the spans of a filter: "service", "operation", "key", or "value" of `key`."""
 
@@ -124,7 +131,11 @@ class TraceVerbs(Protocol):
         """Yield traces of any size as OTLP requests in JSON, one a line, each with up to 5,000 spans; close it, or read all."""
 
     def derive(
-        self, anew: Sequence[dt.date] = (), *, progress: Progress | None = None, cancellation: Cancellation | None = None
+        self,
+        anew: Sequence[dt.date] = (),
+        *,
+        progress: Progress | None = None,
+        cancellation: Cancellation | None = None,
     ) -> DeriveReport:
         """Fold what is staged and bring the derived tables up to it, with Spark."""
 

@@ -26,7 +26,10 @@ def plain_zero(term: Typed) -> str:
 
 def _shown(name: str, terms: list[Typed], distinct: bool) -> str | None:
     return named(
-        f"{name}(", "DISTINCT " if distinct else "", named(*[part for term in terms for part in (", ", term.name)][1:]), ")"
+        f"{name}(",
+        "DISTINCT " if distinct else "",
+        named(*[part for term in terms for part in (", ", term.name)][1:]),
+        ")",
     )
 
 
@@ -49,7 +52,9 @@ def _count(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
         return Typed(f"count(DISTINCT {keys[0]}){ending}", pa.int64(), shown)
     whole = " AND ".join(f"{key} IS NOT NULL" for key in keys)
     value = f"row({', '.join(keys)})" if distinct else "1"
-    return Typed(f"count({'DISTINCT ' if distinct else ''}CASE WHEN {whole} THEN {value} END){ending}", pa.int64(), shown)
+    return Typed(
+        f"count({'DISTINCT ' if distinct else ''}CASE WHEN {whole} THEN {value} END){ending}", pa.int64(), shown
+    )
 
 
 def _sum(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
@@ -62,7 +67,11 @@ def _sum(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
         kind = pa.decimal128(min(term.type.precision + 10, 38), term.type.scale)
         return Typed(f"sum({word}{term.sql}){ending}", kind, shown)
     if pa.types.is_floating(term.type) and not distinct:
-        return Typed(f"sum({widened(term, pa.float64()).sql if term.type == pa.float64() else f'CAST({term.sql} AS DOUBLE)'}){ending}", pa.float64(), shown)
+        return Typed(
+            f"sum({widened(term, pa.float64()).sql if term.type == pa.float64() else f'CAST({term.sql} AS DOUBLE)'}){ending}",
+            pa.float64(),
+            shown,
+        )
     raise Unproved(f"{name} of {spark_name(term.type)}")
 
 
@@ -77,7 +86,9 @@ def _avg(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
         spread = f"sum(abs({whole})){ending}"
         empty = f"(CASE WHEN count({whole}){ending} = 0 THEN NULL ELSE {mean} END)"
         return Typed(
-            f"({checked(f'{spread} IS NULL OR {spread} <= {_EXACT}', empty, 'an average beyond exact doubles')})", pa.float64(), shown
+            f"({checked(f'{spread} IS NULL OR {spread} <= {_EXACT}', empty, 'an average beyond exact doubles')})",
+            pa.float64(),
+            shown,
         )
     if is_decimal(term.type):
         total = Typed(f"sum({term.sql}){ending}", pa.decimal128(38, term.type.scale))
@@ -106,7 +117,11 @@ def _all_or_any(word: str) -> Rule:
 def _count_if(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
     if distinct:
         raise Unproved("count_if of distinct values")
-    return Typed(f"count(CASE WHEN {boolean(_one(name, terms)).sql} THEN 1 END){ending}", pa.int64(), _shown(name, terms, distinct))
+    return Typed(
+        f"count(CASE WHEN {boolean(_one(name, terms)).sql} THEN 1 END){ending}",
+        pa.int64(),
+        _shown(name, terms, distinct),
+    )
 
 
 AGGREGATES: dict[str, Rule] = {
@@ -171,5 +186,3 @@ WINDOWS: dict[str, Rule] = {
     "rank": _ranking,
     "row_number": _ranking,
 }
-
-

@@ -412,7 +412,9 @@ class Expressions:
         inner = self._subquery(node, self.scope)
         uses_outer = self.scope.used_inside
         self.scope.used_inside = before or uses_outer
-        if uses_outer and any(select.args.get(part) for select in node.find_all(exp.Query) for part in ("order", "limit", "offset")):
+        if uses_outer and any(
+            select.args.get(part) for select in node.find_all(exp.Query) for part in ("order", "limit", "offset")
+        ):
             raise Unproved("ORDER BY or LIMIT in a correlated subquery")
         return inner, uses_outer
 
@@ -487,7 +489,9 @@ def _check_operands(node: exp.Expression) -> None:
     operands = [node.args.get(part) for part in _OPERANDS]
     loose = any(isinstance(operand, _LOOSE) for operand in operands)
     # The parser puts parentheses around IS that nobody wrote.
-    unsure = not isinstance(node, exp.Is) and any(isinstance(operand, exp.Paren) and isinstance(operand.unnest(), exp.Is) for operand in operands)
+    unsure = not isinstance(node, exp.Is) and any(
+        isinstance(operand, exp.Paren) and isinstance(operand.unnest(), exp.Is) for operand in operands
+    )
     if loose or unsure:
         raise Unproved("a condition inside another; give it a name in an inner SELECT")
 

@@ -67,7 +67,9 @@ def _part(template: str, result: pa.DataType = INT, *, of_instant: bool = False)
             sql = term.sql
         else:
             raise Unproved(f"{name} of {spark_name(term.type)}")
-        return Typed(f"CAST({template.format(x=sql)} AS {'INTEGER' if result == INT else 'DATE'})", result, _called(name, terms))
+        return Typed(
+            f"CAST({template.format(x=sql)} AS {'INTEGER' if result == INT else 'DATE'})", result, _called(name, terms)
+        )
 
     return rule
 
@@ -122,7 +124,9 @@ def _round(name: str, terms: list[Typed]) -> Typed:
     result = pa.decimal128(min(kind.precision - kind.scale + places + 1, 38), places)
     shown = [terms[0], terms[1] if len(terms) == 2 else constant(0, INT, "0")]
     return Typed(
-        f"CAST(round({terms[0].sql}, {places}) AS DECIMAL({result.precision}, {result.scale}))", result, _called(name, shown)
+        f"CAST(round({terms[0].sql}, {places}) AS DECIMAL({result.precision}, {result.scale}))",
+        result,
+        _called(name, shown),
     )
 
 
@@ -232,7 +236,9 @@ def _unix(scale: int) -> Rule:
         divisor = 1_000_000 // scale
         # Rounded down, before 1970 too.
         micros = f"epoch_us({terms[0].sql})"
-        sql = f"(({micros} - ((({micros} % {divisor}) + {divisor}) % {divisor})) // {divisor})" if divisor > 1 else micros
+        sql = (
+            f"(({micros} - ((({micros} % {divisor}) + {divisor}) % {divisor})) // {divisor})" if divisor > 1 else micros
+        )
         return Typed(f"CAST({sql} AS BIGINT)", LONG, _called(name, terms))
 
     return rule
@@ -380,8 +386,15 @@ RULES: dict[str, Rule] = {
 }
 
 EXTRACTED = {
-    "year": "year", "quarter": "quarter", "month": "month", "day": "day", "hour": "hour", "minute": "minute", "dow": "dayofweek",
-    "dayofweek": "dayofweek", "doy": "dayofyear",
+    "year": "year",
+    "quarter": "quarter",
+    "month": "month",
+    "day": "day",
+    "hour": "hour",
+    "minute": "minute",
+    "dow": "dayofweek",
+    "dayofweek": "dayofweek",
+    "doy": "dayofyear",
 }
 
 
@@ -390,5 +403,3 @@ def now_term(name: str, now: dt.datetime) -> Typed:
     if name in ("current_date", "curdate"):
         return constant(now.date(), DATE, f"{name}()")
     return constant(now, INSTANT, f"{name}()")
-
-

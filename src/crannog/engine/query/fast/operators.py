@@ -21,7 +21,14 @@ from crannog.engine.query.types import (
 from crannog.verbs.types import INSTANT, spark_name
 
 FLIPPED = {"=": "=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
-_UNITS = {"day": "to_days", "hour": "to_hours", "minute": "to_minutes", "second": "to_seconds", "month": "to_months", "year": "to_years"}
+_UNITS = {
+    "day": "to_days",
+    "hour": "to_hours",
+    "minute": "to_minutes",
+    "second": "to_seconds",
+    "month": "to_months",
+    "year": "to_years",
+}
 
 
 def named(*parts: str | None) -> str | None:
@@ -39,7 +46,9 @@ def arithmetic(operator: str, left: Typed, right: Typed) -> Typed:
             raise Unproved("div of other than whole numbers")
         a, b = widened(left, pa.int64()), widened(right, pa.int64())
         return Typed(f"({a.sql} // {b.sql})", pa.int64(), name)
-    if pa.float64() in (left.type, right.type) or (operator == "/" and is_integral(left.type) and is_integral(right.type)):
+    if pa.float64() in (left.type, right.type) or (
+        operator == "/" and is_integral(left.type) and is_integral(right.type)
+    ):
         if operator == "%":
             raise Unproved("the rest of a floating division")
         a, b = widened(left, pa.float64()), widened(right, pa.float64())
@@ -78,7 +87,10 @@ def divided(a: Typed, b: Typed, kind: pa.Decimal128Type) -> str:
     shift = kind.scale - a.type.scale + b.type.scale
     if shift < 0 or kind.scale > 37:
         raise Unproved("a decimal division of this size")
-    whole_a, whole_b = (f"CAST({term.sql} * CAST({10**term.type.scale} AS DECIMAL({term.type.scale + 1}, 0)) AS HUGEINT)" for term in (a, b))
+    whole_a, whole_b = (
+        f"CAST({term.sql} * CAST({10**term.type.scale} AS DECIMAL({term.type.scale + 1}, 0)) AS HUGEINT)"
+        for term in (a, b)
+    )
     scaled = f"({whole_a} * CAST('{10**shift}' AS HUGEINT))"
     rounded = (
         f"(CASE WHEN ({scaled} < 0) = ({whole_b} < 0) THEN 1 ELSE -1 END)"
@@ -109,7 +121,8 @@ def comparison(operator: str, left: Typed, right: Typed) -> Typed:
     """Return `left operator right` for = < > <= >= and <=>; files can be pruned by one with a constant."""
     name = named("(", left.name, f" {operator} ", right.name, ")")
     if operator in ("<", ">", "<=", ">=") and any(
-        is_integral(one.type) and is_decimal(other.type) and other.is_literal for one, other in ((left, right), (right, left))
+        is_integral(one.type) and is_decimal(other.type) and other.is_literal
+        for one, other in ((left, right), (right, left))
     ):
         # Spark rounds the constant and shows that: (a > 1) for a > 1.5.
         name = None
@@ -126,9 +139,17 @@ def comparison(operator: str, left: Typed, right: Typed) -> Typed:
 def comparable(left: Typed, right: Typed) -> tuple[Typed, Typed]:
     """Bring two sides to one type; a constant takes the type of the other side where nothing is lost."""
     for one, other, swap in ((left, right, False), (right, left, True)):
-        if not one.is_literal and other.is_literal and other.type != pa.null() and one.type != other.type and is_atomic(one.type):
+        if (
+            not one.is_literal
+            and other.is_literal
+            and other.type != pa.null()
+            and one.type != other.type
+            and is_atomic(one.type)
+        ):
             reads_text = other.type == pa.string() and one.type in (pa.date32(), INSTANT)
-            exact = (is_integral(one.type) or is_decimal(one.type)) and (is_integral(other.type) or is_decimal(other.type))
+            exact = (is_integral(one.type) or is_decimal(one.type)) and (
+                is_integral(other.type) or is_decimal(other.type)
+            )
             if reads_text or exact or (one.type == INSTANT and other.type == pa.date32()):
                 try:
                     fitted = constant(converted(other.literal, other.type, one.type), one.type, other.name)
@@ -145,7 +166,9 @@ def comparable(left: Typed, right: Typed) -> tuple[Typed, Typed]:
 
 def membership(term: Typed, options: list[Typed]) -> Typed:
     """Return `term IN (constants or expressions)`."""
-    name = named("(", term.name, " IN (", named(*[part for option in options for part in (", ", option.name)][1:]), "))")
+    name = named(
+        "(", term.name, " IN (", named(*[part for option in options for part in (", ", option.name)][1:]), "))"
+    )
     pairs = [comparable(term, option) for option in options]
     kinds = {pair[0].type for pair in pairs}
     if len(kinds) != 1:
@@ -260,10 +283,16 @@ def cast(term: Typed, to: pa.DataType, *, safe: bool = False) -> Typed:
     if to == pa.string() and kind == INSTANT:
         return Typed(f"CAST(CAST({term.sql} AS TIMESTAMP) AS VARCHAR)", to, name)
     if kind == pa.string() and is_integral(to):
-        number = checked(f"{term.sql} IS NULL OR regexp_full_match({term.sql}, '[+-]?[0-9]+')", term.sql, "not a plain whole number")
+        number = checked(
+            f"{term.sql} IS NULL OR regexp_full_match({term.sql}, '[+-]?[0-9]+')", term.sql, "not a plain whole number"
+        )
         return Typed(f"CAST({number} AS {target})", to, name)
     if kind == pa.string() and to == pa.date32():
-        day = checked(f"{term.sql} IS NULL OR regexp_full_match({term.sql}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}')", term.sql, "not a plain date")
+        day = checked(
+            f"{term.sql} IS NULL OR regexp_full_match({term.sql}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}')",
+            term.sql,
+            "not a plain date",
+        )
         return Typed(f"CAST({day} AS DATE)", to, name)
     if kind == INSTANT and to == pa.date32():
         return Typed(f"CAST(CAST({term.sql} AS TIMESTAMP) AS DATE)", to, name)

@@ -81,7 +81,9 @@ def compile_statement(statement: Statement, shapes: Mapping[int, SourceShape], n
         raise Unproved("a table that the syntax tree does not show")
     conditions = {source: tuple(found) for source, found in compiler.conditions.items()}
     limit = statement.tree.args.get("limit")
-    return Compiled(query.sql, query.columns, conditions, compiler.uses_now, None if limit is None else int(limit.expression.name))
+    return Compiled(
+        query.sql, query.columns, conditions, compiler.uses_now, None if limit is None else int(limit.expression.name)
+    )
 
 
 @dataclass
@@ -159,7 +161,8 @@ class _Compiler:
             raise Unproved("a comparison of nested values")
         sides = [self._side(side, kinds, normal=compares) for side in (left, right)]
         columns = tuple(
-            Column(column.name, kind, f"c{place}") for place, (column, kind) in enumerate(zip(left.columns, kinds, strict=True))
+            Column(column.name, kind, f"c{place}")
+            for place, (column, kind) in enumerate(zip(left.columns, kinds, strict=True))
         )
         query = Query(f"{sides[0]} {word} {'ALL ' if every else ''}{sides[1]}", columns)
         return self._ordered_and_limited(node, query, ctes)
@@ -167,9 +170,12 @@ class _Compiler:
     def _side(self, query: Query, kinds: Sequence[pa.DataType], *, normal: bool) -> str:
         alias = f"r{next(self._counter)}"
         terms = [
-            widened(Typed(f"{alias}.{column.sql}", column.type), kind) for column, kind in zip(query.columns, kinds, strict=True)
+            widened(Typed(f"{alias}.{column.sql}", column.type), kind)
+            for column, kind in zip(query.columns, kinds, strict=True)
         ]
-        chosen = ", ".join(f"{plain_zero(term) if normal else term.sql} AS c{place}" for place, term in enumerate(terms))
+        chosen = ", ".join(
+            f"{plain_zero(term) if normal else term.sql} AS c{place}" for place, term in enumerate(terms)
+        )
         return f"(SELECT {chosen} FROM ({query.sql}) AS {alias})"
 
     def _ordered_and_limited(self, node: exp.Expression, query: Query, ctes: Mapping[str, Relation]) -> Query:
@@ -183,7 +189,9 @@ class _Compiler:
         ending = ""
         if order is not None:
             outputs = [Typed(f"{alias}.{column.sql}", column.type, column.name) for column in query.columns]
-            ending = " ORDER BY " + ", ".join(self._order_item(item, outputs, expressions, only_outputs=True) for item in self.take.nodes(order))
+            ending = " ORDER BY " + ", ".join(
+                self._order_item(item, outputs, expressions, only_outputs=True) for item in self.take.nodes(order)
+            )
         return Query(f"SELECT * FROM ({query.sql}) AS {alias}{ending}{limit}", query.columns)
 
     def _values(self, node: exp.Values) -> Query:
@@ -198,7 +206,9 @@ class _Compiler:
         kinds = [widest([row[place].type for row in rows]) for place in range(width)]
         if any(kind is None or not is_atomic(kind) for kind in kinds):
             raise Unproved("VALUES of different types")
-        body = ", ".join(f"({', '.join(widened(cell, kind).sql for cell, kind in zip(row, kinds, strict=True))})" for row in rows)
+        body = ", ".join(
+            f"({', '.join(widened(cell, kind).sql for cell, kind in zip(row, kinds, strict=True))})" for row in rows
+        )
         names = ", ".join(f"c{place}" for place in range(width))
         columns = tuple(Column(f"col{place + 1}", kind, f"c{place}") for place, kind in enumerate(kinds))
         return Query(f"SELECT * FROM (VALUES {body}) AS r{next(self._counter)}({names})", columns)
@@ -209,7 +219,9 @@ class _Compiler:
 
     # -- select ------------------------------------------------------------------------------------------------
 
-    def _expressions(self, scope: Scope, ctes: Mapping[str, Relation], windows: Mapping[str, exp.Window]) -> Expressions:
+    def _expressions(
+        self, scope: Scope, ctes: Mapping[str, Relation], windows: Mapping[str, exp.Window]
+    ) -> Expressions:
         return Expressions(scope, self.take, lambda node, outer: self.query(node, outer, ctes), self._now, windows)
 
     def _select(self, node: exp.Select, outer: Scope | None, ctes: Mapping[str, Relation]) -> Query:
@@ -219,7 +231,9 @@ class _Compiler:
             self._ignore(hint)
         scope = Scope(outer)
         from_ = self._from(node, scope, ctes)
-        windows = {self.take.name(self.take(window, "this")).lower(): window for window in self.take.nodes(node, "windows")}
+        windows = {
+            self.take.name(self.take(window, "this")).lower(): window for window in self.take.nodes(node, "windows")
+        }
         expressions = self._expressions(scope, ctes, windows)
         where = ""
         condition_node = self._inside(node, "where")
@@ -255,7 +269,9 @@ class _Compiler:
         if order is not None:
             if group and any(order.find_all(exp.AggFunc, exp.Anonymous)) and node.find(exp.Window):
                 raise Unproved("a window and GROUP BY with calls in ORDER BY")
-            ending = " ORDER BY " + ", ".join(self._order_item(item, outputs, expressions) for item in self.take.nodes(order))
+            ending = " ORDER BY " + ", ".join(
+                self._order_item(item, outputs, expressions) for item in self.take.nodes(order)
+            )
         return Query(f"SELECT {body}{ending}{limit}", tuple(columns))
 
     def _inside(self, node: exp.Expression, clause: str) -> exp.Expression | None:
@@ -276,7 +292,9 @@ class _Compiler:
                 outputs += self._keyed(expressions.scope.star(), expressions)
             elif isinstance(item, exp.Column) and isinstance(item.this, exp.Star):
                 self.take(item, "this")
-                qualifiers = [self.take.name(part) for key in ("catalog", "db", "table") if (part := self.take(item, key))]
+                qualifiers = [
+                    self.take.name(part) for key in ("catalog", "db", "table") if (part := self.take(item, key))
+                ]
                 outputs += self._keyed(expressions.scope.star(qualifiers), expressions)
             elif isinstance(item, exp.Alias):
                 term = expressions.term(self.take(item, "this"))
@@ -375,7 +393,9 @@ class _Compiler:
             part = self.take(node, word.lower())
             if part is None:
                 continue
-            number = self.take.number(self.take(part, "expression")) if isinstance(part, (exp.Limit, exp.Offset)) else None
+            number = (
+                self.take.number(self.take(part, "expression")) if isinstance(part, (exp.Limit, exp.Offset)) else None
+            )
             if number is None or not number.isdigit():
                 raise Unproved(f"{word} by other than a number")
             text += f" {word} {number}"
@@ -408,7 +428,9 @@ class _Compiler:
                 columns = tuple(Column(column.name, column.type, column_sql(column.name)) for column in shape.schema)
                 called, renamed = self._renamed(columns, given)
                 source = ref.start if renamed is columns else None
-                scope.relations.append(Relation(alias, shape.qualifiers if called is None else (called,), renamed, source=source))
+                scope.relations.append(
+                    Relation(alias, shape.qualifiers if called is None else (called,), renamed, source=source)
+                )
                 return f"{mark(ref.start)} AS {alias}"
             cte = ctes.get(parts[0].lower()) if len(parts) == 1 else None
             if cte is None:
@@ -431,7 +453,9 @@ class _Compiler:
         if version is not None:
             self._ignore(version)
 
-    def _renamed(self, columns: tuple[Column, ...], alias: exp.Expression | None) -> tuple[str | None, tuple[Column, ...]]:
+    def _renamed(
+        self, columns: tuple[Column, ...], alias: exp.Expression | None
+    ) -> tuple[str | None, tuple[Column, ...]]:
         """Return the name that an alias gives, lower-cased, None if none; and the columns under the names it gives."""
         if alias is None:
             return None, columns
@@ -488,7 +512,14 @@ class _Compiler:
         return f" {side} JOIN {right_sql} ON {condition.sql}"
 
     def _using(
-        self, side: str, kind: str, names: list[str], before: list[Relation], right: Relation, scope: Scope, right_sql: str
+        self,
+        side: str,
+        kind: str,
+        names: list[str],
+        before: list[Relation],
+        right: Relation,
+        scope: Scope,
+        right_sql: str,
     ) -> str:
         if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
             raise Unproved("USING in this kind of join")

@@ -114,11 +114,20 @@ def converted(value: Any, kind: pa.DataType, to: pa.DataType) -> Any:
         return value
     if is_integral(to) and is_integral(kind) and -_LIMITS[to] <= value < _LIMITS[to]:
         return value
-    if is_integral(to) and is_decimal(kind) and value == value.to_integral_value() and -_LIMITS[to] <= value < _LIMITS[to]:
+    if (
+        is_integral(to)
+        and is_decimal(kind)
+        and value == value.to_integral_value()
+        and -_LIMITS[to] <= value < _LIMITS[to]
+    ):
         return int(value)
     if is_decimal(to) and (is_integral(kind) or is_decimal(kind)):
         number = Decimal(value)
-        digits = number.quantize(Decimal(1).scaleb(-to.scale)) if abs(number) < Decimal(10) ** (to.precision - to.scale) else None
+        digits = (
+            number.quantize(Decimal(1).scaleb(-to.scale))
+            if abs(number) < Decimal(10) ** (to.precision - to.scale)
+            else None
+        )
         if digits is not None and digits == number:
             return digits
     if to == pa.float64() and is_numeric(kind):

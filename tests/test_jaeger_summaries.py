@@ -62,16 +62,23 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     store.warehouse.close()
 
 
-@pytest.mark.parametrize("most_ids", [256, 7])
-def test_summaries_are_those_of_the_whole_traces(store: Model, monkeypatch: pytest.MonkeyPatch, most_ids: int) -> None:
+@pytest.mark.parametrize(("most_ids", "few_rows"), [(256, 10_000), (256, 3), (7, 10_000)])
+def test_summaries_are_those_of_the_whole_traces(
+    store: Model, monkeypatch: pytest.MonkeyPatch, most_ids: int, few_rows: int
+) -> None:
     monkeypatch.setattr(summaries, "MOST_IDS", most_ids)
+    monkeypatch.setattr(summaries, "FEW_ROWS", few_rows)
     found = alike(store)
     assert any(one["errorSpanCount"] for one in found)
     assert any(len(one["services"]) > 1 for one in found)
 
 
-def test_odd_traces_are_summed_up_as_they_are_shown(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("few_rows", [10_000, 3])
+def test_odd_traces_are_summed_up_as_they_are_shown(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, few_rows: int
+) -> None:
     stand_in_for_all(monkeypatch)
+    monkeypatch.setattr(summaries, "FEW_ROWS", few_rows)
     store = Model(settings)
     tied = [span(1, number, start=START) for number in (3, 2)]  # two roots at once: the lower id is the first
     cycle = [span(2, 1, 2), span(2, 2, 1), span(2, 3, 3)]
@@ -91,12 +98,16 @@ def test_odd_traces_are_summed_up_as_they_are_shown(settings: Settings, monkeypa
     store.warehouse.close()
 
 
-def test_the_list_is_one_query_that_opens_a_few_columns(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("few_rows", "mark"), [(10_000, "trace_hi IN"), (0, "orphans")])
+def test_the_list_is_one_query_that_opens_a_few_columns(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, few_rows: int, mark: str
+) -> None:
+    monkeypatch.setattr(summaries, "FEW_ROWS", few_rows)
     plans: list[str] = []
     ask = Reading.ask
 
     def explained(self: Reading, sql: str, *rest: Any) -> Any:
-        if "orphans" in sql:
+        if mark in sql:
             plans.append(str(self.cursor.execute(f"EXPLAIN {sql}").fetchall()))
         else:
             assert "resource_attributes" not in sql.partition(" FROM ")[0]  # no trace is read as a whole

@@ -222,15 +222,15 @@ class OpenTable:
         *,
         raw: bool = False,
         files: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
         keep: bool = True,
     ) -> tuple[str, Mapping[str, pa.Table]]:
         """Return the SQL, for the in-process engine, that reads a snapshot, and the in-memory tables it names.
 
-        `files` are those of the base that are needed, all if it is not given; without `keep` no name is the engine's own.
+        `files` are those of the base that are needed, `columns` the columns, all if not given; without `keep` no name is the engine's own.
         """
-        return relation(
-            self.warehouse.local, snapshot, self.masks(snapshot, raw=raw), prefix, raw=raw, files=files, keep=keep
-        )
+        masks = self.masks(snapshot, raw=raw)
+        return relation(self.warehouse.local, snapshot, masks, prefix, raw=raw, files=files, columns=columns, keep=keep)
 
     def to_arrow(self, *, raw: bool = False, limit: int | None = None, snapshot: Snapshot | None = None) -> pa.Table:
         """Read the table, or a snapshot of it, through the in-process engine."""

@@ -168,15 +168,17 @@ def relation(
     *,
     raw: bool = False,
     files: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
     keep: bool = True,
 ) -> tuple[str, dict[str, pa.Table]]:
     """Return the SQL that reads a snapshot, and the in-memory tables it names (each name starts with `prefix`).
 
-    `files` are the files of the base that are needed; all if it is not given. `keep` lets staged rows that are read again
+    `files` are the files of the base that are needed, `columns` the columns; all if not given. `keep` lets staged rows that are read again
     be kept in the engine, under names of its own.
     """
     base = snapshot.base
-    names = ", ".join(quoted(name) for name in base.schema.names)
+    schema = base.schema if columns is None else pa.schema([base.schema.field(name) for name in columns])
+    names = ", ".join(quoted(name) for name in schema.names)
     tables: dict[str, pa.Table] = {}
 
     def named(what: str, rows: pa.Table) -> str:
@@ -190,10 +192,10 @@ def relation(
     hidden = set(masks[FILE_COLUMN].unique().to_pylist()).intersection(paths) if masks.num_rows else set()
     plain = [path for path in paths if path not in hidden]
     if plain:
-        parts.append(f"SELECT {names} FROM {engine.scan(plain, base.schema)}")
+        parts.append(f"SELECT {names} FROM {engine.scan(plain, schema)}")
     if hidden:
         parts.append(
-            f"SELECT {names} FROM {engine.scan(sorted(hidden), base.schema, positions=True)} t"
+            f"SELECT {names} FROM {engine.scan(sorted(hidden), schema, positions=True)} t"
             f" ANTI JOIN {named('mask', masks)} m ON m.{FILE_COLUMN} = t.{FILE_COLUMN} AND m.file_row_number = t.file_row_number"
         )
     tail = snapshot.visible_tail(raw=raw)

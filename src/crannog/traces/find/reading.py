@@ -37,9 +37,13 @@ class Reading:
         self.snapshot = snapshot
         self.cursor = cursor
 
-    def rows(self, conditions: Sequence[Condition] = ()) -> str:
-        """Return the SQL, in parentheses, of the rows in files that may meet the conditions, and of the tail."""
-        sql, _ = self._table.relation(self.snapshot, "spans", files=pruned(self.snapshot.base, conditions).files)
+    def rows(self, conditions: Sequence[Condition] = (), columns: Sequence[str] | None = None) -> str:
+        """Return the SQL, in parentheses, of the rows in files that may meet the conditions, and of the tail.
+
+        Naming few columns makes a short query, which DuckDB plans in less time.
+        """
+        files = pruned(self.snapshot.base, conditions).files
+        sql, _ = self._table.relation(self.snapshot, "spans", files=files, columns=columns)
         return f"({sql})"
 
     def near(self, low: int, high: int) -> tuple[str, str]:

@@ -18,7 +18,9 @@ from crannog.verbs.traces import TraceSummary
 _WANTED = pa.schema([pa.field("trace_id", pa.binary()), pa.field("trace_hi", pa.int64())])
 _PARTS = "trace_id, trace_hi, span_id, parent_span_id, start_ns, end_ns, service_name, span_name, status_code, _created_at, _batch_id"
 
-_FEW, _FEW_ROWS = 256, 10_000
+_FEW = 256
+FEW_ROWS = 10_000
+"""Up to this many rows are aggregated faster in Python than DuckDB plans the query that would do it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,8 @@ def summaries(reading: Reading, ids: Sequence[bytes], low: int, high: int, filte
         return []
     part = of_some(reading, ids, low, high, f"{_PARTS}, {certain(sql_of(filter))} AS meets")
     wanted = {"wanted": wanted_table(ids)}
-    # A few rows are summed up faster here than such a query is planned.
-    rows = reading.ask(f"{part} LIMIT {_FEW_ROWS + 1}", wanted)
-    if rows.num_rows <= _FEW_ROWS:
+    rows = reading.ask(f"{part} LIMIT {FEW_ROWS + 1}", wanted)
+    if rows.num_rows <= FEW_ROWS:
         return summed_up(rows.to_pylist())
     found = reading.ask(
         f"WITH part AS MATERIALIZED ({part}), twice AS MATERIALIZED ({sent_again('part')}),"

@@ -7,14 +7,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crannog.engine.open_table import OpenTable
+from crannog.engine.query.fast.terms import Condition
 from crannog.engine.snapshot import Snapshot
 from crannog.traces.bulk import MOST_IDS, Read
 from crannog.traces.find.reading import Reading, between, reading
-from crannog.traces.find.summaries import newest_copies, of_traces, sent_again, wanted_table
+from crannog.traces.find.summaries import (
+    FEW_ROWS,
+    newest_copies,
+    of_traces,
+    sent_again,
+    wanted_table,
+)
+from crannog.traces.ids import first_half
 from crannog.traces.trace import ERROR
 from crannog.verbs.traces import TraceSummary
 
-_COLUMNS = "trace_id, trace_hi, span_id, parent_span_id, start_ns, end_ns, service_name, span_name, status_code, _created_at, _batch_id"
+_SHOWN = ("trace_id", "span_id", "parent_span_id", "start_ns", "end_ns", "service_name", "span_name", "status_code")
+_COLUMNS = ", ".join((*_SHOWN, "trace_hi", "_created_at", "_batch_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +56,27 @@ def summaries(read: Read, found: Sequence[TraceSummary]) -> list[JaegerSummary]:
     return [known[one.trace_id] for one in found if one.trace_id in known]
 
 
-def _part(open_reading: Reading, found: Sequence[TraceSummary]) -> str:
-    """Return the SQL of the rows of these traces, all of which start between the first start and the last end."""
+def _started_within(found: Sequence[TraceSummary]) -> tuple[str, list[Condition]]:
+    """Return what is true of all spans of these traces, as SQL and for pruning: they start within the time of the traces."""
     low, high = min(one.start_ns for one in found), max(one.end_ns for one in found)
-    condition = f"start_ns >= {low} AND start_ns <= {high}"
+    return f"start_ns >= {low} AND start_ns <= {high}", between(low, high)
+
+
+def _part(open_reading: Reading, found: Sequence[TraceSummary]) -> str:
+    """Return the SQL of the rows of these traces."""
+    condition, conditions = _started_within(found)
+    rows = open_reading.rows(conditions)
     if len(found) > MOST_IDS:
-        return of_traces(open_reading.rows(between(low, high)), condition, "wanted", _COLUMNS)
+        return of_traces(rows, condition, "wanted", _COLUMNS)
     listed = ", ".join(f"from_hex('{one.trace_id}')" for one in found)
-    return (
-        f"SELECT {_COLUMNS} FROM {open_reading.rows(between(low, high))} WHERE trace_id IN ({listed}) AND {condition}"
-    )
+    return f"SELECT {_COLUMNS} FROM {rows} WHERE trace_id IN ({listed}) AND {condition}"
 
 
 def _summed_up(table: OpenTable, snapshot: Snapshot, found: Sequence[TraceSummary]) -> dict[str, JaegerSummary]:
     with reading(table, snapshot) as open_reading:
+        spans_of = _few_spans(open_reading, found)
+        if spans_of is not None:
+            return {trace_id: _summary(trace_id, _services(spans)) for trace_id, spans in spans_of.items()}
         rows = open_reading.ask(
             f"WITH part AS MATERIALIZED ({_part(open_reading, found)}),"
             # Few traces have a span twice: only their rows are sorted.
@@ -80,6 +96,57 @@ def _summed_up(table: OpenTable, snapshot: Snapshot, found: Sequence[TraceSummar
     for row in rows.to_pylist():
         traces.setdefault(row["trace_id"].hex(), []).append(row)
     return {trace_id: _summary(trace_id, services) for trace_id, services in traces.items()}
+
+
+def _few_spans(open_reading: Reading, found: Sequence[TraceSummary]) -> dict[str, dict[bytes, dict[str, Any]]] | None:
+    """Return the spans of each trace by their ids; None where there are many, or one was sent again."""
+    if len(found) > MOST_IDS or sum(one.span_count for one in found) > FEW_ROWS:
+        return None
+    condition, conditions = _started_within(found)
+    halves = sorted({first_half(bytes.fromhex(one.trace_id)) for one in found})
+    rows = open_reading.ask(
+        f"SELECT {', '.join(_SHOWN)} FROM {open_reading.rows(conditions, (*_SHOWN, 'trace_hi'))}"
+        # The first half of the id, a number, is compared in less time than the whole id.
+        f" WHERE trace_hi IN ({', '.join(map(str, halves))}) AND {condition} LIMIT {FEW_ROWS + 1}"
+    )
+    if rows.num_rows > FEW_ROWS:  # ids of 64 bits all have the same first half
+        return None
+    spans_of: dict[str, dict[bytes, dict[str, Any]]] = {one.trace_id: {} for one in found}
+    for row in rows.to_pylist():
+        spans = spans_of.get(row["trace_id"].hex())
+        if spans is not None:
+            if row["span_id"] in spans:
+                return None
+            spans[row["span_id"]] = row
+    return {trace_id: spans for trace_id, spans in spans_of.items() if spans}
+
+
+def _services(spans: Mapping[bytes, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows that the query above returns for one trace, from its spans by id."""
+    orphans = sum(span["parent_span_id"] is not None and span["parent_span_id"] not in spans for span in spans.values())
+    by_service: dict[str, list[Mapping[str, Any]]] = {}
+    for span in spans.values():
+        by_service.setdefault(span["service_name"], []).append(span)
+    return [
+        {
+            "service_name": name,
+            "spans": len(group),
+            "errors": sum(span["status_code"] == ERROR for span in group),
+            "start_ns": min(span["start_ns"] for span in group),
+            "end_ns": max(span["end_ns"] for span in group),
+            "root": min(
+                (
+                    {"at": span["start_ns"], "id": span["span_id"], "name": span["span_name"]}
+                    for span in group
+                    if span["parent_span_id"] is None
+                ),
+                key=lambda root: (root["at"], root["id"]),
+                default=None,
+            ),
+            "orphans": orphans,
+        }
+        for name, group in by_service.items()
+    ]
 
 
 def _summary(trace_id: str, services: Sequence[Mapping[str, Any]]) -> JaegerSummary:

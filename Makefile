@@ -23,7 +23,7 @@ $(STAMP): requirements/build.txt requirements/all.txt pyproject.toml scripts/set
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation -r requirements/all.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	scripts/setup-java $(BIN)/python
-	$(BIN)/python -m crannog.lake.jars
+	$(BIN)/python -m crannog.spark.jars
 	@touch $@
 
 demo: setup ## Show what Crannog does, on data made up on the spot
@@ -43,7 +43,7 @@ bench: setup ## Measure the speed
 
 docs: setup ## Build the documentation into site/, its reference pages from the code
 	$(BIN)/python -m crannog.settings > docs/settings.md.new && mv docs/settings.md.new docs/settings.md
-	$(BIN)/python -m crannog.reference --write docs/reference
+	PYTHONPATH=tools $(BIN)/python -m reference --write docs/reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "open site/index.html; to search in it as well: python3 -m http.server -d site"
 

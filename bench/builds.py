@@ -31,7 +31,7 @@ from crannog.builds import (
     open_log,
     prune,
 )
-from crannog.builds.delta_log import DeltaLog
+from crannog.builds.stores.delta_log import DeltaLog
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 

@@ -62,7 +62,7 @@ def traces(bench: Bench) -> None:
 
 
 def _arrive(bench: Bench, lake: EmbeddedLake, total: int) -> None:
-    from crannog.server.http import HttpServer
+    from crannog.server.http_server import HttpServer
 
     where = "Traces: spans to the acknowledgement"
     share = total // 10
@@ -130,9 +130,9 @@ def _arrive(bench: Bench, lake: EmbeddedLake, total: int) -> None:
 
 def _stages(bench: Bench, attributes: int) -> None:
     """Processor time of a span at each stage on its way in."""
-    from crannog.lake.stage import Change, encode, segment_of, staged_schema
-    from crannog.traces.otlp.decode import checked_request, nested
-    from crannog.traces.otlp.receive import PROTOBUF, received
+    from crannog.protocol.staged_files import Change, encode, segment_of, staged_schema
+    from crannog.traces.ingest.decode import checked_request, nested
+    from crannog.traces.ingest.receive import PROTOBUF, received
 
     body = _request(10_000, 0, attributes)
     request = checked_request(body)

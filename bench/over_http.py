@@ -19,7 +19,7 @@ import datasette_api
 from data import ORDERS, order_rows, orders
 from stopwatch import Line, medians_ms
 
-from crannog.formats.columns import arrow
+from crannog.formats.encode import arrow
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 

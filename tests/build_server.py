@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from crannog.datasets.lake import Lake
 from crannog.server.build_log import BuildLog
-from crannog.server.http import HttpServer
+from crannog.server.http_server import HttpServer
 from crannog.settings import load_settings
+from crannog.tables.lake import Lake
 
 
 class BuildServer:

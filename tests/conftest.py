@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from crannog.lake.spark import SparkRuntime, spark_runtime
 from crannog.settings import Settings
+from crannog.spark.session import SparkRuntime, spark_runtime
 
 
 @pytest.fixture(autouse=True, scope="session")

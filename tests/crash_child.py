@@ -157,7 +157,7 @@ class Worker:
     # Killing itself
 
     def watch_phases(self) -> None:
-        from crannog.lake import phases
+        from crannog.storage import failpoints
 
         wanted, nth, during = self.plan.get("phase"), self.plan.get("hit", 1), self.plan.get("during")
 
@@ -172,7 +172,7 @@ class Worker:
                     os.kill(os.getpid(), signal.SIGKILL)
 
         if wanted:
-            phases.watcher = watcher
+            failpoints.watcher = watcher
 
     # Threads
 
@@ -201,7 +201,7 @@ class Worker:
         self.lake.close()
 
     def start_spark(self) -> None:
-        from crannog.lake.spark import spark_runtime
+        from crannog.spark.session import spark_runtime
 
         self.lake.warehouse.spark().range(10).count()
         jvm = spark_runtime(self.lake.settings)._start.jvm  # type: ignore[union-attr]
@@ -365,8 +365,8 @@ def orders(path: str) -> Iterator[dict[str, Any]]:
 def obey(location: str, plan: Mapping[str, Any], path: str) -> None:
     """Do what the test says, line by line, each thing at the moment it gives: for races between processes."""
     lake = connect(location, **plan.get("settings", {}))
-    from crannog.engine.control import ControlTable
-    from crannog.engine.scheduler import Scheduler
+    from crannog.engine.maintenance.control import ControlTable
+    from crannog.engine.maintenance.scheduler import Scheduler
     from crannog.errors import CrannogError
 
     held: list[Any] = []
@@ -487,9 +487,9 @@ def nurse(path: str) -> None:
     import duckdb  # noqa: F401
     import pyarrow.parquet  # noqa: F401
 
-    import crannog.datasets.lake  # noqa: F401
-    from crannog.lake import spark
+    import crannog.tables.lake  # noqa: F401
     from crannog.settings import load_settings
+    from crannog.spark import session as spark
 
     runtime = spark.spark_runtime(load_settings(spark_memory_mb=1024, spark_start_timeout_s=240))
     runtime.session().range(10).count()

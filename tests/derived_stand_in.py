@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from crannog.engine import spark_files
 from crannog.engine.maintenance import expire as expire_module
-from crannog.lake import spark_files
 from crannog.traces.derived import derive as derive_module
 from crannog.traces.derived.engines import on_duckdb
-from crannog.traces.derived.rest import Rest, partial_rows
+from crannog.traces.derived.missing_rows import Rest, partial_rows
 from forcing import ArrowFrame, stand_in_for_spark
 
 

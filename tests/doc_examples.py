@@ -29,7 +29,7 @@ from typing import Any
 
 import crannog
 from crannog.cli import main as cli
-from crannog.reference.command_line import commands
+from reference.command_line import commands
 from servers import PROGRAM, Server
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=indent)```[ ]*$", re.MULTILINE | re.DOTALL)

@@ -14,7 +14,7 @@ from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from crannog.embedded import EmbeddedLake
-from crannog.server.http import HttpServer
+from crannog.server.http_server import HttpServer
 from crannog.server.otlp.receivers import Receivers
 from crannog.server.service import Service
 from crannog.settings import Settings

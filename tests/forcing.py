@@ -24,15 +24,15 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from crannog.datasets.lake import Lake
-from crannog.datasets.table import Table
+from crannog.api.reports import VacuumReport
+from crannog.engine import spark_files
 from crannog.engine.maintenance import job as job_module
 from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CrannogError, Unavailable
-from crannog.lake import spark_files
 from crannog.settings import Settings
-from crannog.verbs.reports import VacuumReport
+from crannog.tables.lake import Lake
+from crannog.tables.table import Table
 
 OPERATIONS = (
     "put_if_absent",

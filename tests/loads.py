@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from crannog.datasets.lake import Lake
+from crannog.tables.lake import Lake
 from lakes import SYSTEM
 
 NAME = "main.files.t"

@@ -20,11 +20,11 @@ import httpx
 import pytest
 
 from crannog.embedded import EmbeddedLake
-from crannog.lake import spark
-from crannog.lake.spark import SparkRuntime
 from crannog.server.app import make_app
 from crannog.server.service import Service
 from crannog.settings import load_settings
+from crannog.spark import session
+from crannog.spark.session import SparkRuntime
 
 PROGRAM = str(Path(sys.executable).parent / "crannog")
 _URL = re.compile(r"https?://\S+?(?=;)")
@@ -151,9 +151,9 @@ def in_process(
     """The same application without a process or a socket, for what must be forced; yields its parts and how to ask it."""
     given = load_settings(warehouse=str(folder / "warehouse"), **{"audit": False, **settings})
     with pytest.MonkeyPatch.context() as patch, EmbeddedLake(given.warehouse, settings=given) as lake:
-        if spark._process_wide is None:
+        if session._process_wide is None:
             # A process has one Spark, with the settings of whoever asked first: these must not become everybody's.
-            patch.setattr(spark, "_process_wide", SparkRuntime(given))
+            patch.setattr(session, "_process_wide", SparkRuntime(given))
         service = Service(lake, loopback=loopback)
         app = make_app(service)
 

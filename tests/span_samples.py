@@ -14,7 +14,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
 
-from crannog.datasets.lake import Lake
+from crannog.tables.lake import Lake
 from crannog.traces import Traces
 from crannog.traces.derived.definitions import ALL, Derived
 from crannog.traces.derived.views import Views

@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from crannog.datasets.lake import Lake
-from crannog.engine.query.fast import (
+from crannog.api.result import Result
+from crannog.engine.sql.duckdb_compiler import (
     Compiled,
     Unproved,
     aggregates,
@@ -27,9 +27,9 @@ from crannog.engine.query.fast import (
     functions,
     operators,
 )
-from crannog.engine.query.statement import parse
+from crannog.engine.sql.statement import parse
 from crannog.errors import CallerError, CrannogError
-from crannog.verbs.result import Result
+from crannog.tables.lake import Lake
 
 FAST = ("local", "hot")
 # Sums of floating numbers depend on the order of their rows, on Spark too. This is the only place that is not exact,

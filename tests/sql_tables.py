@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from crannog.datasets.lake import Lake
+from crannog.tables.lake import Lake
 
 INSTANT = pa.timestamp("us", tz="UTC")
 INNER = pa.struct([("r", pa.float64())])

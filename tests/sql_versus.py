@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from crannog.datasets.lake import Lake
-from crannog.engine.query.conform import in_schema, plain_schema
-from crannog.engine.query.on_spark import in_arrow_types
+from crannog.api.result import Result
+from crannog.engine.spark_files import spark_schema
+from crannog.engine.sql.result_types import in_schema, plain_schema
+from crannog.engine.sql.run_on_spark import in_arrow_types
 from crannog.errors import CrannogError, Unavailable
-from crannog.lake.spark_errors import translated
-from crannog.lake.spark_files import spark_schema
-from crannog.verbs.result import Result
+from crannog.spark.errors import translated
+from crannog.tables.lake import Lake
 from sql_equal import difference
 from sql_made_tables import CATALOG, SCHEMA, MadeTable
 from sql_tree import Node, shrunk

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crannog.engine import blooms
-from crannog.engine.blooms import Blooms
+from crannog.engine.duckdb import blooms
+from crannog.engine.duckdb.blooms import Blooms
 
 
 def written(

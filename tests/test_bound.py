@@ -9,11 +9,11 @@ import time
 import pyarrow as pa
 import pytest
 
-from crannog.datasets.lake import Lake
-from crannog.engine.bound import BoundStatements
-from crannog.engine.local import LocalEngine
+from crannog.engine.duckdb.engine import LocalEngine
+from crannog.engine.duckdb.prepared_statements import BoundStatements
 from crannog.errors import Cancelled
 from crannog.settings import Settings
+from crannog.tables.lake import Lake
 from lakes import opened
 
 NAME = "b.t.t"

@@ -15,10 +15,10 @@ import pytest
 
 from build_samples import one_of_each, partition, request
 from crannog.builds import BuildRequestStatus, PartitionStatus, open_log
-from crannog.builds.delta_log import DeltaLog
-from crannog.builds.desk import Desk
-from crannog.builds.slips import Append, Wish, answer_of, calls_of, slip_of, take_answer
-from crannog.builds.tray import Tray
+from crannog.builds.stores.delta_log import DeltaLog
+from crannog.builds.stores.handover_messages import Append, Wish, answer_of, calls_of, slip_of, take_answer
+from crannog.builds.stores.process_handover import Desk
+from crannog.builds.stores.shared_mailbox import Tray
 from crannog.errors import Conflict, Refused
 
 B, P = BuildRequestStatus, PartitionStatus
@@ -53,12 +53,12 @@ def wish(*events: object, check_states: bool = False) -> Append:
 def test_who_has_just_had_the_turn_has_it_before_the_others(
     log: DeltaLog, other_desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crannog.builds.desk._MOMENT_NS", 10**11)
-    monkeypatch.setattr("crannog.builds.desk._LONG_MOMENT_NS", 10**12)
+    monkeypatch.setattr("crannog.builds.stores.process_handover._MOMENT_NS", 10**11)
+    monkeypatch.setattr("crannog.builds.stores.process_handover._LONG_MOMENT_NS", 10**12)
     log.append_event(request("b", B.RECEIVED))
     assert not other_desk.take_turn(1)
     assert log.append_event(request("b", B.PLANNING)) == 2
-    monkeypatch.setattr("crannog.builds.desk._MOMENT_NS", 0)
+    monkeypatch.setattr("crannog.builds.stores.process_handover._MOMENT_NS", 0)
     assert log.append_event(request("b", B.EXECUTING)) == 3
     assert other_desk.take_turn(1)
     other_desk.end_turn()
@@ -67,7 +67,7 @@ def test_who_has_just_had_the_turn_has_it_before_the_others(
 def test_a_moment_that_was_written_down_before_the_machine_started_anew_counts_for_nothing(
     log: DeltaLog, other_desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crannog.builds.desk._MOMENT_NS", 10**15)
+    monkeypatch.setattr("crannog.builds.stores.process_handover._MOMENT_NS", 10**15)
     log.append_event(request("b", B.RECEIVED))
     assert other_desk.take_turn(1)
     other_desk.end_turn()
@@ -184,7 +184,7 @@ def test_what_is_too_long_for_a_tray_waits_for_the_turn(log: DeltaLog, other_des
 
 def test_the_tray_of_a_process_that_was_killed_is_taken_away_with_its_slip(log: DeltaLog, tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from crannog.builds.desk import Desk\n"
+        "import os, sys; from pathlib import Path; from crannog.builds.stores.process_handover import Desk\n"
         "desk = Desk(Path(sys.argv[1])); desk.tray.leave(sys.stdin.buffer.read()); os.kill(os.getpid(), 9)"
     )
     slip = slip_of([wish(partition("dead", "p", P.BUILDING))])
@@ -239,7 +239,7 @@ def test_what_is_no_slip_holds_no_calls(slip: bytes) -> None:
 
 
 def test_a_tray_without_a_slip_is_taken_away_too(log: DeltaLog) -> None:
-    code = "import os, sys; from pathlib import Path; from crannog.builds.desk import Desk; Desk(Path(sys.argv[1])).tray; os.kill(os.getpid(), 9)"
+    code = "import os, sys; from pathlib import Path; from crannog.builds.stores.process_handover import Desk; Desk(Path(sys.argv[1])).tray; os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", code, str(folder_of(log))], check=False)
     assert list(folder_of(log).glob("*.tray"))
     log.append_event(request("b", B.RECEIVED))

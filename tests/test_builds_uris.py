@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from build_samples import one_of_each, partition, request
-from crannog.builds import BuildRequestStatus, PartitionStatus, check, open_log
-from crannog.builds.best_effort import BestEffortLog
-from crannog.builds.model import tables
-from crannog.builds.model.connection import Connection
+from crannog.builds import BuildRequestStatus, PartitionStatus, consistency_check, open_log
 from crannog.builds.open_log import shown
-from crannog.builds.sqlite_database import SqliteDatabase
+from crannog.builds.read_model import tables
+from crannog.builds.read_model.connection import Connection
+from crannog.builds.stores.best_effort import BestEffortLog
+from crannog.builds.stores.sqlite_database import SqliteDatabase
 from crannog.errors import CallerError, Corrupted, CrannogError, Overloaded, Refused, Unavailable
 from postgres_server import Server, postgres  # noqa: F401
 
@@ -197,7 +197,7 @@ def test_a_failure_in_the_middle_of_a_batch_keeps_nothing(tmp_path: Path) -> Non
             log.append_events([request("b", B.PLANNING), partition("b", "p", P.BUILDING), request("b", B.FAILED)])
         assert log.head() == 1
         assert log.get_event("b:PLANNING") is None
-        assert check(log).ok
+        assert consistency_check(log).ok
 
 
 # -- printing, several logs, best effort -------------------------------------------------------------------------

@@ -23,12 +23,12 @@ import pytest
 
 import crannog
 from crannog.cli import main as cli
-from crannog.cli.intake import read_rows
-from crannog.cli.plain import ago, counted, moment, of_bytes, shown
-from crannog.cli.show import bar
-from crannog.formats.plain import plain
-from crannog.formats.rows import keys_of
-from crannog.lake.spark import SparkRuntime
+from crannog.cli.output import bar
+from crannog.cli.plain_output import ago, counted, moment, of_bytes, shown
+from crannog.cli.row_input import read_rows
+from crannog.formats.plain_json import plain
+from crannog.formats.row_bodies import keys_of
+from crannog.spark.session import SparkRuntime
 
 PROGRAM = str(Path(sys.executable).parent / "crannog")
 # For one small job each: compiling Java for a long run would take most of the time.
@@ -948,6 +948,6 @@ def test_values_are_plain_in_json_and_short_in_cells() -> None:
 @pytest.mark.parametrize("loaded", [False, True])
 def test_pandas_is_left_out_only_of_the_program(loaded: bool) -> None:
     before = "import pyarrow; " if loaded else ""
-    program = f"import sys; {before}from crannog.cli.quick import leave_out_what_is_slow; leave_out_what_is_slow(); import pyarrow as pa; pa.array([1]); print('pandas' in sys.modules)"
+    program = f"import sys; {before}from crannog.cli.import_guard import leave_out_what_is_slow; leave_out_what_is_slow(); import pyarrow as pa; pa.array([1]); print('pandas' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
     assert found == str(loaded)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crannog.lake.spark import SparkRuntime
+from crannog.spark.session import SparkRuntime
 from test_cli import ORDERS, Shell, shell
 
 __all__ = ["shell"]

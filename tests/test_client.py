@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 import crannog
-from crannog.client.failures import error_of, refusal
-from crannog.client.lake import RemoteLake
 from crannog.errors import CallerError, Conflict, CrannogError, NotFound, Overloaded, SparkLost, Unavailable
+from crannog.remote.errors import error_of, refusal
+from crannog.remote.lake import RemoteLake
 from proxies import FaultyProxy, free_port
 from servers import Server, made_token, server, serving
 
@@ -258,7 +258,7 @@ def test_a_child_after_a_fork_has_connections_of_its_own(server: Server, name: s
 
 
 def test_an_answer_may_travel_packed(server: Server, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import crannog.client.connection as connection
+    import crannog.remote.connection as connection
 
     monkeypatch.setattr(connection, "_is_loopback", lambda host: False)
     with crannog.connect(server.url) as lake:

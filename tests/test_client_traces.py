@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crannog.client.lake import RemoteLake
+from crannog.api.traces import ErasurePlan, SpanPage, Trace, TracePage, TraceView, WriteOutcome
 from crannog.embedded import EmbeddedLake
 from crannog.errors import CallerError, CrannogError, Forbidden, NotFound, Unauthorized
-from crannog.formats.marked import marked, unmarked
-from crannog.lake.spark import SparkRuntime
-from crannog.traces.otlp.json_body import json_of_request
-from crannog.verbs.traces import ErasurePlan, SpanPage, Trace, TracePage, TraceView, WriteOutcome
+from crannog.formats.lossless_json import marked, unmarked
+from crannog.remote.lake import RemoteLake
+from crannog.spark.session import SparkRuntime
+from crannog.traces.ingest.otlp_json import json_of_request
 from doors import serving_here
 from otlp_samples import START, request_of, span, trace_id
 from servers import made_token
@@ -345,7 +345,7 @@ def test_any_value_comes_back_from_json_as_it_was(value: Any) -> None:
 
 def test_a_client_loads_no_engine() -> None:
     code = (
-        "import sys; from crannog.client.lake import RemoteLake; RemoteLake('http://127.0.0.1:9').traces;"
+        "import sys; from crannog.remote.lake import RemoteLake; RemoteLake('http://127.0.0.1:9').traces;"
         " print([name for name in ('crannog.engine', 'crannog.traces', 'duckdb', 'opentelemetry', 'pyspark') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

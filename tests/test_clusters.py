@@ -16,8 +16,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from crannog.lake.java import find_java
 from crannog.settings import Settings
+from crannog.spark.java import find_java
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -57,7 +57,7 @@ print("done")
 REFUSED = """
 import json, sys
 from crannog.errors import Unavailable
-from crannog.lake.spark import spark_runtime, translated
+from crannog.spark.session import spark_runtime, translated
 from crannog.settings import Settings
 
 try:

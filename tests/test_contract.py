@@ -18,6 +18,11 @@ import pytest
 from pydantic import BaseModel
 
 import crannog
+from crannog.api.cancellation import Cancellation
+from crannog.api.explanation import Explanation
+from crannog.api.lake import LakeVerbs, TableVerbs
+from crannog.api.reports import WriteReceipt
+from crannog.api.result import Result, Row
 from crannog.errors import (
     BadRows,
     CallerError,
@@ -30,11 +35,6 @@ from crannog.errors import (
     SchemaMismatch,
     TimedOut,
 )
-from crannog.verbs.cancellation import Cancellation
-from crannog.verbs.explanation import Explanation
-from crannog.verbs.lake import LakeVerbs, TableVerbs
-from crannog.verbs.reports import WriteReceipt
-from crannog.verbs.result import Result, Row
 from servers import serving
 
 INSTANT = pa.timestamp("us", "UTC")

@@ -15,18 +15,18 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from crannog.datasets.lake import Lake
-from crannog.engine import control as control_module
-from crannog.engine import scheduler as scheduler_module
-from crannog.engine.control import FOLDER, IDLE, PROCESSING, ControlTable, Task
-from crannog.engine.scheduler import FoldLimits, Scheduler, run_as_task, why_fold
+from crannog.engine.maintenance import control as control_module
+from crannog.engine.maintenance import scheduler as scheduler_module
+from crannog.engine.maintenance.control import FOLDER, IDLE, PROCESSING, ControlTable, Task
+from crannog.engine.maintenance.scheduler import FoldLimits, Scheduler, run_as_task, why_fold
 from crannog.errors import CallerError, Corrupted, Unavailable
-from crannog.lake.changelog import Backlog
-from crannog.lake.leases import live_leases
-from crannog.lake.local_storage import LocalStorage
-from crannog.lake.spark import SparkRuntime
 from crannog.names import TableName
+from crannog.protocol.changelog import Backlog
+from crannog.protocol.leases import live_leases
 from crannog.settings import Settings, load_settings
+from crannog.spark.session import SparkRuntime
+from crannog.storage.local import LocalStorage
+from crannog.tables.lake import Lake
 from lakes import opened
 
 NAME = "shop.eu.orders"

@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crannog.engine.control import ControlTable
+from crannog.engine.maintenance.control import ControlTable
 from crannog.errors import Unavailable
-from crannog.lake import phases
-from crannog.lake.spark import SparkRuntime
+from crannog.spark.session import SparkRuntime
+from crannog.storage import failpoints
 from crash_child import (
     KEYED,
     PLAIN,
@@ -57,7 +57,7 @@ Last = dict[tuple[str, str], int]
 
 
 def test_every_phase_is_among_those_killed_at() -> None:
-    assert {*STAGE, *PACK, *REWRITE, *CLEAN, *ERASE, *CLAIM} == set(phases.ALL)
+    assert {*STAGE, *PACK, *REWRITE, *CLEAN, *ERASE, *CLAIM} == set(failpoints.ALL)
 
 
 # -- what is checked after each kill -------------------------------------------------------------------------

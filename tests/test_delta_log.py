@@ -21,12 +21,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from crannog.datasets.lake import Lake
+from crannog.delta.footers import read_footer
 from crannog.errors import CallerError
-from crannog.lake.footers import read_footer
-from crannog.lake.local_storage import LocalStorage
-from crannog.lake.spark import SparkRuntime
 from crannog.settings import Settings
+from crannog.spark.session import SparkRuntime
+from crannog.storage.local import LocalStorage
+from crannog.tables.lake import Lake
 from lakes import (
     DAY,
     INSTANT,

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import crannog
-from crannog.cli.demo_notes import Notes, Printed
-from crannog.cli.demo_steps import STEPS, files_with
+from crannog.tour.notes import Notes, Printed
+from crannog.tour.steps import STEPS, files_with
 
 PROGRAM = str(Path(sys.executable).parent / "crannog")
 
@@ -41,9 +41,12 @@ def test_the_tour_holds_what_it_says(tmp_path: Path) -> None:
     assert figures["files_with_the_id_before"] > 0
     assert figures["receipt"]["rows_erased"] == 1
     with crannog.connect(str(tmp_path / "kept")) as lake:
-        assert {"crannog.builds.build_events", "crannog.traces.spans", "ops.plant.readings", "shop.eu.orders"} <= set(
-            lake.tables()
-        )
+        assert {
+            "crannog.builds.build_events",
+            "crannog.traces.spans",
+            "ops.plant.readings",
+            "shop.eu.orders",
+        } <= set(lake.tables())
         assert lake.table("shop.eu.orders").count() == 21_997
         assert lake.table("crannog.traces.spans").count() == 9_995
 
@@ -51,13 +54,14 @@ def test_the_tour_holds_what_it_says(tmp_path: Path) -> None:
 def test_a_claim_that_does_not_hold_is_seen(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from crannog.cli import demo_steps, main
+    from crannog.cli import main
+    from crannog.tour import steps
 
     def wrong(_tour: object, note: Notes) -> None:
         note.figure("n", 1, "number", "one")
         note.check("one is two", False)
 
-    monkeypatch.setattr(demo_steps, "STEPS", (("Sums", wrong),))
+    monkeypatch.setattr(steps, "STEPS", (("Sums", wrong),))
     for arguments, words in ((["demo"], "✗ one is two"), (["demo", "--json"], '"ok": false')):
         monkeypatch.setattr("sys.argv", ["crannog", *arguments])
         with pytest.raises(SystemExit) as ended:
@@ -67,12 +71,13 @@ def test_a_claim_that_does_not_hold_is_seen(
 
 
 def test_a_step_that_fails_ends_the_tour(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from crannog.cli import demo_steps, main
+    from crannog.cli import main
+    from crannog.tour import steps
 
     def failing(_tour: object, _note: Notes) -> None:
         raise crannog.Unavailable("Spark did not start")
 
-    monkeypatch.setattr(demo_steps, "STEPS", (("First", failing), ("Second", failing)))
+    monkeypatch.setattr(steps, "STEPS", (("First", failing), ("Second", failing)))
     monkeypatch.setattr("sys.argv", ["crannog", "demo", "--json"])
     with pytest.raises(SystemExit) as ended:
         main.run()

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from crannog.cli import serve
-from crannog.reference.command_line import commands
 from crannog.settings import Settings, load_settings
+from reference.command_line import commands
 
 ROOT = Path(__file__).parent.parent
 CONTAINER = (ROOT / "deploy" / "Containerfile").read_text()

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from crannog import errors
-from crannog.reference import error_tree
-from crannog.reference.cli_examples import EXAMPLES
-from crannog.reference.command_line import commands
-from crannog.reference.http_routes import openapi, routes
-from crannog.reference.pages import PAGES
-from crannog.verbs.lake import CacheVerbs, LakeVerbs, TableVerbs
+from crannog.api.lake import CacheVerbs, LakeVerbs, TableVerbs
+from reference import error_tree
+from reference.cli_examples import EXAMPLES
+from reference.command_line import commands
+from reference.http_routes import openapi, routes
+from reference.pages import PAGES
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 COMMANDS = [(path, command) for path, command in commands() if path and not hasattr(command, "commands")]
@@ -50,7 +50,7 @@ def test_every_command_and_option_is_told() -> None:
 
 @pytest.mark.parametrize("path", [path for path, _ in COMMANDS], ids=" ".join)
 def test_every_command_has_an_example_that_it_would_take(path: tuple[str, ...]) -> None:
-    assert path in EXAMPLES, "add one to crannog/reference/cli_examples.py"
+    assert path in EXAMPLES, "add one to tools/reference/cli_examples.py"
     for line in EXAMPLES[path]:
         assert line.split("#")[0].strip() == line
         words = shlex.split(line.partition(" < ")[0].partition(" > ")[0])

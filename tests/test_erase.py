@@ -18,14 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from crannog.datasets.lake import Lake
-from crannog.datasets.table import Table
+from crannog.api.reports import ErasureReceipt
 from crannog.engine.maintenance.erase import erase
 from crannog.errors import CallerError, Cancelled, SnapshotGone, VerificationFailed
-from crannog.lake import phases
-from crannog.lake.spark import SparkRuntime
 from crannog.settings import Settings
-from crannog.verbs.reports import ErasureReceipt
+from crannog.spark.session import SparkRuntime
+from crannog.storage import failpoints
+from crannog.tables.lake import Lake
+from crannog.tables.table import Table
 from lakes import (
     INSTANT,
     actions,
@@ -68,10 +68,10 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], obje
     def watch(phase: str, act: Callable[[], object]) -> None:
         def watcher(reached: str) -> None:
             if reached == phase:
-                monkeypatch.setattr(phases, "watcher", None)
+                monkeypatch.setattr(failpoints, "watcher", None)
                 act()
 
-        monkeypatch.setattr(phases, "watcher", watcher)
+        monkeypatch.setattr(failpoints, "watcher", watcher)
 
     return watch
 
@@ -561,7 +561,7 @@ def _only_leases(replace: Callable[[str, bytes], None]) -> Callable[[str, bytes]
 
 
 def test_cancelled_before_anything_is_removed(lake: Lake) -> None:
-    from crannog.verbs.cancellation import Cancellation
+    from crannog.api.cancellation import Cancellation
 
     table = lake.create_table(NAME, PEOPLE, key="email")
     table.append([person("ann"), person("bob")])

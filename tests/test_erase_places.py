@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from crannog.errors import SnapshotGone
-from crannog.lake import local_storage, phases, spare_files
-from crannog.lake.changelog import ChangeLog
-from crannog.lake.spark import SparkRuntime
 from crannog.names import AUDIT
+from crannog.protocol.changelog import ChangeLog
 from crannog.server.audit import Audit
-from crannog.server.call import Call
+from crannog.server.request_context import Call
 from crannog.settings import Settings
+from crannog.spark.session import SparkRuntime
+from crannog.storage import failpoints, local, preallocated_files
 from forcing import SCHEMA, Killed, Lakes, clean, fill_block, ids_of, opened, row
 from lakes import opened as lake_of
 
@@ -88,19 +88,19 @@ def test_a_paused_packer_cannot_put_an_erased_row_again(
     def erased() -> None:
         receipts.append(table.erase([1]))
         assert showing(lakes.root) == []
-        monkeypatch.setattr(phases, "watcher", killed)
+        monkeypatch.setattr(failpoints, "watcher", killed)
 
     def killed(phase: str) -> None:
         if phase == "pack.written":
             raise Killed
 
     hook = HookedOs(MOMENTS[moment], "pack-64", erased)
-    monkeypatch.setattr(local_storage, "os", hook)
+    monkeypatch.setattr(local, "os", hook)
     try:
         opened(packing).log.pack()
     except Killed:
         pass
-    monkeypatch.setattr(phases, "watcher", None)
+    monkeypatch.setattr(failpoints, "watcher", None)
     assert hook.fired
     assert showing(lakes.root) == []
     assert {place.after for place in receipts[0].places} == {0}
@@ -127,8 +127,8 @@ def test_a_paused_writer_cannot_put_an_erased_row_again(
         assert showing(lakes.root) == []
 
     hook = HookedOs(MOMENTS[moment], "/spare/" if prepared else "/stage/", erased)
-    monkeypatch.setattr(local_storage, "os", hook)
-    monkeypatch.setattr(spare_files, "os", hook)
+    monkeypatch.setattr(local, "os", hook)
+    monkeypatch.setattr(preallocated_files, "os", hook)
     receipt = late.append([row(1, NEEDLE)], batch_id="sent twice")
     assert hook.fired
     assert receipt.duplicate
@@ -221,7 +221,7 @@ def test_scratch_folders_of_killed_processes_go_and_those_of_living_ones_stay(
     """A process that was killed leaves what it spilled; the same folder of a living one is in use."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     script = (
-        "import sys, time; from pathlib import Path; from crannog.lake import scratch;"
+        "import sys, time; from pathlib import Path; from crannog.storage import scratch_folders as scratch;"
         "folder = scratch.make('spill'); Path(folder, 'duckdb_temp_block').write_text(sys.argv[1]);"
         "print(folder, flush=True); time.sleep(60)"
     )

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from crannog.datasets.table import Table
 from crannog.errors import CrannogError, Unavailable
-from crannog.lake import local_storage
-from crannog.lake.local_storage import LocalStorage
+from crannog.storage import local
+from crannog.storage.local import LocalStorage
+from crannog.tables.table import Table
 from forcing import SCHEMA, Behind, Lakes, failure_of, ids_of, opened, row
 
 pytest_plugins = ["forced"]
@@ -69,7 +69,7 @@ class ForgetfulDisk:
 def disk(monkeypatch: pytest.MonkeyPatch) -> Any:
     def of(folder: str, failures: int) -> ForgetfulDisk:
         made = ForgetfulDisk(folder, failures)
-        monkeypatch.setattr(local_storage, "os", made)
+        monkeypatch.setattr(local, "os", made)
         return made
 
     return of
@@ -160,7 +160,7 @@ def test_a_folder_whose_making_was_not_synced_is_made_anew(tmp_path: Path, monke
         if len(synced) == 2:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(local_storage, "_sync_path", fail_once)
+    monkeypatch.setattr(local, "_sync_path", fail_once)
     with pytest.raises(Unavailable, match="cannot make the folder a/b"):
         storage.make_folder("a/b")
     synced.clear()

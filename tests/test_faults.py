@@ -18,14 +18,14 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pytest
 
-from crannog.datasets.lake import Lake
-from crannog.datasets.table import Table
+from crannog.delta.checkpoints import is_sound
 from crannog.engine.maintenance.compact import compact
 from crannog.errors import Corrupted, CrannogError, Overloaded, Unavailable
-from crannog.lake import local_storage
-from crannog.lake.checkpoints import is_sound
-from crannog.lake.spark import SparkRuntime
 from crannog.settings import Settings
+from crannog.spark.session import SparkRuntime
+from crannog.storage import local
+from crannog.tables.lake import Lake
+from crannog.tables.table import Table
 from forcing import (
     FAULTS,
     SCHEMA,
@@ -225,7 +225,7 @@ class FailingOs:
     @contextmanager
     def armed(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(local_storage, "os", self)
+            patch.setattr(local, "os", self)
             yield
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import httpx
 import pytest
 
+from crannog.api.traces import Trace
 from crannog.engine.maintenance.fold import fold
 from crannog.settings import Settings
-from crannog.traces.find.reading import Reading
+from crannog.traces.ingest.otlp_json import json_of_request
 from crannog.traces.jaeger import summaries, v3
-from crannog.traces.otlp.json_body import json_of_request
-from crannog.verbs.traces import Trace
+from crannog.traces.search.snapshot_reader import Reading
 from derived_stand_in import stand_in_for_all
 from doors import serving_here
 from otlp_samples import START, request_of, span, span_id, trace_id

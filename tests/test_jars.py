@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from crannog.errors import Unavailable
-from crannog.lake import jars
-from crannog.lake.java import find_java
 from crannog.settings import Settings
+from crannog.spark import jars
+from crannog.spark.java import find_java
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_a_failed_resolution_leaves_nothing_and_says_what_to_do(
     submit.chmod(0o755)
     monkeypatch.setattr(jars, "spark_home", lambda: home)
     with pytest.raises(
-        Unavailable, match=r"unresolved dependency: io.delta#x;1: not found\).*python -m crannog.lake.jars"
+        Unavailable, match=r"unresolved dependency: io.delta#x;1: not found\).*python -m crannog.spark.jars"
     ):
         jars.delta(kept)
     assert list(Path(kept.jars_dir).iterdir()) == []

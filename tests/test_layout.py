@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from crannog.datasets.lake import Lake
-from crannog.datasets.table import Table
-from crannog.lake.spark import SparkRuntime
 from crannog.settings import Settings
+from crannog.spark.session import SparkRuntime
+from crannog.tables.lake import Lake
+from crannog.tables.table import Table
 from lakes import INSTANT, actions, footers, live_files, opened, root
 
 ROWS = 70_000

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crannog.datasets.lake import Lake
+from crannog.api.load_report import Drift
 from crannog.errors import BadRows, CallerError, Conflict, SchemaMismatch
 from crannog.settings import Settings
-from crannog.verbs.load import Drift
+from crannog.tables.lake import Lake
 from lakes import INSTANT, opened
 from loads import NAME, put, rows_of, types_of
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from crannog.datasets.table import Table
-from crannog.loading import keep
+from crannog.tables.loading import write
+from crannog.tables.table import Table
 from test_cli import Shell, run
 
 NAME = "shop.eu.visits"
@@ -92,7 +92,7 @@ def test_every_refusal_has_its_exit_code_and_speaks_of_flags(shell: Shell) -> No
 
 
 def test_an_interrupt_says_what_was_kept_and_how_to_go_on(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keep, "BATCH_ROWS", 10)
+    monkeypatch.setattr(write, "BATCH_ROWS", 10)
     path = shell.file("v.csv", "a\n" + "".join(f"{n}\n" for n in range(50)))
     real, calls = Table.append, []
 
@@ -121,5 +121,5 @@ def test_a_pipe_is_loaded_by_the_program_itself(tmp_path: Path) -> None:
 
 
 def test_loading_needs_no_engine_so_that_a_client_can_do_it() -> None:
-    program = "import sys, crannog.loading.load; print(sorted({'pyspark', 'duckdb', 'deltalake', 'obstore'} & set(sys.modules)))"
+    program = "import sys, crannog.tables.loading.load; print(sorted({'pyspark', 'duckdb', 'deltalake', 'obstore'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import crannog
+from crannog.api.lake import LakeVerbs
+from crannog.api.load_report import Drift
 from crannog.errors import BadRows, CallerError, Conflict, CrannogError, NotFound, SchemaMismatch
-from crannog.verbs.lake import LakeVerbs
-from crannog.verbs.load import Drift
 from lakes import SYSTEM
 from loads import put
 from servers import Server, server

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from crannog.datasets import load as bulk
-from crannog.datasets.lake import Lake
 from crannog.errors import BadRows, Unavailable
-from crannog.lake import phases
-from crannog.lake.spark import SparkRuntime
-from crannog.loading import keep
 from crannog.settings import Settings
+from crannog.spark.session import SparkRuntime
+from crannog.storage import failpoints
+from crannog.tables import spark_load as bulk
+from crannog.tables.lake import Lake
+from crannog.tables.loading import write
 from lakes import actions, opened, read_delta_rs, root
 from loads import NAME, put, rows_of
 
@@ -26,7 +26,7 @@ COUNT = 1000
 
 @pytest.fixture
 def lake(settings: Settings, spark: SparkRuntime, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
-    monkeypatch.setattr(keep, "BATCH_ROWS", 100)
+    monkeypatch.setattr(write, "BATCH_ROWS", 100)
     with opened(settings, load_spark_bytes=1) as found:
         yield found
 
@@ -95,15 +95,15 @@ def test_two_that_load_the_same_file_at_once_keep_it_once(lake: Lake, settings: 
 
     def another_process(phase: str) -> None:
         if phase == "rewrite.synced":
-            phases.watcher = None
+            failpoints.watcher = None
             with opened(settings, load_spark_bytes=1) as other:
                 reports.append(other.load(path, NAME))
 
-    phases.watcher = another_process
+    failpoints.watcher = another_process
     try:
         reports.append(lake.load(path, NAME))
     finally:
-        phases.watcher = None
+        failpoints.watcher = None
     assert sorted((report.rows, report.duplicate_rows) for report in reports) == [(0, COUNT), (COUNT, 0)]
     assert lake.table(NAME).count() == COUNT + 3
     assert len(loads(lake)) == 2
@@ -120,12 +120,12 @@ def test_a_loader_that_dies_at_any_moment_leaves_all_or_nothing_and_can_be_repea
         if phase == "rewrite.synced":
             raise KeyboardInterrupt
 
-    phases.watcher = dies
+    failpoints.watcher = dies
     try:
         with pytest.raises(KeyboardInterrupt):
             lake.load(path, NAME)
     finally:
-        phases.watcher = None
+        failpoints.watcher = None
     assert lake.table(NAME).count() == 0
     with monkeypatch.context() as patch:
         patch.setattr(bulk._SparkLoad, "_remember", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))

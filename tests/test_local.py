@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crannog.engine.local import LocalEngine
+from crannog.engine.duckdb.engine import LocalEngine
 from crannog.engine.snapshot import read
 from crannog.errors import SnapshotGone
 from crannog.settings import Settings

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from crannog.errors import Unavailable
-from crannog.lake import local_storage
-from crannog.lake.local_storage import LocalStorage
+from crannog.storage import local
+from crannog.storage.local import LocalStorage
 
 
 def aged(folder: Path) -> None:
@@ -46,7 +46,7 @@ def test_any_change_of_the_names_changes_the_stamp(
         case "rename":
             (tmp_path / "stage/1").rename(tmp_path / "stage/3")
     assert storage.quiet_stamp("stage") is None  # another change within the same tick could leave the same time
-    monkeypatch.setattr(local_storage, "_CLOCK_TICK_NS", 0)
+    monkeypatch.setattr(local, "_CLOCK_TICK_NS", 0)
     assert storage.quiet_stamp("stage") != before
 
 

@@ -19,26 +19,27 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from crannog.datasets import table as table_module
-from crannog.datasets.lake import Lake
-from crannog.datasets.table import Table
+from crannog.api.cancellation import Cancellation
+from crannog.api.reports import FoldReport
+from crannog.delta.log import DataFile
+from crannog.delta.rewrite import RunAgain
+from crannog.engine import spark_files
 from crannog.engine.maintenance import compact as compact_module
-from crannog.engine.maintenance import drop_rows as drop_module
+from crannog.engine.maintenance import rewrite_without as drop_module
 from crannog.engine.maintenance.compact import CompactionLimits, files_to_compact
 from crannog.engine.maintenance.evolve import evolve
 from crannog.engine.maintenance.expire import expire
 from crannog.engine.maintenance.job import Job
-from crannog.engine.maintenance.removed import LogEntry
+from crannog.engine.maintenance.unreferenced_files import LogEntry
 from crannog.engine.maintenance.vacuum import folded_before
 from crannog.errors import CallerError, Cancelled, Unavailable, VerificationFailed
-from crannog.lake import phases, spark_files
-from crannog.lake.base import DataFile
-from crannog.lake.rewrite import RunAgain
-from crannog.lake.spark import SparkRuntime, spark_runtime
 from crannog.names import TableName
 from crannog.settings import Settings
-from crannog.verbs.cancellation import Cancellation
-from crannog.verbs.reports import FoldReport
+from crannog.spark.session import SparkRuntime, spark_runtime
+from crannog.storage import failpoints
+from crannog.tables import table as table_module
+from crannog.tables.lake import Lake
+from crannog.tables.table import Table
 from lakes import (
     DAY,
     INSTANT,
@@ -736,10 +737,10 @@ def test_evolve_with_rows_coming_in_from_another_process(
 
         def meanwhile(phase: str) -> None:
             if phase == "rewrite.verified":
-                monkeypatch.setattr(phases, "watcher", None)
+                monkeypatch.setattr(failpoints, "watcher", None)
                 theirs.upsert([{"k_id": "a", "n": 2}, {"k_id": "b", "n": 3}])
 
-        monkeypatch.setattr(phases, "watcher", meanwhile)
+        monkeypatch.setattr(failpoints, "watcher", meanwhile)
         table.evolve(pa.schema([("k_id", pa.string()), ("n", pa.int64())]))
         expected = canonical([{"k_id": "a", "n": 2}, {"k_id": "b", "n": 3}])
         assert canonical(table.to_arrow()) == canonical(theirs.to_arrow()) == expected
@@ -838,7 +839,7 @@ def test_cancelled_before_it_starts_or_at_the_last_step(
         VERBS[verb](ready, early)
     unchanged(lake, ready, before, seen)
     late = Cancellation()
-    monkeypatch.setattr(phases, "watcher", lambda phase: late.cancel() if phase == "rewrite.synced" else None)
+    monkeypatch.setattr(failpoints, "watcher", lambda phase: late.cancel() if phase == "rewrite.synced" else None)
     with pytest.raises(Cancelled):
         VERBS[verb](ready, late)
     monkeypatch.undo()
@@ -923,7 +924,7 @@ def test_a_compaction_that_loses_to_a_fold_starts_again(
                 folds.append(None)
                 theirs.fold()
 
-        monkeypatch.setattr(phases, "watcher", meanwhile)
+        monkeypatch.setattr(failpoints, "watcher", meanwhile)
         report = ready.compact()
     assert folds
     assert report.files_after == 1

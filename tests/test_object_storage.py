@@ -22,9 +22,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from crannog.errors import CallerError, Unavailable
-from crannog.lake.object_storage import CLOCK, Address, ObjectStorage
-from crannog.lake.open_storage import open_storage
-from crannog.lake.storage import Storage
+from crannog.storage.interface import Storage
+from crannog.storage.object_store import CLOCK, Address, ObjectStorage
+from crannog.storage.open import open_storage
 
 pytest_plugins = ["s3"]
 
@@ -277,7 +277,7 @@ def test_of_many_threads_one_wins(storage: ObjectStorage) -> None:
 
 RACE = """
 import sys
-from crannog.lake.object_storage import ObjectStorage
+from crannog.storage.object_store import ObjectStorage
 storage = ObjectStorage(sys.argv[1])
 storage.exists("warm")
 print("ready", flush=True)

@@ -26,9 +26,9 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from crannog.access.tokens import Tokens
 from crannog.errors import Conflict, Unavailable
-from crannog.traces.otlp.json_body import json_of_request
+from crannog.server.auth.tokens import Tokens
+from crannog.traces.ingest.otlp_json import json_of_request
 from doors import JSON, PROTOBUF, Doors, receiving, retry_info, status_of
 from otlp_samples import request_of, span, span_id, trace_id
 

@@ -15,7 +15,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from crannog.client.lake import RemoteLake
+from crannog.remote.lake import RemoteLake
 from doors import PROTOBUF
 from otlp_samples import request_of, span, trace_id
 from servers import Server, serving
@@ -87,7 +87,10 @@ def test_a_server_that_is_told_to_stop_under_load_keeps_what_it_acknowledged(tmp
     assert kept
     with serving(tmp_path / "warehouse") as server, RemoteLake(server.url) as lake:
         rows = (
-            lake.sql("SELECT trace_id FROM crannog.traces.spans", max_rows=1_000_000).to_arrow().column(0).to_pylist()
+            lake.sql("SELECT trace_id FROM crannog.traces.spans", max_rows=1_000_000)
+            .to_arrow()
+            .column(0)
+            .to_pylist()
         )
     assert {trace_id(number) for number in kept} <= set(rows)
     assert len(rows) == len(set(rows))

@@ -16,8 +16,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 
-from crannog.access.tokens import Tokens
-from crannog.traces.spans import SPANS
+from crannog.server.auth.tokens import Tokens
+from crannog.traces.span_table import SPANS
 from doors import EXPORT, PROTOBUF, Doors, receiving
 from otlp_samples import request_of, span
 from servers import self_signed

@@ -17,26 +17,26 @@ from typer.testing import CliRunner
 
 import crannog
 from build_samples import whole_build
+from crannog.api.lake import TableVerbs
 from crannog.builds import open_log, plain
 from crannog.cli.changes import delete as cli_delete
 from crannog.cli.main import app
-from crannog.client.table import RemoteTable
-from crannog.datasets.lake import Lake
-from crannog.datasets.table import Table
+from crannog.delta.name_collisions import same_columns
 from crannog.embedded import EmbeddedLake
-from crannog.engine.owned import OWNERS, SYSTEM, owner_of
+from crannog.engine.owned_tables import OWNERS, SYSTEM, owner_of
 from crannog.errors import CallerError, Conflict, NotFound, Refused
-from crannog.lake.same_names import same_columns
-from crannog.lake.spark import SparkRuntime
 from crannog.names import TableName
+from crannog.remote.table import RemoteTable
 from crannog.server.audit import NAME as AUDIT
 from crannog.server.audit import SCHEMA as AUDIT_COLUMNS
 from crannog.server.routes.rows import delete as delete_route
 from crannog.settings import Settings
+from crannog.spark.session import SparkRuntime
+from crannog.tables.lake import Lake
+from crannog.tables.table import Table
 from crannog.traces.derived.definitions import SUMMARIES
 from crannog.traces.derived.tables import made as made_derived
-from crannog.traces.spans import SPANS
-from crannog.verbs.lake import TableVerbs
+from crannog.traces.span_table import SPANS
 from lakes import engine, opened, read_delta_rs, root
 from otlp_samples import request_of, span, trace_id
 from servers import Server, http, in_process, server  # noqa: F401
@@ -390,7 +390,7 @@ def test_an_old_table_with_such_columns_says_so_and_works(
 ) -> None:
     with opened(settings) as lake:
         with monkeypatch.context() as patch:
-            patch.setattr("crannog.lake.schemas.same_columns", lambda _fields: [])
+            patch.setattr("crannog.delta.schemas.same_columns", lambda _fields: [])
             table = lake.create_table(
                 "a.b.t", pa.schema([("n", pa.int64()), ("s", pa.int64()), ("ſ", pa.int64())]), key=["n", "s"]
             )

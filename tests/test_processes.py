@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from crannog.engine.control import ControlTable
+from crannog.engine.maintenance.control import ControlTable
 from crannog.errors import VerificationFailed
-from crannog.lake import phases
-from crannog.lake.spark import SparkRuntime
 from crannog.names import TableName
+from crannog.spark.session import SparkRuntime
+from crannog.storage import failpoints
 from crash_child import (
     CONTENDED_KEYS,
     KEYED,
@@ -186,7 +186,7 @@ def test_a_read_just_after_a_pack_was_put_finds_it(tmp_path: Path, monkeypatch: 
     with connect(str(tmp_path)) as lake:
         make_tables(lake)
         log = lake.engine.open(TableName.parse(PLAIN)).log
-        monkeypatch.setattr(phases, "watcher", lambda phase: log.refresh() if phase == "pack.written" else None)
+        monkeypatch.setattr(failpoints, "watcher", lambda phase: log.refresh() if phase == "pack.written" else None)
         for turn in range(70):
             send(lake, PLAIN, batch_of(PLAIN, "w", turn))
         lake.warehouse.behind(int).result(30)  # one thread: the pack is done before this
@@ -331,9 +331,9 @@ def test_a_fold_that_begins_while_a_vacuum_runs_is_left_alone(
             assert made.wait(60)
 
     monkeypatch.setattr(other.warehouse.storage, "make_folder", hold_after_making)
-    monkeypatch.setattr(phases, "watcher", begin)
+    monkeypatch.setattr(failpoints, "watcher", begin)
     lake.table(KEYED).vacuum(0, force=True)
-    monkeypatch.setattr(phases, "watcher", None)
+    monkeypatch.setattr(failpoints, "watcher", None)
     goes_on.set()
     folding.join(60)
     assert failures == []

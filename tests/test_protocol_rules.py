@@ -20,16 +20,17 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from crannog.datasets.lake import Lake
-from crannog.datasets.table import Table
+from crannog.api.batch_ids import new_batch_id
+from crannog.engine import spark_files
 from crannog.engine.maintenance.compact import compact
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.vacuum import vacuum
 from crannog.errors import BadRows, CrannogError, NotFound, Refused, SnapshotGone, Unavailable, VerificationFailed
-from crannog.lake import phases, spark_files
-from crannog.lake.changelog import ChangeLog
+from crannog.protocol.changelog import ChangeLog
 from crannog.settings import Settings
-from crannog.verbs.batch_ids import new_batch_id
+from crannog.storage import failpoints
+from crannog.tables.lake import Lake
+from crannog.tables.table import Table
 from forcing import (
     SCHEMA,
     ArrowFrame,
@@ -92,10 +93,10 @@ def at_phase(patch: pytest.MonkeyPatch, phase: str, act: Callable[[], None]) -> 
 
     def watch(reached: str) -> None:
         if reached == phase:
-            patch.setattr(phases, "watcher", None)
+            patch.setattr(failpoints, "watcher", None)
             act()
 
-    patch.setattr(phases, "watcher", watch)
+    patch.setattr(failpoints, "watcher", watch)
 
 
 def die() -> None:

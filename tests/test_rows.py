@@ -22,10 +22,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
+from crannog.delta.schema_json import list_of, map_of
+from crannog.delta.schemas import check_key, user_schema
 from crannog.engine.rows import keys_to_arrow, to_arrow
 from crannog.errors import BadRows, CallerError, SchemaMismatch
-from crannog.lake.delta_schema import list_of, map_of
-from crannog.lake.schemas import check_key, user_schema
 
 UTC_US = pa.timestamp("us", tz="UTC")
 NAME = "sales.eu.orders"

@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, computed_field
 
+from crannog.delta import schemas
+from crannog.delta.name_collisions import spellings
+from crannog.delta.schema_json import list_of, map_of
 from crannog.errors import CallerError, Corrupted, CrannogError, Refused
-from crannog.lake import schemas
-from crannog.lake.delta_schema import list_of, map_of
-from crannog.lake.same_names import spellings
-from crannog.lake.spark import SparkRuntime
+from crannog.spark.session import SparkRuntime
 
 UTC_US = pa.timestamp("us", tz="UTC")
 

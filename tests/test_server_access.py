@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import crannog
-from crannog.access.scopes import Caller, Scope
-from crannog.access.tokens import Tokens
 from crannog.errors import CallerError, Conflict, Forbidden, NotFound, Overloaded, Unauthorized
-from crannog.lake.local_storage import LocalStorage
 from crannog.names import TableName
-from crannog.server.rates import Rates
+from crannog.server.auth.scopes import Caller, Scope
+from crannog.server.auth.tokens import Tokens
+from crannog.server.rate_limits import Rates
+from crannog.storage.local import LocalStorage
 from servers import PROGRAM, Server, in_process, made_token, serving
 from test_server_routes import NOTE, error
 

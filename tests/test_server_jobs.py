@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from pydantic import TypeAdapter
 
-from crannog.lake.spark import SparkRuntime
-from crannog.verbs.reports import CompactReport, ErasureReceipt, EvolveReport, ExpireReport, FoldReport
+from crannog.api.reports import CompactReport, ErasureReceipt, EvolveReport, ExpireReport, FoldReport
+from crannog.spark.session import SparkRuntime
 from lakes import read_delta_rs
 from servers import in_process, serving
 from test_server_routes import ARROW, NOTE, stream_of

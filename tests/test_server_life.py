@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from crannog.errors import CallerError
-from crannog.server.http import _check_tls
+from crannog.server.http_server import _check_tls
 from crannog.server.lock import PATH, ServerLock, server_of
 from servers import PROGRAM, Server, self_signed, serving
 from test_server_routes import NOTE

@@ -18,7 +18,7 @@ import pytest
 
 import crannog
 from crannog.errors import Unavailable
-from crannog.formats.columns import arrow
+from crannog.formats.encode import arrow
 from servers import Server, in_process
 
 pytest_plugins = ["servers"]
@@ -344,7 +344,7 @@ def test_a_stream_has_no_limit_of_rows(http: httpx.Client, typed: str) -> None:
 
 def test_an_error_within_a_stream_is_a_batch_that_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first batches are out when a later one fails: the stream ends well and says what happened."""
-    from crannog.verbs.result import Stream
+    from crannog.api.result import Stream
 
     batch = pa.record_batch({"a": [1, 2]})
 

@@ -22,7 +22,7 @@ from schemathesis.core.failures import FailureGroup
 
 from build_samples import one_of_each, whole_build
 from crannog.server.app import make_app
-from crannog.server.spans import Traced
+from crannog.server.self_tracing import Traced
 from otlp_samples import request_of, span, trace_id
 from servers import Server, in_process
 from test_server_routes import ARROW, NOTE, stream_of

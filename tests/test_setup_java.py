@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from crannog.errors import Unavailable
-from crannog.lake import java
 from crannog.settings import Settings
+from crannog.spark import java
 
 
 @pytest.fixture

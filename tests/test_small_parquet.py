@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crannog.lake.few_rows import FewRows, together
-from crannog.lake.small_parquet import column, padded, small_file
-from crannog.lake.spark import SparkRuntime
+from crannog.protocol.row_buffer import FewRows, together
+from crannog.protocol.small_parquet import column, padded, small_file
+from crannog.spark.session import SparkRuntime
 
 NESTED = pa.struct(
     [

@@ -11,9 +11,9 @@ import pytest
 
 import crannog
 from crannog.errors import Unavailable
-from crannog.lake import phases, spare_files
-from crannog.lake.local_storage import LocalStorage
-from crannog.lake.spare_files import SPARE_BYTES, SpareFiles
+from crannog.storage import failpoints, preallocated_files
+from crannog.storage.local import LocalStorage
+from crannog.storage.preallocated_files import SPARE_BYTES, SpareFiles
 
 ONE, OTHER = b"1" * SPARE_BYTES, b"2" * SPARE_BYTES
 
@@ -32,7 +32,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], obje
     def watch(phase: str, act: Callable[[], object]) -> None:
         """Do something once, when a write is at `phase`."""
         left = [act]
-        monkeypatch.setattr(phases, "watcher", lambda reached: left.pop()() if left and reached == phase else None)
+        monkeypatch.setattr(failpoints, "watcher", lambda reached: left.pop()() if left and reached == phase else None)
 
     return watch
 
@@ -143,7 +143,7 @@ def test_a_disk_that_fails_is_told_and_leaves_nothing(
     def broken(_: int) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(spare_files.os, "fdatasync", broken)
+    monkeypatch.setattr(preallocated_files.os, "fdatasync", broken)
     before = len(spares(tmp_path))
     with pytest.raises(Unavailable, match=r"cannot write t/stage/1: Input/output error; the disk failed"):
         storage.put_if_absent("t/stage/1", ONE)
@@ -159,7 +159,7 @@ def test_a_full_disk_makes_no_spares_and_no_noise(
 
     made = SpareFiles(str(tmp_path / "t/spare"))
     before = spares(tmp_path)
-    monkeypatch.setattr(spare_files.os, "write", full)
+    monkeypatch.setattr(preallocated_files.os, "write", full)
     made.fill()
     assert made.written(ONE) is None
     assert spares(tmp_path) == before

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from crannog.errors import CallerError, Cancelled, Conflict, NotFound, SparkLost, Unavailable
-from crannog.lake import jars, spark_conf
-from crannog.lake.spark import SparkRuntime, in_pool, spark_runtime, translated
-from crannog.lake.spark_errors import shortened
 from crannog.settings import GIB, Settings
+from crannog.spark import configuration, jars
+from crannog.spark.errors import shortened
+from crannog.spark.session import SparkRuntime, in_pool, spark_runtime, translated
 
 
 def failure(spark: SparkRuntime, statement: str) -> BaseException:
@@ -220,13 +220,13 @@ def test_long_and_wordy_messages_are_shortened() -> None:
     ("machine", "set_mb", "heap"), [(1 * GIB, 0, 1024), (16 * GIB, 0, 4096), (256 * GIB, 0, 8192), (16 * GIB, 700, 700)]
 )
 def test_the_heap_is_a_bounded_share_of_the_memory(machine: int, set_mb: int, heap: int) -> None:
-    assert spark_conf.memory_mb(Settings(spark_memory_mb=set_mb), machine) == heap
+    assert configuration.memory_mb(Settings(spark_memory_mb=set_mb), machine) == heap
 
 
 def test_a_cluster_gets_the_jars_shipped_and_its_own_parallelism(tmp_path: Path) -> None:
     found = jars.JarSet(tmp_path, (tmp_path / "a.jar",))
     cluster = Settings(spark_master="spark://host:7077")
-    conf = spark_conf.process_conf(cluster, cores=2, machine_bytes=4 * GIB, folder=tmp_path, jars=[found])
+    conf = configuration.process_conf(cluster, cores=2, machine_bytes=4 * GIB, folder=tmp_path, jars=[found])
     assert conf["spark.jars"] == str(tmp_path / "a.jar")
     assert "spark.driver.host" not in conf
     assert "spark.sql.shuffle.partitions" not in conf
@@ -270,7 +270,7 @@ def test_stopping_during_a_start_ends_the_process(spark: SparkRuntime) -> None:
 @pytest.mark.slow
 def test_the_java_process_is_quiet_and_dies_with_its_python() -> None:
     program = (
-        "import time\nfrom crannog.settings import Settings\nfrom crannog.lake.spark import spark_runtime\n"
+        "import time\nfrom crannog.settings import Settings\nfrom crannog.spark.session import spark_runtime\n"
         "runtime = spark_runtime(Settings(spark_memory_mb=1024, spark_start_timeout_s=240))\n"
         "runtime.session().range(10).count()\njvm = runtime._start.jvm\nprint(jvm.process.pid, jvm.folder, flush=True)\ntime.sleep(600)\n"
     )

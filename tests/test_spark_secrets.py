@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from crannog.errors import Unavailable
-from crannog.lake.jvm import Jvm
-from crannog.lake.spark import SparkRuntime
-from crannog.lake.spark_secret import SETTING, secret_conf
 from crannog.settings import Settings
+from crannog.spark.jvm import Jvm
+from crannog.spark.secret import SETTING, secret_conf
+from crannog.spark.session import SparkRuntime
 
 RPC_REQUEST, RPC_FAILURE = 3, 5  # message types of Spark's network protocol
 

@@ -15,13 +15,13 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from crannog.datasets.lake import Lake
-from crannog.engine.query import on_duckdb
-from crannog.engine.query.on_duckdb import NotHere
-from crannog.engine.query.route import choose
+from crannog.engine.sql import run_on_duckdb
+from crannog.engine.sql.route import choose
+from crannog.engine.sql.run_on_duckdb import NotHere
 from crannog.errors import CallerError, Cancelled, Conflict, CrannogError, NotFound, Overloaded, TimedOut, Unavailable
-from crannog.lake.spark import SparkRuntime
 from crannog.settings import Settings
+from crannog.spark.session import SparkRuntime
+from crannog.tables.lake import Lake
 from lakes import opened
 
 NAME = "shop.eu.orders"
@@ -404,7 +404,7 @@ def test_a_stream_that_stops_midway_says_what_to_do(lake: Lake, monkeypatch: pyt
         yield pa.record_batch({"a": [1]})
         raise NotHere("text beyond ASCII")
 
-    monkeypatch.setattr(on_duckdb, "_read", stops)
+    monkeypatch.setattr(run_on_duckdb, "_read", stops)
     batches = iter(lake.stream("SELECT 1 AS a"))
     assert next(batches).to_pylist() == [{"a": 1}]
     with pytest.raises(Unavailable, match="text beyond ASCII; run it again with engine='spark'"):

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from crannog.datasets.lake import Lake
 from crannog.errors import CallerError, NotFound, Overloaded
-from crannog.lake.spark import SparkRuntime
 from crannog.names import TableName
 from crannog.settings import Settings
+from crannog.spark.session import SparkRuntime
+from crannog.tables.lake import Lake
 from lakes import opened
 
 KEYED, PLAIN = "hot.t.keyed", "hot.t.plain"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from crannog.engine.query.spark_functions import DENIED, KNOWN, OPTIONS, XPATH
-from crannog.engine.query.statement import parse
+from crannog.engine.sql.spark_functions import DENIED, KNOWN, OPTIONS, XPATH
+from crannog.engine.sql.statement import parse
 from crannog.errors import CallerError, Refused
 from sql_corpus import MORE, SERVED
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from crannog.datasets.lake import Lake
-from crannog.engine.query.spark_functions import DENIED, KNOWN, TABLE_FUNCTIONS
-from crannog.engine.query.statement import parse
+from crannog.engine.sql.spark_functions import DENIED, KNOWN, TABLE_FUNCTIONS
+from crannog.engine.sql.statement import parse
 from crannog.errors import CallerError, CrannogError, NotFound, Refused
-from crannog.lake.spark import SparkRuntime
 from crannog.settings import Settings
+from crannog.spark.session import SparkRuntime
+from crannog.tables.lake import Lake
 from lakes import opened
 
 LONGEST = 1_000_000
@@ -327,7 +327,7 @@ def test_spark_answers_what_only_spark_reads_and_says_what_is_wrong(lake: Lake, 
 
 def test_nothing_that_spark_alone_reads_can_change_anything(lake: Lake, spark: SparkRuntime) -> None:
     """Without a tree, a statement is first analysed as a subquery, where Spark accepts nothing but a query."""
-    from crannog.engine.query import statement as module
+    from crannog.engine.sql import statement as module
 
     text = "FROM a.b.c |> SELECT x"
     lake.sql(text)

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from sqlglot import exp
 
-from crannog.engine.query.fast import Unproved, compile_statement
-from crannog.engine.query.fast.expressions import Expressions
-from crannog.engine.query.fast.select import SourceShape
-from crannog.engine.query.statement import Statement, parse
+from crannog.engine.sql.duckdb_compiler import Unproved, compile_statement
+from crannog.engine.sql.duckdb_compiler.expressions import Expressions
+from crannog.engine.sql.duckdb_compiler.select import SourceShape
+from crannog.engine.sql.statement import Statement, parse
 from sql_corpus import MORE, SERVED
 from sql_tables import INSTANT, KEYED, ORDERS, VALUES
 

@@ -11,8 +11,8 @@ import pytest
 from crannog.engine.maintenance.fold import fold
 from crannog.errors import NotFound, TooLarge
 from crannog.settings import Settings
-from crannog.traces import bulk
-from crannog.traces.find.reading import Reading
+from crannog.traces import many_traces
+from crannog.traces.search.snapshot_reader import Reading
 from derived_stand_in import stand_in_for_all
 from doors import serving_here
 from otlp_samples import START, request_of, span, trace_id
@@ -42,8 +42,8 @@ def equal_one_by_one(store: Model) -> None:
 def test_many_traces_are_each_what_it_is_alone(
     store: Model, monkeypatch: pytest.MonkeyPatch, most_ids: int, most_rows: int
 ) -> None:
-    monkeypatch.setattr(bulk, "MOST_IDS", most_ids)
-    monkeypatch.setattr(bulk, "MOST_ROWS", most_rows)
+    monkeypatch.setattr(many_traces, "MOST_IDS", most_ids)
+    monkeypatch.setattr(many_traces, "MOST_ROWS", most_rows)
     equal_one_by_one(store)
     assert (
         list(store.get_many([MISSING, MISSING[1:] + "e"]))

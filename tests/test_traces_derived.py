@@ -10,14 +10,14 @@ from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as tried
 from hypothesis import strategies as st
 
-from crannog.datasets.lake import Lake
 from crannog.engine.maintenance.compact import compact
-from crannog.engine.maintenance.removed import LogEntry
+from crannog.engine.maintenance.unreferenced_files import LogEntry
 from crannog.errors import Refused
-from crannog.lake.spark import SparkRuntime
 from crannog.settings import Settings
+from crannog.spark.session import SparkRuntime
+from crannog.tables.lake import Lake
 from crannog.traces import Traces
-from crannog.traces.derived.changes import sorted_out
+from crannog.traces.derived.base_changes import sorted_out
 from crannog.traces.derived.definitions import ALL, RED
 from derived_stand_in import stand_in_for_all
 from lakes import live_files, log_entries, opened, read_delta_rs, root

@@ -21,13 +21,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from crannog.datasets.lake import Lake
 from crannog.engine.maintenance.compact import compact
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.vacuum import vacuum
-from crannog.lake import phases
-from crannog.lake.spark import SparkRuntime
 from crannog.settings import Settings
+from crannog.spark.session import SparkRuntime
+from crannog.storage import failpoints
+from crannog.tables.lake import Lake
 from crannog.traces import Traces
 from crannog.traces.derived import derive as derive_module
 from crannog.traces.derived.derive import derive
@@ -115,12 +115,12 @@ class TraceStore(RuleBasedStateMachine):
             if left[0] == 0:
                 raise Died
 
-        phases.watcher = dies
+        failpoints.watcher = dies
         try:
             with suppress(Died):
                 self.traces.derive()
         finally:
-            phases.watcher = None
+            failpoints.watcher = None
         self.lake.close()
         self._connect()
 
@@ -136,11 +136,11 @@ class TraceStore(RuleBasedStateMachine):
                 with opened(self.settings) as other:
                     Traces(other.warehouse, other.engine).derive()
 
-        phases.watcher = overtakes
+        failpoints.watcher = overtakes
         try:
             self.traces.derive()
         finally:
-            phases.watcher = None
+            failpoints.watcher = None
         assert stored(self.lake) == derived_by_hand(counted(self.requests))
 
     @rule()

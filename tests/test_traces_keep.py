@@ -10,16 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crannog.datasets.lake import Lake
+from crannog.api.cancellation import Cancellation
 from crannog.engine.maintenance.fold import fold
-from crannog.engine.scheduler import Scheduler
+from crannog.engine.maintenance.scheduler import Scheduler
 from crannog.errors import CallerError, NotFound
 from crannog.settings import Settings
+from crannog.tables.lake import Lake
 from crannog.traces import Traces
 from crannog.traces.derived.definitions import ALL
-from crannog.traces.keep import expire_by_settings
-from crannog.traces.upkeep import TraceUpkeep
-from crannog.verbs.cancellation import Cancellation
+from crannog.traces.maintenance import TraceUpkeep
+from crannog.traces.retention import expire_by_settings
 from derived_stand_in import stand_in_for_all
 from lakes import every_file, opened, root
 from span_samples import DAY, HOUR, NOON, Sent, body, counted, derived_by_hand, seen, stored, trace_id

@@ -14,15 +14,15 @@ from typing import Any
 import httpx
 import pytest
 
-from crannog.access.tokens import Tokens
-from crannog.client.lake import RemoteLake
+from crannog.api.cancellation import Cancellation
 from crannog.embedded import EmbeddedLake
-from crannog.engine.local import LocalEngine
-from crannog.engine.query.running import RunningQueries
+from crannog.engine.duckdb.engine import LocalEngine
+from crannog.engine.sql.running_queries import RunningQueries
 from crannog.errors import CallerError, Cancelled, Conflict, CrannogError, NotFound, TimedOut
-from crannog.server.http import HttpServer
+from crannog.remote.lake import RemoteLake
+from crannog.server.auth.tokens import Tokens
+from crannog.server.http_server import HttpServer
 from crannog.traces import lookup
-from crannog.verbs.cancellation import Cancellation
 from doors import serving_here
 from test_jaeger import CHECKOUT, fill
 

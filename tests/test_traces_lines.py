@@ -17,18 +17,18 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from crannog.access.tokens import Tokens
 from crannog.cli.main import app
-from crannog.client.lake import RemoteLake
 from crannog.embedded import EmbeddedLake
 from crannog.engine.maintenance.fold import fold
 from crannog.errors import CallerError, Cancelled, Forbidden, NotFound, Overloaded, TimedOut, TooLarge, Unavailable
-from crannog.lake.leases import live_leases
-from crannog.server.http import HttpServer
+from crannog.protocol.leases import live_leases
+from crannog.remote.lake import RemoteLake
+from crannog.server.auth.tokens import Tokens
+from crannog.server.http_server import HttpServer
 from crannog.settings import Settings
-from crannog.traces import bulk, outgoing
-from crannog.traces.find.reading import Reading
-from crannog.traces.outgoing import Outgoing
+from crannog.traces import export_stream, many_traces
+from crannog.traces.export_stream import Outgoing
+from crannog.traces.search.snapshot_reader import Reading
 from derived_stand_in import stand_in_for_all
 from doors import serving_here
 from otlp_samples import START, request_of, span, trace_id
@@ -102,9 +102,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
 def test_lines_have_the_spans_that_one_request_has(
     store: Model, monkeypatch: pytest.MonkeyPatch, most_spans: int, most_rows: int
 ) -> None:
-    monkeypatch.setattr(outgoing, "SPANS_PER_LINE", most_spans)
-    monkeypatch.setattr(bulk, "MOST_ROWS", most_rows)
-    monkeypatch.setattr(bulk, "MOST_IDS", 50)
+    monkeypatch.setattr(export_stream, "SPANS_PER_LINE", most_spans)
+    monkeypatch.setattr(many_traces, "MOST_ROWS", most_rows)
+    monkeypatch.setattr(many_traces, "MOST_IDS", 50)
     ids = ids_of(store)[::-1]
     assert store.spans.snapshot().base.rows
     lines = list(store.export_lines([*ids, ids[0]]))
@@ -121,7 +121,7 @@ def test_lines_have_the_spans_that_one_request_has(
 
 
 def test_a_trace_comes_in_the_order_of_time(store: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outgoing, "SPANS_PER_LINE", 7)
+    monkeypatch.setattr(export_stream, "SPANS_PER_LINE", 7)
     starts = [
         [int(json.loads(one)[2]["startTimeUnixNano"]) for one in spans_in(json.loads(line))]
         for line in store.export_lines([LONG])
@@ -130,7 +130,7 @@ def test_a_trace_comes_in_the_order_of_time(store: Model, monkeypatch: pytest.Mo
 
 
 def test_spans_with_much_in_them_make_shorter_lines(store: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outgoing, "BYTES_PER_LINE", 20_000)
+    monkeypatch.setattr(export_stream, "BYTES_PER_LINE", 20_000)
     wide = trace_id(5_000).hex()
     store.send(
         *(
@@ -147,7 +147,7 @@ def test_spans_with_much_in_them_make_shorter_lines(store: Model, monkeypatch: p
 def test_lines_that_are_kept_elsewhere_are_the_same_traces(
     store: Model, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outgoing, "SPANS_PER_LINE", 7)
+    monkeypatch.setattr(export_stream, "SPANS_PER_LINE", 7)
     ids = [LONG, *ids_of(store)[:15]]
     other = Store(settings)
     for line in store.export_lines(ids):
@@ -191,7 +191,7 @@ def test_a_request_that_would_leave_spans_out_says_how_to_get_them(settings: Set
 
 @pytest.fixture
 def single(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outgoing, "SPANS_PER_LINE", 1)
+    monkeypatch.setattr(export_stream, "SPANS_PER_LINE", 1)
 
 
 def test_a_question_runs_and_its_files_are_kept_until_the_lines_are_closed(store: Model, single: None) -> None:
@@ -277,7 +277,7 @@ def lake(server: HttpServer) -> EmbeddedLake:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outgoing, "SPANS_PER_LINE", 4)
+    monkeypatch.setattr(export_stream, "SPANS_PER_LINE", 4)
 
 
 def test_every_door_gives_the_same_lines(server: HttpServer, lake: EmbeddedLake, few: None, tmp_path: Path) -> None:

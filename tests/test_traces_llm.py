@@ -10,8 +10,8 @@ import pytest
 
 import crannog
 import llm_samples as samples
-from crannog.traces.dialects import DIALECTS, TOTALS
-from crannog.traces.usage import detail
+from crannog.traces.ingest.llm_dialects import DIALECTS, TOTALS
+from crannog.traces.ingest.llm_usage import detail
 from otlp_samples import request_of, span, trace_id
 from test_traces_otlp import both
 

@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as tried
 from hypothesis import strategies as st
 
-from crannog.datasets.lake import Lake
 from crannog.errors import CallerError
 from crannog.settings import Settings
+from crannog.tables.lake import Lake
 from crannog.traces import Traces
 from crannog.traces.metrics import Dependency, MetricPoint
 from crannog.traces.metrics.points import middle_of
-from crannog.traces.metrics.steps import step_of
+from crannog.traces.metrics.time_steps import step_of
 from lakes import opened
 from span_samples import DAY, HOUR, MINUTE, NOON, SECOND, Sent, any_spans, body, bucket_of, counted
 

@@ -11,10 +11,10 @@ from hypothesis import Phase, given
 from hypothesis import settings as tried
 from hypothesis import strategies as st
 
+from crannog.api.traces import MetricPoint
 from crannog.errors import CallerError
 from crannog.settings import Settings
 from crannog.traces import Traces
-from crannog.verbs.traces import MetricPoint
 from derived_stand_in import stand_in_for_all
 from lakes import opened
 from span_samples import DAY, HOUR, MINUTE, NOON, SECOND, Sent, any_spans, body, counted

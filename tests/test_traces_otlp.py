@@ -20,22 +20,22 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
+from crannog.api.traces import Trace
 from crannog.errors import CallerError, TooLarge
-from crannog.traces.blob import matches
-from crannog.traces.dialects import DIALECTS
+from crannog.traces.attribute_values import to_python
+from crannog.traces.export import request_of_rows
+from crannog.traces.ingest import flatten
+from crannog.traces.ingest.decode import nested
+from crannog.traces.ingest.flatten import flat
+from crannog.traces.ingest.llm_dialects import DIALECTS
+from crannog.traces.ingest.otlp_json import json_of_request
+from crannog.traces.ingest.receive import JSON, ZIPKIN, Received, received
 from crannog.traces.jaeger.v1 import trace_of
 from crannog.traces.jaeger.v3 import traces_of
-from crannog.traces.otlp import flatten
-from crannog.traces.otlp.decode import nested
-from crannog.traces.otlp.export import request_of_rows
-from crannog.traces.otlp.flatten import flat
-from crannog.traces.otlp.json_body import json_of_request
-from crannog.traces.otlp.receive import JSON, ZIPKIN, Received, received
-from crannog.traces.otlp.reference import flat_by_objects
-from crannog.traces.spans import SCHEMA
+from crannog.traces.search_text import matches
+from crannog.traces.span_table import SCHEMA
 from crannog.traces.trace import span_of
-from crannog.traces.values import to_python
-from crannog.verbs.traces import Trace
+from flatten_reference import flat_by_objects
 from otlp_samples import START, attribute, comparable, recorded_by_sdk, request_of, requests, span, trace_id
 
 MANY = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))

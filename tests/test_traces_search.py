@@ -12,22 +12,22 @@ from typing import Any
 
 import pytest
 
+from crannog.api.traces import TraceSummary
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError
-from crannog.lake.spark import SparkRuntime
 from crannog.settings import Settings
+from crannog.spark.session import SparkRuntime
 from crannog.traces import Span, Traces
-from crannog.traces.find import span_search, walk
-from crannog.traces.find.parse import parsed
-from crannog.traces.find.reference import matches
-from crannog.traces.find.request import SPAN_ORDERS, TRACE_ORDERS, Asked
-from crannog.traces.find.spread import EARLIEST, Spread, Stretch
-from crannog.traces.find.tree import EVERYTHING
-from crannog.traces.otlp.reference import flat_by_objects
+from crannog.traces.search import newest_first, span_search
+from crannog.traces.search.filter_parser import parsed
+from crannog.traces.search.filter_tree import EVERYTHING
+from crannog.traces.search.request import SPAN_ORDERS, TRACE_ORDERS, Asked
+from crannog.traces.search.time_histogram import EARLIEST, Spread, Stretch
 from crannog.traces.trace import span_of
-from crannog.verbs.traces import TraceSummary
+from filter_reference import matches
+from flatten_reference import flat_by_objects
 from otlp_samples import START, request_of, span, span_id, trace_id
 
 HOUR = 3600 * 10**9
@@ -170,7 +170,7 @@ def test_newest_traces_come_first_page_by_page(
     model: Model, where: str, question: dict[str, Any], steps: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if steps == "small":
-        monkeypatch.setattr(walk, "_FIRST_ROWS", 40)
+        monkeypatch.setattr(newest_first, "_FIRST_ROWS", 40)
     expected = in_order(model.summaries(where), "newest")
     limit = 17 if steps == "small" else 60
     found = pages(model.search, limit=limit, **question)
@@ -200,7 +200,7 @@ def test_other_orders_are_stable_pages_too(model: Model, where: str, question: d
 def test_errors_and_durations_are_those_of_the_whole_trace(
     model: Model, question: dict[str, Any], keeps: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(walk, "_FIRST_ROWS", 20)
+    monkeypatch.setattr(newest_first, "_FIRST_ROWS", 20)
     expected = [one for one in in_order(model.summaries("service = 'shop'"), "newest") if keeps(one)]
     assert expected
     found = pages(model.search, limit=20, service="shop", **question)
@@ -225,7 +225,7 @@ def test_spans_come_in_pages_each_once_and_in_its_newest_form(
 def test_more_traces_at_one_nanosecond_than_a_step_takes_are_still_in_order(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(walk, "_MOST_TRACES", 4)
+    monkeypatch.setattr(newest_first, "_MOST_TRACES", 4)
     store = Model(settings)
     store.send(*(span(number, number, start=START + number // 10) for number in range(1, 14)))
     found = pages(store.search, limit=5)
@@ -236,10 +236,10 @@ def test_more_traces_at_one_nanosecond_than_a_step_takes_are_still_in_order(
 def test_in_a_large_base_many_traces_are_looked_for_near_their_matches(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crannog.traces.find.reading._SMALL_BASE_ROWS", -1)
-    monkeypatch.setattr("crannog.traces.find.reading._REACH_NS", 40 * HOUR)
-    monkeypatch.setattr("crannog.traces.find.summaries._FEW", 0)
-    monkeypatch.setattr("crannog.traces.find.summaries._FEW_ROWS", 0)
+    monkeypatch.setattr("crannog.traces.search.snapshot_reader._SMALL_BASE_ROWS", -1)
+    monkeypatch.setattr("crannog.traces.search.snapshot_reader._REACH_NS", 40 * HOUR)
+    monkeypatch.setattr("crannog.traces.search.summaries._FEW", 0)
+    monkeypatch.setattr("crannog.traces.search.summaries.FEW_ROWS", 0)
     for order in ("newest", "longest"):
         found = pages(model.search, limit=40, order=order, service="shop")
         assert [one for page in found for one in page] == in_order(model.summaries("service = 'shop'"), order)
@@ -421,7 +421,7 @@ def test_folded_spans_are_found_as_staged_ones_are(
         store.send(
             span(extra.randrange(120), number * 10 + 1, start=START + extra.randrange(60 * HOUR), attributes={"k": 1})
         )
-    monkeypatch.setattr(walk, "_FIRST_ROWS", 30)
+    monkeypatch.setattr(newest_first, "_FIRST_ROWS", 30)
     for where, question in QUESTIONS:
         for order in ("newest", "oldest", "most_spans"):
             found = pages(store.search, limit=11, order=order, **question)

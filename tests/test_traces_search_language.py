@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from crannog.errors import CallerError
-from crannog.traces.find.parse import parsed
-from crannog.traces.find.pruning import conditions_of
-from crannog.traces.find.reference import matches
-from crannog.traces.find.sql import certain, loose_sql_of, sql_of
-from crannog.traces.find.tree import (
+from crannog.traces.ingest.decode import nested
+from crannog.traces.ingest.flatten import flat
+from crannog.traces.search.filter_parser import parsed
+from crannog.traces.search.filter_sql import certain, loose_sql_of, sql_of
+from crannog.traces.search.filter_tree import (
     EVENT_NAME,
     FIELDS,
     OPERATORS,
@@ -35,9 +35,9 @@ from crannog.traces.find.tree import (
     Or,
     Type,
 )
-from crannog.traces.otlp.decode import nested
-from crannog.traces.otlp.flatten import flat
+from crannog.traces.search.pruning import conditions_of
 from crannog.traces.trace import span_of
+from filter_reference import matches
 from otlp_samples import START, attribute, doubles, keys, request_of, requests, span, span_id, texts, trace_id, whole
 
 SOME = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

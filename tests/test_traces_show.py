@@ -16,16 +16,16 @@ from crannog.engine.maintenance.fold import fold
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError, NotFound
-from crannog.lake.spark import SparkRuntime
 from crannog.settings import Settings
+from crannog.spark.session import SparkRuntime
 from crannog.traces import Span, Traces
-from crannog.traces.otlp.reference import flat_by_objects
-from crannog.traces.show.compare import compared
-from crannog.traces.show.critical import critical_times
-from crannog.traces.show.skeleton import built
-from crannog.traces.show.tree import Tree, tree_of
-from crannog.traces.spans import SCHEMA
+from crannog.traces.span_table import SCHEMA
 from crannog.traces.trace import in_tree_order, span_of
+from crannog.traces.tree.compare import compared
+from crannog.traces.tree.critical_path import critical_times
+from crannog.traces.tree.span_arrays import built
+from crannog.traces.tree.tree import Tree, tree_of
+from flatten_reference import flat_by_objects
 from otlp_samples import START, request_of, span, span_id, trace_id
 
 SOME = settings_of(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))

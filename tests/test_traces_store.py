@@ -22,18 +22,18 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as OtlpSpan
 
 from crannog.engine.maintenance.fold import fold
-from crannog.engine.query.queries import Queries
+from crannog.engine.sql.queries import Queries
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError, NotFound, Overloaded, Refused, TooLarge
-from crannog.lake.spark import SparkRuntime
 from crannog.names import TableName
 from crannog.settings import Settings
+from crannog.spark.session import SparkRuntime
 from crannog.traces import Traces
-from crannog.traces.otlp.export import request_of_rows
-from crannog.traces.otlp.reference import flat_by_objects
-from crannog.traces.spans import SCHEMA, SPANS
+from crannog.traces.export import request_of_rows
+from crannog.traces.span_table import SCHEMA, SPANS
 from crannog.traces.trace import in_tree_order, span_of
+from flatten_reference import flat_by_objects
 from lakes import actions, footers, live_files, read_delta_rs
 from otlp_samples import START, comparable, recorded_by_sdk, request_of, requests, span, span_id, trace_id
 

@@ -11,16 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import llm_samples as samples
-from crannog.datasets.lake import Lake
 from crannog.engine.maintenance.compact import compact
 from crannog.engine.maintenance.fold import fold
 from crannog.settings import Settings
+from crannog.tables.lake import Lake
 from crannog.traces import Traces
-from crannog.traces import spans as spans_module
-from crannog.traces.otlp.export import request_of_rows
-from crannog.traces.otlp.reference import flat_by_objects
-from crannog.traces.spans import SCHEMA, SPANS
+from crannog.traces import span_table as spans_module
+from crannog.traces.export import request_of_rows
+from crannog.traces.span_table import SCHEMA, SPANS
 from derived_stand_in import stand_in_for_all
+from flatten_reference import flat_by_objects
 from lakes import live_files, log_entries, opened, read_delta_rs
 from otlp_samples import START, comparable, request_of, span, trace_id
 

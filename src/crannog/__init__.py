@@ -26,9 +26,9 @@ from crannog.errors import (
 from crannog.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from crannog.client.lake import RemoteLake
+    from crannog.api.producer import Producer
     from crannog.embedded import EmbeddedLake
-    from crannog.verbs.producer import Producer
+    from crannog.remote.lake import RemoteLake
 
 
 __all__ = [
@@ -68,7 +68,7 @@ def connect(
             raise CallerError(
                 "a server has settings of its own and runs its own maintenance; give an address and a token only"
             )
-        from crannog.client.lake import RemoteLake
+        from crannog.remote.lake import RemoteLake
 
         return RemoteLake(location, token)
     if token is not None:
@@ -86,7 +86,7 @@ def __getattr__(name: str) -> Any:
 
         return import_module("crannog.builds")
     if name == "Producer":
-        from crannog.verbs.producer import Producer
+        from crannog.api.producer import Producer
 
         return Producer
     raise AttributeError(f"module 'crannog' has no attribute {name!r}")

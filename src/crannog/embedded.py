@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from crannog.datasets.lake import Lake
-from crannog.engine.scheduler import Scheduler
+from crannog.engine.maintenance.scheduler import Scheduler
+from crannog.tables.lake import Lake
 
 if TYPE_CHECKING:
     from crannog.traces.traces import Traces
@@ -25,6 +25,6 @@ class EmbeddedLake(Lake):
 
     def new_scheduler(self) -> Scheduler:
         """Return a scheduler of all maintenance there is, that of traces included, not yet started."""
-        from crannog.traces.upkeep import TraceUpkeep
+        from crannog.traces.maintenance import TraceUpkeep
 
         return Scheduler(self.warehouse, self.engine, self.control, [TraceUpkeep(self.engine)])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from crannog.builds.check import CheckReport, check
 from crannog.builds.compare import BuildComparison, compare
-from crannog.builds.documents import DataDep, JobConfig, JobGraph, PartitionManifest, Task
+from crannog.builds.consistency_check import CheckReport, check
 from crannog.builds.events import (
     BuildCancelEvent,
     BuildEvent,
@@ -19,9 +18,10 @@ from crannog.builds.events import (
 )
 from crannog.builds.filters import EventFilter
 from crannog.builds.follow import Watch
-from crannog.builds.graph import mermaid, stored_graph
+from crannog.builds.json_documents import DataDep, JobConfig, JobGraph, PartitionManifest, Task
 from crannog.builds.log import EventLog
 from crannog.builds.open_log import open_log, register_scheme
+from crannog.builds.plan_graph import mermaid, stored_graph
 from crannog.builds.results import (
     ActivitySummary,
     BuildPage,

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from crannog.builds.kinds import Kind
+from crannog.builds.event_kinds import Kind
+from crannog.builds.event_values import identifier, timestamp, to_json
 from crannog.builds.payloads import (
     PAYLOADS,
     AnyPayload,
@@ -26,7 +27,6 @@ from crannog.builds.payloads import (
     Payload,
     TaskCancelEvent,
 )
-from crannog.builds.values import identifier, timestamp, to_json
 from crannog.errors import BadRows
 
 __all__ = [

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from crannog.builds.event_values import LARGEST_TIMESTAMP, is_name
 from crannog.builds.events import Kind
-from crannog.builds.values import LARGEST_TIMESTAMP, is_name
 from crannog.errors import CallerError
 
 # One name where one thing is meant.

@@ -213,7 +213,7 @@ class EventLog(ABC):
 
     def as_of(self, index: int) -> EventLog:
         """Return the log as it stood when it held the events up to `index`, to be read; pruned events are missing."""
-        from crannog.builds.past import past_log
+        from crannog.builds.as_of import past_log
 
         return past_log(self, index)
 

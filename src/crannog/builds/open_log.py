@@ -38,7 +38,7 @@ def open_log(uri: str, *, check_states: bool = False, best_effort: bool = False,
     if not isinstance(uri, str):
         raise CallerError(f"a build log is named by text like {FORMS}; got {type(uri).__name__}")
     if best_effort:
-        from crannog.builds.best_effort import BestEffortLog
+        from crannog.builds.stores.best_effort import BestEffortLog
 
         _checked_scheme(uri)
         return BestEffortLog(uri, lambda: open_log(uri, check_states=check_states, **options))
@@ -64,7 +64,7 @@ def configured_uri(settings: Settings) -> str:
 
 
 def _sqlite(uri: str, options: dict[str, Any]) -> EventLog:
-    from crannog.builds.sqlite_log import SqliteLog
+    from crannog.builds.stores.sqlite_log import SqliteLog
 
     check_states = _only(options, uri)
     rest = uri.removeprefix("sqlite:")
@@ -96,7 +96,7 @@ def _delta(uri: str, options: dict[str, Any]) -> EventLog:
         )
         location = f"{store}://{parts.netloc}{parts.path}"
     try:
-        from crannog.builds.delta_log import open_delta_log
+        from crannog.builds.stores.delta_log import open_delta_log
     except ImportError as error:
         raise CallerError(
             f"{uri!r} needs the engine ({error.name} is missing): pip install 'crannog[engine]'"
@@ -106,7 +106,7 @@ def _delta(uri: str, options: dict[str, Any]) -> EventLog:
 
 def _postgresql(uri: str, options: dict[str, Any]) -> EventLog:
     try:
-        from crannog.builds.postgres_log import PostgresLog
+        from crannog.builds.stores.postgres_log import PostgresLog
     except ImportError as error:
         raise CallerError(f"{shown(uri)!r} needs the driver psycopg: pip install 'crannog[builds]'") from error
     return PostgresLog(uri, check_states=_only(options, uri))
@@ -115,7 +115,7 @@ def _postgresql(uri: str, options: dict[str, Any]) -> EventLog:
 def _http(uri: str, options: dict[str, Any]) -> EventLog:
     # By its name, when it is needed: servers are asked by the client, which stands above the logs and knows them.
     try:
-        client = import_module("crannog.client.build_log")
+        client = import_module("crannog.remote.builds")
     except ImportError as error:
         raise CallerError(f"{uri!r} needs {error.name}: pip install 'crannog[client]'") from error
     log: EventLog = client.HttpLog(uri, **options)
@@ -123,7 +123,7 @@ def _http(uri: str, options: dict[str, Any]) -> EventLog:
 
 
 def _stdout(uri: str, options: dict[str, Any]) -> EventLog:
-    from crannog.builds.stdout_log import StdoutLog
+    from crannog.builds.stores.stdout_log import StdoutLog
 
     _only(options, uri)
     if uri != "stdout:":
@@ -132,7 +132,7 @@ def _stdout(uri: str, options: dict[str, Any]) -> EventLog:
 
 
 def _tee(uri: str, options: dict[str, Any]) -> EventLog:
-    from crannog.builds.tee import TeeLog
+    from crannog.builds.stores.tee_log import TeeLog
 
     parts = [unquote(part) for part in uri.removeprefix("tee:").split(",") if part]
     if len(parts) < 2:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
-from crannog.builds.kinds import Kind
+from crannog.builds.event_kinds import Kind
+from crannog.builds.event_values import identifier, identifiers, json_value, optional_identifier, text
 from crannog.builds.statuses import BuildRequestStatus, JobStatus, PartitionStatus, Status
-from crannog.builds.values import identifier, identifiers, json_value, optional_identifier, text
 from crannog.errors import BadRows
 
 P = TypeVar("P", bound="Payload")

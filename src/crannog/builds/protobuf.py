@@ -11,8 +11,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from crannog.builds.event_values import from_json, to_json
 from crannog.builds.events import PAYLOADS, BuildEvent, Kind
-from crannog.builds.values import from_json, to_json
 from crannog.errors import BadRows, Unavailable
 
 _DOCUMENTS = frozenset({"config", "manifests", "job_graph"})

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crannog.builds.values import LARGEST_TIMESTAMP
+from crannog.builds.event_values import LARGEST_TIMESTAMP
 from crannog.errors import CallerError
 
 if TYPE_CHECKING:

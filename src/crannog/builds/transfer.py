@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO
 
+from crannog.builds.append_plan import same
+from crannog.builds.event_values import from_json
 from crannog.builds.events import BuildEvent
-from crannog.builds.intake import same
-from crannog.builds.values import from_json
 from crannog.errors import BadRows, CrannogError, VerificationFailed
 
 if TYPE_CHECKING:

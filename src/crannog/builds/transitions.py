@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crannog.builds.events import BuildEvent, BuildRequestEvent, JobEvent, PartitionEvent
-from crannog.builds.model.connection import Connection
+from crannog.builds.read_model.connection import Connection
 from crannog.builds.statuses import BuildRequestStatus as Build
 from crannog.builds.statuses import JobStatus as Job
 from crannog.builds.statuses import PartitionStatus as Partition

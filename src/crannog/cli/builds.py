@@ -21,7 +21,7 @@ from crannog.cli.builds_filters import (
     event_filter,
 )
 from crannog.cli.context import JsonOption, answer, place_of
-from crannog.cli.plain import ago, moment, of_bytes
+from crannog.cli.plain_output import ago, moment, of_bytes
 from crannog.cli.waterfall import took
 from crannog.errors import NotFound
 
@@ -36,14 +36,14 @@ _LOG, _AS_OF = "builds log", "builds as of"
 
 def add_to(app: typer.Typer) -> None:
     """Add the group."""
-    from crannog.cli import builds_upkeep, builds_views
+    from crannog.cli import builds_maintenance, builds_views
 
     group = typer.Typer(name="builds", help="The build event log: what happened in which build.", no_args_is_help=True)
     group.callback()(_log_option)
     for name, command in (("list", list_builds), ("show", show), ("tail", tail), ("stats", stats), ("wait", wait)):
         group.command(name)(command)
     builds_views.add_to(group)
-    builds_upkeep.add_to(group)
+    builds_maintenance.add_to(group)
     app.add_typer(group)
 
 
@@ -148,7 +148,7 @@ def list_builds(
         page = log.list_build_requests(status.upper() if status else None, limit, offset)
 
     def otherwise() -> None:
-        from crannog.cli.show import listing, say
+        from crannog.cli.output import listing, say
 
         rows = [
             (
@@ -187,7 +187,7 @@ def show(context: typer.Context, build: BuildArgument, as_json: JsonOption = Fal
         raise NotFound(f"there is no build {build} in the log; `crannog builds list` lists those there are")
 
     def otherwise() -> None:
-        from crannog.cli.show import facts, listing
+        from crannog.cli.output import facts, listing
 
         if summary is not None:
             facts(
@@ -296,7 +296,7 @@ def stats(context: typer.Context, as_json: JsonOption = False) -> None:
         found, activity = log.stats(), log.get_activity_summary()
 
     def otherwise() -> None:
-        from crannog.cli.show import facts
+        from crannog.cli.output import facts
 
         kinds = ", ".join(
             f"{kind.replace('_', ' ')} {count:,}" for kind, count in found.events_by_kind.items() if count

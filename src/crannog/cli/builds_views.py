@@ -9,7 +9,7 @@ import typer
 
 from crannog.cli.builds import BuildArgument, LimitOption, described, duration, log_of, short, time_of
 from crannog.cli.context import JsonOption, answer
-from crannog.cli.plain import counted
+from crannog.cli.plain_output import counted
 from crannog.errors import NotFound
 
 PartitionArgument = Annotated[str, typer.Argument(metavar="PARTITION", help="The partition.")]
@@ -50,7 +50,7 @@ def jobs(context: typer.Context, limit: LimitOption = 50, as_json: JsonOption = 
         found = log.list_jobs(limit)
 
     def otherwise() -> None:
-        from crannog.cli.show import listing
+        from crannog.cli.output import listing
 
         rows = [
             (job.job_label, job.runs, "–" if job.success_rate is None else f"{job.success_rate:.0%}", job.retries,
@@ -77,7 +77,7 @@ def runs(
         found = log.list_job_runs(build, job, limit)
 
     def otherwise() -> None:
-        from crannog.cli.show import listing
+        from crannog.cli.output import listing
 
         rows = [
             (
@@ -114,7 +114,7 @@ def partition(
         raise NotFound(f"there is no partition {ref} in the log; `crannog builds partitions` lists those there are")
 
     def otherwise() -> None:
-        from crannog.cli.show import facts, listing
+        from crannog.cli.output import facts, listing
 
         facts(
             ref,
@@ -167,7 +167,7 @@ def partitions(context: typer.Context, limit: LimitOption = 20, as_json: JsonOpt
         found = log.list_recent_partitions(limit)
 
     def otherwise() -> None:
-        from crannog.cli.show import listing
+        from crannog.cli.output import listing
 
         rows = [
             (
@@ -196,7 +196,7 @@ def lineage(
         found = log.get_lineage(partition, "downstream" if down else "upstream")
 
     def otherwise() -> None:
-        from crannog.cli.show import listing
+        from crannog.cli.output import listing
 
         rows = [
             (edge.output_ref, edge.input_ref, edge.job_run_id, "planned" if edge.planned else "made")
@@ -234,7 +234,7 @@ def compare(
         found = compare_builds(log, first, second)
 
     def otherwise() -> None:
-        from crannog.cli.show import facts, listing
+        from crannog.cli.output import facts, listing
 
         facts(
             f"{first} and {second}",

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crannog.cli.context import JsonOption, NameArgument, answer, lake_at
-from crannog.cli.plain import counted, moment, shown
+from crannog.cli.plain_output import counted, moment, shown
 
 if TYPE_CHECKING:
-    from crannog.verbs.reports import WriteReceipt
+    from crannog.api.reports import WriteReceipt
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON array, NDJSON or CSV; - reads standard input.")]
 FormatOption = Annotated[
@@ -60,8 +60,8 @@ def upsert(
 def _write(
     context: typer.Context, verb: str, name: str, file: str, form: str | None, batch_id: str | None, as_json: bool
 ) -> None:
-    from crannog.cli.intake import read_rows
-    from crannog.lake.schemas import user_columns
+    from crannog.cli.row_input import read_rows
+    from crannog.delta.schemas import user_columns
 
     with lake_at(context) as lake:
         table = lake.table(name)
@@ -83,7 +83,7 @@ def delete(
 
     Readers of the Delta table itself, without Crannog, see the rows until that fold.
     """
-    from crannog.formats.rows import keys_of
+    from crannog.formats.row_bodies import keys_of
 
     with lake_at(context) as lake:
         table = lake.table(name)
@@ -115,7 +115,7 @@ def tombstones(context: typer.Context, name: NameArgument, as_json: JsonOption =
 
 
 def _show_tombstones(found: list[dict[str, Any]]) -> None:
-    from crannog.cli.show import listing
+    from crannog.cli.output import listing
 
     rows = [
         (
@@ -138,7 +138,7 @@ def audit(context: typer.Context, name: NameArgument, as_json: JsonOption = Fals
 
 
 def _show_audit(found: list[dict[str, Any]]) -> None:
-    from crannog.cli.show import listing
+    from crannog.cli.output import listing
 
     rows = [
         (entry["key_hash"][:12] + "…", entry["outcome"], entry["actor"], entry["reason"], moment(entry["deleted_at"]))

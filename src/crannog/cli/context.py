@@ -16,11 +16,11 @@ from crannog.cli.completion import beginning
 from crannog.errors import CallerError, CrannogError, NotFound, Unauthorized, Unavailable
 
 if TYPE_CHECKING:
-    from crannog.client.lake import RemoteLake
-    from crannog.datasets.lake import Lake
+    from crannog.api.lake import LakeVerbs
     from crannog.embedded import EmbeddedLake
+    from crannog.remote.lake import RemoteLake
     from crannog.settings import Settings
-    from crannog.verbs.lake import LakeVerbs
+    from crannog.tables.lake import Lake
 
 
 def names_that_begin(context: typer.Context, incomplete: str) -> list[str]:
@@ -137,7 +137,7 @@ def _told(name: str) -> str:
 
 
 def _remote(address: str, token: str) -> RemoteLake:
-    from crannog.client.lake import RemoteLake
+    from crannog.remote.lake import RemoteLake
 
     return RemoteLake(address, token or None)
 
@@ -172,7 +172,7 @@ def _embedded(settings: Settings, *, make: bool) -> EmbeddedLake:
 
 def _folder_of(location: str) -> Path | None:
     """Return the folder of a warehouse; None for a bucket."""
-    from crannog.lake.open_storage import open_storage
+    from crannog.storage.open import open_storage
 
     if "://" in location and not location.startswith("file:"):
         return None
@@ -190,7 +190,7 @@ def _check_there(location: str) -> None:
 def answer(data: Any, *, as_json: bool, otherwise: Callable[[], None]) -> None:
     """Print `data` as JSON if asked, else let `otherwise` print it for people."""
     if as_json:
-        from crannog.formats.plain import plain
+        from crannog.formats.plain_json import plain
 
         typer.echo(json.dumps(plain(data), indent=2, ensure_ascii=False))
     else:

@@ -16,8 +16,8 @@ from crannog.cli.context import JsonOption, answer, place_of
 from crannog.errors import CallerError, CrannogError
 
 if TYPE_CHECKING:
-    from crannog.cli.demo_notes import Audience, Notes
-    from crannog.datasets.lake import Lake
+    from crannog.tables.lake import Lake
+    from crannog.tour.notes import Audience, Notes
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1"
 _FAILED = 1
@@ -44,7 +44,7 @@ def demo(
         raise CallerError("the demo works in a warehouse of its own: --keep DIR says where, and leaves it there")
     # Half the processor time of a short run would go into compiling Java for a long one.
     os.environ.setdefault("JAVA_TOOL_OPTIONS", QUICK_JAVA)
-    from crannog.cli.demo_notes import Printed, Silent
+    from crannog.tour.notes import Printed, Silent
 
     audience: Audience = Silent() if as_json else Printed()
     began = time.perf_counter()
@@ -68,9 +68,9 @@ def demo(
 
 
 def _run(folder: Path, audience: Audience) -> tuple[list[Notes], CrannogError | None]:
-    from crannog.cli.demo_data import Tour
-    from crannog.cli.demo_notes import Notes
-    from crannog.cli.demo_steps import STEPS
+    from crannog.tour.data import Tour
+    from crannog.tour.notes import Notes
+    from crannog.tour.steps import STEPS
 
     notes: list[Notes] = []
     with _lake(folder) as lake:

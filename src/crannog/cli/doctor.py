@@ -10,7 +10,7 @@ from crannog.cli.context import JsonOption, answer, place_of
 from crannog.errors import Unavailable
 
 if TYPE_CHECKING:
-    from crannog.lake.doctor import Check
+    from crannog.cli.doctor_checks import Check
 
 
 def add_to(app: typer.Typer) -> None:
@@ -22,7 +22,7 @@ def doctor(context: typer.Context, as_json: JsonOption = False) -> None:
     """Check Java, jars, memory, the warehouse's folder, clock and ports, and say what to do."""
     from dataclasses import asdict
 
-    from crannog.lake.doctor import examine
+    from crannog.cli.doctor_checks import examine
 
     checks = examine(place_of(context).settings())
     answer([asdict(check) for check in checks], as_json=as_json, otherwise=lambda: _show(checks))

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crannog.cli.context import JsonOption, answer, lake_at, names_that_begin
-from crannog.cli.plain import counted, of_bytes
+from crannog.cli.plain_output import counted, of_bytes
 from crannog.errors import CallerError, Cancelled, CrannogError, NotFound
 
 if TYPE_CHECKING:
-    from crannog.verbs.lake import LakeVerbs
-    from crannog.verbs.load import LoadReport
+    from crannog.api.lake import LakeVerbs
+    from crannog.api.load_report import LoadReport
 
 _FEW_FILES = 20
 # The load speaks to whoever calls it from Python; these are its hints in the words of the command line.
@@ -89,7 +89,7 @@ def load(
     as_json: JsonOption = False,
 ) -> None:
     """Load files into a table: CSV, JSON, NDJSON, Parquet, also gzip or zstd. A file is kept once, however often it is loaded."""
-    from crannog.cli.show import bar
+    from crannog.cli.output import bar
 
     *wanted, name = files
     if not wanted:
@@ -150,7 +150,7 @@ def _unescaped(delimiter: str | None) -> str | None:
 
 
 def _show(report: LoadReport) -> None:
-    from crannog.cli.show import facts, listing, rows, say
+    from crannog.cli.output import facts, listing, rows, say
 
     facts(_title(report), _facts(report))
     if report.dry_run or report.created:

@@ -15,10 +15,10 @@ import typer
 
 from crannog.cli.completion import put_words_together
 from crannog.cli.context import Place
-from crannog.cli.quick import leave_out_what_is_slow
+from crannog.cli.import_guard import leave_out_what_is_slow
 from crannog.errors import CallerError, CrannogError
 
-GROUPS = ("tables", "sql", "changes", "load", "upkeep", "traces", "builds", "serve", "token", "demo", "doctor")
+GROUPS = ("tables", "sql", "changes", "load", "maintenance", "traces", "builds", "serve", "token", "demo", "doctor")
 
 app = typer.Typer(
     name="crannog",

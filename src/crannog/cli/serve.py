@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crannog.cli.context import warehouse_at
-from crannog.cli.upkeep import result_of, summary
+from crannog.cli.maintenance import result_of, summary
 
 if TYPE_CHECKING:
-    from crannog.datasets.lake import Lake
-    from crannog.engine.scheduler import Scheduler
-    from crannog.server.http import HttpServer
+    from crannog.engine.maintenance.scheduler import Scheduler
+    from crannog.server.http_server import HttpServer
+    from crannog.tables.lake import Lake
 
 _PATIENCE_S = 7.0
 _TAKE_BACK_S = 3.0
@@ -54,7 +54,7 @@ def serve(
     settings are environment variables CRANNOG_… or lines of crannog.toml; docs/settings.md lists them.
     """
     from crannog.server import logs
-    from crannog.server.http import HttpServer
+    from crannog.server.http_server import HttpServer
     from crannog.settings import unknown_variables
     from crannog.version import VERSION
 
@@ -160,7 +160,7 @@ def _work(lake: Lake, scheduler: Scheduler, stop: threading.Event) -> None:
 
 
 def _end_spark(lake: Lake) -> None:
-    from crannog.lake.spark import spark_runtime
+    from crannog.spark.session import spark_runtime
 
     spark_runtime(lake.settings).stop()
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crannog.cli.context import JsonOption, NameArgument, answer, lake_at
-from crannog.cli.plain import counted, moment, of_bytes
+from crannog.cli.plain_output import counted, moment, of_bytes
 from crannog.errors import CallerError
 
 if TYPE_CHECKING:
-    from crannog.verbs.explanation import Explanation
-    from crannog.verbs.result import Result
+    from crannog.api.explanation import Explanation
+    from crannog.api.result import Result
 
 EngineOption = Annotated[str, typer.Option(metavar="auto|hot|local|spark", help="Who answers; auto chooses.")]
 
@@ -68,7 +68,7 @@ def _as_data(result: Result) -> dict[str, Any]:
 
 
 def _show(result: Result) -> None:
-    from crannog.cli.show import rows, say
+    from crannog.cli.output import rows, say
 
     values = _as_data(result)["rows"]
     rows([column["name"] for column in result.columns], values, empty="No rows.")
@@ -86,7 +86,7 @@ def _write_csv(result: Result) -> None:
 
 
 def _show_plan(told: Explanation) -> None:
-    from crannog.cli.show import say
+    from crannog.cli.output import say
 
     say(str(told).split("\n\n", 1)[0])
     typer.echo()
@@ -108,7 +108,7 @@ def pin(context: typer.Context, name: NameArgument, as_json: JsonOption = False)
 
 def evict(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
     """Let go of a table that is held in memory."""
-    from crannog.cli.show import say
+    from crannog.cli.output import say
 
     with lake_at(context) as lake:
         was_held = lake.cache.evict(name)
@@ -127,7 +127,7 @@ def stats(context: typer.Context, as_json: JsonOption = False) -> None:
 def _show_tables(tables: list[dict[str, Any]], ending: str) -> None:
     import datetime as dt
 
-    from crannog.cli.show import listing, say
+    from crannog.cli.output import listing, say
 
     rows = [
         (

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crannog.cli.context import JsonOption, NameArgument, answer, lake_at
-from crannog.cli.plain import counted, moment, of_bytes
+from crannog.cli.plain_output import counted, moment, of_bytes
 from crannog.errors import CallerError, Cancelled, CrannogError, NotFound, Overloaded, Refused
 
 if TYPE_CHECKING:
-    from crannog.verbs.lake import LakeVerbs
+    from crannog.api.lake import LakeVerbs
 
 SchemaOption = Annotated[
     str, typer.Option("--schema", metavar="FILE", help="JSON Schema of the columns; - reads standard input.")
@@ -54,7 +54,7 @@ def _summary(lake: LakeVerbs, name: str) -> dict[str, Any]:
 
 
 def _show_tables(found: list[dict[str, Any]], names: bool) -> None:
-    from crannog.cli.show import listing, say
+    from crannog.cli.output import listing, say
 
     empty = "There are no tables yet: `crannog create NAME --schema FILE` makes one."
     if names:
@@ -101,7 +101,7 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Make a table, and the warehouse if there is none. Needs no Spark."""
-    from crannog.cli.intake import read_schema
+    from crannog.cli.row_input import read_schema
 
     columns = read_schema(schema)
     with lake_at(context, make=True) as lake:
@@ -129,7 +129,7 @@ def describe(context: typer.Context, name: NameArgument, as_json: JsonOption = F
 
 
 def _show_description(found: dict[str, Any]) -> None:
-    from crannog.cli.show import facts, listing
+    from crannog.cli.output import facts, listing
 
     lists = (("key", "key"), ("partitions", "partition_by"), ("sorted by", "cluster_by"))
     facts(
@@ -172,7 +172,7 @@ def history(
 
 def show_history(found: list[dict[str, Any]]) -> None:
     """Print versions as a table."""
-    from crannog.cli.show import listing
+    from crannog.cli.output import listing
 
     rows = [(entry["version"], moment(entry["timestamp"]), entry.get("operation"), _what(entry)) for entry in found]
     listing(("version", "time (UTC)", "operation", "what"), rows, empty="The log is empty.", right=("version",))
@@ -214,7 +214,7 @@ def preview(
 
 
 def _show_rows(columns: list[str], found: list[dict[str, Any]]) -> None:
-    from crannog.cli.show import rows
+    from crannog.cli.output import rows
 
     rows(columns, [[row[column] for column in columns] for row in found], empty="There are no rows yet.")
 

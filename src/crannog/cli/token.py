@@ -10,7 +10,7 @@ from crannog.cli.context import JsonOption, answer, place_of
 from crannog.errors import CallerError
 
 if TYPE_CHECKING:
-    from crannog.access.tokens import Tokens
+    from crannog.server.auth.tokens import Tokens
 
 token = typer.Typer(help="Tokens that a server of this warehouse takes.", no_args_is_help=True)
 TokenName = Annotated[str, typer.Argument(metavar="NAME", help="What the token is called, in lists and in the audit.")]
@@ -46,7 +46,7 @@ def create(
 
 def list_(context: typer.Context, as_json: JsonOption = False) -> None:
     """List the tokens and their scopes; what they are is kept nowhere."""
-    from crannog.cli.show import listing
+    from crannog.cli.output import listing
 
     found = [made.as_dict() for made in _tokens(context).list()]
     rows = [(made["name"], ", ".join(made["scopes"]), made["created_at"], made["expires_at"]) for made in found]
@@ -68,8 +68,8 @@ def revoke(context: typer.Context, name: TokenName, as_json: JsonOption = False)
 
 
 def _tokens(context: typer.Context) -> Tokens:
-    from crannog.access.tokens import Tokens
-    from crannog.lake.open_storage import open_storage
+    from crannog.server.auth.tokens import Tokens
+    from crannog.storage.open import open_storage
 
     place = place_of(context)
     if place.server:

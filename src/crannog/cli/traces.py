@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from crannog.cli.context import JsonOption, answer, lake_at
-from crannog.cli.plain import counted
+from crannog.cli.plain_output import counted
 from crannog.errors import CallerError
 
 if TYPE_CHECKING:
-    from crannog.verbs.lake import LakeVerbs
-    from crannog.verbs.traces import SpanPage, TracedLake, TracePage, TraceVerbs, TraceView
+    from crannog.api.lake import LakeVerbs
+    from crannog.api.traces import SpanPage, TracedLake, TracePage, TraceVerbs, TraceView
 
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="The id of a trace, in hexadecimal.")]
 ServiceOption = Annotated[str | None, typer.Option("--service", "-s", help="Only spans of this service.")]
@@ -47,12 +47,12 @@ _WIDE = 100
 
 def add_to(app: typer.Typer) -> None:
     """Add the group."""
-    from crannog.cli import traces_upkeep
+    from crannog.cli import traces_maintenance
 
     group = typer.Typer(name="traces", help="Traces: find them, show them, keep them.", no_args_is_help=True)
     for command in (search, show, compare, services, operations, metrics, dependencies, complete):
         group.command()(command)
-    traces_upkeep.add_to(group)
+    traces_maintenance.add_to(group)
     app.add_typer(group)
 
 
@@ -70,7 +70,7 @@ def traces_of(lake: LakeVerbs) -> TraceVerbs:
 
 def json_of(value: Any) -> Any:
     """Return values as JSON that keeps bytes, NaN and all digits."""
-    from crannog.formats.marked import marked
+    from crannog.formats.lossless_json import marked
 
     return marked(value)
 
@@ -125,7 +125,7 @@ def search(
     as_json: JsonOption = False,
 ) -> None:
     """Find traces of which one span meets all that is asked of spans, the newest first."""
-    from crannog.traces.jaeger.questions import with_attributes
+    from crannog.traces.jaeger.requests import with_attributes
 
     whole: dict[str, Any] = {"has_errors": errors, "min_duration_ms": min_ms, "max_duration_ms": max_ms}
     if spans and any(value is not None for value in whole.values()):
@@ -146,7 +146,7 @@ def search(
 
 
 def _list_traces(page: TracePage) -> None:
-    from crannog.cli.show import listing
+    from crannog.cli.output import listing
     from crannog.cli.waterfall import took
 
     rows = [
@@ -195,7 +195,7 @@ def _listing_that_fits(
     columns: Sequence[str], rows: list[tuple[Any, ...]], spare: Sequence[str], *, empty: str, right: Sequence[str]
 ) -> None:
     """List rows; in a narrow terminal without the columns that can be spared. `--json` has them all."""
-    from crannog.cli.show import console, listing
+    from crannog.cli.output import console, listing
 
     left_out = {columns.index(name) for name in spare} if console().width < _WIDE else set()
     kept = [place for place in range(len(columns)) if place not in left_out]
@@ -205,7 +205,7 @@ def _listing_that_fits(
 
 
 def _rest(page: TracePage | SpanPage) -> None:
-    from crannog.cli.show import say
+    from crannog.cli.output import say
 
     if page.total is not None:
         say(f"{page.total:,} match.")
@@ -234,7 +234,7 @@ def show(
 
 def show_trace(view: TraceView, details: bool) -> None:
     """Print a trace as a waterfall."""
-    from crannog.cli.show import console, facts, say
+    from crannog.cli.output import console, facts, say
     from crannog.cli.waterfall import legend, lines, took
 
     odd = [
@@ -280,7 +280,7 @@ def compare(
         found = traces.compare(before, after, limit, tolerance=tolerance)
 
     def otherwise() -> None:
-        from crannog.cli.show import facts, listing
+        from crannog.cli.output import facts, listing
         from crannog.cli.waterfall import took
 
         facts(
@@ -322,7 +322,7 @@ def operations(
         found = [{"operation": name, "kind": kind} for name, kind in traces.operations_by_kind(service)]
 
     def otherwise() -> None:
-        from crannog.cli.show import listing
+        from crannog.cli.output import listing
 
         rows = [(one["operation"], (one["kind"] or "–").lower()) for one in found]
         listing(("operation", "kind"), rows, empty=f"There are no spans of {service}.")
@@ -332,7 +332,7 @@ def operations(
 
 def _names(found: list[str], as_json: bool, empty: str) -> None:
     def otherwise() -> None:
-        from crannog.cli.show import say
+        from crannog.cli.output import say
 
         for name in found:
             typer.echo(name)
@@ -379,7 +379,7 @@ def metrics(
         )
 
     def otherwise() -> None:
-        from crannog.cli.plain import moment
+        from crannog.cli.plain_output import moment
         from crannog.cli.waterfall import took
 
         groups = list(by or ())
@@ -414,7 +414,7 @@ def dependencies(
         found = traces.dependencies(_moment(start), _moment(end))
 
     def otherwise() -> None:
-        from crannog.cli.show import listing
+        from crannog.cli.output import listing
 
         rows = [(one.parent, one.child, f"{one.calls:,}", f"{one.errors:,}") for one in found]
         listing(
@@ -439,7 +439,7 @@ def complete(
         found = traces.complete(what, prefix, key=key, where=where, limit=limit)
 
     def otherwise() -> None:
-        from crannog.cli.show import listing
+        from crannog.cli.output import listing
 
         listing(
             (what, "spans"),

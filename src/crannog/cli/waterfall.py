@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from crannog.cli.plain import shown as shown_value
+from crannog.cli.plain_output import shown as shown_value
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from crannog.verbs.traces import ShownSpan, TraceView
+    from crannog.api.traces import ShownSpan, TraceView
 
 _COLOURS = (
     "cyan",

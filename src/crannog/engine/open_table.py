@@ -10,10 +10,15 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from crannog.api.arguments import checked_limit
+from crannog.api.batch_ids import checked_batch_id, new_batch_id
+from crannog.api.reports import WriteReceipt
+from crannog.delta.log import Base
+from crannog.delta.schemas import fingerprint
 from crannog.engine import rows as row_input
+from crannog.engine.commit.writer import Writer, WriterLimits
 from crannog.engine.snapshot import MaskCache, Snapshot, positions_of, read, relation
 from crannog.engine.warehouse import Warehouse
-from crannog.engine.writer import Writer, WriterLimits
 from crannog.errors import (
     BadRows,
     CallerError,
@@ -24,17 +29,12 @@ from crannog.errors import (
     SnapshotGone,
     Unavailable,
 )
-from crannog.lake.base import Base
-from crannog.lake.changelog import ChangeLog
-from crannog.lake.few_rows import FewRows
-from crannog.lake.leases import Lease
-from crannog.lake.schemas import fingerprint
-from crannog.lake.stage import BYTES_PER_CHANGE, Change
-from crannog.lake.tail import Tail
 from crannog.names import TableName
-from crannog.verbs.asked import checked_limit
-from crannog.verbs.batch_ids import checked_batch_id, new_batch_id
-from crannog.verbs.reports import WriteReceipt
+from crannog.protocol.changelog import ChangeLog
+from crannog.protocol.leases import Lease
+from crannog.protocol.row_buffer import FewRows
+from crannog.protocol.staged_files import BYTES_PER_CHANGE, Change
+from crannog.protocol.tail import Tail
 
 _SYSTEM_BYTES_PER_ROW = 64
 _READS = 5

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crannog.engine.beside import Beside
-from crannog.engine.local import FILE_COLUMN, LocalEngine, quoted
+from crannog.delta.log import Base
+from crannog.engine.duckdb.engine import FILE_COLUMN, LocalEngine, quoted
+from crannog.engine.duckdb.staged_tables import Beside
 from crannog.errors import Corrupted, SnapshotGone
-from crannog.lake.base import Base
-from crannog.lake.stage import UPSERT
-from crannog.lake.tail import Tail
+from crannog.protocol.staged_files import UPSERT
+from crannog.protocol.tail import Tail
 
 if TYPE_CHECKING:
     import duckdb

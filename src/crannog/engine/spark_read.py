@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
-from crannog.lake.spark_files import read_base, spark_schema, without_keys
+from crannog.engine.spark_files import read_base, spark_schema, without_keys
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,13 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from crannog.engine.open_table import OpenTable
-from crannog.engine.warehouse import Warehouse
-from crannog.errors import CallerError, Conflict, NotFound
-from crannog.lake.base import FORMAT_VERSION, marker_path, metadata_action
-from crannog.lake.base import put_entry as put_log_entry
-from crannog.lake.layout import bloom_columns, parquet_options, statistics_columns
-from crannog.lake.schemas import (
+from crannog.api.arguments import checked_if_exists
+from crannog.delta.layout import bloom_columns, parquet_options, statistics_columns
+from crannog.delta.log import FORMAT_VERSION, marker_path, metadata_action
+from crannog.delta.log import put_entry as put_log_entry
+from crannog.delta.schemas import (
     check_key,
     check_partition_by,
     column_names,
@@ -30,8 +28,10 @@ from crannog.lake.schemas import (
     user_schema,
     with_system_columns,
 )
+from crannog.engine.open_table import OpenTable
+from crannog.engine.warehouse import Warehouse
+from crannog.errors import CallerError, Conflict, NotFound
 from crannog.names import TableName
-from crannog.verbs.asked import checked_if_exists
 from crannog.version import VERSION
 
 OWN_FOLDERS = ("stage", "batches", "leases", "audit", "jobs")

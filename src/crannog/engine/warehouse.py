@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from crannog.engine.local import LocalEngine
+from crannog.engine.duckdb.engine import LocalEngine
 from crannog.errors import CallerError
-from crannog.lake import scratch
-from crannog.lake.open_storage import open_storage
-from crannog.lake.storage import Storage
 from crannog.settings import Settings
+from crannog.storage import scratch_folders
+from crannog.storage.interface import Storage
+from crannog.storage.open import open_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +27,7 @@ class Warehouse:
         self.storage: Storage = open_storage(location)
         if self.storage.is_local:
             self.storage.make_folder("")
-        self._copies = None if self.storage.is_local else scratch.make("copies")
+        self._copies = None if self.storage.is_local else scratch_folders.make("copies")
         self._local: LocalEngine | None = None
         self._lock = threading.Lock()
         # One thread: packing and small upkeep must never take cores from the callers.
@@ -40,12 +40,12 @@ class Warehouse:
         with self._lock:
             if self._local is None:
                 folder = self.storage.uri("") if self._copies is None else str(self._copies)
-                self._local = LocalEngine(self.settings, (folder,), scratch.make("spill"))
+                self._local = LocalEngine(self.settings, (folder,), scratch_folders.make("spill"))
             return self._local
 
     def spark(self) -> SparkSession:
         """Return the session, started on first need; Unavailable says why there is none."""
-        from crannog.lake.spark import spark_runtime
+        from crannog.spark.session import spark_runtime
 
         runtime = spark_runtime(self.settings)
         if self.storage.spark_settings:
@@ -56,7 +56,7 @@ class Warehouse:
         """Return where the in-process engine finds files: in place, or as copies of a bucket's (files never change)."""
         if self._copies is None:
             return [self.storage.uri(path) for path in paths]
-        from crannog.lake.object_storage import ObjectStorage
+        from crannog.storage.object_store import ObjectStorage
 
         assert isinstance(self.storage, ObjectStorage)
         return [str(path) for path in self.storage.fetch(paths, self._copies)]
@@ -86,4 +86,4 @@ class Warehouse:
             if self._local is not None:
                 self._local.close()
             if self._copies is not None:
-                scratch.leave(self._copies)
+                scratch_folders.leave(self._copies)

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from crannog.errors import CallerError
-from crannog.formats.exact import STRICT, Misfit, Number, check_numbers, exact, has
-from crannog.formats.json_blocks import JsonBlock
+from crannog.formats.exact_values import STRICT, Misfit, Number, check_numbers, exact, has
+from crannog.formats.json_files import JsonBlock
 from crannog.formats.text_columns import CALENDAR, TextKinds
 
 _STRADDLES = "straddl"

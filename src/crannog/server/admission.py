@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from crannog.access.scopes import ANYBODY, Caller
 from crannog.errors import Forbidden, Unauthorized
+from crannog.server.auth.scopes import ANYBODY, Caller
 from crannog.server.service import Service
 
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})

@@ -12,11 +12,22 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Scope
 
 from crannog.errors import CallerError, CrannogError, MethodNotAllowed, NotFound
-from crannog.server.answers import error_answer
-from crannog.server.call import call_of
-from crannog.server.frame import Frame, unknown
-from crannog.server.packing import Packing
-from crannog.server.routes import builds, builds_upkeep, cache, jaeger, rows, sql, state, tables, traces, upkeep
+from crannog.server.compression import Packing
+from crannog.server.middleware import Frame, unknown
+from crannog.server.request_context import call_of
+from crannog.server.responses import error_answer
+from crannog.server.routes import (
+    builds,
+    builds_maintenance,
+    cache,
+    health,
+    jaeger,
+    maintenance,
+    rows,
+    sql,
+    tables,
+    traces,
+)
 from crannog.server.service import Service
 from crannog.server.shortcut import Shortcut
 from crannog.version import VERSION
@@ -49,9 +60,9 @@ def api(service: Service) -> FastAPI:
         },
     )
     app.state.service = service
-    for module in (tables, rows, upkeep, sql, cache, builds, builds_upkeep, traces, jaeger, state):
+    for module in (tables, rows, maintenance, sql, cache, builds, builds_maintenance, traces, jaeger, health):
         app.include_router(module.router)
-    app.include_router(upkeep.tasks_router)
+    app.include_router(maintenance.tasks_router)
     app.include_router(cache.aliases)
     for kind, handler in {
         CrannogError: _known,

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from crannog.datasets.lake import Lake
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CrannogError, NotFound, Overloaded
 from crannog.names import AUDIT as NAME
-from crannog.server.call import Call
+from crannog.server.request_context import Call
+from crannog.tables.lake import Lake
 
 SCHEMA = pa.schema(
     [

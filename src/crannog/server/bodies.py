@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from starlette.requests import ClientDisconnect, Request
 
 from crannog.errors import CallerError, Overloaded, TimedOut, TooLarge, UnsupportedMedia
-from crannog.formats.packed import ENCODINGS, PLAIN, unpacked
-from crannog.server.call import Call, call_of
+from crannog.formats.compression import ENCODINGS, PLAIN, unpacked
+from crannog.server.request_context import Call, call_of
 from crannog.server.threads import Threads
 from crannog.settings import Settings
 

@@ -14,7 +14,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from crannog.errors import CallerError
-from crannog.formats.columns import dumped
+from crannog.formats.encode import dumped
 
 _LARGEST_HEAD = 1 << 18
 

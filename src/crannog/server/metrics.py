@@ -106,7 +106,7 @@ class _State:
 
 def spark_state(service: Service) -> str:
     """Return the state of this process's Spark."""
-    from crannog.lake.spark import spark_runtime
+    from crannog.spark.session import spark_runtime
 
     return spark_runtime(service.settings).state()
 

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from crannog.access.tokens import Tokens
 from crannog.embedded import EmbeddedLake
 from crannog.server.audit import Audit
+from crannog.server.auth.tokens import Tokens
 from crannog.server.bodies import Bodies
 from crannog.server.build_log import BuildLog
 from crannog.server.metrics import Metrics
-from crannog.server.rates import Rates
+from crannog.server.rate_limits import Rates
 from crannog.server.threads import Threads
 
 

@@ -15,8 +15,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from crannog.errors import CrannogError
-from crannog.server.answers import error_answer
-from crannog.server.call import call_of
+from crannog.server.request_context import call_of
+from crannog.server.responses import error_answer
 from crannog.server.routes import rows, sql
 
 _ROWS = re.compile(r"/api/v1/tables/([^/]+)/rows")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from crannog.verbs.traces import Event, Link, Span, Trace, WriteOutcome
+from crannog.api.traces import Event, Link, Span, Trace, WriteOutcome
 
 if TYPE_CHECKING:
     from crannog.traces.traces import Traces

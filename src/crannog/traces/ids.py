@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 
 from crannog.errors import CallerError
-from crannog.traces.otlp.verdicts import NO_TRACE_ID, TRACE_ID_BYTES
+from crannog.traces.ingest.span_validation import NO_TRACE_ID, TRACE_ID_BYTES
 
 
 def trace_id_of(text: str) -> bytes:

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crannog.engine.local import FILE_COLUMN, LocalEngine, quoted
+from crannog.engine.duckdb.engine import FILE_COLUMN, LocalEngine, quoted
 from crannog.engine.open_table import OpenTable
-from crannog.engine.query.fast.terms import Condition
-from crannog.engine.query.pruning import pruned
 from crannog.engine.snapshot import Snapshot, read
-from crannog.lake.stage import conformed
-from crannog.traces.asking import cursor_of
+from crannog.engine.sql.duckdb_compiler.terms import Condition
+from crannog.engine.sql.file_pruning import pruned
+from crannog.protocol.staged_files import conformed
 from crannog.traces.ids import first_half
+from crannog.traces.query_scope import cursor_of
 
 ARRIVED = "_created_at"
 _FEW_FILES = 4

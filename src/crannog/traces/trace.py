@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from crannog.traces.spans import KINDS
-from crannog.traces.values import to_python
-from crannog.verbs.traces import Event, Link, Span
+from crannog.api.traces import Event, Link, Span
+from crannog.traces.attribute_values import to_python
+from crannog.traces.span_table import KINDS
 
 STATUS = ("UNSET", "OK", "ERROR")
 ERROR = 2

@@ -12,39 +12,10 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from crannog.engine.maintenance.fold import fold
-from crannog.engine.maintenance.job import part_of
-from crannog.engine.maintenance.key_search import Copies
-from crannog.engine.open_table import OpenTable
-from crannog.engine.query.running import RunningQueries
-from crannog.engine.snapshot import Snapshot
-from crannog.engine.tables import Tables
-from crannog.engine.warehouse import Warehouse
-from crannog.errors import CallerError, NotFound, TooLarge, Unavailable
-from crannog.lake.stage import BYTES_PER_CHANGE, Change
-from crannog.traces import asking, bulk, keep, names, outgoing
-from crannog.traces.derived.catalogue import attribute_keys
-from crannog.traces.derived.derive import derive
-from crannog.traces.derived.views import Views
-from crannog.traces.find.complete import complete
-from crannog.traces.find.request import SPAN_ORDERS, Asked, asked_of_spans, asked_of_traces, checked_order, checked_size
-from crannog.traces.find.search import search
-from crannog.traces.find.span_search import search_spans
-from crannog.traces.ids import trace_id_of
-from crannog.traces.jaeger.summaries import JaegerSummary, summaries
-from crannog.traces.lookup import newest_of_each, rows_of_trace
-from crannog.traces.metrics.dependencies import dependencies
-from crannog.traces.metrics.metrics import asked, metrics
-from crannog.traces.otlp.receive import PROTOBUF, ZIPKIN, received
-from crannog.traces.show.compare import compared
-from crannog.traces.show.trees import Trees
-from crannog.traces.show.view import Absent, Shown, view_of
-from crannog.traces.spans import SCHEMA, SPANS, existing_spans, open_spans
-from crannog.traces.trace import COLUMNS, in_tree_order, span_of
-from crannog.verbs.asked import checked_query_id, checked_timeout
-from crannog.verbs.cancellation import Cancellation
-from crannog.verbs.reports import ErasureReceipt, Progress
-from crannog.verbs.traces import (
+from crannog.api.arguments import checked_query_id, checked_timeout
+from crannog.api.cancellation import Cancellation
+from crannog.api.reports import ErasureReceipt, Progress
+from crannog.api.traces import (
     AttributeKey,
     Dependency,
     DeriveReport,
@@ -60,6 +31,42 @@ from crannog.verbs.traces import (
     TraceView,
     WriteOutcome,
 )
+from crannog.engine.maintenance.fold import fold
+from crannog.engine.maintenance.job import part_of
+from crannog.engine.maintenance.key_search import Copies
+from crannog.engine.open_table import OpenTable
+from crannog.engine.snapshot import Snapshot
+from crannog.engine.sql.running_queries import RunningQueries
+from crannog.engine.tables import Tables
+from crannog.engine.warehouse import Warehouse
+from crannog.errors import CallerError, NotFound, TooLarge, Unavailable
+from crannog.protocol.staged_files import BYTES_PER_CHANGE, Change
+from crannog.traces import export_stream, many_traces, query_scope, retention, service_names
+from crannog.traces.derived.attribute_catalog import attribute_keys
+from crannog.traces.derived.derive import derive
+from crannog.traces.derived.views import Views
+from crannog.traces.ids import trace_id_of
+from crannog.traces.ingest.receive import PROTOBUF, ZIPKIN, received
+from crannog.traces.jaeger.summaries import JaegerSummary, summaries
+from crannog.traces.lookup import newest_of_each, rows_of_trace
+from crannog.traces.metrics.dependencies import dependencies
+from crannog.traces.metrics.metrics import asked, metrics
+from crannog.traces.search.completion import complete
+from crannog.traces.search.pages import search
+from crannog.traces.search.request import (
+    SPAN_ORDERS,
+    Asked,
+    asked_of_spans,
+    asked_of_traces,
+    checked_order,
+    checked_size,
+)
+from crannog.traces.search.span_search import search_spans
+from crannog.traces.span_table import SCHEMA, SPANS, existing_spans, open_spans
+from crannog.traces.trace import COLUMNS, in_tree_order, span_of
+from crannog.traces.tree.compare import compared
+from crannog.traces.tree.tree_cache import Trees
+from crannog.traces.tree.window import Absent, Shown, view_of
 
 _MOST_NAMES = 10_000
 _NO_ROWS = SCHEMA.empty_table()
@@ -101,7 +108,7 @@ class Traces:
 
     def question(self) -> AbstractContextManager[None]:
         """Take all that is asked in a block for one question, with one time and one id."""
-        return asking.question(self._running, self._query_id, self._timeout_s)
+        return query_scope.question(self._running, self._query_id, self._timeout_s)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -206,7 +213,7 @@ class Traces:
 
     def span_counts(self, trace_ids: Sequence[str]) -> dict[str, int]:
         """Return how many spans each of these traces has, those that were sent again counted again; without those that are not there."""
-        found = bulk.counts(self._read, [trace_id_of(text) for text in trace_ids])
+        found = many_traces.counts(self._read, [trace_id_of(text) for text in trace_ids])
         return {trace_id.hex(): count for trace_id, count in found.items()}
 
     def jaeger_summaries(self, found: Sequence[TraceSummary]) -> list[JaegerSummary]:
@@ -222,7 +229,7 @@ class Traces:
             if rows.num_rows:
                 yield ids[0], newest_of_each(rows.slice(0, limit)), rows.num_rows > limit
             return
-        for each, found in bulk.rows(self._read, ids, columns, limit):
+        for each, found in many_traces.rows(self._read, ids, columns, limit):
             yield (
                 (each, found, False)
                 if found is not None
@@ -244,7 +251,7 @@ class Traces:
 
     def services(self) -> list[str]:
         """Return the names of all services, in order; the first 10,000."""
-        return self._read(lambda table: names.services(table, limit=_MOST_NAMES), [])
+        return self._read(lambda table: service_names.services(table, limit=_MOST_NAMES), [])
 
     def operations(self, service: str, kind: str | None = None) -> list[str]:
         """Return the names of a service's operations, in order; the first 10,000. `kind` asks for one kind only."""
@@ -253,14 +260,14 @@ class Traces:
 
     def operations_by_kind(self, service: str) -> list[tuple[str, str | None]]:
         """Return each operation of a service with each kind it has, in order; the first 10,000."""
-        return self._read(lambda table: names.operations(table, service, limit=_MOST_NAMES), [])
+        return self._read(lambda table: service_names.operations(table, service, limit=_MOST_NAMES), [])
 
     def export(self, trace_ids: Sequence[str]) -> dict[str, Any]:
         """Return traces as one OTLP request in JSON, as they came in.
 
         NotFound names one that there is none of, TooLarge one of more than `trace_spans_limit` spans: see `export_lines`.
         """
-        from crannog.traces.otlp.json_body import json_of_request
+        from crannog.traces.ingest.otlp_json import json_of_request
 
         return json_of_request(self._request_of(trace_ids))
 
@@ -276,14 +283,16 @@ class Traces:
         names a trace there is none of, before the first line.
         """
         ids = list(dict.fromkeys(map(trace_id_of, trace_ids)))
-        lines = asking.step_by_step(self._running, self._query_id, self._timeout_s, self._lines(ids))
+        lines = query_scope.step_by_step(self._running, self._query_id, self._timeout_s, self._lines(ids))
         next(lines)  # so that what is wrong with the question is told here
         return lines
 
     def _lines(self, ids: Sequence[bytes]) -> Generator[str, None, None]:
         """Yield an empty line once all is there, then the lines."""
         with ExitStack() as held:
-            found = self._read_now(lambda table: table.newest(lambda of: outgoing.opened(table, of, ids, held)), None)
+            found = self._read_now(
+                lambda table: table.newest(lambda of: export_stream.opened(table, of, ids, held)), None
+            )
             for trace_id in ids:
                 if found is None or trace_id not in found.counts:
                     raise _no_trace(trace_id)
@@ -292,7 +301,7 @@ class Traces:
                 yield from found.lines()
 
     def _request_of(self, trace_ids: Sequence[str]) -> Any:
-        from crannog.traces.otlp.export import request_of_rows
+        from crannog.traces.export import request_of_rows
 
         found: dict[bytes, pa.Table] = {}
         with self.question():
@@ -500,7 +509,7 @@ class Traces:
         cancellation: Cancellation | None = None,
     ) -> TraceExpiry:
         """Drop the spans that started before a day, UTC, and what is derived from them; with `service`, only theirs."""
-        return keep.expire(
+        return retention.expire(
             self._tables, self.spans, before, service=service, progress=progress, cancellation=cancellation
         )
 
@@ -510,7 +519,7 @@ class Traces:
         """Tell what `erase` would erase; changes nothing."""
         table = self._kept_spans()
         with self.question():
-            return keep.plan(table, keep.chosen_traces(table, trace_ids=trace_ids, where=where))
+            return retention.plan(table, retention.chosen_traces(table, trace_ids=trace_ids, where=where))
 
     def erase(
         self,
@@ -527,9 +536,9 @@ class Traces:
         Raises NotFound if there are none, VerificationFailed if something is still readable afterwards.
         """
         table = self._kept_spans()
-        with asking.under(cancellation):
-            traces = keep.chosen_traces(table, trace_ids=trace_ids, where=where)
-        return keep.erase(
+        with query_scope.under(cancellation):
+            traces = retention.chosen_traces(table, trace_ids=trace_ids, where=where)
+        return retention.erase(
             self._tables,
             table,
             traces,

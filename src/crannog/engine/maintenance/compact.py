@@ -9,16 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from crannog.engine.local import quoted
+from crannog.api.cancellation import Cancellation
+from crannog.api.reports import CompactReport, FoldReport, Progress
+from crannog.delta.log import DataFile
+from crannog.delta.rewrite import Rewrite, RunAgain, verified_files
+from crannog.engine.duckdb.engine import quoted
 from crannog.engine.maintenance.fold import after_commit, fold
 from crannog.engine.maintenance.job import Job, part_of
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
 from crannog.errors import SnapshotGone, Unavailable
-from crannog.lake.base import DataFile
-from crannog.lake.rewrite import Rewrite, RunAgain, verified_files
-from crannog.verbs.cancellation import Cancellation
-from crannog.verbs.reports import CompactReport, FoldReport, Progress
 
 _TRIES = 10
 
@@ -107,7 +107,7 @@ def compact(
 def _compact_once(
     table: OpenTable, snapshot: Snapshot, groups: list[Group], job: Job, report: CompactReport
 ) -> CompactReport:
-    from crannog.lake.spark_files import newest_of_each, portions_of_files, read_base, write_files
+    from crannog.engine.spark_files import newest_of_each, portions_of_files, read_base, write_files
 
     base = snapshot.base
     files = [file for group in groups for file in group.files]

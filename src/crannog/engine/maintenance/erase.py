@@ -17,21 +17,21 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from crannog.engine import results
+from crannog.api.cancellation import Cancellation
+from crannog.api.reports import ErasureReceipt, Place, Progress
+from crannog.delta.log import Base, DeltaLog
+from crannog.engine import result_files
 from crannog.engine import rows as row_input
-from crannog.engine.maintenance.audit import key_hash
+from crannog.engine.maintenance.delete_audit import key_hash
 from crannog.engine.maintenance.job import part_of
 from crannog.engine.maintenance.key_search import Copies, KeySearch, describes
-from crannog.engine.maintenance.removed import checkpoints, log_entries
-from crannog.engine.maintenance.take_out import Asked, is_folded, take_out_by_key, take_out_by_values
+from crannog.engine.maintenance.purge_keys import Asked, is_folded, take_out_by_key, take_out_by_values
+from crannog.engine.maintenance.unreferenced_files import checkpoints, log_entries
 from crannog.engine.maintenance.vacuum import temporary_files
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError, NotFound, VerificationFailed
-from crannog.lake import phases, scratch
-from crannog.lake.base import Base, DeltaLog
-from crannog.lake.leases import live_leases
-from crannog.verbs.cancellation import Cancellation
-from crannog.verbs.reports import ErasureReceipt, Place, Progress
+from crannog.protocol.leases import live_leases
+from crannog.storage import failpoints, scratch_folders
 
 _LEASE_POLL_S = 0.2
 
@@ -82,15 +82,15 @@ def erase(
     leftovers = temporary_files(table, table.log.own_folder, older_than_s=0)
     table.warehouse.storage.delete([*doomed, *leftovers])
     table.warehouse.forget_copies(doomed)
-    phases.reached("erase.files_deleted")
+    failpoints.reached("erase.files_deleted")
     swept = {
-        "query results": results.end(table.warehouse.storage, str(table.name)),
-        "unfinished deletions": results.empty_trash(table.warehouse.storage),
+        "query results": result_files.end(table.warehouse.storage, str(table.name)),
+        "unfinished deletions": result_files.empty_trash(table.warehouse.storage),
     }
-    killed = scratch.sweep()
+    killed = scratch_folders.sweep()
     report("clean the log", 0.8)
     _redact_log(table, search)
-    phases.reached("erase.log_redacted")
+    failpoints.reached("erase.log_redacted")
     if copies is not None:
         copies.renew(table)
     report("prove", 0.9)

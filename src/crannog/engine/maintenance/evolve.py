@@ -7,15 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from crannog.engine.maintenance.fold import after_commit
-from crannog.engine.maintenance.job import Job
-from crannog.engine.open_table import OpenTable
-from crannog.engine.tables import table_properties
-from crannog.errors import Unavailable
-from crannog.lake.base import Base, DataFile, metadata_action
-from crannog.lake.rewrite import Rewrite, RunAgain, verified_files
-from crannog.lake.same_names import same_columns
-from crannog.lake.schemas import (
+from crannog.api.cancellation import Cancellation
+from crannog.api.reports import EvolveReport, Progress
+from crannog.delta.log import Base, DataFile, metadata_action
+from crannog.delta.name_collisions import same_columns
+from crannog.delta.rewrite import Rewrite, RunAgain, verified_files
+from crannog.delta.schemas import (
     check_key,
     difference,
     evolved,
@@ -24,8 +21,11 @@ from crannog.lake.schemas import (
     user_schema,
     with_system_columns,
 )
-from crannog.verbs.cancellation import Cancellation
-from crannog.verbs.reports import EvolveReport, Progress
+from crannog.engine.maintenance.fold import after_commit
+from crannog.engine.maintenance.job import Job
+from crannog.engine.open_table import OpenTable
+from crannog.engine.tables import table_properties
+from crannog.errors import Unavailable
 
 _TRIES = 10
 
@@ -56,7 +56,7 @@ def _evolve_once(table: OpenTable, base: Base, target: pa.Schema, change: Any, j
     asked = json.loads(base.properties.get("crannog.bloom", "[]"))
     properties = {**base.properties, **table_properties(target, base.key, base.partition_by, base.cluster_by, asked)}
     if change.widened and base.files:
-        from crannog.lake.spark_files import portions_of_files, read_base, spark_schema, write_files
+        from crannog.engine.spark_files import portions_of_files, read_base, spark_schema, write_files
 
         removed = list(base.files.values())
         job.step("write files with Spark", 0.2)

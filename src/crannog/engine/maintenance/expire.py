@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from crannog.engine.local import quoted
-from crannog.engine.maintenance.drop_rows import counted_by_file, drop_rows
+from crannog.api.cancellation import Cancellation
+from crannog.api.reports import ExpireReport, Progress
+from crannog.delta.log import Base
+from crannog.engine.duckdb.engine import quoted
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.job import Job, part_of
+from crannog.engine.maintenance.rewrite_without import counted_by_file, drop_rows
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.errors import CallerError
-from crannog.lake.base import Base
-from crannog.lake.stage import CREATED_AT, DATE
-from crannog.verbs.cancellation import Cancellation
-from crannog.verbs.reports import ExpireReport, Progress
+from crannog.protocol.staged_files import CREATED_AT, DATE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

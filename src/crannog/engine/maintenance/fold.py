@@ -7,18 +7,18 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from crannog.engine.local import FILE_COLUMN
-from crannog.engine.maintenance import audit
+from crannog.api.cancellation import Cancellation
+from crannog.api.reports import FoldReport, Progress
+from crannog.delta.log import DataFile
+from crannog.delta.rewrite import AlreadyFolded, Rewrite, RunAgain, verified_files
+from crannog.engine.duckdb.engine import FILE_COLUMN
+from crannog.engine.maintenance import delete_audit
 from crannog.engine.maintenance.job import Job
 from crannog.engine.open_table import OpenTable, tombstones_of
 from crannog.engine.snapshot import Snapshot
 from crannog.errors import SnapshotGone, Unavailable
-from crannog.lake import phases
-from crannog.lake.base import DataFile
-from crannog.lake.rewrite import AlreadyFolded, Rewrite, RunAgain, verified_files
-from crannog.lake.stage import DELETE, UPSERT
-from crannog.verbs.cancellation import Cancellation
-from crannog.verbs.reports import FoldReport, Progress
+from crannog.protocol.staged_files import DELETE, UPSERT
+from crannog.storage import failpoints
 
 _TRIES = 10
 _BYTES_PER_WRITER = 16 * 1024**2
@@ -75,8 +75,8 @@ def _fold_once(table: OpenTable, snapshot: Snapshot, job: Job) -> FoldReport:
         added = verified_files(job.storage, table.folder, job.folder, base, rows=expected)
     # The ledger goes first: a retry that finds the new version must find its batch ids too.
     table.log.ledger.add(job.id, {note.batch_id: note.place for note in tail.notes})
-    audit.record(table, job.id, tombstones)
-    phases.reached("rewrite.ledger_written")
+    delete_audit.record(table, job.id, tombstones)
+    failpoints.reached("rewrite.ledger_written")
     job.step("commit", 0.95)
     if table.before_fold is not None:
         table.before_fold(snapshot)
@@ -116,7 +116,7 @@ def _fold_once(table: OpenTable, snapshot: Snapshot, job: Job) -> FoldReport:
 
 
 def _write(table: OpenTable, snapshot: Snapshot, job: Job, changes: Any, touched: list[DataFile]) -> None:
-    from crannog.lake.spark_files import Portion, portions_of_rows, read_base, without_keys, write_files
+    from crannog.engine.spark_files import Portion, portions_of_rows, read_base, without_keys, write_files
 
     base = snapshot.base
     with job.spark() as session:
@@ -161,8 +161,8 @@ def after_commit(table: OpenTable, version: int) -> None:
 
 
 def checkpoint_quietly(table: OpenTable) -> None:
+    from crannog.delta.log import DeltaLog
     from crannog.errors import CrannogError
-    from crannog.lake.base import DeltaLog
 
     try:
         DeltaLog(table.warehouse.storage, table.folder).checkpoint()

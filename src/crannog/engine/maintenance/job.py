@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crannog.api.batch_ids import new_batch_id
+from crannog.api.cancellation import Cancellation
+from crannog.api.reports import Progress
+from crannog.delta.log import Base
+from crannog.delta.rewrite import AlreadyFolded, Rewrite, RunAgain, commit
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CrannogError, NotFound
-from crannog.lake.base import Base
-from crannog.lake.leases import Lease
-from crannog.lake.rewrite import AlreadyFolded, Rewrite, RunAgain, commit
-from crannog.verbs.batch_ids import new_batch_id
-from crannog.verbs.cancellation import Cancellation
-from crannog.verbs.reports import Progress
+from crannog.protocol.leases import Lease
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,8 +104,8 @@ class Job:
     @contextmanager
     def spark(self) -> Iterator[SparkSession]:
         """Lend the session for this job: in the maintenance pool, interrupted when the job is cancelled."""
-        from crannog.lake.spark import in_pool, interruptible
-        from crannog.lake.spark_errors import translated
+        from crannog.spark.errors import translated
+        from crannog.spark.session import in_pool, interruptible
 
         try:
             session = self.table.warehouse.spark()
@@ -126,7 +126,7 @@ class Job:
 
         The staged files themselves may be packed or cleaned at any moment; these go when the job ends.
         """
-        from crannog.lake.spark_files import read_files
+        from crannog.engine.spark_files import read_files
 
         self.storage.make_folder(self._inputs)
         paths = []

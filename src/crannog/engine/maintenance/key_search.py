@@ -11,12 +11,12 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crannog.engine.local import FILE_COLUMN, LocalEngine, quoted
-from crannog.engine.maintenance.removed import checkpoints, log_entries, read_checkpoint
+from crannog.delta.log import Base
+from crannog.engine.duckdb.engine import FILE_COLUMN, LocalEngine, quoted
+from crannog.engine.maintenance.unreferenced_files import checkpoints, log_entries, read_checkpoint
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import read
 from crannog.errors import SnapshotGone
-from crannog.lake.base import Base
 
 _LOOKS = 20
 

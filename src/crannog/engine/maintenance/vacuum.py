@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from crannog.engine import results
-from crannog.engine.maintenance.removed import LogEntry, log_entries, removals
+from crannog.api.reports import VacuumReport
+from crannog.engine import result_files
+from crannog.engine.maintenance.unreferenced_files import LogEntry, log_entries, removals
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError
-from crannog.lake import phases
-from crannog.lake.blocks import parse_name
-from crannog.lake.leases import DEAD_AFTER_S, is_live, live_leases
-from crannog.verbs.reports import VacuumReport
+from crannog.protocol.file_names import parse_name
+from crannog.protocol.leases import DEAD_AFTER_S, is_live, live_leases
+from crannog.storage import failpoints
 
 
 def vacuum(
@@ -66,14 +66,14 @@ def vacuum(
         storage.delete(doomed)
         for job in {path.split("/")[4] for path in doomed} - jobs:
             storage.prune(f"{table.folder}/data/{job}")
-        phases.reached("vacuum.files_deleted")
+        failpoints.reached("vacuum.files_deleted")
         storage.delete([*staged, *leftovers, *_of_dead_jobs(table, jobs, older_than_s=settings.orphan_grace_s)])
         # The leases anew, after the folders: a job has its lease before its folder.
         folders = set(storage.folders(f"{table.log.own_folder}/jobs"))
         for job in folders - {lease.get("job") for lease in live_leases(storage, f"{table.log.own_folder}/leases")}:
             storage.prune(f"{table.log.own_folder}/jobs/{job}")
-        phases.reached("clean.staged_files_deleted")
-        results.sweep(storage)
+        failpoints.reached("clean.staged_files_deleted")
+        result_files.sweep(storage)
         storage.delete(
             path
             for path in expired

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from crannog.engine.rows.arrow import as_table, from_table
+from crannog.engine.rows.conversion import NULL, Call, Node, Plan
 from crannog.engine.rows.objects import from_rows
-from crannog.engine.rows.parts import NULL, Call, Node, Plan
 from crannog.engine.rows.values import READERS
 from crannog.errors import CallerError
 

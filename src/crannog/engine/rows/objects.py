@@ -11,7 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crannog.engine.rows.parts import LARGEST_FLOAT32, MISFITS, NULL, BadValue, Call, Node, Plan, check_calendar, shown
+from crannog.engine.rows.conversion import (
+    LARGEST_FLOAT32,
+    MISFITS,
+    NULL,
+    BadValue,
+    Call,
+    Node,
+    Plan,
+    check_calendar,
+    shown,
+)
 from crannog.engine.rows.values import exact_value
 
 _FEW_ROWS = 64

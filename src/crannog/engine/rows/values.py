@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from crannog.engine.rows.parts import LARGEST_FLOAT32, BadValue, Node, shown
+from crannog.engine.rows.conversion import LARGEST_FLOAT32, BadValue, Node, shown
 
 _LOST_DIGITS = re.compile(r"[.,]\d{6}\d*[1-9]")
 

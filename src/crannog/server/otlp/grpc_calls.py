@@ -7,15 +7,15 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
-from crannog.access.scopes import Caller
 from crannog.errors import CrannogError, Overloaded, TimedOut
 from crannog.server.admission import admitted
+from crannog.server.auth.scopes import Caller
 from crannog.server.otlp import grpc_messages as messages
 from crannog.server.otlp.http2 import Connection, Stream
 from crannog.server.otlp.http2_frames import PREFACE, PROTOCOL_ERROR, ConnectionBroken
 from crannog.server.otlp.http2_headers import Headers
 from crannog.server.otlp.http_app import answer_message
-from crannog.server.otlp.keeping import keep
+from crannog.server.otlp.span_writes import keep
 from crannog.server.service import Service
 
 log = logging.getLogger("crannog.otlp")

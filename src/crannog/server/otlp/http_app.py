@@ -13,13 +13,13 @@ from starlette.types import Receive, Scope, Send
 from crannog.errors import CrannogError, Overloaded, TimedOut, TooLarge
 from crannog.server.admission import admitted
 from crannog.server.bodies import check_length, check_message
-from crannog.server.otlp.keeping import keep
 from crannog.server.otlp.langfuse import LANGFUSE_TRACES, bearer_of
-from crannog.server.otlp.refusals import http_status_of, may_retry, retry_s, status_json, status_of
+from crannog.server.otlp.otlp_errors import http_status_of, may_retry, retry_s, status_json, status_of
+from crannog.server.otlp.span_writes import keep
 from crannog.server.service import Service
 
 if TYPE_CHECKING:
-    from crannog.verbs.traces import WriteOutcome
+    from crannog.api.traces import WriteOutcome
 
 log = logging.getLogger("crannog.otlp")
 
@@ -69,7 +69,7 @@ class OtlpApp:
     async def _kept(
         self, scope: Scope, receive: Receive, headers: Mapping[str, str], media: str, zipkin: bool
     ) -> WriteOutcome:
-        from crannog.traces.otlp.receive import ZIPKIN
+        from crannog.traces.ingest.receive import ZIPKIN
 
         service = self._service
         if self._requests > service.settings.http_requests:

@@ -13,17 +13,17 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from starlette.responses import Response
 
 from crannog.builds.compare import compare
+from crannog.builds.event_values import from_json, to_json
 from crannog.builds.events import BuildEvent
-from crannog.builds.graph import mermaid
 from crannog.builds.log import EventLog
+from crannog.builds.plan_graph import mermaid
 from crannog.builds.results import plain
-from crannog.builds.values import from_json, to_json
 from crannog.errors import BadRows, CallerError
 from crannog.names import TableName
-from crannog.server.answers import JSON, NDJSON
-from crannog.server.call import Call, call_of
-from crannog.server.described import LIST, OBJECT, OBJECT_OR_NULL, gives, takes, takes_json
-from crannog.server.incoming import document, form_of
+from crannog.server.openapi import LIST, OBJECT, OBJECT_OR_NULL, gives, takes, takes_json
+from crannog.server.request_context import Call, call_of
+from crannog.server.request_parsing import document, form_of
+from crannog.server.responses import JSON, NDJSON
 
 TABLE = TableName.parse("crannog.builds.build_events")
 

@@ -7,11 +7,11 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.responses import Response
 
 from crannog.names import TableName
-from crannog.server.answers import answer
-from crannog.server.call import Call, call_of
-from crannog.server.described import OBJECT, Name, gives, takes_json
-from crannog.server.incoming import document, form_of
-from crannog.server.work import long_work
+from crannog.server.jobs import long_work
+from crannog.server.openapi import OBJECT, Name, gives, takes_json
+from crannog.server.request_context import Call, call_of
+from crannog.server.request_parsing import document, form_of
+from crannog.server.responses import answer
 
 router = APIRouter(prefix="/api/v1/cache", tags=["cache"])
 aliases = APIRouter(prefix="/query", tags=["aliases"])

@@ -11,15 +11,15 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from crannog.errors import CallerError, CrannogError, NotFound, TooLarge
-from crannog.server.answers import answer
-from crannog.server.call import call_of
-from crannog.server.trace_reads import asked_of_traces
-from crannog.traces.jaeger import monitor, questions, v1, v3
-from crannog.traces.spans import SPANS
+from crannog.server.request_context import call_of
+from crannog.server.responses import answer
+from crannog.server.trace_queries import asked_of_traces
+from crannog.traces.jaeger import monitor, requests, v1, v3
+from crannog.traces.span_table import SPANS
 
 if TYPE_CHECKING:
+    from crannog.api.traces import Trace, TraceSummary
     from crannog.traces.traces import Traces
-    from crannog.verbs.traces import Trace, TraceSummary
 
     Work = Callable[[Traces], dict[str, Any]]
 
@@ -59,7 +59,7 @@ async def _v3(request: Request, work: Work) -> Response:
 
 def _trace(traces: Traces, trace_id: str) -> Trace:
     try:
-        return traces.get(questions.trace_id(trace_id))
+        return traces.get(requests.trace_id(trace_id))
     except NotFound:
         raise NotFound(_NO_TRACE) from None
 
@@ -120,20 +120,20 @@ async def traces(request: Request) -> Response:
     asked = request.query_params
 
     def found(traces: Traces) -> dict[str, Any]:
-        ids = questions.listed(asked.getlist("traceID"))
+        ids = requests.listed(asked.getlist("traceID"))
         return _named(traces, ids) if ids else _searched(traces)
 
     def _searched(traces: Traces) -> dict[str, Any]:
         now = time.time_ns()
-        least, most = (questions.duration_ns(asked.get(name), name) for name in ("minDuration", "maxDuration"))
-        start, end = (questions.microseconds(asked.get(name), name) for name in ("start", "end"))
+        least, most = (requests.duration_ns(asked.get(name), name) for name in ("minDuration", "maxDuration"))
+        start, end = (requests.microseconds(asked.get(name), name) for name in ("start", "end"))
         page = traces.search(
             service=asked.get("service") or None,
             operation=asked.get("operation") or None,
-            where=questions.filter_of(questions.tags_of(asked.getlist("tag"), asked.get("tags")), least, most),
-            start=now - 2 * questions.DAY_NS if start is None else start,
+            where=requests.filter_of(requests.tags_of(asked.getlist("tag"), asked.get("tags")), least, most),
+            start=now - 2 * requests.DAY_NS if start is None else start,
             # Its clients mean the end included, to the microsecond; without one, what clocks ahead of ours sent counts too.
-            end=now + questions.DAY_NS if end is None else end + 1_000,
+            end=now + requests.DAY_NS if end is None else end + 1_000,
             limit=_limit(asked.get("limit"), "limit"),
         )
         ids, others = _fitting(_counts(page.traces))
@@ -147,7 +147,7 @@ async def traces(request: Request) -> Response:
 def _named(traces: Traces, ids: list[str]) -> dict[str, Any]:
     if len(ids) > _MOST_TRACES:
         raise CallerError(f"{len(ids):,} traces were asked for; {_MOST_TRACES:,} is the most")
-    asked = {questions.trace_id(text): text for text in ids}
+    asked = {requests.trace_id(text): text for text in ids}
     counts = traces.span_counts(list(asked))
     fit, others = _fitting({trace_id: counts[trace_id] for trace_id in asked if trace_id in counts})
     missing = [
@@ -200,8 +200,8 @@ async def dependencies(request: Request) -> Response:
     asked = request.query_params
 
     def found(traces: Traces) -> dict[str, Any]:
-        end_ms = questions.milliseconds(asked.get("endTs"), "endTs") or time.time_ns() // 10**6
-        lookback_ms = questions.milliseconds(asked.get("lookback"), "lookback") or 86_400_000
+        end_ms = requests.milliseconds(asked.get("endTs"), "endTs") or time.time_ns() // 10**6
+        lookback_ms = requests.milliseconds(asked.get("lookback"), "lookback") or 86_400_000
         edges = traces.dependencies((end_ms - lookback_ms) * 10**6, end_ms * 10**6)
         return _counted([{"parent": edge.parent, "child": edge.child, "callCount": edge.calls} for edge in edges])
 
@@ -216,7 +216,7 @@ async def least_step(request: Request) -> Response:
 @router.get("/api/metrics/{what}")
 async def metrics(request: Request, what: str) -> Response:
     asked = request.query_params
-    names, kinds = (questions.listed(asked.getlist(name)) for name in ("service", "spanKind"))
+    names, kinds = (requests.listed(asked.getlist(name)) for name in ("service", "spanKind"))
     return await _v1(
         request, lambda traces: monitor.family(traces.metrics, what, asked, names, kinds, time.time_ns() // 10**6)
     )
@@ -241,7 +241,7 @@ async def operations_v3(request: Request) -> Response:
 async def trace_v3(request: Request, trace_id: str) -> Response:
     def found(traces: Traces) -> dict[str, Any]:
         try:
-            return {"result": v3.traces_of(traces.export([questions.trace_id(trace_id)]))}
+            return {"result": v3.traces_of(traces.export([requests.trace_id(trace_id)]))}
         except NotFound:
             raise NotFound(_NO_TRACE) from None
 
@@ -275,13 +275,13 @@ def _searched_v3(request: Request, traces: Traces) -> Sequence[TraceSummary]:
         head, *more = name.split("_")
         return given.get(f"query.{name}") or given.get(f"query.{head}{''.join(part.capitalize() for part in more)}")
 
-    least, most = (questions.duration_ns(asked(name), f"query.{name}") for name in ("duration_min", "duration_max"))
+    least, most = (requests.duration_ns(asked(name), f"query.{name}") for name in ("duration_min", "duration_max"))
     page = traces.search(
         service=asked("service_name"),
         operation=asked("operation_name"),
-        where=questions.filter_of(questions.tags_of((), asked("attributes")), least, most),
-        start=questions.moment(asked("start_time_min"), "query.start_time_min"),
-        end=questions.moment(asked("start_time_max"), "query.start_time_max") + 1,
+        where=requests.filter_of(requests.tags_of((), asked("attributes")), least, most),
+        start=requests.moment(asked("start_time_min"), "query.start_time_min"),
+        end=requests.moment(asked("start_time_max"), "query.start_time_max") + 1,
         limit=_limit(asked("search_depth") or asked("num_traces"), "query.search_depth"),
     )
     return page.traces

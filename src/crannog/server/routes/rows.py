@@ -9,14 +9,14 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from starlette.responses import Response
 
-from crannog.datasets.table import Table
+from crannog.api.reports import WriteReceipt
 from crannog.errors import CrannogError
-from crannog.server.answers import answer
-from crannog.server.arrow_in import arrow_table
-from crannog.server.call import call_of
-from crannog.server.described import BatchId, Name, gives, takes_json, takes_rows
-from crannog.server.incoming import document, form_of, keys_from, rows_from
-from crannog.verbs.reports import WriteReceipt
+from crannog.server.arrow_bodies import arrow_table
+from crannog.server.openapi import BatchId, Name, gives, takes_json, takes_rows
+from crannog.server.request_context import call_of
+from crannog.server.request_parsing import document, form_of, keys_from, rows_from
+from crannog.server.responses import answer
+from crannog.tables.table import Table
 
 router = APIRouter(prefix="/api/v1/tables", tags=["rows"])
 

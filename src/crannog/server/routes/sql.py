@@ -13,16 +13,16 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.responses import Response
 
+from crannog.api.result import Result
 from crannog.errors import Cancelled, CrannogError, Forbidden, NotFound
-from crannog.formats import columns
+from crannog.formats import encode
 from crannog.names import TableName
-from crannog.server.answers import MEDIA, answer, batch_parts, error_body, table_parts, wanted_form
-from crannog.server.call import Call, call_of
-from crannog.server.described import LIST, OBJECT, gives, takes_json
-from crannog.server.incoming import document, form_of
-from crannog.server.outflow import Put, watched
-from crannog.server.rows_out import Poured, pour, poured
-from crannog.verbs.result import Result
+from crannog.server.openapi import LIST, OBJECT, gives, takes_json
+from crannog.server.request_context import Call, call_of
+from crannog.server.request_parsing import document, form_of
+from crannog.server.responses import MEDIA, answer, batch_parts, error_body, table_parts, wanted_form
+from crannog.server.row_responses import Poured, pour, poured
+from crannog.server.streaming import Put, watched
 
 router = APIRouter(prefix="/api/v1/sql", tags=["sql"])
 Engine = Literal["auto", "hot", "local", "spark"]
@@ -95,7 +95,7 @@ def _as_json(result: Result) -> Iterator[bytes]:
         "elapsed_ms": round(result.elapsed_ms, 3),
         "query_id": result.query_id,
     }
-    return columns.json_answer(result.table, {"columns": result.columns}, after)
+    return encode.json_answer(result.table, {"columns": result.columns}, after)
 
 
 def _headers(result: Result) -> dict[str, str]:
@@ -120,7 +120,7 @@ async def stream(request: Request) -> Response:
     def failed(error: Exception) -> bytes:
         known = error if isinstance(error, CrannogError) else CrannogError(f"the stream failed: {type(error).__name__}")
         call.error_code = known.code
-        return columns.dumped(error_body(known))
+        return encode.dumped(error_body(known))
 
     def make(put: Put) -> None:
         with _asked(call, wanted.sql, query_id):

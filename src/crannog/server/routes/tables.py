@@ -9,15 +9,15 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.responses import Response
 
-from crannog.datasets.lake import Lake
-from crannog.engine.owned import is_system
+from crannog.engine.owned_tables import is_system
 from crannog.names import TableName
-from crannog.server.answers import ARROW, answer, schema_bytes, wanted_form
-from crannog.server.arrow_in import arrow_schema
-from crannog.server.call import Call, call_of
-from crannog.server.described import LIST, OBJECT, Name, Raw, gives, takes_json
-from crannog.server.incoming import document, form_of
-from crannog.server.rows_out import rows_answer, rows_response
+from crannog.server.arrow_bodies import arrow_schema
+from crannog.server.openapi import LIST, OBJECT, Name, Raw, gives, takes_json
+from crannog.server.request_context import Call, call_of
+from crannog.server.request_parsing import document, form_of
+from crannog.server.responses import ARROW, answer, schema_bytes, wanted_form
+from crannog.server.row_responses import rows_answer, rows_response
+from crannog.tables.lake import Lake
 
 router = APIRouter(prefix="/api/v1/tables", tags=["tables"])
 Columns = Annotated[list[str], Query(description="Only with an Arrow schema: JSON has it in its body.")]

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from crannog.errors import CallerError
-from crannog.server.described import LIST, NAMES, OBJECT, gives
-from crannog.server.routes import trace_questions, trace_upkeep
-from crannog.server.routes.trace_questions import exported, read
-from crannog.server.trace_reads import LIMITS
-from crannog.traces.jaeger.questions import with_attributes
+from crannog.server.openapi import LIST, NAMES, OBJECT, gives
+from crannog.server.routes import trace_maintenance, trace_queries
+from crannog.server.routes.trace_queries import exported, read
+from crannog.server.trace_queries import LIMITS
+from crannog.traces.jaeger.requests import with_attributes
 
 router = APIRouter(prefix="/api/v1", tags=["traces"])
 _BY_KIND = {"type": "array", "items": {"type": "array", "items": {"type": ["string", "null"]}}}
@@ -181,5 +181,5 @@ async def dependencies(request: Request, start: Time = None, end: Time = None) -
     return await read(request, lambda traces: traces.dependencies(_time(start), _time(end)))
 
 
-for _more in (trace_questions, trace_upkeep):
+for _more in (trace_queries, trace_maintenance):
     router.include_router(_more.router)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from crannog.engine.owned import TRACES
+from crannog.engine.owned_tables import TRACES
 from crannog.names import OWN_CATALOG, TableName
 
 ERROR = 2

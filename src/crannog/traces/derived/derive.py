@@ -13,24 +13,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from crannog.api.cancellation import Cancellation
+from crannog.api.reports import Progress
+from crannog.api.traces import DeriveReport
+from crannog.delta.footers import read_footer
+from crannog.delta.log import Base, DataFile, metadata_action
+from crannog.delta.rewrite import Rewrite, RunAgain, verified_files
+from crannog.delta.schemas import to_delta_json
 from crannog.engine.maintenance.fold import after_commit
 from crannog.engine.maintenance.job import Job, part_of
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
 from crannog.engine.tables import Tables
 from crannog.errors import CrannogError, SnapshotGone, Unavailable, VerificationFailed
-from crannog.lake.base import Base, DataFile, metadata_action
-from crannog.lake.footers import read_footer
-from crannog.lake.rewrite import Rewrite, RunAgain, verified_files
-from crannog.lake.schemas import to_delta_json
-from crannog.traces.derived.changes import Changes, around, changes
+from crannog.traces.derived.base_changes import Changes, around, changes
 from crannog.traces.derived.definitions import ALL, Derived
 from crannog.traces.derived.engines import OnDuckDB, OnSpark, on_duckdb, on_spark
-from crannog.traces.derived.rest import Rest, find_rest, partial_rows, spans_that_count
+from crannog.traces.derived.missing_rows import Rest, find_rest, partial_rows, spans_that_count
 from crannog.traces.derived.tables import TO_PROPERTY, derived_to, existing, made
-from crannog.verbs.cancellation import Cancellation
-from crannog.verbs.reports import Progress
-from crannog.verbs.traces import DeriveReport
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -166,7 +166,7 @@ class _Step:
         return [file for files in days.values() if len(files) >= _FILES_PER_DAY for file in files]
 
     def _write(self, engine: OnSpark, rest: Rest, crowded: Sequence[DataFile]) -> None:
-        from crannog.lake.spark_files import Portion, write_files
+        from crannog.engine.spark_files import Portion, write_files
 
         query = partial_rows(engine, self.derived, rest)
         if crowded:
@@ -189,7 +189,7 @@ class _Step:
     def _in_table_columns(self, engine: OnSpark, query: str) -> DataFrame:
         from pyspark.sql import functions as f
 
-        from crannog.lake.spark_files import spark_schema
+        from crannog.engine.spark_files import spark_schema
 
         rows = (
             engine.session.sql(query)

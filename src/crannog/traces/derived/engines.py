@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
-from crannog.traces.asking import cursor_of
 from crannog.traces.derived.definitions import for_duckdb
+from crannog.traces.query_scope import cursor_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -71,7 +71,7 @@ class OnSpark:
 
     def files_of(self, table: OpenTable, schema: pa.Schema, paths: Sequence[str]) -> str:
         """Return the name of a relation with the rows of these files of any table."""
-        from crannog.lake.spark_files import read_files
+        from crannog.engine.spark_files import read_files
 
         places = tuple(f"{table.folder}/{path}" for path in paths)
         if (view := self._views.get((table.folder, places))) is not None:
@@ -81,7 +81,7 @@ class OnSpark:
         )
 
     def held(self, rows: pa.Table) -> str:
-        from crannog.lake.spark_files import spark_schema
+        from crannog.engine.spark_files import spark_schema
 
         if (view := self._views.get(id(rows))) is not None:
             return view[0]

@@ -6,11 +6,11 @@ two processes that derive at once cannot both commit.
 
 from __future__ import annotations
 
+from crannog.delta.log import Base
 from crannog.engine.open_table import OpenTable
-from crannog.engine.owned import TRACES
+from crannog.engine.owned_tables import TRACES
 from crannog.engine.tables import Tables
 from crannog.errors import NotFound, Refused
-from crannog.lake.base import Base
 from crannog.traces.derived.definitions import Derived
 
 FROM_PROPERTY, TO_PROPERTY = "crannog.derivedFrom", "crannog.derivedTo"

@@ -16,15 +16,15 @@ from typing import TypeVar, cast
 
 import pyarrow as pa
 
+from crannog.delta.log import Base
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.engine.tables import Tables
 from crannog.errors import SnapshotGone
-from crannog.lake.base import Base
-from crannog.traces.derived.changes import DAY, Changes, changes, files_by_day
+from crannog.traces.derived.base_changes import DAY, Changes, changes, files_by_day
 from crannog.traces.derived.definitions import Derived
 from crannog.traces.derived.engines import OnDuckDB, on_duckdb
-from crannog.traces.derived.rest import Rest, distinct_spans, find_rest, partial_rows
+from crannog.traces.derived.missing_rows import Rest, distinct_spans, find_rest, partial_rows
 from crannog.traces.derived.tables import derived_to, existing
 
 _READS = 5

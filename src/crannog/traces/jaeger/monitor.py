@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from crannog.errors import CallerError, NotFound
-from crannog.traces.jaeger import questions
+from crannog.traces.jaeger import requests
 
 if TYPE_CHECKING:
-    from crannog.verbs.traces import MetricPoint
+    from crannog.api.traces import MetricPoint
 
     Asked = Callable[..., list[MetricPoint]]
     Value = Callable[[MetricPoint], float]
@@ -27,11 +27,11 @@ def family(
         raise NotFound(f"there is no metric {what!r}; there are latencies, calls, errors and minstep")
     if not services:
         raise CallerError("parameter 'service' is required")
-    end_ms = questions.milliseconds(given.get("endTs"), "endTs") or now_ms
-    lookback_ms = questions.milliseconds(given.get("lookback"), "lookback") or 3_600_000
-    step_s = max(1, (questions.milliseconds(given.get("step"), "step") or 5_000) // 1000)
+    end_ms = requests.milliseconds(given.get("endTs"), "endTs") or now_ms
+    lookback_ms = requests.milliseconds(given.get("lookback"), "lookback") or 3_600_000
+    step_s = max(1, (requests.milliseconds(given.get("step"), "step") or 5_000) // 1000)
     # A rate is per second and over each step; Jaeger would smooth it over this long, which must be a number all the same.
-    questions.milliseconds(given.get("ratePer"), "ratePer")
+    requests.milliseconds(given.get("ratePer"), "ratePer")
     by_operation = given.get("groupByOperation") == "true"
     share = _quantile(given.get("quantile")) if what == "latencies" else ()
     value, described = _value(what, share)
@@ -43,7 +43,7 @@ def family(
             end=end_ms * 10**6,
             step=f"{step_s}s",
             group_by=["operation"] if by_operation else None,
-            **questions.of_kinds(kinds or ["server"]),
+            **requests.of_kinds(kinds or ["server"]),
             quantiles=share,
         )
         lines += _lines(service, points, value)

@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from crannog.api.traces import TraceSummary
 from crannog.engine.open_table import OpenTable
-from crannog.engine.query.fast.terms import Condition
 from crannog.engine.snapshot import Snapshot
-from crannog.traces.bulk import MOST_IDS, Read
-from crannog.traces.find.reading import Reading, between, reading
-from crannog.traces.find.summaries import (
+from crannog.engine.sql.duckdb_compiler.terms import Condition
+from crannog.traces.ids import first_half
+from crannog.traces.many_traces import MOST_IDS, Read
+from crannog.traces.search.snapshot_reader import Reading, between, reading
+from crannog.traces.search.summaries import (
     FEW_ROWS,
     newest_copies,
     of_traces,
     sent_again,
     wanted_table,
 )
-from crannog.traces.ids import first_half
 from crannog.traces.trace import ERROR
-from crannog.verbs.traces import TraceSummary
 
 _SHOWN = ("trace_id", "span_id", "parent_span_id", "start_ns", "end_ns", "service_name", "span_name", "status_code")
 _COLUMNS = ", ".join((*_SHOWN, "trace_hi", "_created_at", "_batch_id"))

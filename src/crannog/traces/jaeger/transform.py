@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from crannog.api.traces import Span, Trace
 from crannog.errors import TooLarge
-from crannog.traces.otlp.receive import JSON, received
-from crannog.traces.otlp.verdicts import Rejected
+from crannog.traces.ingest.receive import JSON, received
+from crannog.traces.ingest.span_validation import Rejected
 from crannog.traces.trace import COLUMNS, in_tree_order, span_of
-from crannog.verbs.traces import Span, Trace
 
 
 def traces_of(body: bytes, *, bytes_limit: int, spans_limit: int) -> tuple[list[Trace], Rejected]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crannog.verbs.traces import Event, Span, Trace
+    from crannog.api.traces import Event, Span, Trace
 
 _SERVICE = "service.name"
 # Beyond these a reader in JavaScript would lose digits.

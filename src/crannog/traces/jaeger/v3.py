@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from crannog.verbs.traces.spans import early_end_warning
+from crannog.api.traces.spans import early_end_warning
 
 if TYPE_CHECKING:
     from crannog.traces.jaeger.summaries import JaegerSummary

@@ -1,5 +1,5 @@
 """Numbers over spans: rates, errors and latencies in buckets of time, and who calls whom."""
 
-from crannog.verbs.traces import Dependency, MetricPoint
+from crannog.api.traces import Dependency, MetricPoint
 
 __all__ = ["Dependency", "MetricPoint"]

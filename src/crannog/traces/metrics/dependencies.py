@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+from crannog.api.traces import Dependency
 from crannog.engine.open_table import OpenTable
 from crannog.traces.derived.definitions import EDGES
 from crannog.traces.derived.views import Views
-from crannog.traces.find.times import nanoseconds
-from crannog.verbs.traces import Dependency
+from crannog.traces.search.times import nanoseconds
 
 _NS_PER_MINUTE = 60 * 10**9
 _MINUTES_PER_DAY = 24 * 60

@@ -14,21 +14,21 @@ from typing import Any
 
 import pyarrow as pa
 
+from crannog.api.traces import MetricPoint
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError
 from crannog.traces.derived.definitions import HISTOGRAM, RED, for_duckdb
 from crannog.traces.derived.views import Views
-from crannog.traces.find.attribute_sql import text
-from crannog.traces.find.request import asked_of_spans
-from crannog.traces.find.sql import sql_of
-from crannog.traces.find.times import nanoseconds
-from crannog.traces.find.tree import EVERYTHING, FIELDS, Compare, Filter, both
-from crannog.traces.metrics.groups import Group, groups_of
-from crannog.traces.metrics.of_traces import from_traces
+from crannog.traces.metrics.grouping import Group, groups_of
 from crannog.traces.metrics.points import merged, points, quantiles_of
-from crannog.traces.metrics.steps import Step, step_of
-from crannog.traces.spans import KINDS
-from crannog.verbs.traces import MetricPoint
+from crannog.traces.metrics.time_steps import Step, step_of
+from crannog.traces.metrics.trace_metrics import from_traces
+from crannog.traces.search.attribute_sql import text
+from crannog.traces.search.filter_sql import sql_of
+from crannog.traces.search.filter_tree import EVERYTHING, FIELDS, Compare, Filter, both
+from crannog.traces.search.request import asked_of_spans
+from crannog.traces.search.times import nanoseconds
+from crannog.traces.span_table import KINDS
 
 MOST_POINTS = 100_000
 _MOST_ROWS = 5_000_000

@@ -13,13 +13,13 @@ from fractions import Fraction
 
 import pyarrow as pa
 
-from crannog.engine.local import LocalEngine
+from crannog.api.traces import MetricPoint
+from crannog.engine.duckdb.engine import LocalEngine
 from crannog.engine.snapshot import read
 from crannog.errors import CallerError
-from crannog.traces.asking import cursor_of
-from crannog.traces.metrics.groups import Group
-from crannog.traces.metrics.steps import Step
-from crannog.verbs.traces import MetricPoint
+from crannog.traces.metrics.grouping import Group
+from crannog.traces.metrics.time_steps import Step
+from crannog.traces.query_scope import cursor_of
 
 QUANTILES = {"p50_ns": Decimal("0.5"), "p95_ns": Decimal("0.95"), "p99_ns": Decimal("0.99")}
 _MOST_QUANTILES, _LEAST_QUANTILE = 20, 1e-9

@@ -1,0 +1,106 @@
+"""Sending rows until they are kept: what is tried again, what is split, what is given up."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from crannog.api.batch_ids import new_batch_id
+from crannog.api.reports import WriteReceipt
+from crannog.errors import BadRows, CrannogError, Overloaded, SchemaMismatch, TimedOut, TooLarge, Unavailable
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
+
+Rows = list[dict[str, Any]]
+
+
+class Step(Enum):
+    """What to do with rows that were not acknowledged."""
+
+    AGAIN = "again"
+    SPLIT = "split"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Rows that were not kept, or of which it is not known, and why."""
+
+    rows: tuple[dict[str, Any], ...]
+    error: Exception
+
+
+def next_step(error: Exception, rows: int, *, unsure: bool) -> Step:
+    """Choose by the error and the number of rows; `unsure` tells that an earlier try may have kept them.
+
+    A batch is kept whole or not at all, so one that was refused may be split into batches of their own. One that may
+    have been kept may not: its halves would have other ids and double it.
+    """
+    if isinstance(error, (BadRows, SchemaMismatch)):
+        return Step.SPLIT if rows > 1 else Step.FAIL
+    too_many = isinstance(error, TooLarge) or (isinstance(error, Overloaded) and error.retry_after_s is None)
+    if too_many and rows > 1 and not unsure:
+        return Step.SPLIT
+    if isinstance(error, TimedOut) or (isinstance(error, CrannogError) and error.retryable):
+        return Step.AGAIN
+    return Step.FAIL
+
+
+class Patience(Protocol):
+    """How long a sender may go on."""
+
+    def pause(self, seconds: float, failing_since: float) -> bool:
+        """Wait; False if it is time to give up instead."""
+
+
+class Delivery:
+    """Sends batches in order, each until it is kept, isolated down to its bad rows, or given up."""
+
+    def __init__(
+        self,
+        append: Callable[[Rows, str], WriteReceipt],
+        patience: Patience,
+        *,
+        kept: Callable[[int], None],
+        failed: Callable[[Failure], None],
+        tried_again: Callable[[], None],
+    ) -> None:
+        self._append = append
+        self._patience = patience
+        self._kept, self._failed, self._tried_again = kept, failed, tried_again
+
+    def send(self, rows: Rows) -> None:
+        """Return when each row was kept or reported; never raises."""
+        parts = [rows]
+        while parts:
+            part = parts.pop()
+            step, error = self._tried(part)
+            if error is None:
+                self._kept(len(part))
+            elif step is Step.SPLIT:
+                middle = len(part) // 2
+                parts += [part[middle:], part[:middle]]  # the first half is next
+            else:
+                self._failed(Failure(tuple(part), error))
+
+    def _tried(self, rows: Rows) -> tuple[Step, Exception | None]:
+        """Send rows until they are kept, or until no further try would help: then what would, and the error."""
+        batch_id, pause, since, unsure = new_batch_id(), _FIRST_PAUSE_S, time.monotonic(), False
+        while True:
+            try:
+                self._append(rows, batch_id)
+                return Step.AGAIN, None
+            except Exception as error:  # whatever it is, the rows are reported with it
+                step = next_step(error, len(rows), unsure=unsure)
+                wait_s = max(pause * random.uniform(0.5, 1.0), getattr(error, "retry_after_s", None) or 0.0)
+                if step is not Step.AGAIN:
+                    return step, error
+                if not self._patience.pause(wait_s, since):
+                    return Step.FAIL, error
+                unsure = unsure or isinstance(error, (Unavailable, TimedOut))
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
+            self._tried_again()

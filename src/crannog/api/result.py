@@ -1,0 +1,98 @@
+"""The answer to a query, in the form one likes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from crannog.api.spark_types import spark_name
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+
+class Row(dict[str, Any]):
+    """A row by the names of its columns, or by their places: row["a"], row[0]."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: str | int) -> Any:
+        return list(self.values())[key] if isinstance(key, int) else super().__getitem__(key)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A whole answer. `engine` tells who gave it and `why`; `truncated` that there was more than asked for."""
+
+    table: pa.Table
+    engine: str
+    truncated: bool
+    elapsed_ms: float
+    query_id: str
+    why: str = ""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.table.schema
+
+    @property
+    def columns(self) -> list[dict[str, str]]:
+        """The columns with Spark's names of their types."""
+        return [{"name": field.name, "type": spark_name(field.type)} for field in self.table.schema]
+
+    @property
+    def row_count(self) -> int:
+        return int(self.table.num_rows)
+
+    def to_arrow(self) -> pa.Table:
+        return self.table
+
+    def to_pandas(self) -> pandas.DataFrame:
+        return self.table.to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        import polars
+
+        frame = polars.from_arrow(self.table)
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    def rows(self) -> list[Row]:
+        """The rows as Python values."""
+        return [Row(row) for row in self.table.to_pylist()]
+
+    def __len__(self) -> int:
+        return self.row_count
+
+    def __repr__(self) -> str:
+        more = ", truncated" if self.truncated else ""
+        return f"Result({self.row_count:,} rows{more}, engine={self.engine!r}, {self.elapsed_ms:.1f} ms)"
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An answer that is read batch by batch, never held whole. Close it, or read it to its end."""
+
+    schema: pa.Schema
+    engine: str
+    query_id: str
+    _batches: Iterator[pa.RecordBatch]
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self._batches
+
+    def close(self) -> None:
+        """End the query if it still runs."""
+        close = getattr(self._batches, "close", None)
+        if close is not None:
+            close()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

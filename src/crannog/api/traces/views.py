@@ -1,0 +1,120 @@
+"""A window of a trace, and two traces compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from crannog.api.traces.spans import Span
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSpan:
+    """A span with its place in the tree.
+
+    `order` counts from 0 over the whole trace. `self_ns` is the time in which no child ran, `critical_ns` the time in
+    which it held up the end of the trace. `path` has the ids from the top to the span, of a deeper one than 128 the last.
+    `starts_early` and `ends_late` tell that it leaves the time of its parent: clocks differ, or it was not waited for.
+    """
+
+    span: Span
+    order: int
+    path: tuple[str, ...] = field(repr=False)
+    self_ns: int
+    critical_ns: int
+    children: int
+    descendants: int
+    starts_early: bool
+    ends_late: bool
+
+    @property
+    def depth(self) -> int:
+        return self.span.depth
+
+
+@dataclass(frozen=True, slots=True)
+class TraceView:
+    """Some spans of a trace in tree order, and facts about all of them.
+
+    `total` counts the spans that `depth` and `under` leave, of which `spans` begins at `offset`; `next_offset` is None at
+    their end. `truncated` tells that the trace has more spans than are looked at.
+    """
+
+    trace_id: str
+    spans: tuple[ShownSpan, ...] = field(repr=False)
+    offset: int
+    total: int
+    next_offset: int | None
+    span_count: int
+    error_count: int
+    start_ns: int
+    end_ns: int
+    services: tuple[str, ...]
+    deepest: int
+    roots: int
+    orphans: int
+    cycles: int
+    skewed: int
+    critical_path: tuple[str, ...] = field(repr=False)
+    """Ids in tree order, the first 1,000."""
+    truncated: bool
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+    @property
+    def is_root_missing(self) -> bool:
+        return not self.roots
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields; each span with its place as one dict."""
+        placed = [_fields(shown) for shown in self.spans]
+        return {**_fields(self), "spans": [{**_fields(place.pop("span")), **place} for place in placed]}
+
+
+Path = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PathChange:
+    """What became of the spans at one path, from the first trace to the second.
+
+    `change` is added, removed, slower, faster or same; slower and faster by the mean duration of a span.
+    """
+
+    path: Path
+    change: str
+    count_before: int
+    count_after: int
+    duration_before_ns: int
+    duration_after_ns: int
+    self_before_ns: int
+    self_after_ns: int
+
+    @property
+    def difference_ns(self) -> int:
+        return self.duration_after_ns - self.duration_before_ns
+
+
+@dataclass(frozen=True, slots=True)
+class TraceComparison:
+    """How the second trace differs from the first; `changes` has the largest differences first."""
+
+    trace_id_before: str
+    trace_id_after: str
+    duration_before_ns: int
+    duration_after_ns: int
+    spans_before: int
+    spans_after: int
+    changes: tuple[PathChange, ...] = field(repr=False)
+    paths: int
+    """All paths, of which `changes` has no more than were asked for."""
+
+    def of(self, change: str) -> tuple[PathChange, ...]:
+        """Return the changes of one kind."""
+        return tuple(one for one in self.changes if one.change == change)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {one.name: getattr(value, one.name) for one in fields(value)}

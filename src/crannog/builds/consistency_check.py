@@ -1,0 +1,159 @@
+"""Is a log whole? Every event read and checked again, every table worked out again and compared."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from crannog.builds.append_plan import same
+from crannog.builds.as_of import PastLog
+from crannog.builds.events import BuildEvent
+from crannog.builds.read_model.tables import ALL_TABLES
+from crannog.builds.stores.read_model_log import ModelLog
+from crannog.errors import BadRows, CallerError, CrannogError
+
+if TYPE_CHECKING:
+    from crannog.builds.log import EventLog
+
+_MOST_PROBLEMS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What a check looked at, and what is wrong; nothing is if `problems` is empty."""
+
+    uri: str
+    events: int
+    last_index: int
+    problems: tuple[str, ...]
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+@dataclass(slots=True)
+class _Findings:
+    found: list[str] = field(default_factory=list)
+
+    def add(self, problem: str) -> None:
+        if len(self.found) < _MOST_PROBLEMS:
+            self.found.append(problem)
+
+
+def check(log: EventLog) -> CheckReport:
+    """Look at everything a log holds; writers may go on, what they add meanwhile is not looked at."""
+    target = getattr(log, "target", None)
+    if callable(target):
+        log = target()
+    if (there := getattr(log, "check_there", None)) is not None:
+        report: CheckReport = there()
+        return report
+    if not isinstance(log, ModelLog):
+        raise CallerError(f"{log.uri} cannot be checked from here: check it where it is kept")
+    began, findings = time.monotonic(), _Findings()
+    until = log.head()
+    count = _check_events(log, until, findings)
+    _check_state(log, until, findings)
+    _check_store(log, findings)
+    return CheckReport(log.uri, count, until, tuple(findings.found), round(time.monotonic() - began, 3))
+
+
+def _check_events(log: ModelLog, until: int, findings: _Findings) -> int:
+    count = previous = 0
+    for event in log.all_events(until=until):
+        count += 1
+        assert event.index is not None
+        if event.index <= previous:
+            findings.add(f"event {event.event_id} has index {event.index} after {previous}")
+        previous = event.index
+        try:
+            if not same(BuildEvent.from_dict(event.as_dict()), event):
+                findings.add(f"event {event.event_id} does not read back as it is stored")
+        except BadRows as error:
+            findings.add(f"event {event.event_id} (index {event.index}): {error.message}")
+    return count
+
+
+def _check_state(log: ModelLog, until: int, findings: _Findings) -> None:
+    """Compare the state tables with those that the events give from scratch."""
+    for _ in range(3):
+        fresh = PastLog("the check", log.all_events(until=until))
+        with closing(fresh), fresh.reading() as right:
+            with log.reading(whole=True) as stored:
+                [(now,)] = stored.query("SELECT COALESCE(max(idx), 0) FROM events")
+                if now > until:
+                    until = now  # somebody wrote: compare with what there is now
+                    continue
+                for table in ALL_TABLES:
+                    if table != "meta":
+                        columns = ", ".join(_columns(table))
+                        query = f"SELECT {columns} FROM {table} ORDER BY {columns}"
+                        _compare(table, set(stored.query(query)), set(right.query(query)), findings)
+            return
+    findings.add("the state could not be compared: the log changed all the time; check again when it is quieter")
+
+
+def _compare(table: str, stored: set[tuple[object, ...]], right: set[tuple[object, ...]], findings: _Findings) -> None:
+    for label, rows in (("has too much", stored - right), ("lacks", right - stored)):
+        if rows:
+            findings.add(f"table {table} {label}: {len(rows):,} rows, such as {sorted(rows, key=repr)[0]!r:.200}")
+
+
+def _columns(table: str) -> tuple[str, ...]:
+    return {
+        "events": ("idx", "event_id", "timestamp", "build_request_id", "kind", "job_run_id", "job_label"),
+        "event_partitions": ("partition_ref", "idx"),
+        "builds": (
+            "build_request_id",
+            "status",
+            "status_idx",
+            "requested",
+            "first_idx",
+            "created_at",
+            "last_idx",
+            "updated_at",
+            "ended_at",
+            "cancel_idx",
+        ),
+        "partitions": (
+            "partition_ref",
+            "status",
+            "status_idx",
+            "updated_at",
+            "build_request_id",
+            "job_run_id",
+            "invalidated_idx",
+        ),
+        "build_partitions": (
+            "partition_ref",
+            "build_request_id",
+            "status",
+            "status_idx",
+            "delegated_to",
+            "delegated_idx",
+        ),
+        "job_runs": (
+            "job_run_id",
+            "job_label",
+            "build_request_id",
+            "status",
+            "status_idx",
+            "first_idx",
+            "first_at",
+            "started_at",
+            "ended_at",
+        ),
+        "edges": ("output_ref", "input_ref", "idx", "job_run_id", "build_request_id", "made"),
+    }[table]
+
+
+def _check_store(log: ModelLog, findings: _Findings) -> None:
+    try:
+        for problem in log.check_store():
+            findings.add(problem)
+    except CrannogError as error:
+        findings.add(error.message)

@@ -1,0 +1,220 @@
+"""How events get into the read model.
+
+Each change of the state tables holds for any event that is applied again, in order: what is newer by index stays.
+So a part of the state is made again by deleting it and applying the events that tell of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+from crannog.builds.event_values import to_json
+from crannog.builds.events import (
+    BuildCancelEvent,
+    BuildEvent,
+    BuildRequestEvent,
+    DelegationEvent,
+    JobEvent,
+    PartitionEvent,
+    PartitionInvalidationEvent,
+    TaskCancelEvent,
+)
+from crannog.builds.json_documents import made_from
+from crannog.builds.read_model.connection import Connection
+from crannog.builds.read_model.tables import stamp
+from crannog.builds.statuses import FINISHED_BUILDS, FINISHED_JOBS, JobStatus
+
+_EVENT = (
+    "INSERT INTO events (idx, event_id, timestamp, build_request_id, kind, job_run_id, job_label, body)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_EVENT_PARTITION = "INSERT INTO event_partitions (partition_ref, idx) VALUES (?, ?) ON CONFLICT DO NOTHING"
+_BUILD = (
+    "INSERT INTO builds (build_request_id, first_idx, created_at, last_idx, updated_at) VALUES (?, ?, ?, ?, ?)"
+    " ON CONFLICT (build_request_id) DO UPDATE SET last_idx = excluded.last_idx, updated_at = excluded.updated_at"
+    " WHERE excluded.last_idx > builds.last_idx"
+)
+_BUILD_STATUS = (
+    "UPDATE builds SET status = ?, status_idx = ?, message = ?, ended_at = ?, requested = COALESCE(requested, ?),"
+    " request_idx = COALESCE(request_idx, ?) WHERE build_request_id = ? AND (status_idx IS NULL OR status_idx < ?)"
+)
+_BUILD_CANCEL = "UPDATE builds SET cancel_idx = ? WHERE build_request_id = ? AND (cancel_idx IS NULL OR cancel_idx < ?)"
+_PARTITION = (
+    "INSERT INTO partitions (partition_ref, status, status_idx, updated_at, build_request_id, job_run_id, message)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (partition_ref) DO UPDATE SET status = excluded.status,"
+    " status_idx = excluded.status_idx, updated_at = excluded.updated_at, build_request_id = excluded.build_request_id,"
+    " job_run_id = excluded.job_run_id, message = excluded.message"
+    " WHERE partitions.status_idx IS NULL OR partitions.status_idx < excluded.status_idx"
+)
+_INVALIDATED = (
+    "INSERT INTO partitions (partition_ref, invalidated_idx) VALUES (?, ?) ON CONFLICT (partition_ref)"
+    " DO UPDATE SET invalidated_idx = excluded.invalidated_idx"
+    " WHERE partitions.invalidated_idx IS NULL OR partitions.invalidated_idx < excluded.invalidated_idx"
+)
+_INVOLVED = "INSERT INTO build_partitions (partition_ref, build_request_id) VALUES (?, ?) ON CONFLICT DO NOTHING"
+_INVOLVED_STATUS = (
+    "INSERT INTO build_partitions (partition_ref, build_request_id, status, status_idx) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (partition_ref, build_request_id) DO UPDATE SET status = excluded.status, status_idx = excluded.status_idx"
+    " WHERE build_partitions.status_idx IS NULL OR build_partitions.status_idx < excluded.status_idx"
+)
+_DELEGATED = (
+    "INSERT INTO build_partitions (partition_ref, build_request_id, delegated_to, delegated_idx) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (partition_ref, build_request_id) DO UPDATE SET delegated_to = excluded.delegated_to,"
+    " delegated_idx = excluded.delegated_idx"
+    " WHERE build_partitions.delegated_idx IS NULL OR build_partitions.delegated_idx < excluded.delegated_idx"
+)
+_JOB_RUN = (
+    "INSERT INTO job_runs (job_run_id, job_label, build_request_id, status, status_idx, first_idx, first_at, started_at,"
+    " ended_at, targets) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (job_run_id) DO UPDATE SET"
+    " job_label = excluded.job_label, build_request_id = excluded.build_request_id, status = excluded.status,"
+    " status_idx = excluded.status_idx, started_at = COALESCE(job_runs.started_at, excluded.started_at),"
+    " ended_at = excluded.ended_at, targets = excluded.targets WHERE job_runs.status_idx < excluded.status_idx"
+)
+_EDGE = (
+    "INSERT INTO edges (output_ref, input_ref, idx, job_run_id, build_request_id, made) VALUES (?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (output_ref, input_ref, idx) DO UPDATE SET made = 1 WHERE excluded.made = 1"
+)
+
+
+def add_events(connection: Connection, events: Sequence[BuildEvent]) -> None:
+    """Keep events that have their index already, in its order, and what follows from them."""
+    connection.run_many(_EVENT, map(_row, events))
+    connection.run_many(
+        _EVENT_PARTITION, [(ref, event.index) for event in events for ref in dict.fromkeys(partitions_of(event))]
+    )
+    apply_state(connection, events)
+    if events:
+        stamp(connection, "last_index", str(events[-1].index))
+
+
+def _row(event: BuildEvent) -> tuple[object, ...]:
+    payload = event.payload
+    run = payload.job_run_id if isinstance(payload, (JobEvent, TaskCancelEvent)) else None
+    label = payload.job_label if isinstance(payload, JobEvent) else None
+    return (
+        event.index, event.event_id, event.timestamp, event.build_request_id, int(event.kind), run, label, to_json(payload.as_dict()),
+    )  # fmt: skip
+
+
+def partitions_of(event: BuildEvent) -> tuple[str, ...]:
+    """Return the partitions that a query by partition finds this event under."""
+    payload = event.payload
+    if isinstance(payload, JobEvent):
+        return payload.target_partitions
+    if isinstance(payload, BuildRequestEvent):
+        return payload.requested_partitions
+    if isinstance(payload, (PartitionEvent, DelegationEvent, PartitionInvalidationEvent)):
+        return (payload.partition_ref,)
+    return ()
+
+
+def apply_state(connection: Connection, events: Iterable[BuildEvent]) -> None:
+    """Bring the tables of what stands now to what events, in order, tell.
+
+    One statement at a time for all events, and where only the last word counts, only that: a log that is loaded whole
+    would otherwise spend its time between statements.
+    """
+    state = _State()
+    for event in events:
+        state.take(event)
+    for sql, rows in state.statements():
+        if rows:
+            connection.run_many(sql, rows)
+
+
+Row = tuple[object, ...]
+
+
+class _State:
+    """What some events change, as the rows of each statement."""
+
+    def __init__(self) -> None:
+        self.first: dict[str, Row] = {}
+        self.last: dict[str, Row] = {}
+        self.build_statuses: list[Row] = []
+        self.cancels: dict[str, Row] = {}
+        self.partitions: dict[str, Row] = {}
+        self.invalidated: dict[str, Row] = {}
+        self.involved: dict[Row, None] = {}
+        self.involved_statuses: dict[Row, Row] = {}
+        self.delegated: dict[Row, Row] = {}
+        self.runs: list[Row] = []
+        self.edges: list[Row] = []
+
+    def take(self, event: BuildEvent) -> None:
+        index, at, build, payload = event.index, event.timestamp, event.build_request_id, event.payload
+        seen = (build, index, at, index, at)
+        self.first.setdefault(build, seen)
+        self.last[build] = seen
+        if isinstance(payload, PartitionEvent):
+            ref, status = payload.partition_ref, int(payload.status)
+            self.partitions[ref] = (ref, status, index, at, build, payload.job_run_id, _kept(payload.message))
+            self.involved_statuses[ref, build] = (ref, build, status, index)
+        elif isinstance(payload, JobEvent):
+            self._take_job(event, payload)
+        elif isinstance(payload, BuildRequestEvent):
+            ended = at if payload.status in FINISHED_BUILDS else None
+            requested = to_json(list(payload.requested_partitions)) if payload.requested_partitions else None
+            self.build_statuses.append(
+                (int(payload.status), index, _kept(payload.message), ended, requested, index, build, index)
+            )
+            self.involved.update(((ref, build), None) for ref in payload.requested_partitions)
+        elif isinstance(payload, DelegationEvent):
+            ref = payload.partition_ref
+            self.delegated[ref, build] = (ref, build, payload.delegated_to_build_request_id, index)
+        elif isinstance(payload, PartitionInvalidationEvent):
+            self.invalidated[payload.partition_ref] = (payload.partition_ref, index)
+        elif isinstance(payload, BuildCancelEvent):
+            self.cancels[build] = (index, build, index)
+
+    def _take_job(self, event: BuildEvent, payload: JobEvent) -> None:
+        run, build = payload.job_run_id, event.build_request_id
+        started = event.timestamp if payload.status is JobStatus.RUNNING else None
+        ended = event.timestamp if payload.status in FINISHED_JOBS else None
+        targets = payload.target_partitions
+        self.runs.append(
+            (
+                run,
+                payload.job_label,
+                build,
+                int(payload.status),
+                event.index,
+                event.index,
+                event.timestamp,
+                started,
+                ended,
+                to_json(list(targets)),
+            )
+        )
+        self.involved.update(((ref, build), None) for ref in targets)
+        for document, made in ((payload.config, 0), (payload.manifests, 1)):
+            if document is not None:
+                self.edges.extend(
+                    (output, source, event.index, run, build, made)
+                    for output, source in made_from(document)
+                    if _is_name(output) and _is_name(source)
+                )
+
+    def statements(self) -> Iterator[tuple[str, Sequence[Row]]]:
+        """Yield the statements in an order in which they may run."""
+        yield _BUILD, [row for build, row in self.first.items() if row is not self.last[build]]
+        yield _BUILD, list(self.last.values())
+        yield _BUILD_STATUS, self.build_statuses
+        yield _BUILD_CANCEL, list(self.cancels.values())
+        yield _PARTITION, list(self.partitions.values())
+        yield _INVALIDATED, list(self.invalidated.values())
+        yield _INVOLVED, list(self.involved)
+        yield _INVOLVED_STATUS, list(self.involved_statuses.values())
+        yield _DELEGATED, list(self.delegated.values())
+        yield _JOB_RUN, self.runs
+        yield _EDGE, self.edges
+
+
+def _is_name(ref: str) -> bool:
+    return "\0" not in ref and len(ref) <= 1_024
+
+
+def _kept(message: str) -> str:
+    """Return a message for a column: as JSON text, since PostgreSQL's text cannot hold the letter 0."""
+    return json.dumps(message)

@@ -1,0 +1,59 @@
+"""Events from the read model: one, a page of those that match, how many of which kind. Nothing here writes."""
+
+from __future__ import annotations
+
+from crannog.builds.events import BuildEvent, Kind
+from crannog.builds.filters import EventFilter
+from crannog.builds.read_model.connection import Connection
+from crannog.builds.read_model.index_choice import conditions as narrowed
+from crannog.builds.read_model.stored_events import COLUMNS, event_of
+from crannog.builds.results import EventPage
+
+
+def event(connection: Connection, event_id: str) -> BuildEvent | None:
+    """Return one event by its id."""
+    rows = connection.query(f"SELECT {COLUMNS} FROM events WHERE event_id = ?", (event_id,))
+    return event_of(rows[0]) if rows else None
+
+
+def asks_twice(wanted: EventFilter) -> bool:
+    """Tell whether a page takes several queries: an event that came between them would be stepped over."""
+    return bool(wanted.partition_globs) or wanted.start_ns is not None or wanted.end_ns is not None
+
+
+def events_page(
+    connection: Connection,
+    wanted: EventFilter,
+    *,
+    since: int | None,
+    limit: int,
+    descending: bool,
+    until: int | None = None,
+) -> EventPage:
+    """Return up to `limit` events strictly after `since` in the given direction; None starts at the end it comes from."""
+    conditions, values = narrowed(connection, wanted)
+    if since is not None:
+        conditions.append("idx < ?" if descending else "idx > ?")
+        values.append(since)
+    if until is not None:
+        conditions.append("idx <= ?")
+        values.append(until)
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    rows = connection.query(
+        f"SELECT {COLUMNS} FROM events{where} ORDER BY idx {'DESC' if descending else 'ASC'} LIMIT ?",
+        (*values, limit + 1),
+    )
+    found = tuple(map(event_of, rows[:limit]))
+    last = found[-1].index if found else (since or 0)
+    assert last is not None
+    return EventPage(found, last, len(rows) > limit)
+
+
+def count_events(connection: Connection) -> int:
+    [(count,)] = connection.query("SELECT count(*) FROM events")
+    return int(count)
+
+
+def events_by_kind(connection: Connection) -> dict[str, int]:
+    counts = dict(connection.query("SELECT kind, count(*) FROM events GROUP BY kind"))
+    return {kind.event_type: counts.get(int(kind), 0) for kind in Kind}

@@ -1,0 +1,132 @@
+"""A log that never breaks or holds up the build it reports on.
+
+Events go into a bounded queue; a thread of its own opens the store and writes. What cannot be kept is counted and
+logged, never raised.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from crannog.builds.events import BuildEvent
+from crannog.builds.log import EventLog
+from crannog.builds.stores.forwarding_log import ForwardingLog
+from crannog.errors import CrannogError
+
+_QUEUE = 10_000
+_GROUP = 500
+_TRIES = 3
+_PAUSE_S = 0.5
+_logger = logging.getLogger("crannog.builds")
+
+
+class BestEffortLog(ForwardingLog):
+    """Appends return at once, with index 0 for "not known yet". Everything else is asked of the log behind."""
+
+    def __init__(self, uri: str, opener: Callable[[], EventLog], *, queue_events: int = _QUEUE) -> None:
+        self.uri = uri
+        self.kept = 0
+        self.dropped = 0
+        self.last_error: str | None = None
+        self._opener = opener
+        self._log: EventLog | None = None
+        self._open_lock = threading.Lock()
+        self._waiting: queue.Queue[BuildEvent | None] = queue.Queue(queue_events)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="crannog-best-effort", daemon=True)
+        self._thread.start()
+
+    def append_events(self, events: Iterable[BuildEvent]) -> list[int]:
+        """Take events; never raises, never waits; indexes are 0, not known yet. What does not fit the queue is dropped and counted."""
+        try:
+            batch = list(events)
+        except Exception as error:
+            self._lost(1, f"the batch cannot be read: {error}")
+            return [0]
+        for event in batch:
+            if self._closing.is_set() or not isinstance(event, BuildEvent):
+                self._lost(1, "the log is closed" if self._closing.is_set() else f"{type(event).__name__} is no event")
+                continue
+            try:
+                self._waiting.put_nowait(event)
+            except queue.Full:
+                self._lost(1, "the queue is full")
+        return [0] * len(batch)
+
+    def flush(self, timeout_s: float = 10.0) -> bool:
+        """Wait until what was taken is kept or given up; False if that takes longer."""
+        ends = time.monotonic() + timeout_s
+        while self._waiting.unfinished_tasks:
+            if time.monotonic() > ends:
+                return False
+            time.sleep(0.005)
+        return True
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Flush, within a limit, and let go; never raises."""
+        self._closing.set()
+        self.flush(timeout_s)
+        try:
+            self._waiting.put_nowait(None)
+        except queue.Full:
+            pass
+        self._thread.join(timeout_s)
+        if self._log is not None and not self._thread.is_alive():
+            try:
+                self._log.close()
+            except Exception:
+                _logger.warning("closing %s failed", self.uri, exc_info=True)
+
+    def target(self) -> EventLog:
+        """Return the log behind, once what was taken is kept."""
+        self.flush()
+        return self._opened()
+
+    def _opened(self) -> EventLog:
+        with self._open_lock:
+            if self._log is None:
+                self._log = self._opener()
+            return self._log
+
+    def _work(self) -> None:
+        while (first := self._waiting.get()) is not None:
+            batch = [first]
+            while len(batch) < _GROUP and not self._waiting.empty():
+                more = self._waiting.get_nowait()
+                if more is None:
+                    self._waiting.put_nowait(None)
+                    self._waiting.task_done()
+                    break
+                batch.append(more)
+            self._keep(batch)
+            for _ in batch:
+                self._waiting.task_done()
+        self._waiting.task_done()
+
+    def _keep(self, batch: list[BuildEvent]) -> None:
+        for attempt in range(_TRIES):
+            try:
+                self._opened().append_events(batch)
+                self.kept += len(batch)
+                return
+            except CrannogError as error:
+                if len(batch) > 1 and not error.retryable:
+                    for event in batch:  # one wrong event must not take the others with it
+                        self._keep([event])
+                    return
+                if not error.retryable or attempt == _TRIES - 1:
+                    self._lost(len(batch), error.message)
+                    return
+            except Exception as error:
+                self._lost(len(batch), f"{type(error).__name__}: {error}")
+                return
+            self._closing.wait(_PAUSE_S)
+
+    def _lost(self, count: int, why: str) -> None:
+        self.dropped += count
+        self.last_error = why
+        _logger.warning("%s: %d build events were dropped: %s", self.uri, count, why)

@@ -1,0 +1,282 @@
+"""The log as a Delta table: a Crannog table is the record, and a read model that follows it answers.
+
+An append is one staged file, durable in milliseconds, without Spark. Its rows carry their indexes, so it must stand
+exactly after everything they were worked out from: it is committed as the very next sequence or not at all, and made
+again if another process was first. So indexes are commit order, without holes, the same for everybody.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+from crannog.api.batch_ids import new_batch_id
+from crannog.builds.append_plan import checked, same
+from crannog.builds.events import BuildEvent
+from crannog.builds.open_log import shown
+from crannog.builds.read_model.connection import Connection
+from crannog.builds.read_model.removal import in_parts
+from crannog.builds.read_model.tables import Migration
+from crannog.builds.stores.delta_appends import DeltaAppends
+from crannog.builds.stores.delta_read_model import Applied
+from crannog.builds.stores.event_rows import KEY, SCHEMA, SCHEMA_VERSION, VERSION_PROPERTY, events_of
+from crannog.builds.stores.process_handover import Desk
+from crannog.builds.stores.read_model_log import ModelLog, checked_indexes
+from crannog.builds.stores.read_model_sync import Follower
+from crannog.builds.stores.table_versions import bring_up
+from crannog.engine.open_table import OpenTable
+from crannog.engine.owned_tables import BUILDS, check_create
+from crannog.engine.tables import Tables
+from crannog.engine.warehouse import Warehouse
+from crannog.errors import CallerError, Conflict, CrannogError, NotFound, Unavailable
+from crannog.names import TableName
+from crannog.settings import load_settings
+
+DEFAULT_TABLE = "crannog.builds.build_events"
+log = logging.getLogger("crannog.builds")
+T = TypeVar("T")
+_TRIES = 1_000
+_PATIENCE_S, _BUCKET_PATIENCE_S = 2.0, 10.0
+
+
+def open_delta_log(uri: str, location: str, query: str, options: dict[str, Any]) -> DeltaLog:
+    """Open the log in a warehouse, or the one whose own folder `location` is."""
+    asked = dict(parse_qsl(query))
+    if unknown := sorted(asked.keys() - {"table"}):
+        raise CallerError(
+            f"{uri!r}: there is no parameter {unknown[0]}; ?table=catalog.schema.table names another table"
+        )
+    name = asked.get("table")
+    if name is None and "://" not in location and (Path(location) / "_delta_log").is_dir():
+        *above, catalog, schema, table = Path(location).parts
+        name, location = f"{catalog}.{schema}.{table}", str(Path(*above))
+    return DeltaLog(uri, location, TableName.parse(name or DEFAULT_TABLE), **options)
+
+
+class DeltaLog(ModelLog):
+    """Events in a Crannog table. `model` is `None` (beside the table), `"memory"`, or the path of a file."""
+
+    def __init__(
+        self,
+        uri: str,
+        location: str,
+        name: TableName,
+        *,
+        check_states: bool = False,
+        model: str | Path | None = None,
+        **settings: Any,
+    ) -> None:
+        self.uri = uri
+        self.name = name
+        self._check_states = check_states
+        self._closed = False
+        self._model = model
+        self._abandoned: list[tuple[Follower, DeltaAppends]] = []
+        self._opening = threading.Lock()
+        self.warehouse = Warehouse(location, load_settings(**settings))
+        try:
+            self._open()
+        except BaseException:
+            self.warehouse.close()
+            raise
+
+    def _open(self) -> None:
+        table, migration = _open_table(self.warehouse, self.name, self.uri)
+        follower = Follower(table, _model_path(table, self._model), self.uri)
+        appends = DeltaAppends(table, follower, self._desk(follower), self.uri)
+        self.table, self.migration, self._follower, self._appends = table, migration, follower, appends
+
+    def _again(self, act: Callable[[], T]) -> T:
+        """Do something with the table; if that was removed or replaced by somebody else, once more with the one there is now.
+
+        As when it is opened, a log that is not there is made. Nothing is kept twice: events are known by their ids.
+        """
+        known = self._follower
+        try:
+            return act()
+        except (NotFound, FileNotFoundError):
+            if self._closed:
+                raise
+        try:
+            with self._opening:
+                if self._follower is known:  # else another thread has done it
+                    log.warning(
+                        "the files of %s, the table of the build log at %s, were removed; opening it again",
+                        self.name,
+                        shown(self.uri),
+                    )
+                    abandoned = self._follower, self._appends
+                    self._open()
+                    self._abandoned.append(abandoned)  # others may still be reading from it
+            return act()
+        except FileNotFoundError as error:
+            raise Unavailable(
+                f"a file of {self.name}, the table of the build log, is gone: {error.filename}; try again"
+            ) from error
+
+    def _desk(self, follower: Follower) -> Desk | None:
+        beside = follower.model.path
+        if beside is None:
+            return None
+        patience_s = _PATIENCE_S if self.warehouse.storage.is_local else _BUCKET_PATIENCE_S
+        try:
+            return Desk(beside.with_suffix(".desk"), patience_s=patience_s)
+        except OSError:
+            return None  # another user's: it only saves work
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def append_events(self, events: Iterable[BuildEvent]) -> list[int]:
+        batch = checked(events)
+        self._check_open()
+        return self._again(lambda: self._appends.append(batch, check_states=self._check_states)) if batch else []
+
+    def remove_events(self, indexes: Iterable[int]) -> int:
+        listed = checked_indexes(indexes)
+        return self._again(lambda: self._removed(listed))
+
+    def _removed(self, listed: list[int]) -> int:
+        for _ in range(_TRIES):
+            seen = self._follower.newest()
+            with self.reading() as model:
+                known = [
+                    index
+                    for some in in_parts(listed)
+                    for (index,) in model.query(
+                        f"SELECT idx FROM events WHERE idx IN ({', '.join('?' * len(some))}) ORDER BY idx", some
+                    )
+                ]
+            if not known:
+                return 0
+            self._follower.mark_given(seen.last_index)
+            try:
+                receipt = self.table.delete(
+                    known, actor="", reason="removed from the build log", batch_id=new_batch_id(), after=seen.sequence
+                )
+            except Conflict:
+                self._follower.pull()
+                continue
+            self._follower.committed(Applied(receipt.sequence, removed=tuple(known)))
+            return len(known)
+        raise Unavailable(
+            f"cannot remove events from {self.uri}: other writers won {_TRIES} times; try again", retry_after_s=1.0
+        )
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def reading(self, *, whole: bool = False) -> AbstractContextManager[Connection]:
+        follower = self._follower
+        if not follower.is_quiet():  # nor is one that was closed
+            self._check_open()
+            follower = self._again(self._looked)
+        return follower.model.database.reading(whole=whole)
+
+    def _looked(self) -> Follower:
+        follower = self._follower
+        follower.look()
+        return follower
+
+    def rebuild(self) -> None:
+        """Make the read model again from the table."""
+        self._check_open()
+        self._again(lambda: self._follower.rebuild())
+
+    def size(self) -> tuple[int | None, dict[str, Any]]:
+        base, backlog, model = self.table.log.latest_base(), self.table.log.backlog(), self._follower.model
+        return base.bytes + backlog.bytes, {
+            "backend": "delta",
+            "table": str(self.name),
+            "version": base.version,
+            "folded_rows": base.rows,
+            "files": len(base.files),
+            "staged_rows": backlog.rows,
+            "staged_files": backlog.files,
+            "model": "memory" if model.path is None else str(model.path),
+            "model_bytes": model.database.bytes(),
+        }
+
+    def check_store(self) -> Iterator[str]:
+        """Compare the table, read as such, with the read model."""
+        rows = self.table.to_arrow().sort_by(KEY)
+        with self.reading() as model:
+            [(last,)] = model.query("SELECT COALESCE(max(idx), 0) FROM events")
+        in_model = self.all_events()
+        for event in events_of(rows):
+            if event.index is not None and event.index > last:
+                break
+            other = next(in_model, None)
+            if other is None or other.index != event.index or not same(event, other):
+                yield f"row {event.index} of {self.name} is not what the read model has; rebuild() makes that again"
+                return
+        if (extra := next(in_model, None)) is not None and extra.index is not None and extra.index <= last:
+            yield f"the read model has event {extra.event_id} (index {extra.index}), which {self.name} has not; rebuild() makes it again"
+
+    # -- upkeep ------------------------------------------------------------------------------------------------------
+
+    def fold(self) -> dict[str, Any]:
+        """Bring the staged events into the Delta table, with Spark; returns the report."""
+        from crannog.engine.maintenance.fold import fold
+
+        return self._again(lambda: fold(self.table).as_dict())
+
+    def give_back_space(self) -> None:
+        """Fold, compact and clean up, with Spark, while writers go on; and shrink the read model."""
+        from crannog.engine.maintenance.compact import compact
+        from crannog.engine.maintenance.vacuum import vacuum
+
+        self._again(lambda: compact(self.table))
+        self._again(lambda: vacuum(self.table))
+        self._follower.flush()
+        self._follower.model.database.give_back_space()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CallerError(f"the build log at {self.uri} is closed; open it again")
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._follower.flush()
+        self.warehouse.close()
+        for follower, appends in (*self._abandoned, (self._follower, self._appends)):
+            appends.close()
+            follower.close()
+
+
+def _open_table(warehouse: Warehouse, name: TableName, uri: str) -> tuple[OpenTable, Migration]:
+    tables = Tables(warehouse)
+    made = False
+    try:
+        table = tables.open(name)
+    except NotFound:
+        check_create(name, BUILDS)
+        properties = {VERSION_PROPERTY: str(SCHEMA_VERSION)}
+        made = tables.create(name, SCHEMA, key=[KEY], if_exists="ok", properties=properties)
+        table = tables.open(name)
+    migration = bring_up(table, uri)
+    return table, Migration(None, migration.after) if made else migration
+
+
+def _model_path(table: OpenTable, asked: str | Path | None) -> Path | None:
+    if asked == "memory":
+        return None
+    if asked is not None:
+        return Path(asked).absolute()
+    storage = table.warehouse.storage
+    if storage.is_local:
+        folder = f"{table.log.own_folder}/builds"
+        try:
+            storage.make_folder(folder)
+        except CrannogError:
+            return None  # a warehouse that may only be read
+        return Path(storage.uri(folder)) / "model.sqlite"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "crannog" / "builds"
+    cache.mkdir(parents=True, exist_ok=True)
+    return cache / f"{table.log.table_id}.sqlite"

@@ -1,0 +1,142 @@
+"""The read model of a Delta log: a SQLite file that follows the table in commit order.
+
+It holds what the table held at one sequence, and says which. Nothing in it is precious: a power cut may take its last
+transactions, and they are applied again; where it disagrees with the table it is made again. Processes on one machine
+share it, and whoever is first applies what is new.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from crannog.builds.events import BuildEvent
+from crannog.builds.read_model.apply import add_events
+from crannog.builds.read_model.connection import Connection
+from crannog.builds.read_model.removal import remove_events
+from crannog.builds.read_model.tables import (
+    ALL_TABLES,
+    SCHEMA_VERSION,
+    create_tables,
+    last_index,
+    prepare,
+    stamp,
+    stamped,
+)
+from crannog.builds.stores.sqlite_database import SqliteDatabase
+from crannog.errors import CallerError, Corrupted, Refused
+
+_FILE_FORMAT = f"1.{SCHEMA_VERSION}"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What one sequence of the table did: events added or indexes removed, in order."""
+
+    sequence: int
+    added: tuple[BuildEvent, ...] = ()
+    removed: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return len(self.added) + len(self.removed)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a model, or who follows the table, is."""
+
+    sequence: int
+    last_index: int
+
+
+class DeltaModel:
+    """The model of one table. Safe for threads and processes."""
+
+    def __init__(self, path: Path | None, table_id: str) -> None:
+        self.path = path
+        self.table_id = table_id
+        self.database = self._open()
+
+    def _open(self) -> SqliteDatabase:
+        try:
+            return self._prepared()
+        except (Corrupted, Refused):
+            # A damaged file, or another version's: it can be made again from the table, so it is.
+            try:
+                self._discard()
+            except OSError:
+                self.path = None  # another user's
+            return self._prepared()
+        except CallerError:
+            # The folder cannot be written to: memory will do, it only has to be filled at each opening.
+            self.path = None
+            return self._prepared()
+
+    def _prepared(self) -> SqliteDatabase:
+        database = SqliteDatabase(self.path, durable=False)
+        try:
+            with database.writing() as model:
+                prepare(model, str(self.path))
+                if (stamped(model, "table_id"), stamped(model, "file_format")) != (self.table_id, _FILE_FORMAT):
+                    self.clear(model)
+            return database
+        except BaseException:
+            database.close()
+            raise
+
+    def _discard(self) -> None:
+        if self.path is not None:
+            for suffix in ("", "-wal", "-shm"):
+                with suppress(FileNotFoundError):
+                    Path(f"{self.path}{suffix}").unlink()
+
+    def reopen(self) -> None:
+        """Make the file anew after it turned out damaged."""
+        with suppress(sqlite3.Error):
+            self.database.close()
+        self._discard()
+        self.database = self._prepared()
+
+    def clear(self, model: Connection) -> None:
+        """Empty the model; part of a transaction."""
+        for table in ALL_TABLES:
+            model.run(f"DROP TABLE IF EXISTS {table}")
+        create_tables(model)
+        stamp(model, "schema_version", str(SCHEMA_VERSION))
+        stamp(model, "table_id", self.table_id)
+        stamp(model, "file_format", _FILE_FORMAT)
+
+    @staticmethod
+    def position(model: Connection) -> Position:
+        return Position(int(stamped(model, "sequence") or 0), last_index(model))
+
+    def apply(self, changes: Sequence[Applied]) -> bool:
+        """Apply what the model does not have yet, in one transaction; False if there is a hole before it."""
+        with self.database.writing() as model:
+            at = self.position(model).sequence
+            fresh = [change for change in changes if change.sequence > at]
+            if not fresh:
+                return True
+            if fresh[0].sequence != at + 1:
+                return False
+            apply_changes(model, fresh)
+            stamp(model, "sequence", str(fresh[-1].sequence))
+        return True
+
+
+def apply_changes(model: Connection, changes: Iterable[Applied]) -> None:
+    """Apply sequences in order; neighbouring additions as one."""
+    waiting: list[BuildEvent] = []
+    for change in changes:
+        waiting.extend(change.added)
+        if change.removed:
+            if waiting:
+                add_events(model, waiting)
+                waiting = []
+            remove_events(model, change.removed)
+    if waiting:
+        add_events(model, waiting)

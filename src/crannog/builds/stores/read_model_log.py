@@ -1,0 +1,160 @@
+"""A log that answers from the read model, wherever that is kept."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+from crannog.builds.event_values import is_name
+from crannog.builds.events import BuildEvent
+from crannog.builds.log import LARGEST_PAGE, EventLog, page_arguments, whole_number
+from crannog.builds.read_model import edge_queries, event_queries, job_queries, state_queries
+from crannog.builds.read_model.connection import Connection
+from crannog.builds.read_model.tables import last_index, stored_version
+from crannog.builds.results import (
+    ActivitySummary,
+    BuildPage,
+    BuildSummary,
+    Edge,
+    EventPage,
+    JobRun,
+    JobSummary,
+    LogStats,
+    PartitionSummary,
+)
+from crannog.builds.statuses import BuildRequestStatus, PartitionStatus
+
+T = TypeVar("T")
+_MOST = 1_000_000
+
+
+class ModelLog(EventLog):
+    """Every read is a query of the model, which holds what was committed before the read began."""
+
+    @abstractmethod
+    def reading(self, *, whole: bool = False) -> AbstractContextManager[Connection]:
+        """Lend a connection that sees every event committed before the call; `whole`: as of one moment throughout."""
+
+    @abstractmethod
+    def size(self) -> tuple[int | None, dict[str, Any]]:
+        """Return the bytes the log takes, if known, and what else there is to say of its store."""
+
+    def list_events(
+        self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any
+    ) -> EventPage:
+        start, wanted = page_arguments(since, limit, descending, filter)
+        with self.reading(whole=event_queries.asks_twice(wanted)) as model:
+            return event_queries.events_page(model, wanted, since=start, limit=limit, descending=descending)
+
+    def get_event(self, event_id: str) -> BuildEvent | None:
+        return self._asked(event_id, event_queries.event)
+
+    def head(self) -> int:
+        with self.reading() as model:
+            return last_index(model)
+
+    def get_latest_partition_status(self, partition_ref: str) -> PartitionSummary | None:
+        return self._asked(partition_ref, state_queries.partition)
+
+    def get_active_builds_for_partition(self, partition_ref: str) -> list[str]:
+        if not is_name(partition_ref):
+            return []
+        with self.reading(whole=True) as model:
+            return state_queries.active_builds(model, partition_ref)
+
+    def list_build_requests(
+        self, status: BuildRequestStatus | str | None = None, limit: int = 50, offset: int = 0
+    ) -> BuildPage:
+        wanted = None if status is None else BuildRequestStatus.read(status)
+        whole_number(limit, "limit", least=1, most=LARGEST_PAGE)
+        whole_number(offset, "offset", least=0, most=2**62)
+        with self.reading(whole=True) as model:
+            return state_queries.builds_page(model, wanted, limit, offset)
+
+    def get_build(self, build_request_id: str) -> BuildSummary | None:
+        return self._asked(build_request_id, state_queries.build)
+
+    def get_build_partitions(self, build_request_id: str) -> dict[str, PartitionStatus]:
+        return self._asked(build_request_id, state_queries.build_partitions) or {}
+
+    def list_recent_partitions(self, limit: int = 50) -> list[PartitionSummary]:
+        whole_number(limit, "limit", least=1, most=LARGEST_PAGE)
+        with self.reading() as model:
+            return list(state_queries.recent_partitions(model, limit))
+
+    def list_job_runs(
+        self, build_request_id: str | None = None, job_label: str | None = None, limit: int = 1_000
+    ) -> list[JobRun]:
+        whole_number(limit, "limit", least=1, most=LARGEST_PAGE)
+        if not all(name is None or is_name(name) for name in (build_request_id, job_label)):
+            return []
+        with self.reading() as model:
+            return list(
+                job_queries.job_runs(model, build_request_id=build_request_id, job_label=job_label, limit=limit)
+            )
+
+    def list_jobs(self, limit: int = 1_000) -> list[JobSummary]:
+        whole_number(limit, "limit", least=1, most=LARGEST_PAGE)
+        with self.reading(whole=True) as model:
+            return list(job_queries.jobs(model, limit))
+
+    def get_activity_summary(self, recent: int = 10) -> ActivitySummary:
+        whole_number(recent, "recent", least=1, most=1_000)
+        with self.reading(whole=True) as model:
+            return state_queries.activity(model, recent)
+
+    def list_edges(self, partition_refs: Iterable[str], *, upstream: bool) -> list[Edge]:
+        refs = [ref for ref in dict.fromkeys(partition_refs) if is_name(ref)]
+        with self.reading(whole=True) as model:
+            return edge_queries.edges(model, refs, upstream=upstream)
+
+    def list_prunable(self, before_ns: int | None, keep_events: int | None, limit: int) -> list[int]:
+        for value, name in ((before_ns, "before_ns"), (keep_events, "keep_events"), (limit, "limit")):
+            if value is not None:
+                whole_number(value, name, least=0, most=2**63 - 1)
+        with self.reading(whole=True) as model:
+            return edge_queries.prunable(model, before_ns, keep_events, limit)
+
+    def stats(self) -> LogStats:
+        with self.reading(whole=True) as model:
+            # One at a time, each is the end of an index; both at once read all of it.
+            [(first, last)] = model.query(
+                "SELECT (SELECT min(timestamp) FROM events), (SELECT max(timestamp) FROM events)"
+            )
+            builds, partitions, runs = (
+                model.query(f"SELECT count(*) FROM {table}")[0][0] for table in ("builds", "partitions", "job_runs")
+            )
+            by_kind = event_queries.events_by_kind(model)
+            head, version = last_index(model), stored_version(model)
+        size, store = self.size()
+        return LogStats(
+            self.uri,
+            version or 0,
+            sum(by_kind.values()),
+            head,
+            first,
+            last,
+            by_kind,
+            builds,
+            partitions,
+            runs,
+            size,
+            store,
+        )
+
+    def check_store(self) -> Iterator[str]:
+        """Yield what is wrong with the store below the events; what a kind of store can look at, it looks at here."""
+        yield from ()
+
+    def _asked(self, name: Any, query: Callable[[Connection, str], T]) -> T | None:
+        if not is_name(name):
+            return None
+        with self.reading() as model:
+            return query(model, name)
+
+
+def checked_indexes(indexes: Iterable[int]) -> list[int]:
+    """Return indexes of events, each once, in order."""
+    return sorted({whole_number(index, "index", least=1, most=2**62) for index in indexes})

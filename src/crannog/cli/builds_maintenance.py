@@ -1,0 +1,203 @@
+"""Commands that change a build log, or bring it elsewhere: append, export, import, migrate, prune, wipe, check."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crannog.cli.builds import BuildArgument, log_of, time_of
+from crannog.cli.builds_filters import (
+    FilterBuild,
+    FilterFrom,
+    FilterJob,
+    FilterKind,
+    FilterPartition,
+    FilterRun,
+    FilterTo,
+    event_filter,
+    nanoseconds_ago,
+)
+from crannog.cli.context import JsonOption, answer
+from crannog.cli.plain_output import counted
+from crannog.cli.tables import YesOption, confirm
+from crannog.errors import CallerError, NotFound
+
+FileArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="Lines of JSON, one event each; - is standard input or output.")
+]
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the commands."""
+    for name, command in (
+        ("export", export), ("import", import_), ("migrate", migrate), ("prune", prune), ("wipe", wipe), ("check", check),
+        ("compact", compact),
+    ):  # fmt: skip
+        group.command(name)(command)
+
+
+def export(
+    context: typer.Context,
+    file: FileArgument = "-",
+    since: Annotated[int, typer.Option(min=0, help="Only events after this index.")] = 0,
+    partition: FilterPartition = None,
+    build: FilterBuild = None,
+    job: FilterJob = None,
+    kind: FilterKind = None,
+    run: FilterRun = None,
+    start: FilterFrom = None,
+    end: FilterTo = None,
+) -> None:
+    """Write events as lines of JSON, in commit order."""
+    from crannog.builds import export_lines
+
+    wanted = event_filter(partition, build, job, kind, run, start, end)
+    with log_of(context) as log:
+        if file == "-":
+            export_lines(log, sys.stdout, since, **wanted)
+            return
+        with open(file, "w", encoding="utf-8") as out:
+            count = export_lines(log, out, since, **wanted)
+    typer.echo(f"{counted(count, 'event')} written to {file}.", err=True)
+
+
+def import_(context: typer.Context, file: FileArgument = "-", as_json: JsonOption = False) -> None:
+    """Keep events from lines of JSON; those the log has already are not kept twice."""
+    from crannog.builds import import_lines, plain
+
+    if file != "-" and not Path(file).is_file():
+        raise NotFound(f"there is no file {file}")
+    with log_of(context, make=True) as log:
+        if file == "-":
+            report = import_lines(log, sys.stdin)
+        else:
+            with open(file, encoding="utf-8") as lines:
+                report = import_lines(log, lines)
+    answer(
+        plain(report),
+        as_json=as_json,
+        otherwise=lambda: typer.echo(
+            f"{counted(report.kept, 'event')} kept; {report.known_before:,} were there already."
+        ),
+    )
+
+
+def migrate(
+    context: typer.Context,
+    target: Annotated[str, typer.Argument(metavar="URI", help="The log to copy to; it is made if there is none.")],
+    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Read both again and compare.")] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy every event to another log, and verify it. Run again, it brings what is new."""
+    from crannog.builds import copy, open_log, plain
+    from crannog.cli.output import bar
+
+    with log_of(context) as log, open_log(target) as other:
+        if other.uri == log.uri:
+            raise CallerError(f"{target} is the log itself; give another one")
+        total = max(1, log.stats().events)
+        with bar("copy") as progress:
+            report = copy(
+                log, other, verify=verify, progress=lambda count: progress(f"{count:,} events", min(1.0, count / total))
+            )
+
+    def otherwise() -> None:
+        new = report.events - report.known_before
+        typer.echo(
+            f"{counted(report.events, 'event')} of {report.source}, {new:,} of them new, are in {report.target}"
+            f"{', verified' if report.verified else ''}, under {'the same' if report.same_indexes else 'other'} indexes."
+        )
+
+    answer(plain(report), as_json=as_json, otherwise=otherwise)
+
+
+def prune(
+    context: typer.Context,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Remove events older than this: 30d, 12h, or a day.")
+    ] = None,
+    keep: Annotated[int | None, typer.Option(min=0, help="Keep the newest so many events.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove old events. Each partition's latest status stays, and builds that are not finished."""
+    from crannog.builds import plain
+    from crannog.builds import prune as prune_log
+
+    before = None if older_than is None else nanoseconds_ago(older_than, dt.datetime.now(dt.UTC))
+    with log_of(context) as log:
+        report = prune_log(log, before_ns=before, keep_events=keep, dry_run=True)
+        if not dry_run and report.removed:
+            confirm(
+                f"Remove {counted(report.removed, 'event')} of {report.events_before:,} from {log.uri}?",
+                "prune the log",
+                yes,
+            )
+            report = prune_log(log, before_ns=before, keep_events=keep)
+
+    def otherwise() -> None:
+        limit = f" older than {time_of(before)}" if before is not None else ""
+        typer.echo(
+            f"{counted(report.removed, 'event')}{limit} {'would go' if dry_run else 'removed'};"
+            f" {report.events_after:,} of {report.events_before:,} stay."
+        )
+
+    answer(plain(report), as_json=as_json, otherwise=otherwise)
+
+
+def wipe(context: typer.Context, build: BuildArgument, yes: YesOption = False, as_json: JsonOption = False) -> None:
+    """Take every event of one build out of the log."""
+    from crannog.builds import wipe_build
+
+    with log_of(context) as log:
+        count = sum(1 for _ in log.all_events(build_request_ids=[build]))
+        if not count:
+            raise NotFound(f"there is no build {build} in the log; `crannog builds list` lists those there are")
+        confirm(f"Remove all {counted(count, 'event')} of {build} from {log.uri}?", f"wipe {build}", yes)
+        removed = wipe_build(log, build)
+    answer(
+        {"build": build, "removed": removed},
+        as_json=as_json,
+        otherwise=lambda: typer.echo(f"{build} is gone, with {counted(removed, 'event')}."),
+    )
+
+
+def check(context: typer.Context, as_json: JsonOption = False) -> None:
+    """Read everything again and compare; exit code 1 if something is wrong."""
+    from crannog.builds import check as check_log
+    from crannog.builds import plain
+
+    with log_of(context) as log:
+        report = check_log(log)
+
+    def otherwise() -> None:
+        typer.echo(
+            f"{counted(report.events, 'event')} checked in {report.seconds:.1f} s: {'all is well' if report.ok else counted(len(report.problems), 'problem')}."
+        )
+        for problem in report.problems:
+            typer.echo(f"  {problem}")
+
+    answer({**plain(report), "ok": report.ok}, as_json=as_json, otherwise=otherwise)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def compact(context: typer.Context, as_json: JsonOption = False) -> None:
+    """Give back the space of removed events; a Delta log is folded and compacted by Spark."""
+    with log_of(context) as log:
+        act = getattr(log, "give_back_space", None)
+        if act is None:
+            raise CallerError(f"{log.uri} has no space to give back")
+        before = log.stats().bytes
+        act()
+        after = log.stats().bytes
+    answer(
+        {"bytes_before": before, "bytes_after": after},
+        as_json=as_json,
+        otherwise=lambda: typer.echo(f"{before:,} → {after:,} bytes."),
+    )

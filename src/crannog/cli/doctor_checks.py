@@ -1,0 +1,300 @@
+"""Checks of the machine that Crannog is to run on; each says what it found and what to do about it.
+
+A check changes nothing: what it tries out, it tries in a temporary folder that it removes.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from crannog.delta.checkpoints import look_at
+from crannog.errors import CrannogError
+from crannog.protocol.leases import CLOCK_SKEW_S
+from crannog.settings import GIB, MIB, Settings, unknown_variables
+from crannog.spark import configuration, jars
+from crannog.spark.java import find_java
+from crannog.storage.local import LocalStorage
+
+OLDEST_PYTHON = (3, 11)
+LEAST_MEMORY = 2 * GIB
+LEAST_DISK = 1 * GIB
+EARLIEST = 1_704_067_200  # 2024 began
+LARGEST_SKEW_S = 2.0
+_PINNED = {"pyspark": jars.SPARK, "delta-spark": jars.DELTA}
+_NEEDED = ("pyarrow", "deltalake", "duckdb", "sqlglot", "obstore")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding; `advice` is empty when all is well."""
+
+    name: str
+    ok: bool
+    found: str
+    advice: str = ""
+
+
+def examine(settings: Settings, *, clock: Callable[[], float] = time.time) -> list[Check]:
+    """Run every check; none raises."""
+    return [
+        check_python(),
+        check_settings(os.environ),
+        check_packages(),
+        check_java(settings),
+        *check_jars(settings),
+        check_memory(settings, configuration.machine_bytes()),
+        *check_warehouse(settings, clock),
+        *check_ports(settings),
+    ]
+
+
+def check_python() -> Check:
+    """Python is new enough."""
+    found = ".".join(map(str, sys.version_info[:3]))
+    ok = sys.version_info[:2] >= OLDEST_PYTHON
+    return Check("python", ok, found, "" if ok else "install Python 3.11 or later and run `make setup` again")
+
+
+def check_settings(environment: Mapping[str, str]) -> Check:
+    """No variable looks like a setting and is none."""
+    strange = unknown_variables(environment)
+    if not strange:
+        return Check("settings", True, "every CRANNOG_ variable is a setting")
+    told = [f"{name} (did you mean {near}?)" if near else name for name, near in strange.items()]
+    return Check(
+        "settings", False, f"no settings: {', '.join(told)}", "docs/settings.md lists the settings; unset the others"
+    )
+
+
+def check_packages() -> Check:
+    """The engine's packages are there, and those that belong together have the versions that do."""
+    found, missing = [], []
+    for name in (*_PINNED, *_NEEDED):
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            missing.append(name)
+            continue
+        found.append(f"{name} {version}")
+        if version != _PINNED.get(name, version):
+            missing.append(f"{name}=={_PINNED[name]}")
+    advice = f"pip install {' '.join(missing)}, or run `make setup`" if missing else ""
+    return Check("packages", not missing, ", ".join(found) or "none", advice)
+
+
+def check_java(settings: Settings) -> Check:
+    """A Java that Spark runs on is found."""
+    if settings.spark_remote:
+        return Check("java", True, "not needed: Spark runs elsewhere")
+    try:
+        java = find_java(settings)
+    except CrannogError as error:
+        found, _, advice = error.message.partition(": ")
+        return Check("java", False, found, advice)
+    return Check("java", True, f"Java {java.version} in {java.home}")
+
+
+def check_jars(settings: Settings) -> Iterator[Check]:
+    """The jars are there, whole, so that Spark starts without a network."""
+    if settings.spark_remote:
+        return
+    wanted = [jars.DELTA_SET, *([jars.S3_SET] if settings.warehouse.startswith(("s3://", "s3a://")) else [])]
+    for recipe in wanted:
+        found = jars.present(recipe, settings, check_sums=True)
+        name = f"{recipe.name} jars"
+        if found is None:
+            option = " --s3" if recipe is jars.S3_SET else ""
+            yield Check(
+                name, False, "missing or damaged", f"run `python -m crannog.spark.jars{option}` once with a network"
+            )
+        else:
+            yield Check(name, True, f"{len(found.files)} in {found.folder}")
+
+
+def check_memory(settings: Settings, machine_bytes: int) -> Check:
+    """There is memory for Spark's heap and for the rest of the process."""
+    heap = 0 if settings.spark_remote else configuration.memory_mb(settings, machine_bytes) * MIB
+    found = f"{machine_bytes / GIB:.1f} GiB, Spark may take {heap / GIB:.1f}"
+    if machine_bytes < LEAST_MEMORY:
+        return Check("memory", False, found, f"give the machine or container {LEAST_MEMORY // GIB} GiB or more")
+    if heap > machine_bytes * 3 // 4:
+        return Check("memory", False, found, "set CRANNOG_SPARK_MEMORY_MB to at most three quarters of the memory")
+    return Check("memory", True, found)
+
+
+def check_warehouse(settings: Settings, clock: Callable[[], float] = time.time) -> Iterator[Check]:
+    """The warehouse's folder does what durable, atomic commits need; yields also on its disk and the clock."""
+    folder = _local_folder(settings.warehouse)
+    if folder is None:
+        yield Check("warehouse", True, f"{settings.warehouse}: an object store, not tried here")
+        yield _check_clock(clock(), None)
+        return
+    standing = _nearest_that_exists(folder)
+    free = shutil.disk_usage(standing).free
+    enough = free >= LEAST_DISK
+    try:
+        with tempfile.TemporaryDirectory(prefix=".crannog-doctor-", dir=standing) as scratch:
+            trouble = _trouble_in(Path(scratch))
+            modified = _fresh_modification_time(Path(scratch))
+            now = clock()
+    except OSError as error:
+        advice = f"let this user write in {standing}, or set CRANNOG_WAREHOUSE to another folder"
+        yield Check("warehouse", False, f"{folder}: cannot write ({error.strerror or error})", advice)
+        modified, now = None, clock()
+    else:
+        advice = "use a local disk or a network file system that has this, or an s3:// warehouse"
+        yield Check(
+            "warehouse",
+            not trouble,
+            f"{folder}: {trouble or 'writes, links, syncs and locks'}",
+            advice if trouble else "",
+        )
+    yield Check("disk", enough, f"{free / GIB:.1f} GiB free", "" if enough else f"free space on the disk of {standing}")
+    yield _check_clock(now, modified)
+    if folder.is_dir():
+        yield _check_times(folder, now)
+        yield check_logs(LocalStorage(folder))
+
+
+def check_logs(storage: LocalStorage) -> Check:
+    """Every table's log, and the control table's, has checkpoints that can be read."""
+    looked, told, advice = 0, [], ""
+    for folder in _log_folders(storage.root):
+        looked += 1
+        found = look_at(storage, folder)
+        told += [f"{path} is damaged" for path in found.damaged]
+        if found.damaged:
+            lacking = found.missing_entry() is not None
+            advice = (
+                "restore the file from a backup"
+                if lacking
+                else "nothing is lost: the next use of the table removes the file"
+            )
+    if told:
+        return Check("logs", False, "; ".join(told), advice)
+    return Check("logs", True, f"the checkpoints of {looked} logs can be read")
+
+
+def check_ports(settings: Settings) -> Iterator[Check]:
+    """The server's ports are free."""
+    for name, port in (
+        ("port", settings.port),
+        ("otlp_http_port", settings.otlp_http_port),
+        ("otlp_grpc_port", settings.otlp_grpc_port),
+    ):
+        label, advice = (
+            name.replace("_", " "),
+            f"stop what listens there (a Crannog server?), or set CRANNOG_{name.upper()}",
+        )
+        if port == 0:
+            yield Check(label, True, "any that is free")
+            continue
+        try:
+            address = socket.getaddrinfo(settings.host, port, type=socket.SOCK_STREAM)[0]
+            with socket.socket(address[0], socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address[4])
+        except OSError as error:
+            why = "in use" if error.errno == errno.EADDRINUSE else (error.strerror or str(error))
+            yield Check(label, False, f"{settings.host}:{port} {why}", advice)
+        else:
+            yield Check(label, True, f"{settings.host}:{port} free")
+
+
+def _check_clock(now: float, modified: float | None) -> Check:
+    told = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
+    if now < EARLIEST:
+        return Check("clock", False, told, "set the machine's clock, for example by NTP")
+    skew = 0.0 if modified is None else modified - now
+    if abs(skew) > LARGEST_SKEW_S:
+        advice = "set the clocks of this machine and its file server, for example by NTP"
+        return Check("clock", False, f"{told}, the warehouse's files are {skew:+.1f} s off", advice)
+    return Check("clock", True, told)
+
+
+def _check_times(folder: Path, now: float) -> Check:
+    """No log entry is from the future, which tells that the clock was set back."""
+    newest = max(
+        ((entry.stat().st_mtime, entry) for log in _log_folders(folder) for entry in (folder / log).glob("*.json")),
+        default=None,
+    )
+    if newest is None or newest[0] - now <= CLOCK_SKEW_S:
+        return Check("times", True, "no log entry is from the future")
+    ahead = f"{newest[1].relative_to(folder)} is {newest[0] - now:.0f} s in the future: the clock was set back"
+    advice = "check the clock; maintenance goes on, but files wait that much longer until they are cleaned away"
+    return Check("times", False, ahead, advice)
+
+
+def _log_folders(root: Path) -> list[str]:
+    return sorted(
+        str(path.relative_to(root))
+        for pattern in ("*/*/*/_delta_log", "_crannog/*/_delta_log")
+        for path in root.glob(pattern)
+    )
+
+
+def _local_folder(warehouse: str) -> Path | None:
+    if "://" not in warehouse:
+        return Path(warehouse).expanduser().absolute()
+    parts = urlsplit(warehouse)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def _nearest_that_exists(folder: Path) -> Path:
+    return next((each for each in (folder, *folder.parents) if each.exists()), Path("/"))
+
+
+def _trouble_in(scratch: Path) -> str:
+    """Return what the file system cannot do of what a commit needs; empty if nothing."""
+    file, link = scratch / "file", scratch / "link"
+    file.write_bytes(b"crannog")
+    try:
+        os.link(file, link)
+    except OSError as error:
+        return f"no hard links ({error.strerror})"
+    try:
+        os.link(file, link)
+    except FileExistsError:
+        pass
+    else:
+        return "a hard link replaced another file"
+    for path in (file, scratch):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            return f"no fsync ({error.strerror})"
+        finally:
+            os.close(handle)
+    return _trouble_with_locks(file)
+
+
+def _trouble_with_locks(file: Path) -> str:
+    with file.open("rb+") as first, file.open("rb+") as second:
+        try:
+            fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return f"no file locks ({error.strerror})"
+        try:
+            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return ""
+        return "file locks that do not keep others out"
+
+
+def _fresh_modification_time(scratch: Path) -> float:
+    file = scratch / "now"
+    file.write_bytes(b"")
+    return file.stat().st_mtime

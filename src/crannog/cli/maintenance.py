@@ -1,0 +1,367 @@
+"""Commands of the Spark pipeline and of the schedule: fold, compact, vacuum, expire, evolve, erase, tasks."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crannog.api.reports import Progress
+from crannog.cli.changes import ActorOption, KeysArgument, ReasonOption
+from crannog.cli.context import JsonOption, NameArgument, answer, lake_at
+from crannog.cli.plain_output import ago, counted, of_bytes
+from crannog.cli.tables import SchemaOption, YesOption, confirm, day
+from crannog.errors import Cancelled, CrannogError
+
+if TYPE_CHECKING:
+    from crannog.api.cancellation import Cancellation
+    from crannog.api.lake import LakeVerbs
+
+_HASHES = 4
+_CANCEL_S = 2.0
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (fold, compact, vacuum, expire, evolve, erase, tasks):
+        app.command()(command)
+
+
+def fold(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
+    """Bring everything staged into the base, once."""
+    with lake_at(context) as lake:
+        table = lake.table(name)
+        with running(lake, f"fold {name}") as (progress, cancellation):
+            report = table.fold(progress=progress, cancellation=cancellation).as_dict()
+    answer({"table": name, **report}, as_json=as_json, otherwise=lambda: _show_fold(name, report))
+
+
+def _show_fold(name: str, report: dict[str, Any]) -> None:
+    from crannog.cli.output import facts, say
+
+    if report["version"] is None:
+        say(f"Nothing of {name} was staged; its base has {counted(report['final_rows'], 'row')}.")
+        return
+    facts(
+        f"{name} is folded into version {report['version']}, in {report['seconds']:.1f} s",
+        [
+            (
+                "staged",
+                f"{counted(report['changes'], 'change')} of {counted(report['staged_rows'], 'row')}, up to sequence {report['folded_to']}",
+            ),
+            *_before_and_after(report),
+        ],
+    )
+
+
+def _before_and_after(report: dict[str, Any]) -> list[tuple[str, str]]:
+    pairs = [("rows", f"{report['base_rows']:,} → {report['final_rows']:,}")]
+    if report["tombstones_applied"]:
+        pairs.append(
+            (
+                "deletes",
+                f"{report['tombstones_applied']:,} applied, {counted(report['rows_dropped_by_tombstones'], 'row')} dropped",
+            )
+        )
+    pairs += [
+        ("files", f"{report['files_before']:,} → {report['files_after']:,}"),
+        ("size", f"{of_bytes(report['bytes_before'])} → {of_bytes(report['bytes_after'])}"),
+    ]
+    return pairs
+
+
+def compact(
+    context: typer.Context,
+    name: NameArgument,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done and why.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Fold, then merge small files into large, sorted ones; what no version needs is vacuumed behind it."""
+    with lake_at(context) as lake:
+        table = lake.table(name)
+        with running(lake, f"compact {name}") as (progress, cancellation):
+            report = table.compact(dry_run=dry_run, progress=progress, cancellation=cancellation).as_dict()
+    answer({"table": name, **report}, as_json=as_json, otherwise=lambda: _show_compact(name, report))
+
+
+def _show_compact(name: str, report: dict[str, Any]) -> None:
+    from crannog.cli.output import facts
+
+    title = (
+        f"{name}: {report['skipped']}"
+        if report["skipped"]
+        else f"{name} is compacted, version {report['version']}, in {report['seconds']:.1f} s"
+    )
+    facts(title, [*_before_and_after(report), *[("plan", line) for line in report["plan"]]])
+
+
+def vacuum(
+    context: typer.Context,
+    name: NameArgument,
+    retention_hours: Annotated[
+        float | None,
+        typer.Option(metavar="HOURS", help="Keep what left the base less long ago; by default as the settings say."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Go below the floor of the settings.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete the files that no version within the retention, no reader and no job needs."""
+    with lake_at(context) as lake:
+        report = lake.table(name).vacuum(retention_hours, force=force, dry_run=dry_run).as_dict()
+    answer({"table": name, **report}, as_json=as_json, otherwise=lambda: _show_vacuum(name, report))
+
+
+def _show_vacuum(name: str, report: dict[str, Any]) -> None:
+    from crannog.cli.output import facts
+
+    done = "would go" if report["dry_run"] else "gone"
+    floor = ", raised to the floor; only --force goes below" if report["raised_to_floor"] else ""
+    pairs = [
+        (
+            done,
+            f"{counted(report['files_deleted'], 'file')}, {of_bytes(report['bytes_deleted'])}; {counted(report['staged_files_deleted'], 'staged file')}",
+        ),
+        ("retention", f"{report['retention_s'] / 3600:g} h{floor}"),
+    ]
+    if report["kept_for_readers"]:
+        pairs.append(("kept", f"{counted(report['kept_for_readers'], 'file')} that readers still use"))
+    facts(f"{name} is vacuumed" if not report["dry_run"] else f"{name}: dry run, nothing was changed", pairs)
+
+
+def expire(
+    context: typer.Context,
+    name: NameArgument,
+    before: Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="Rows before this day go.")],
+    column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Date or time to go by; by default the date partition, else the time of writing."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Drop the rows before a day (UTC), whole partitions where it can."""
+    limit = day(before)
+    with lake_at(context) as lake:
+        table = lake.table(name)
+        with running(lake, f"expire {name}") as (progress, _):
+            report = table.expire(limit, column=column, progress=progress).as_dict()
+    answer({"table": name, **report}, as_json=as_json, otherwise=lambda: _show_expire(name, report))
+
+
+def _show_expire(name: str, report: dict[str, Any]) -> None:
+    from crannog.cli.output import facts
+
+    facts(
+        f"{name}: rows with {report['column']} before {report['before']} are gone, in {report['seconds']:.1f} s",
+        [
+            ("rows", f"{report['rows_dropped']:,} dropped, {report['rows_kept']:,} kept"),
+            (
+                "files",
+                f"{report['files_before']:,} → {report['files_after']:,} ({report['files_dropped']:,} dropped whole, {report['files_rewritten']:,} rewritten)",
+            ),
+            ("size", f"{of_bytes(report['bytes_before'])} → {of_bytes(report['bytes_after'])}"),
+        ],
+    )
+
+
+def evolve(context: typer.Context, name: NameArgument, schema: SchemaOption, as_json: JsonOption = False) -> None:
+    """Add nullable columns or widen types; anything else is refused with the reason."""
+    from crannog.cli.row_input import read_schema
+
+    columns = read_schema(schema)
+    with lake_at(context) as lake:
+        table = lake.table(name)
+        with running(lake, f"evolve {name}") as (progress, _):
+            report = table.evolve(columns, progress=progress).as_dict()
+    answer({"table": name, **report}, as_json=as_json, otherwise=lambda: _show_evolve(name, report))
+
+
+def _show_evolve(name: str, report: dict[str, Any]) -> None:
+    from crannog.cli.output import facts, say
+
+    if report["version"] is None:
+        say(f"{name} has these columns already; nothing was changed.")
+        return
+    changes = [("added", line) for line in report["added"]] + [("widened", line) for line in report["widened"]]
+    facts(
+        f"{name} has its new columns in version {report['version']}, in {report['seconds']:.1f} s",
+        [*changes, ("rewritten", counted(report["files_rewritten"], "file"))],
+    )
+
+
+def erase(
+    context: typer.Context,
+    name: NameArgument,
+    keys: KeysArgument,
+    actor: ActorOption = "",
+    reason: ReasonOption = "",
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove keys from every file of a table, old versions included, and prove it with a receipt."""
+    from crannog.cli.output import bar
+    from crannog.formats.row_bodies import keys_of
+
+    with lake_at(context) as lake:
+        table = lake.table(name)
+        wanted: list[Any] = keys_of(keys, table.schema, table.key) if table.key else list(keys)
+        if table.key:
+            confirm(
+                f"Erase {counted(len(wanted), 'key')} from {name}, old versions included?", f"erase from {name}", yes
+            )
+        try:
+            with bar(f"erase from {name}") as progress:
+                receipt = table.erase(wanted, actor=actor, reason=reason, progress=progress).as_dict()
+        except KeyboardInterrupt:
+            raise Cancelled(
+                f"the erasure from {name} was interrupted and is not proved: run the same command again to finish it"
+            ) from None
+    answer(receipt, as_json=as_json, otherwise=lambda: show_receipt(receipt))
+
+
+def show_receipt(receipt: dict[str, Any]) -> None:
+    """Print an erasure receipt."""
+    from crannog.cli.output import facts, listing
+
+    lost = ", ".join(map(str, receipt["versions_lost"])) or "none"
+    facts(
+        f"{counted(receipt['keys'], 'key')} erased from {receipt['table']}, in {receipt['seconds']:.1f} s",
+        [
+            ("rows erased", f"{receipt['rows_erased']:,}"),
+            ("files deleted", f"{receipt['files_deleted']:,}"),
+            ("versions lost", lost),
+            ("who, why", f"{receipt['actor'] or '–'}, {receipt['reason'] or '–'}"),
+            (
+                "key hashes",
+                ", ".join(text[:12] + "…" for text in receipt["key_hashes"][:_HASHES])
+                + (" and more" if receipt["keys"] > _HASHES else ""),
+            ),
+        ],
+    )
+    places = [
+        (place["place"], f"{place['looked_at']:,}", f"{place['before']:,}", f"{place['after']:,}")
+        for place in receipt["places"]
+    ]
+    listing(
+        ("place", "looked at", "held a key before", "after"),
+        places,
+        empty="",
+        right=("looked at", "held a key before", "after"),
+    )
+
+
+def tasks(context: typer.Context, as_json: JsonOption = False) -> None:
+    """List the maintenance tasks: state, last result, next run."""
+    with lake_at(context) as lake:
+        found = lake.tasks()
+    for task in found:
+        task["last_result"] = result_of(task)
+    answer(found, as_json=as_json, otherwise=lambda: show_tasks(found))
+
+
+def show_tasks(found: list[dict[str, Any]]) -> None:
+    """Print tasks as a table."""
+    from crannog.cli.output import listing
+
+    now = dt.datetime.now(dt.UTC)
+    rows = []
+    for task in found:
+        kind, _, table = task["task_name"].partition(":")
+        state = task["status"] if not task["failures"] else f"{task['status']}, failed {task['failures']}x"
+        done, due = task["completed_at"], task["next_run_at"]
+        rows.append(
+            (
+                kind,
+                table,
+                state,
+                done and ago(now - done),
+                due and (f"in {ago(due - now)}" if due > now else "now"),
+                summary(task["last_result"]),
+            )
+        )
+    listing(
+        ("task", "table", "state", "age", "due", "last result"),
+        rows,
+        empty="No tasks have run yet: `crannog serve` runs them.",
+    )
+
+
+def result_of(task: dict[str, Any]) -> Any:
+    """Return what a task's last run reported."""
+    return json.loads(task["last_result"]) if task["last_result"] else None
+
+
+def summary(result: Any) -> str:
+    """Say in a few words what a task did."""
+    if not isinstance(result, dict):
+        return "–"
+    for word in ("error", "skipped"):
+        if result.get(word):
+            return f"{'failed: ' if word == 'error' else 'skipped: '}{result[word]}"
+    if "staged_rows" in result:
+        return (
+            f"{counted(result['staged_rows'], 'row')} into version {result['version']}"
+            if result["version"] is not None
+            else "nothing was staged"
+        )
+    if "rows_dropped" in result:
+        return f"{counted(result['rows_dropped'], 'row')} dropped"
+    if "files_deleted" in result:
+        return f"{counted(result['files_deleted'] + result['staged_files_deleted'], 'file')} deleted"
+    if "files_after" in result:
+        return f"{result['files_before']:,} → {counted(result['files_after'], 'file')}"
+    return "done"
+
+
+def _end_spark(lake: LakeVerbs) -> None:
+    """End this process's Spark; a server keeps its own, and takes the job back by itself."""
+    from crannog.tables.lake import Lake
+
+    if isinstance(lake, Lake):
+        from crannog.spark.session import spark_runtime
+
+        spark_runtime(lake.settings).stop()
+
+
+@contextmanager
+def running(lake: LakeVerbs, title: str) -> Iterator[tuple[Progress, Cancellation]]:
+    """Show a job's progress; Ctrl-C takes the job back."""
+    from crannog.api.cancellation import Cancellation
+    from crannog.cli.output import bar
+
+    cancellation, ended = Cancellation(), threading.Event()
+
+    def take_back() -> None:
+        cancellation.cancel()
+        # Spark may be starting, or deaf; nobody else in this process needs it.
+        if not ended.wait(_CANCEL_S):
+            _end_spark(lake)
+
+    def on_signal(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second Ctrl-C does not wait
+        # In a thread: this one may be in the middle of a talk with Spark, which another cannot interrupt.
+        threading.Thread(target=take_back, daemon=True).start()
+
+    before = signal.signal(signal.SIGINT, on_signal)
+    try:
+        with bar(title) as show:
+
+            def progress(step: str, share: float) -> None:
+                cancellation.check()
+                show(step, share)
+
+            yield progress, cancellation
+    except CrannogError:
+        cancellation.check()  # whatever it failed with, it was told to
+        raise
+    finally:
+        ended.set()
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,250 @@
+"""Commands that bring traces elsewhere and back, and those that end them: export, import, expire, erase."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crannog.cli.changes import ActorOption, ReasonOption
+from crannog.cli.context import JsonOption, answer, lake_at
+from crannog.cli.maintenance import running, show_receipt
+from crannog.cli.plain_output import counted, of_bytes
+from crannog.cli.tables import YesOption, confirm, day
+from crannog.cli.traces import TimeoutOption, json_of, traces_at, traces_of
+from crannog.errors import CallerError, NotFound
+
+if TYPE_CHECKING:
+    from crannog.api.traces import TraceVerbs, WriteOutcome
+
+_TYPES = {"json": "application/json", "protobuf": "application/x-protobuf", "zipkin": "application/vnd.zipkin.v2+json"}
+_ENDINGS = {".json": "json", ".pb": "protobuf", ".binpb": "protobuf", ".bin": "protobuf"}
+_PACKED = {".gz": "gzip", ".zst": "zstd"}
+
+FormOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format", metavar="json|protobuf|zipkin", help="Format, if the file's ending does not tell; JSON otherwise."
+    ),
+]
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the commands."""
+    for name, command in (("export", export), ("import", import_), ("expire", expire), ("erase", erase)):
+        group.command(name)(command)
+
+
+def export(
+    context: typer.Context,
+    trace_ids: Annotated[list[str], typer.Argument(metavar="TRACE...", help="Ids of traces.")],
+    file: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Where to; - is standard output.")] = "-",
+    form: FormOption = None,
+    lines: Annotated[
+        bool,
+        typer.Option(
+            "--lines", help="Write requests of up to 5,000 spans, one a line, so that traces may have any size."
+        ),
+    ] = False,
+    timeout_s: TimeoutOption = None,
+) -> None:
+    """Write traces as OTLP, as they came in: as one request, or as lines of requests."""
+    kind = _form(form, file)
+    if kind == "zipkin":
+        raise CallerError("traces are written as OTLP, in json or protobuf")
+    if lines and kind == "protobuf":
+        raise CallerError(
+            "--lines are JSON: leave out --format, and write to a file that does not end in .pb, .binpb or .bin"
+        )
+    with traces_at(context, timeout_s) as traces:
+        if lines:
+            _write_lines(traces, trace_ids, file)
+            return
+        data = (
+            traces.export_protobuf(trace_ids)
+            if kind == "protobuf"
+            else (json.dumps(traces.export(trace_ids), ensure_ascii=False) + "\n").encode()
+        )
+    if file == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    Path(file).write_bytes(data)
+    typer.echo(f"{counted(len(trace_ids), 'trace')} written to {file}, {of_bytes(len(data))}.", err=True)
+
+
+def _write_lines(traces: TraceVerbs, trace_ids: list[str], file: str) -> None:
+    # Asked first: a file that was there stays as it is if there is no such trace.
+    with closing(traces.export_lines(trace_ids)) as lines:
+        if file == "-":
+            for line in lines:
+                sys.stdout.write(f"{line}\n")
+            return
+        with open(file, "w", encoding="ascii") as out:
+            size = sum(out.write(f"{line}\n") for line in lines)
+    typer.echo(f"{counted(len(trace_ids), 'trace')} written to {file}, {of_bytes(size)}.", err=True)
+
+
+def import_(
+    context: typer.Context,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="OTLP requests, or lines of them in JSON, as the Collector's file exporter writes them; .gz and .zst are unpacked; - is standard input.",
+        ),
+    ],
+    form: FormOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Keep the spans of files; what was kept before is not kept twice."""
+    total: dict[str, Any] = {"accepted": 0, "rejected": 0, "duplicates": 0, "messages": []}
+    for file in files:
+        if file != "-" and not Path(file).is_file():
+            raise NotFound(f"there is no file {file}")
+    with traces_at(context, make=True) as traces:
+        for file in files:
+            for done in _kept(traces, file, _form(form, file)):
+                total["accepted"] += 0 if done.duplicate else done.accepted
+                total["duplicates"] += done.accepted if done.duplicate else 0
+                total["rejected"] += done.rejected
+                total["messages"] += [done.message] if done.message else []
+
+    def otherwise() -> None:
+        typer.echo(
+            f"{counted(total['accepted'], 'span')} kept; {total['duplicates']:,} were there already, {total['rejected']:,} rejected."
+        )
+        for message in total["messages"]:
+            typer.echo(f"  {message}")
+
+    answer(total, as_json=as_json, otherwise=otherwise)
+
+
+def _kept(traces: TraceVerbs, file: str, kind: str) -> Iterator[WriteOutcome]:
+    """Keep the requests of a file, one after the other; what is wrong with one is told with its place."""
+    done = 0
+    try:
+        for body in _requests(file, kind):
+            yield traces.write_otlp(body, content_type=_TYPES[kind])
+            done += 1
+    except CallerError as error:
+        if done:
+            what = f"{error.message}; the {counted(done, 'request')} of {file} before this one are kept: mend it and import it again"
+            raise type(error)(what) from None
+        raise
+
+
+def _form(form: str | None, file: str) -> str:
+    if form is not None and form not in _TYPES:
+        raise CallerError(f"the format is one of {', '.join(_TYPES)}, got {form!r}")
+    path = Path(file)
+    ending = Path(path.stem).suffix if path.suffix in _PACKED else path.suffix
+    return form or _ENDINGS.get(ending.lower(), "json")
+
+
+def _requests(file: str, kind: str) -> Iterator[bytes]:
+    """Yield the requests in a file: it is one, or each of its lines is; lines are read while they are taken."""
+    with _opened(file) as data:
+        start = b"" if kind != "json" else next((line for line in data if line.strip()), b"")
+        # Of a request over several lines, the first is no JSON by itself.
+        if not _is_json(start):
+            yield start + data.read()
+            return
+        # Without its end: the same request in another file is known by its bytes.
+        yield start.strip()
+        yield from (line.strip() for line in data if line.strip())
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[IO[bytes]]:
+    from crannog.formats.input_files import Source
+
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    with Source(file, Path(file), "", _PACKED.get(Path(file).suffix.lower(), "")).open() as data:
+        yield io.BufferedReader(data)
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def expire(
+    context: typer.Context,
+    before: Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="Spans that started before this day (UTC) go.")],
+    service: Annotated[list[str] | None, typer.Option("--service", "-s", help="Only spans of this service.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Drop old spans and what is derived from them, and give back the space."""
+    limit = day(before)
+    with lake_at(context) as lake, running(lake, "expire traces") as (progress, cancellation):
+        report = traces_of(lake).expire(limit, service or None, progress=progress, cancellation=cancellation)
+
+    def otherwise() -> None:
+        from crannog.cli.output import facts
+
+        spans = report.spans
+        facts(
+            f"spans before {before} are gone, in {spans.seconds + report.derived.seconds:.1f} s",
+            [
+                ("spans", f"{spans.rows_dropped:,} dropped, {spans.rows_kept:,} kept"),
+                ("given back", of_bytes(report.bytes_given_back)),
+            ],
+        )
+
+    answer(json_of(report), as_json=as_json, otherwise=otherwise)
+
+
+def erase(
+    context: typer.Context,
+    trace_ids: Annotated[list[str] | None, typer.Argument(metavar="[TRACE...]", help="Ids of traces.")] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where", "-w", metavar="FILTER", help="All traces with a span that meets this, like 'user = \"u1\"'."
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
+    actor: ActorOption = "",
+    reason: ReasonOption = "",
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Erase whole traces for good, from every file and every derived table, and prove it with a receipt."""
+    with lake_at(context) as lake:
+        traces = traces_of(lake)
+        plan = traces.erasure_plan(trace_ids or None, where)
+        if dry_run:
+            answer(json_of(plan), as_json=as_json, otherwise=lambda: _show_plan(plan))
+            return
+        confirm(
+            f"Erase {counted(plan.traces, 'trace')} of {counted(plan.spans, 'span')} for good?", "erase traces", yes
+        )
+        with running(lake, "erase traces") as (progress, cancellation):
+            receipt = traces.erase(
+                trace_ids or None, where, actor=actor, reason=reason, progress=progress, cancellation=cancellation
+            ).as_dict()
+    answer(receipt, as_json=as_json, otherwise=lambda: show_receipt(receipt))
+
+
+def _show_plan(plan: Any) -> None:
+    from crannog.cli.output import facts
+
+    facts(
+        f"{counted(plan.traces, 'trace')} of {counted(plan.spans, 'span')} would be erased",
+        [
+            ("services", ", ".join(f"{name} {count:,}" for name, count in plan.services.items()) or "–"),
+            ("days", ", ".join(f"{on} {count:,}" for on, count in plan.days.items()) or "–"),
+        ],
+    )

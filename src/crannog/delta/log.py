@@ -1,0 +1,345 @@
+"""The base of a table: one version of its Delta log, read through delta-rs, and what an entry of ours looks like."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from crannog.delta.checkpoints import remove_damaged
+from crannog.delta.schemas import from_delta_json, relaxed, user_columns
+from crannog.errors import Corrupted, NotFound, Refused
+from crannog.storage import failpoints
+from crannog.storage.interface import Storage
+
+FORMAT_VERSION = 1
+LOG = "_delta_log"
+# Far below the log's retention of a day: whoever looks at least this often never misses an entry that was cleaned.
+_TRUST_A_PROBE_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file of the base; `path` is relative to the table's folder and not percent-encoded."""
+
+    path: str
+    size: int
+    rows: int
+    partition: Mapping[str, Any] = field(hash=False)
+    stats: str | None = field(default=None, hash=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Base:
+    """One version of the base. Immutable."""
+
+    version: int
+    table_id: str
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+    properties: Mapping[str, str]
+    created_ms: int
+    folded: int
+    files: Mapping[str, DataFile]
+    actions: pa.Table
+
+    @cached_property
+    def key(self) -> tuple[str, ...]:
+        return tuple(json.loads(self.properties.get("crannog.key", "[]")))
+
+    # One object per version: what is derived from a schema is cached by it.
+    @cached_property
+    def user_schema(self) -> pa.Schema:
+        """The columns a caller gives."""
+        return user_columns(self.schema)
+
+    @cached_property
+    def staged(self) -> pa.Schema:
+        """The table's columns as staged rows have them, none required."""
+        return relaxed(self.schema)
+
+    @cached_property
+    def readable(self) -> pa.Schema:
+        """The table's columns as reads give them: nothing is required inside nested ones, where a null struct has null fields."""
+        return pa.schema([field.with_nullable(self.schema.field(field.name).nullable) for field in self.staged])
+
+    @cached_property
+    def staged_types(self) -> dict[str, pa.DataType]:
+        return {field.name: field.type for field in self.staged}
+
+    @property
+    def cluster_by(self) -> tuple[str, ...]:
+        return tuple(json.loads(self.properties.get("crannog.clusterBy", "[]")))
+
+    @property
+    def distinct_by(self) -> tuple[str, ...]:
+        """Columns of which compaction keeps one row for each value: the first by `newest_by`."""
+        return tuple(json.loads(self.properties.get("crannog.distinctBy", "[]")))
+
+    @property
+    def newest_by(self) -> tuple[str, ...]:
+        """Columns that tell, highest first, which of several rows to keep."""
+        return tuple(json.loads(self.properties.get("crannog.newestBy", '["_created_at", "_batch_id"]')))
+
+    @property
+    def statistics_columns(self) -> tuple[str, ...]:
+        listed = self.properties.get("delta.dataSkippingStatsColumns", "").split(",")
+        return tuple(name.strip("`") for name in listed if name)
+
+    @property
+    def parquet_options(self) -> dict[str, str]:
+        return {name: value for name, value in self.properties.items() if name.startswith("parquet.")}
+
+    @property
+    def definition(self) -> tuple[str, str]:
+        """What a rewrite depends on besides files: it must run again when this changed."""
+        return self.table_id, str(self.schema) + json.dumps(dict(self.properties), sort_keys=True)
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files.values())
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.size for file in self.files.values())
+
+
+def marker_path(folder: str, table_id: str) -> str:
+    """The file that says this very table is alive; dropping takes it away first."""
+    return f"{folder}/_crannog/{table_id}/table.json"
+
+
+class DeltaLog:
+    """The Delta log of one table. Not safe for threads; its owner holds a lock."""
+
+    def __init__(self, storage: Storage, folder: str) -> None:
+        self._storage = storage
+        self.folder = folder
+        self._table: DeltaTable | None = None
+        self._base: Base | None = None
+        self._looked_at = 0.0
+
+    def entry_path(self, version: int) -> str:
+        return f"{self.folder}/{LOG}/{version:020}.json"
+
+    def head(self) -> Base:
+        """Return the newest version; NotFound if there is no table, Corrupted names the file that cannot be read.
+
+        Costs two probes when nothing changed: for the next entry, and for the table's own folder, which tells
+        a table from the one that was dropped and made again under its name.
+        """
+        now = time.time()
+        trusted = self._base is not None and 0 <= now - self._looked_at < _TRUST_A_PROBE_S
+        if trusted and self._base is not None:
+            if not self._storage.exists(self.entry_path(self._base.version + 1)):
+                if self._storage.exists(marker_path(self.folder, self._base.table_id)):
+                    self._looked_at = now
+                    return self._base
+                self._load()
+            else:
+                self._update()
+        else:
+            self._load()
+        assert self._table is not None
+        base = _base_of(self._table, self.folder)
+        if not self._storage.exists(marker_path(self.folder, base.table_id)):
+            raise NotFound(f"table {self.folder.replace('/', '.')} was dropped")
+        self._looked_at, self._base = now, base
+        return base
+
+    def at(self, version: int) -> Base:
+        """Return an earlier version; NotFound if it cannot be read any more."""
+        try:
+            table = self._opened(version)
+        except (DeltaError, OSError, ValueError) as error:
+            raise NotFound(
+                f"version {version} of {self.folder.replace('/', '.')} cannot be read; history() lists the versions that can"
+            ) from error
+        return _base_of(table, self.folder)
+
+    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
+        self._load()
+        assert self._table is not None
+        return list(self._table.history(limit))
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint of the head and drop entries past the log's retention; both durable."""
+        self._load()
+        assert self._table is not None
+        self._table.create_checkpoint()
+        names = self._storage.names(f"{self.folder}/{LOG}")
+        self._storage.sync(f"{self.folder}/{LOG}/{name}" for name in names if "checkpoint" in name)
+        self._table.cleanup_metadata()
+
+    @property
+    def _uri(self) -> str:
+        return self._storage.uri(self.folder)
+
+    def _check_entries(self) -> None:
+        # A log reader takes an empty entry for one without actions.
+        for file in self._storage.walk(f"{self.folder}/{LOG}"):
+            name = file.path.rpartition("/")[2]
+            if not file.size and name.endswith(".json") and name.partition(".")[0].isdigit():
+                raise Corrupted(f"log entry {file.path} is empty; restore it from a backup")
+
+    def _load(self) -> None:
+        self._check_entries()
+        try:
+            self._table = self._opened()
+        except TableNotFoundError:
+            raise NotFound(
+                f"there is no table {self.folder.replace('/', '.')}; tables() lists those there are"
+            ) from None
+        except (DeltaError, OSError, ValueError) as error:
+            raise self._explained(error) from error
+
+    def _opened(self, version: int | None = None) -> DeltaTable:
+        """Open the table; checkpoints that stand in the way and are not needed go."""
+        options = dict(self._storage.options) or None
+        try:
+            return DeltaTable(self._uri, version=version, storage_options=options)
+        except TableNotFoundError:
+            raise
+        except (DeltaError, OSError, ValueError):
+            if not remove_damaged(self._storage, f"{self.folder}/{LOG}"):
+                raise
+            return DeltaTable(self._uri, version=version, storage_options=options)
+
+    def _update(self) -> None:
+        assert self._table is not None
+        self._check_entries()
+        try:
+            self._table.update_incremental()
+        except (DeltaError, OSError, ValueError):
+            self._load()
+
+    def _explained(self, error: Exception) -> Exception:
+        """Find the file behind an error of the log's reader."""
+        names = self._storage.names(f"{self.folder}/{LOG}")
+        if not names:
+            return NotFound(f"there is no table {self.folder.replace('/', '.')}; tables() lists those there are")
+        if (torn := torn_entry(self._storage, self.folder)) is not None:
+            return Corrupted(f"log entry {torn} is not valid; restore it from a backup")
+        return Corrupted(f"the log in {self.folder}/{LOG} cannot be read: {str(error)[:300]}")
+
+
+def torn_entry(storage: Storage, folder: str) -> str | None:
+    """Return the path of the newest log entry that is empty or no JSON; None if there is none."""
+    for name in sorted(storage.names(f"{folder}/{LOG}"), reverse=True):
+        if name.endswith(".json"):
+            path = f"{folder}/{LOG}/{name}"
+            try:
+                lines = storage.read(path).splitlines()
+                if not lines or not all(isinstance(json.loads(line), dict) for line in lines):
+                    return path
+            except FileNotFoundError:
+                continue  # cleaned since the listing
+            except ValueError:
+                return path
+    return None
+
+
+def _base_of(table: DeltaTable, folder: str) -> Base:
+    protocol = table.protocol()
+    if protocol.min_reader_version > 1:
+        raise Refused(
+            f"{folder.replace('/', '.')} needs Delta reader version {protocol.min_reader_version}"
+            f" ({', '.join(protocol.reader_features or [])}); Crannog's tables keep to version 1"
+        )
+    metadata = table.metadata()
+    properties = dict(metadata.configuration)
+    version = properties.get("crannog.formatVersion")
+    if version is None:
+        raise Refused(f"{folder.replace('/', '.')} is a Delta table that Crannog did not make")
+    if int(version) > FORMAT_VERSION:
+        raise Refused(
+            f"{folder.replace('/', '.')} has format {version}, this Crannog knows {FORMAT_VERSION}; upgrade Crannog"
+        )
+    actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=False)).read_all()
+    partitions = actions["partition"].to_pylist() if "partition" in actions.column_names else None
+    files = {}
+    paths, sizes, rows = (actions[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
+    for index, (path, size, count) in enumerate(zip(paths, sizes, rows, strict=True)):
+        decoded = unquote(path)
+        files[decoded] = DataFile(decoded, size, count or 0, partitions[index] if partitions else {})
+    return Base(
+        version=table.version(),
+        table_id=str(metadata.id),
+        schema=from_delta_json(table.schema().to_json()),
+        partition_by=tuple(metadata.partition_columns),
+        properties=properties,
+        created_ms=metadata.created_time,
+        folded=table.transaction_version(str(metadata.id)) or 0,
+        files=files,
+        actions=actions,
+    )
+
+
+def add_action(file: DataFile, *, data_change: bool, now_ms: int) -> dict[str, Any]:
+    """Return the `add` of a verified file."""
+    return {
+        "add": {
+            "path": quote(file.path, safe="/="),
+            "partitionValues": {name: partition_text(value) for name, value in file.partition.items()},
+            "size": file.size,
+            "modificationTime": now_ms,
+            "dataChange": data_change,
+            "stats": file.stats,
+        }
+    }
+
+
+def remove_action(file: DataFile, *, data_change: bool, now_ms: int) -> dict[str, Any]:
+    """Return the `remove` of a file that the base no longer has."""
+    return {
+        "remove": {
+            "path": quote(file.path, safe="/="),
+            "deletionTimestamp": now_ms,
+            "dataChange": data_change,
+            "extendedFileMetadata": True,
+            "partitionValues": {name: partition_text(value) for name, value in file.partition.items()},
+            "size": file.size,
+        }
+    }
+
+
+def partition_text(value: Any) -> str | None:
+    """Write a partition value as Delta's log does."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def metadata_action(
+    *, table_id: str, schema_json: str, partition_by: Sequence[str], properties: Mapping[str, str], created_ms: int
+) -> dict[str, Any]:
+    """Return the `metaData` of a table."""
+    return {
+        "metaData": {
+            "id": table_id,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": schema_json,
+            "partitionColumns": list(partition_by),
+            "configuration": dict(properties),
+            "createdTime": created_ms,
+        }
+    }
+
+
+def put_entry(storage: Storage, path: str, actions: Iterable[Mapping[str, Any]], *, alive: str | None = None) -> bool:
+    """Commit a log entry unless its version is taken: True if this call did. `alive` as in `put_if_absent`."""
+    lines = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions) + "\n"
+    done = storage.put_if_absent(path, lines.encode(), alive=alive)
+    if done:
+        failpoints.reached("rewrite.committed")
+    return done

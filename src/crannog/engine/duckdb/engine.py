@@ -1,0 +1,237 @@
+"""DuckDB in the process: one factory for its connections, closed to everything but the files it is given."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from crannog.engine.duckdb.blooms import Blooms
+from crannog.engine.duckdb.prepared_statements import Bound, BoundStatements
+from crannog.settings import Settings
+from crannog.storage import scratch_folders
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+_FILES_KNOWN = 100_000
+_CLOSE_S = 10.0
+_EMPTY = """
+SELECT file_name, list(name) FILTER (empty)
+FROM (
+    SELECT file_name, split_part(path_in_schema, ', ', 1) AS name,
+        bool_and(coalesce(stats_null_count = num_values, false)) AS empty
+    FROM parquet_metadata(?) GROUP BY ALL
+)
+GROUP BY file_name
+"""
+FILE_COLUMN = "_file"
+"""Where a scan with positions tells the file; `file_row_number` is DuckDB's name for the place in it."""
+
+
+class LocalEngine:
+    """The in-process engine of one warehouse. Safe for threads: each use has its own cursor."""
+
+    def __init__(self, settings: Settings, folders: tuple[str, ...], spill_folder: Path) -> None:
+        import duckdb  # a tenth of a second, which a command that reads no rows need not pay
+
+        self._connection = duckdb.connect(
+            config={
+                # Hot tables have their own limit, which their cache keeps.
+                "memory_limit": f"{settings.local_memory_mb + settings.cache_bytes // 1024**2}MiB",
+                "temp_directory": str(spill_folder),
+                "max_temp_directory_size": f"{settings.local_temp_mb}MiB",
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+                "allow_community_extensions": "false",
+                "python_enable_replacements": "false",
+            }
+        )
+        # Global: a cursor has settings of its own and would take the machine's time zone, and read every footer again.
+        self._connection.execute("SET GLOBAL TimeZone = 'UTC'")
+        self._connection.execute("SET GLOBAL parquet_metadata_cache = true")
+        self._connection.execute("SET allowed_directories = ?", [list(folders)])
+        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET lock_configuration = true")
+        self._spill_folder = spill_folder
+        self._types: dict[str, str] = {}
+        self._columns_of: dict[str, Mapping[str, str]] = {}
+        self._columns: dict[tuple[object, ...], Mapping[str, str]] = {}
+        self._empty_in: dict[str, frozenset[str]] = {}
+        self._lent: set[duckdb.DuckDBPyConnection] = set()
+        self._lock = threading.Lock()
+        self._blooms: dict[str, Blooms] = {}
+        self._bound = BoundStatements(self._new_cursor, self._close_cursor)
+        self._numbers = itertools.count(1)
+        self.unwanted: deque[str] = deque()
+        """Tables of `keep` that nobody reads any more; whoever lets go of one may hold any lock, so others drop it."""
+
+    @contextmanager
+    def cursor(self, tables: Mapping[str, pa.Table] | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Lend a cursor that sees `tables` under their names."""
+        cursor = self._new_cursor()
+        try:
+            self._drop_unwanted(cursor)
+            for name, table in (tables or {}).items():
+                cursor.register(name, table)
+            yield cursor
+        finally:
+            for name in tables or {}:
+                cursor.unregister(name)
+            self._close_cursor(cursor)
+
+    @contextmanager
+    def statement(self, sql: str, tables: Mapping[str, pa.Table]) -> Iterator[Bound]:
+        """Lend a cursor for a statement; the one that has it bound already, if it names no `tables` of its own."""
+        if not tables:
+            with self._bound.lent(sql) as bound:
+                self._drop_unwanted(bound.cursor)
+                yield bound
+        else:
+            with self.cursor(tables) as cursor:
+                yield Bound(cursor)
+
+    def keep(self, rows: pa.Table) -> str:
+        """Copy rows into a table of the engine and return its name; it stays until that is put among the `unwanted`."""
+        name = f"kept_{next(self._numbers)}"
+        cursor = self._new_cursor()
+        try:
+            cursor.register("given", rows)
+            cursor.execute(f"CREATE TABLE {name} AS SELECT * FROM given")
+            cursor.unregister("given")
+        finally:
+            self._close_cursor(cursor)
+        return name
+
+    def _new_cursor(self) -> duckdb.DuckDBPyConnection:
+        with self._lock:  # the connection itself takes one call at a time
+            cursor = self._connection.cursor()
+            self._lent.add(cursor)
+            return cursor
+
+    def _close_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        with self._lock:
+            self._lent.discard(cursor)
+        cursor.close()
+
+    def _drop_unwanted(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        while self.unwanted:
+            with suppress(IndexError):  # another thread was quicker
+                cursor.execute(f"DROP TABLE IF EXISTS {self.unwanted.popleft()}")
+
+    def type_name(self, kind: pa.DataType) -> str:
+        """Return DuckDB's name for an Arrow type."""
+        text = str(kind)
+        if text not in self._types:
+            empty = pa.schema([pa.field("c", kind)]).empty_table()
+            with self.cursor({"probe": empty}) as cursor:
+                [row] = cursor.execute("SELECT column_type FROM (DESCRIBE probe)").fetchall()
+            self._types[text] = row[0]
+        return self._types[text]
+
+    def scan(self, paths: list[str], schema: pa.Schema, *, positions: bool = False) -> str:
+        """Return the SQL of a scan over files in the columns of `schema`, keyed by name: a column a file lacks is null."""
+        where = ", ".join(map(literal, paths))
+        extra = f", filename = {literal(FILE_COLUMN)}, file_row_number = true" if positions else ""
+        if self._alike(paths, schema):
+            # With a schema given, DuckDB knows neither the rows nor the bounds of a file, and joins from the wrong side.
+            return f"read_parquet([{where}], hive_partitioning = false{extra})"
+        columns = ", ".join(
+            f"{literal(field.name)}: {{'name': {literal(field.name)}, 'type': {literal(self.type_name(field.type))},"
+            " 'default_value': NULL}"
+            for field in schema
+        )
+        return f"read_parquet([{where}], schema = MAP {{{columns}}}{extra})"
+
+    def _alike(self, paths: list[str], schema: pa.Schema) -> bool:
+        """Tell whether all files have the same columns, those of `schema` in its types among them."""
+        import duckdb
+
+        fresh = [path for path in paths if path not in self._columns_of]
+        try:
+            if fresh:
+                self._look_at(fresh)
+            found = [self._columns_of[path] for path in paths]
+        except (duckdb.Error, KeyError):
+            return False  # the read itself tells what is wrong with a file
+        columns = found[0]
+        return all(other is columns for other in found) and all(
+            columns.get(field.name) == self.type_name(field.type) for field in schema
+        )
+
+    def _look_at(self, paths: list[str]) -> None:
+        """Note the columns of files, one object for all that are alike; files never change, so each is looked at once."""
+        if len(self._columns_of) > _FILES_KNOWN:
+            self._columns_of = {}
+        shapes: dict[str, list[object]] = {}
+        with self.cursor() as cursor:
+            parts = "name, type, num_children, converted_type, scale, precision, logical_type, duckdb_type"
+            for path, *part in cursor.execute(f"SELECT file_name, {parts} FROM parquet_schema(?)", [paths]).fetchall():
+                shapes.setdefault(path, []).append(tuple(part))
+            for path, listed in shapes.items():
+                shape = tuple(listed)
+                if shape not in self._columns:
+                    query = f"DESCRIBE SELECT * FROM read_parquet([{literal(path)}], hive_partitioning = false)"
+                    self._columns[shape] = {row[0]: row[1] for row in cursor.execute(query).fetchall()}
+                self._columns_of[path] = self._columns[shape]
+
+    def empty_in_all(self, paths: list[str]) -> frozenset[str]:
+        """Return the columns that hold nothing in any of the files, by their footers: whoever reads few rows need not open them.
+
+        A column of lists or maps counts as one where all of them are empty or null.
+        """
+        import duckdb
+
+        fresh = [path for path in paths if path not in self._empty_in]
+        if len(self._empty_in) > _FILES_KNOWN:
+            self._empty_in, fresh = {}, paths
+        try:
+            if fresh:
+                with self.cursor() as cursor:
+                    found = cursor.execute(_EMPTY, [fresh]).fetchall()
+                self._empty_in |= {path: frozenset(names or ()) for path, names in found}
+            return frozenset.intersection(*(self._empty_in[path] for path in paths))
+        except (duckdb.Error, KeyError):
+            return frozenset()  # the read itself tells what is wrong with a file
+
+    def blooms(self, column: str) -> Blooms:
+        """Return the bloom filters of a column, to tell which files may hold an id."""
+        return self._blooms.setdefault(column, Blooms(column))
+
+    def close(self) -> None:
+        """End what still runs, such as a load behind the scenes, and close."""
+        import duckdb
+
+        self._bound.forget()
+        gives_up_at = time.monotonic() + _CLOSE_S
+        while True:
+            with self._lock:
+                try:
+                    self._connection.close()
+                    break
+                except duckdb.OperationalError:  # busy: DuckDB refuses to close under a call
+                    if time.monotonic() > gives_up_at:
+                        raise
+                    for cursor in self._lent:
+                        with suppress(duckdb.Error):  # those that were idle are closed already
+                            cursor.interrupt()
+            time.sleep(0.01)
+        scratch_folders.leave(self._spill_folder)
+
+
+def literal(text: str) -> str:
+    """Quote text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def quoted(name: str) -> str:
+    """Quote a name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,139 @@
+"""Taking keys out of the base, so that only old files still hold them: the first half of an erasure."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from crannog.api.batch_ids import new_batch_id
+from crannog.api.cancellation import Cancellation
+from crannog.api.reports import Progress
+from crannog.delta.log import Base
+from crannog.engine.duckdb.engine import quoted
+from crannog.engine.maintenance.delete_audit import applied, key_hash, record
+from crannog.engine.maintenance.fold import fold
+from crannog.engine.maintenance.job import Job, part_of
+from crannog.engine.maintenance.key_search import KeySearch
+from crannog.engine.maintenance.rewrite_without import counted_by_file, drop_rows
+from crannog.engine.open_table import OpenTable
+from crannog.engine.snapshot import Snapshot
+from crannog.errors import VerificationFailed
+from crannog.protocol.file_names import parse_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FOLDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who asked for it, and why."""
+
+    actor: str
+    reason: str
+
+
+def take_out_by_key(
+    table: OpenTable, wanted: pa.Table, asked: Asked, progress: Progress | None, cancellation: Cancellation | None
+) -> tuple[Base, int]:
+    """Delete keys and fold; return the base from which they are gone, and how many of them had a row."""
+    deleted = table.delete(wanted, actor=asked.actor, reason=asked.reason, batch_id=None)
+    clean = _fold_past_every_pack(table, wanted, progress, cancellation)
+    # Others' deletes may stand in the same staged file.
+    hashes = {key_hash(table.warehouse.storage, table.log.table_id, key) for key in wanted.to_pylist()}
+    done = [entry for entry in applied(table) if entry["sequence"] == deleted.sequence and entry["key_hash"] in hashes]
+    return clean, sum(entry["outcome"] == "hidden" for entry in done)
+
+
+def take_out_by_values(
+    table: OpenTable, wanted: pa.Table, asked: Asked, progress: Progress | None, cancellation: Cancellation | None
+) -> tuple[Base, int]:
+    """Fold and drop the rows; return the base from which they are gone, and how many there were."""
+    erased = 0
+    for _ in range(_FOLDS):
+        _fold_past_every_pack(table, wanted, part_of(progress, 0, 0.5), cancellation)
+        dropped = drop_rows(
+            table,
+            "ERASE",
+            lambda _: _AnyOf(wanted),
+            parameters={"by": wanted.column_names},
+            progress=part_of(progress, 0.5, 1),
+            cancellation=cancellation,
+        )
+        erased += dropped.rows
+        clean = table.log.head()
+        search = KeySearch(table, wanted)
+        # Another process may have folded rows that were staged meanwhile.
+        if search.are_gone_from(clean) and all(is_folded(path, clean) for path in search.staged_files()):
+            _record_values(table, wanted, asked, clean, erased)
+            return clean, erased
+    raise VerificationFailed(f"cannot erase from {table.name}: the rows are written anew as fast as they are dropped")
+
+
+def _record_values(table: OpenTable, wanted: pa.Table, asked: Asked, clean: Base, erased: int) -> None:
+    now = dt.datetime.now(dt.UTC)
+    outcome = "hidden" if erased else "not there"
+    record(
+        table,
+        new_batch_id(),
+        [
+            {
+                "sequence": clean.folded,
+                # Behind everything a fold has recorded for this sequence.
+                "order": time.time_ns() + place,
+                "key": key,
+                "actor": asked.actor,
+                "reason": asked.reason,
+                "deleted_at": now,
+                "outcome": outcome,
+            }
+            for place, key in enumerate(wanted.to_pylist())
+        ],
+    )
+
+
+@dataclass(frozen=True)
+class _AnyOf:
+    """The rows that have one of some values."""
+
+    wanted: pa.Table
+
+    def counts(self, table: OpenTable, snapshot: Snapshot) -> dict[str, int]:
+        match = " AND ".join(f"k.{quoted(name)} = t.{quoted(name)}" for name in self.wanted.column_names)
+        condition = f"EXISTS (SELECT 1 FROM wanted_keys k WHERE {match})"
+        files = list(snapshot.base.files)
+        return counted_by_file(
+            table, snapshot, files, self.wanted.column_names, condition, {"wanted_keys": self.wanted}
+        )
+
+    def kept(self, rows: DataFrame, job: Job, session: SparkSession) -> DataFrame:
+        from crannog.engine.spark_files import without_keys
+
+        return without_keys(rows, job.input(session, self.wanted), self.wanted.column_names)
+
+
+def _fold_past_every_pack(
+    table: OpenTable, wanted: pa.Table, progress: Progress | None, cancellation: Cancellation | None
+) -> Base:
+    """Fold until no staged file that holds a key reaches beyond the folded sequence: only then may it go whole.
+
+    Returns the base from which the keys are gone.
+    """
+    for _ in range(_FOLDS):
+        fold(table, progress=progress, cancellation=cancellation)
+        base = table.log.head()
+        # Before the look: a writer or packer that read the keys before the fold may put them again until then.
+        ended = table.log.end_unfinished_puts()
+        if ended and all(is_folded(path, base) for path in KeySearch(table, wanted).staged_files()):
+            return base
+    raise VerificationFailed(f"cannot erase from {table.name}: the keys are written anew as fast as they are folded")
+
+
+def is_folded(path: str, base: Base) -> bool:
+    name = parse_name(path.rpartition("/")[2])
+    return name is None or name.last <= base.folded

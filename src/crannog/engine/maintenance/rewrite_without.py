@@ -1,0 +1,148 @@
+"""Drop some rows of the base: counted without Spark, what stays written by Spark, checked against the count, committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from crannog.api.cancellation import Cancellation
+from crannog.api.reports import Progress
+from crannog.delta.log import DataFile
+from crannog.delta.rewrite import Rewrite, RunAgain, verified_files
+from crannog.engine.duckdb.engine import FILE_COLUMN
+from crannog.engine.maintenance.fold import after_commit
+from crannog.engine.maintenance.job import Job
+from crannog.engine.open_table import OpenTable
+from crannog.engine.snapshot import Snapshot, read
+from crannog.errors import SnapshotGone, Unavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TRIES = 10
+
+
+class Choice(Protocol):
+    """Which rows go: the same rows for the in-process engine, which counts them, and for Spark, which writes the others."""
+
+    def counts(self, table: OpenTable, snapshot: Snapshot) -> dict[str, int]:
+        """Return how many rows go from each file of the base."""
+
+    def kept(self, rows: DataFrame, job: Job, session: SparkSession) -> DataFrame:
+        """Return the rows that stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What was dropped, and the base it was dropped from."""
+
+    snapshot: Snapshot
+    rows: int
+    whole: Sequence[DataFile]
+    rewritten: Sequence[DataFile]
+    added: Sequence[DataFile]
+    version: int | None
+    seconds: float
+
+
+def drop_rows(
+    table: OpenTable,
+    operation: str,
+    choose: Callable[[Snapshot], Choice],
+    *,
+    parameters: Mapping[str, Any],
+    progress: Progress | None = None,
+    cancellation: Cancellation | None = None,
+) -> Dropped:
+    """Drop rows of the newest base, as one commit named `operation`; no commit if none is to go."""
+    for _ in range(_TRIES):
+        snapshot = table.snapshot()
+        with Job(table, operation, snapshot.base, progress=progress, cancellation=cancellation) as job:
+            try:
+                return _drop_once(table, snapshot, choose(snapshot), job, parameters)
+            except (RunAgain, SnapshotGone):
+                continue
+    raise Unavailable(
+        f"cannot {operation.lower()} {table.name}: other jobs changed the table {_TRIES} times meanwhile; try again"
+    )
+
+
+def _drop_once(
+    table: OpenTable, snapshot: Snapshot, choice: Choice, job: Job, parameters: Mapping[str, Any]
+) -> Dropped:
+    base = snapshot.base
+    job.step("count", 0.1)
+    counts = choice.counts(table, snapshot)
+    whole = [file for file in base.files.values() if counts.get(file.path, 0) == file.rows]
+    mixed = [file for file in base.files.values() if 0 < counts.get(file.path, 0) < file.rows]
+    dropped = sum(counts.values())
+    added: list[DataFile] = []
+    version = None
+    if mixed:
+        job.step("write files with Spark", 0.3)
+        _write(table, snapshot, choice, job, mixed)
+        job.step("verify", 0.85)
+        kept = sum(file.rows - counts[file.path] for file in mixed)
+        added = verified_files(job.storage, table.folder, job.folder, base, rows=kept)
+    if whole or mixed:
+        job.step("commit", 0.95)
+        rewrite = Rewrite(
+            job.id,
+            job.operation,
+            base,
+            removes=[*whole, *mixed],
+            adds=added,
+            parameters=dict(parameters),
+            metrics={
+                "numRemovedFiles": len(whole) + len(mixed),
+                "numAddedFiles": len(added),
+                "numDeletedRows": dropped,
+            },
+        )
+        version = job.commit(rewrite)
+        after_commit(table, version)
+    return Dropped(snapshot, dropped, whole, mixed, added, version, job.seconds)
+
+
+def _write(table: OpenTable, snapshot: Snapshot, choice: Choice, job: Job, mixed: list[DataFile]) -> None:
+    from crannog.engine.spark_files import portions_of_files, read_base, write_files
+
+    base = snapshot.base
+    with job.spark() as session:
+        rows = read_base(session, job.storage, table.folder, base, [file.path for file in mixed])
+        write_files(
+            choice.kept(rows, job, session),
+            job.storage,
+            f"{table.folder}/{job.folder}",
+            base,
+            portions=portions_of_files(mixed, table.file_bytes(base)),
+            sort_by=base.cluster_by,
+            by_range=True,
+        )
+
+
+def counted_by_file(
+    table: OpenTable,
+    snapshot: Snapshot,
+    files: Sequence[str],
+    columns: Sequence[str],
+    condition: str,
+    tables: Mapping[str, pa.Table],
+) -> dict[str, int]:
+    """Count the rows of some files for which a SQL condition holds; it names columns as `t."name"` and the tables given."""
+    paths = snapshot.local_paths(list(files))
+    if not paths:
+        return {}
+    schema = pa.schema([snapshot.base.schema.field(name) for name in columns])
+    engine = table.warehouse.local
+    with engine.cursor(tables) as cursor:
+        counted = read(
+            cursor,
+            f"SELECT {FILE_COLUMN} AS file, count(*) AS n FROM {engine.scan(paths, schema, positions=True)} t"
+            f" WHERE {condition} GROUP BY {FILE_COLUMN}",
+        )
+    by_path = dict(zip(paths, files, strict=True))
+    return {by_path[row["file"]]: row["n"] for row in counted.to_pylist()}

@@ -1,0 +1,103 @@
+"""Which files of a table's folder no version needs any more, read from the log itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crannog.delta.checkpoints import remove_damaged
+from crannog.engine.open_table import OpenTable
+from crannog.errors import Corrupted
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A file that the base had, and when and by which version it went."""
+
+    path: str
+    at_ms: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One JSON entry of the log."""
+
+    version: int
+    path: str
+    actions: tuple[dict[str, Any], ...]
+
+    @property
+    def at_ms(self) -> int:
+        return next((int(action["commitInfo"]["timestamp"]) for action in self.actions if "commitInfo" in action), 0)
+
+    @property
+    def operation(self) -> str:
+        return next(
+            (str(action["commitInfo"].get("operation", "")) for action in self.actions if "commitInfo" in action), ""
+        )
+
+    @property
+    def folded(self) -> int | None:
+        return next((int(action["txn"]["version"]) for action in self.actions if "txn" in action), None)
+
+
+def log_entries(table: OpenTable, *, after: int = -1) -> list[LogEntry]:
+    """Return the JSON entries the log still has, of versions above `after`, oldest first."""
+    storage = table.warehouse.storage
+    folder = f"{table.folder}/_delta_log"
+    entries = []
+    for name in sorted(storage.names(folder)):
+        stem = name.removesuffix(".json")
+        if name.endswith(".json") and stem.isdigit() and int(stem) > after:
+            try:
+                text = storage.read(f"{folder}/{name}")
+                entries.append(LogEntry(int(stem), f"{folder}/{name}", tuple(map(json.loads, text.splitlines()))))
+            except FileNotFoundError:
+                continue
+            except ValueError as error:
+                raise Corrupted(f"log entry {folder}/{name} is not valid; restore it from a backup") from error
+    return entries
+
+
+def checkpoints(table: OpenTable) -> list[str]:
+    """Return the paths of the log's checkpoints, oldest first."""
+    folder = f"{table.folder}/_delta_log"
+    return [
+        f"{folder}/{name}"
+        for name in sorted(table.warehouse.storage.names(folder))
+        if ".checkpoint" in name and name.endswith(".parquet")
+    ]
+
+
+def read_checkpoint(table: OpenTable, path: str, action: str) -> pa.ChunkedArray:
+    """Return the actions of one kind that a checkpoint has; none if it is damaged and therefore taken away."""
+    storage = table.warehouse.storage
+    try:
+        return pq.read_table(pa.BufferReader(storage.read(path)), columns=[action]).column(action)
+    except (pa.ArrowException, OSError, KeyError):
+        if storage.exists(path) and path not in remove_damaged(storage, path.rpartition("/")[0]):
+            raise
+        return pa.chunked_array([], pa.struct([("path", pa.string()), ("stats", pa.string())]))
+
+
+def removals(table: OpenTable) -> dict[str, Removal]:
+    """Return every removal the log remembers, by path."""
+    found: dict[str, Removal] = {}
+    for path in checkpoints(table):
+        version = int(path.rpartition("/")[2].partition(".")[0])
+        for row in read_checkpoint(table, path, "remove").to_pylist():
+            if row is not None:
+                name = unquote(row["path"])
+                found[name] = Removal(name, int(row["deletionTimestamp"] or 0), version)
+    for entry in log_entries(table):
+        for action in entry.actions:
+            if "remove" in action:
+                name = unquote(action["remove"]["path"])
+                found[name] = Removal(name, int(action["remove"].get("deletionTimestamp") or 0), entry.version)
+    return found

@@ -1,0 +1,163 @@
+"""Spark reads files of a table and writes new ones, through public DataFrame interfaces only.
+
+Nothing here commits. New files go under `data/<job>/`, and no version names them until a rewrite has checked them.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from crannog.delta.log import Base, DataFile
+from crannog.delta.schemas import relaxed, to_delta_json
+from crannog.storage.interface import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_PORTION = "_portion"
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Return the Spark form of a schema; every column nullable, as files give them."""
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(to_delta_json(relaxed(schema))))
+
+
+def read_files(session: SparkSession, storage: Storage, paths: Iterable[str], schema: pa.Schema) -> DataFrame:
+    """Return the rows of Parquet files in the columns of `schema`; columns a file lacks are null."""
+    shape = spark_schema(schema)
+    uris = [storage.spark_uri(path) for path in paths]
+    if not uris:
+        return session.createDataFrame([], shape)
+    return session.read.schema(shape).parquet(*uris).select(*[_quoted(name) for name in schema.names])
+
+
+def read_base(session: SparkSession, storage: Storage, folder: str, base: Base, paths: Iterable[str]) -> DataFrame:
+    """Return the rows of some files of the base."""
+    return read_files(session, storage, (f"{folder}/{path}" for path in paths), base.schema)
+
+
+def without_keys(rows: DataFrame, keys: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Drop the rows whose key is among `keys`; keys travel as a joined table, never as literals."""
+    from pyspark.sql import functions as f
+
+    return rows.join(f.broadcast(keys.select(*[_quoted(name) for name in key])), list(key), "left_anti").select(
+        *[_quoted(name) for name in rows.columns]
+    )
+
+
+def newest_of_each(rows: DataFrame, distinct_by: Sequence[str], newest_by: Sequence[str]) -> DataFrame:
+    """Keep one row for each value of `distinct_by`: the highest by `newest_by`, column after column."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    newest_first = [f.col(_quoted(name)).desc() for name in newest_by]
+    place = f.row_number().over(Window.partitionBy(*map(_quoted, distinct_by)).orderBy(*newest_first))
+    kept = rows.withColumn("_place", place).where(f.col("_place") == 1)
+    return kept.select(*[_quoted(name) for name in rows.columns])
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """The rows of one partition among those to write, and how many files they should become."""
+
+    values: Mapping[str, Any]
+    files: int
+
+
+def write_files(
+    rows: DataFrame,
+    storage: Storage,
+    folder: str,
+    base: Base,
+    *,
+    portions: Sequence[Portion],
+    sort_by: Sequence[str],
+    by_range: bool = False,
+) -> None:
+    """Write rows as Parquet files in the table's layout, sorted inside each; no file holds two partitions.
+
+    `by_range` gives each of a portion's files its own range of the sort columns, at the price of a shuffle. The
+    files keep their partition columns and stand in no folders named after values, so that no user's value ends up
+    in a path, and every reader of plain files sees every column.
+    """
+    options = {"compression": base.parquet_options.get("parquet.compression", "zstd"), **base.parquet_options}
+    place = storage.spark_uri(folder)
+
+    def write(part: DataFrame, name: str) -> None:
+        part.write.mode("error").options(**options).parquet(f"{place}/{name}")
+
+    order = [_quoted(name) for name in sort_by]
+    if not base.partition_by:
+        [portion] = portions
+        write(_in_files(rows, portion.files, order, by_range), "0")
+        return
+    single = [portion for portion in portions if portion.files == 1]
+    if single:
+        write(_one_file_each(rows, single, base.partition_by).sortWithinPartitions(*order), "0")
+    for number, portion in enumerate((portion for portion in portions if portion.files > 1), start=1):
+        write(_in_files(rows.where(_is_in(portion)), portion.files, order, by_range=True), str(number))
+
+
+def _in_files(rows: DataFrame, files: int, order: list[str], by_range: bool) -> DataFrame:
+    rows = rows.repartitionByRange(files, *order) if by_range and files > 1 else rows.coalesce(files)
+    return rows.sortWithinPartitions(*order)
+
+
+def _one_file_each(rows: DataFrame, portions: Sequence[Portion], partition_by: Sequence[str]) -> DataFrame:
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import IntegerType, StructField, StructType
+
+    session = rows.sparkSession
+    shape = StructType([rows.schema[name] for name in partition_by] + [StructField(_PORTION, IntegerType())])
+    listed = [(*(portion.values[name] for name in partition_by), number) for number, portion in enumerate(portions)]
+    numbers = f.broadcast(session.createDataFrame(listed, shape).alias("n"))
+    match = [f.col(f"r.`{name}`").eqNullSafe(f.col(f"n.`{name}`")) for name in partition_by]
+    joined = rows.alias("r").join(numbers, match).select("r.*", f"n.{_PORTION}")
+    return joined.repartitionById(len(portions), _PORTION).drop(_PORTION)
+
+
+def _is_in(portion: Portion) -> Column:
+    from pyspark.sql import functions as f
+
+    conditions = [f.col(_quoted(name)).eqNullSafe(f.lit(value)) for name, value in portion.values.items()]
+    return functools.reduce(lambda one, other: one & other, conditions)
+
+
+def portions_of_files(files: Iterable[DataFile], target_bytes: int) -> list[Portion]:
+    """Plan the output of rewriting `files`: one portion per partition, as many files as its bytes fill."""
+    sizes: dict[tuple[tuple[str, Any], ...], int] = {}
+    for file in files:
+        place = tuple(file.partition.items())
+        sizes[place] = sizes.get(place, 0) + file.size
+    return [Portion(dict(place), max(1, math.ceil(size / target_bytes))) for place, size in sizes.items()]
+
+
+def portions_of_rows(
+    rows: pa.Table, partition_by: Sequence[str], *, total_bytes: int, bytes_per_file: int, least_files: int = 1
+) -> list[Portion]:
+    """Plan the output of rows in memory that take about `total_bytes` as files."""
+    if not partition_by:
+        return [Portion({}, max(1, least_files, math.ceil(total_bytes / bytes_per_file)))]
+    size_of_row = total_bytes / max(rows.num_rows, 1)
+    counted = rows.select(list(partition_by)).group_by(list(partition_by)).aggregate([([], "count_all")])
+    return [
+        Portion(
+            {name: row[name] for name in partition_by},
+            max(1, math.ceil(row["count_all"] * size_of_row / bytes_per_file)),
+        )
+        for row in counted.to_pylist()
+    ]
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`"

@@ -1,0 +1,188 @@
+"""Aggregates and window functions by Spark's names.
+
+A rule is given the ending that stands after each of DuckDB's aggregates it uses: FILTER (…), OVER (…), or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from crannog.api.spark_types import spark_name
+from crannog.engine.sql.duckdb_compiler.operators import boolean, divided, named
+from crannog.engine.sql.duckdb_compiler.terms import Typed, Unproved, checked, constant, converted, widened
+from crannog.engine.sql.spark_types import is_atomic, is_decimal, is_integral
+
+Rule = Callable[[str, list[Typed], bool, str], Typed]
+# Up to here every whole number is a double, so that sums of them do not depend on their order.
+_EXACT = 2**53
+
+
+def plain_zero(term: Typed) -> str:
+    """Return a key as Spark groups by it: -0.0 is 0.0."""
+    return f"({term.sql} + 0)" if pa.types.is_floating(term.type) else term.sql
+
+
+def _shown(name: str, terms: list[Typed], distinct: bool) -> str | None:
+    return named(
+        f"{name}(",
+        "DISTINCT " if distinct else "",
+        named(*[part for term in terms for part in (", ", term.name)][1:]),
+        ")",
+    )
+
+
+def _one(name: str, terms: list[Typed]) -> Typed:
+    if len(terms) != 1:
+        raise Unproved(f"{name} with {len(terms)} arguments")
+    return terms[0]
+
+
+def _count(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
+    shown = _shown(name, terms, distinct)
+    if not terms:
+        return Typed(f"count(*){ending}", pa.int64(), "count(1)")
+    if len(terms) == 1 and not distinct:
+        return Typed(f"count({terms[0].sql}){ending}", pa.int64(), shown)
+    if not all(is_atomic(term.type) for term in terms):
+        raise Unproved("count over nested values")
+    keys = [plain_zero(term) for term in terms]
+    if len(terms) == 1:
+        return Typed(f"count(DISTINCT {keys[0]}){ending}", pa.int64(), shown)
+    whole = " AND ".join(f"{key} IS NOT NULL" for key in keys)
+    value = f"row({', '.join(keys)})" if distinct else "1"
+    return Typed(
+        f"count({'DISTINCT ' if distinct else ''}CASE WHEN {whole} THEN {value} END){ending}", pa.int64(), shown
+    )
+
+
+def _sum(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
+    term = _one(name, terms)
+    word = "DISTINCT " if distinct else ""
+    shown = _shown(name, terms, distinct)
+    if is_integral(term.type):
+        return Typed(f"CAST(sum({word}{term.sql}){ending} AS BIGINT)", pa.int64(), shown)
+    if is_decimal(term.type):
+        kind = pa.decimal128(min(term.type.precision + 10, 38), term.type.scale)
+        return Typed(f"sum({word}{term.sql}){ending}", kind, shown)
+    if pa.types.is_floating(term.type) and not distinct:
+        return Typed(
+            f"sum({widened(term, pa.float64()).sql if term.type == pa.float64() else f'CAST({term.sql} AS DOUBLE)'}){ending}",
+            pa.float64(),
+            shown,
+        )
+    raise Unproved(f"{name} of {spark_name(term.type)}")
+
+
+def _avg(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
+    term = _one(name, terms)
+    shown = _shown(name, terms, distinct)
+    if distinct:
+        raise Unproved("avg of distinct values")
+    if is_integral(term.type):
+        whole = f"CAST({term.sql} AS BIGINT)"
+        mean = f"CAST(sum({whole}){ending} AS DOUBLE) / count({whole}){ending}"
+        spread = f"sum(abs({whole})){ending}"
+        empty = f"(CASE WHEN count({whole}){ending} = 0 THEN NULL ELSE {mean} END)"
+        return Typed(
+            f"({checked(f'{spread} IS NULL OR {spread} <= {_EXACT}', empty, 'an average beyond exact doubles')})",
+            pa.float64(),
+            shown,
+        )
+    if is_decimal(term.type):
+        total = Typed(f"sum({term.sql}){ending}", pa.decimal128(38, term.type.scale))
+        count = Typed(f"nullif(count({term.sql}){ending}, 0)", pa.decimal128(20, 0))
+        kind = pa.decimal128(min(term.type.precision + 4, 38), min(term.type.scale + 4, 38))
+        return Typed(divided(total, count, kind), kind, shown)
+    if pa.types.is_floating(term.type):
+        return Typed(f"avg(CAST({term.sql} AS DOUBLE)){ending}", pa.float64(), shown)
+    raise Unproved(f"{name} of {spark_name(term.type)}")
+
+
+def _extreme(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
+    term = _one(name, terms)
+    if not is_atomic(term.type):
+        raise Unproved(f"{name} of {spark_name(term.type)}")
+    return Typed(f"{name}({term.sql}){ending}", term.type, _shown(name, terms, distinct))
+
+
+def _all_or_any(word: str) -> Rule:
+    def rule(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
+        return Typed(f"{word}({boolean(_one(name, terms)).sql}){ending}", pa.bool_(), _shown(name, terms, distinct))
+
+    return rule
+
+
+def _count_if(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
+    if distinct:
+        raise Unproved("count_if of distinct values")
+    return Typed(
+        f"count(CASE WHEN {boolean(_one(name, terms)).sql} THEN 1 END){ending}",
+        pa.int64(),
+        _shown(name, terms, distinct),
+    )
+
+
+AGGREGATES: dict[str, Rule] = {
+    "any": _all_or_any("bool_or"),
+    "avg": _avg,
+    "bool_and": _all_or_any("bool_and"),
+    "bool_or": _all_or_any("bool_or"),
+    "count": _count,
+    "count_if": _count_if,
+    "every": _all_or_any("bool_and"),
+    "max": _extreme,
+    "mean": _avg,
+    "min": _extreme,
+    "some": _all_or_any("bool_or"),
+    "sum": _sum,
+}
+
+
+def _ranking(name: str, terms: list[Typed], _: bool, ending: str) -> Typed:
+    if terms:
+        raise Unproved(f"{name} with arguments")
+    kind = pa.float64() if name in ("percent_rank", "cume_dist") else pa.int32()
+    return Typed(f"CAST({name}(){ending} AS {'DOUBLE' if kind == pa.float64() else 'INTEGER'})", kind)
+
+
+def _ntile(name: str, terms: list[Typed], _: bool, ending: str) -> Typed:
+    term = _one(name, terms)
+    if not isinstance(term.literal, int) or term.literal < 1:
+        raise Unproved("ntile of other than a constant")
+    return Typed(f"CAST(ntile({term.literal}){ending} AS INTEGER)", pa.int32())
+
+
+def _neighbour(name: str, terms: list[Typed], _: bool, ending: str) -> Typed:
+    if not 1 <= len(terms) <= 3:
+        raise Unproved(f"{name} with {len(terms)} arguments")
+    offset = terms[1].literal if len(terms) > 1 else 1
+    if not isinstance(offset, int) or offset < 0:
+        raise Unproved(f"{name} by other than a constant")
+    default = ""
+    if len(terms) == 3:
+        if not terms[2].is_literal:
+            raise Unproved(f"{name} with a default that is not a constant")
+        default = f", {constant(converted(terms[2].literal, terms[2].type, terms[0].type), terms[0].type).sql}"
+    return Typed(f"{name}({terms[0].sql}, {offset}{default}){ending}", terms[0].type)
+
+
+def _edge(name: str, terms: list[Typed], _: bool, ending: str) -> Typed:
+    term = _one(name, terms)
+    word = {"first": "first_value", "last": "last_value"}.get(name, name)
+    return Typed(f"{word}({term.sql}){ending}", term.type)
+
+
+WINDOWS: dict[str, Rule] = {
+    "cume_dist": _ranking,
+    "dense_rank": _ranking,
+    "first_value": _edge,
+    "lag": _neighbour,
+    "last_value": _edge,
+    "lead": _neighbour,
+    "ntile": _ntile,
+    "percent_rank": _ranking,
+    "rank": _ranking,
+    "row_number": _ranking,
+}

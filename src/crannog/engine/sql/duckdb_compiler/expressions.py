@@ -1,0 +1,506 @@
+"""Expressions of one SELECT: each node of the tree to a typed term."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from crannog.api.spark_types import INSTANT, spark_name
+from crannog.engine.sql.duckdb_compiler import functions, operators
+from crannog.engine.sql.duckdb_compiler.aggregates import AGGREGATES, WINDOWS, plain_zero
+from crannog.engine.sql.duckdb_compiler.node_coverage import Taken, excerpt
+from crannog.engine.sql.duckdb_compiler.operators import boolean, named
+from crannog.engine.sql.duckdb_compiler.scope import Scope
+from crannog.engine.sql.duckdb_compiler.terms import Condition, Typed, Unproved, constant, converted
+from crannog.engine.sql.spark_types import is_atomic, is_numeric, of_number
+
+if TYPE_CHECKING:
+    from crannog.engine.sql.duckdb_compiler.select import Query
+
+_TYPE = exp.DataType.Type
+_KINDS = {
+    _TYPE.TINYINT: pa.int8(),
+    _TYPE.SMALLINT: pa.int16(),
+    _TYPE.INT: pa.int32(),
+    _TYPE.BIGINT: pa.int64(),
+    _TYPE.FLOAT: pa.float32(),
+    _TYPE.DOUBLE: pa.float64(),
+    _TYPE.TEXT: pa.string(),
+    _TYPE.BOOLEAN: pa.bool_(),
+    _TYPE.DATE: pa.date32(),
+    _TYPE.TIMESTAMPTZ: INSTANT,
+    _TYPE.TIMESTAMPLTZ: INSTANT,
+}
+_ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "div"}
+_OPERANDS = ("this", "expression", "low", "high")
+_COMPARISON = {exp.EQ: "=", exp.LT: "<", exp.GT: ">", exp.LTE: "<=", exp.GTE: ">=", exp.NullSafeEQ: "<=>"}
+_PREDICATES = (*_COMPARISON, exp.NEQ, exp.Is, exp.In, exp.Between, exp.Like)
+_LOOSE = (*_PREDICATES, exp.Escape, exp.Not, exp.And, exp.Or)
+
+
+class Expressions:
+    """Compiles the expressions of one SELECT. `subquery` compiles a statement inside one."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        take: Taken,
+        subquery: Callable[[exp.Expression, Scope], Query],
+        now: Callable[[], dt.datetime],
+        windows: Mapping[str, exp.Window],
+    ) -> None:
+        self.scope = scope
+        self._take = take
+        self._subquery = subquery
+        self._now = now
+        self._windows = windows
+        # The conjuncts of WHERE: elsewhere Spark says false, not null, where IN over a statement cannot tell.
+        self.conjuncts: set[int] = set()
+        # A key's SQL → the SQL it is grouped by; filled once the keys are known.
+        self.keys: dict[str, str] = {}
+
+    def term(self, node: exp.Expression | None) -> Typed:
+        """Return the typed form of a node; Unproved if it has no rule."""
+        if node is None:
+            raise Unproved("something that is left out")
+        found = self._term(node)
+        if found.sql in self.keys:
+            return Typed(self.keys[found.sql], found.type, found.name)
+        return found
+
+    def _term(self, node: exp.Expression) -> Typed:
+        kind = type(node)
+        if kind in _PREDICATES:
+            _check_operands(node)
+        if kind in _ARITHMETIC:
+            return self._arithmetic(_ARITHMETIC[kind], node)
+        if kind in _COMPARISON:
+            return operators.comparison(_COMPARISON[kind], *self._sides(node))
+        if isinstance(node, exp.Query):
+            return self._as_value(node)
+        rule = getattr(self, f"on_{node.key}", None)
+        if rule is None:
+            raise Unproved(f"{node.key}: {excerpt(node)}")
+        found: Typed = rule(node)
+        return found
+
+    def _sides(self, node: exp.Expression) -> tuple[Typed, Typed]:
+        return self.term(self._take(node, "this")), self.term(self._take(node, "expression"))
+
+    # -- names and constants -----------------------------------------------------------------------------------
+
+    def on_column(self, node: exp.Column) -> Typed:
+        return self.scope.resolve(self._take.path(node))
+
+    def on_dot(self, node: exp.Dot) -> Typed:
+        return self.scope.resolve(self._take.path(node))
+
+    def on_literal(self, node: exp.Literal) -> Typed:
+        text = self._take(node, "this") or ""
+        if self._take(node, "is_string"):
+            return constant(text, pa.string(), text)
+        number = of_number(text)
+        if number is None:
+            raise Unproved(f"the number {text[:60]}")
+        kind, value = number
+        return constant(value, kind, _shown_double(value) if isinstance(value, float) else f"{value}")
+
+    def on_boolean(self, node: exp.Boolean) -> Typed:
+        value = bool(self._take(node, "this"))
+        return constant(value, pa.bool_(), str(value).lower())
+
+    def on_null(self, _: exp.Null) -> Typed:
+        return constant(None, pa.null(), "NULL")
+
+    def on_paren(self, node: exp.Paren) -> Typed:
+        return self.term(self._take(node, "this"))
+
+    def on_neg(self, node: exp.Neg) -> Typed:
+        inner = self._take(node, "this")
+        done = operators.negative(self.term(inner))
+        # A sign before a digit belongs to the number; Spark shows any other as (- x).
+        return done if isinstance(inner, exp.Literal) or not done.is_literal else replace(done, name=None)
+
+    def on_currentdate(self, _: exp.Expression) -> Typed:
+        return functions.now_term("current_date", self._now())
+
+    def on_currenttimestamp(self, _: exp.Expression) -> Typed:
+        return functions.now_term("current_timestamp", self._now())
+
+    # -- operators ---------------------------------------------------------------------------------------------
+
+    def _arithmetic(self, operator: str, node: exp.Expression) -> Typed:
+        if operator == "/":
+            # What Spark's division is in other dialects' words: of doubles, and never an error where it is null.
+            self._take(node, "typed"), self._take(node, "safe")
+        moved_by = self._take(node, "expression")
+        if isinstance(moved_by, exp.Interval) and operator in "+-":
+            amount, unit = self._interval(moved_by)
+            return operators.shifted(self.term(self._take(node, "this")), -amount if operator == "-" else amount, unit)
+        left, right = self._sides(node)
+        if operator in "+-" and left.type == pa.date32() and right.type == pa.int32():
+            name = "date_add" if operator == "+" else "date_sub"
+            return functions.RULES[name](name, [left, right])
+        return operators.arithmetic(operator, left, right)
+
+    def on_neq(self, node: exp.NEQ) -> Typed:
+        equal = operators.comparison("=", *self._sides(node))
+        return Typed(f"(NOT {equal.sql})", pa.bool_(), named("(NOT ", equal.name, ")"))
+
+    def on_and(self, node: exp.And) -> Typed:
+        parts = [boolean(self.term(part)) for part in self._take.operands(node)]
+        name = parts[0].name
+        for part in parts[1:]:
+            name = named("(", name, " AND ", part.name, ")")
+        conditions = tuple(condition for part in parts for condition in part.conditions)
+        return Typed(f"({' AND '.join(part.sql for part in parts)})", pa.bool_(), name, conditions=conditions)
+
+    def on_or(self, node: exp.Or) -> Typed:
+        parts = [boolean(self.term(part)) for part in self._take.operands(node)]
+        name = parts[0].name
+        for part in parts[1:]:
+            name = named("(", name, " OR ", part.name, ")")
+        return Typed(f"({' OR '.join(part.sql for part in parts)})", pa.bool_(), name)
+
+    def on_not(self, node: exp.Not) -> Typed:
+        inside = self._take(node, "this")
+        if isinstance(inside, exp.Is):
+            return self.on_is(inside, negated=True)
+        inner = boolean(self.term(inside))
+        return Typed(f"(NOT {inner.sql})", pa.bool_(), named("(NOT ", inner.name, ")"))
+
+    def on_is(self, node: exp.Is, negated: bool = False) -> Typed:
+        negated = negated or bool(self._take(node, "negate"))
+        if not isinstance(self._take(node, "expression"), exp.Null):
+            raise Unproved("IS with other than NULL")
+        inner = self.term(self._take(node, "this"))
+        word = "IS NOT NULL" if negated else "IS NULL"
+        conditions = (Condition(*inner.column, word.lower(), ()),) if inner.column else ()
+        # `NOT a IS NULL` is the same tree as `a IS NOT NULL`, but Spark shows it as written.
+        name = None if negated else named("(", inner.name, f" {word})")
+        return Typed(f"({inner.sql} {word})", pa.bool_(), name, conditions=conditions)
+
+    def on_between(self, node: exp.Between) -> Typed:
+        value, low, high = (self.term(self._take(node, part)) for part in ("this", "low", "high"))
+        above, below = operators.comparison(">=", value, low), operators.comparison("<=", value, high)
+        name = named("between(", value.name, ", ", low.name, ", ", high.name, ")")
+        return Typed(f"({above.sql} AND {below.sql})", pa.bool_(), name, conditions=above.conditions + below.conditions)
+
+    def on_in(self, node: exp.In) -> Typed:
+        value = self.term(self._take(node, "this"))
+        query = self._take(node, "query")
+        if query is not None:
+            if id(node) not in self.conjuncts:
+                raise Unproved("IN over a statement outside WHERE's conjunction")
+            inner = self._subquery(query, self.scope)
+            if len(inner.columns) != 1:
+                raise Unproved("IN over several columns")
+            same, _ = operators.comparable(value, Typed("NULL", inner.columns[0].type))
+            if inner.columns[0].type != same.type:
+                raise Unproved("IN over different types")
+            return Typed(f"({same.sql} IN ({inner.sql}))", pa.bool_())
+        options = self._take.nodes(node)
+        if not options:
+            raise Unproved("IN over other than a list")
+        return operators.membership(value, [self.term(option) for option in options])
+
+    def on_like(self, node: exp.Like, escape: str = "\\") -> Typed:
+        found = operators.like(*self._sides(node), escape)
+        return _maybe_not(found, bool(self._take(node, "negate")))
+
+    def on_escape(self, node: exp.Escape) -> Typed:
+        inner, escape = self._take(node, "this"), self.term(self._take(node, "expression"))
+        if not isinstance(inner, exp.Like) or not isinstance(escape.literal, str) or len(escape.literal) != 1:
+            raise Unproved("ESCAPE of this kind")
+        return self.on_like(inner, escape.literal)
+
+    def on_case(self, node: exp.Case) -> Typed:
+        branches = []
+        subject = self._take(node, "this")
+        for branch in self._take.nodes(node, "ifs"):
+            condition = self.term(self._take(branch, "this"))
+            if subject is not None:
+                condition = operators.comparison("=", self.term(subject), condition)
+            branches.append((condition, self.term(self._take(branch, "true"))))
+        default = self._take(node, "default")
+        return operators.cases(branches, self.term(default) if default is not None else None)
+
+    def on_if(self, node: exp.If) -> Typed:
+        condition, yes, no = (self.term(self._take(node, part)) for part in ("this", "true", "false"))
+        done = operators.cases([(condition, yes)], no)
+        return Typed(done.sql, done.type, named("(IF(", condition.name, ", ", yes.name, ", ", no.name, "))"))
+
+    def on_dpipe(self, node: exp.DPipe) -> Typed:
+        for inner in node.find_all(exp.DPipe):
+            self._take(inner, "safe")  # a null side makes it null, as in Spark
+        terms = [self.term(part) for part in self._take.operands(node)]
+        name = terms[0].name
+        for term in terms[1:]:
+            name = named("concat(", name, ", ", term.name, ")")
+        done = operators.concatenated(terms)
+        return Typed(done.sql, done.type, name)
+
+    def on_cast(self, node: exp.Cast) -> Typed:
+        to = self._type(self._take(node, "to"))
+        of = self._take(node, "this")
+        inner = self.term(of)
+        if isinstance(of, exp.Literal) and not isinstance(node, exp.TryCast) and inner.type == pa.string():
+            # DATE '…' and TIMESTAMP '…'
+            value = converted(inner.literal, pa.string(), to)
+            word = {pa.date32(): "DATE", INSTANT: "TIMESTAMP"}.get(to)
+            plain = to == pa.date32() or (len(inner.literal) == 19 and " " in inner.literal)
+            return constant(value, to, f"{word} '{inner.literal}'" if word and plain else None)
+        return operators.cast(inner, to, safe=bool(self._take(node, "safe")))
+
+    def on_trycast(self, node: exp.TryCast) -> Typed:
+        inner = self._take(node, "this")
+        to = self._type(self._take(node, "to"))
+        if self._take.number(inner) is not None and not self._take(node, "safe") and is_numeric(to):
+            # 1L, 1S, 1.5D: a number with its type; written so or as a CAST, which Spark would name differently.
+            term = self.term(inner)
+            return constant(float(term.literal) if to == pa.float64() else converted(term.literal, term.type, to), to)
+        return self.on_cast(node)
+
+    def on_bracket(self, node: exp.Bracket) -> Typed:
+        raise Unproved("an element of an array or a map")
+
+    # -- calls -------------------------------------------------------------------------------------------------
+
+    def on_anonymous(self, node: exp.Anonymous) -> Typed:
+        name = str(self._take(node, "this")).lower()
+        if name in AGGREGATES:
+            return self._aggregate(node, "")
+        arguments = self._take.nodes(node)
+        if name in ("now", "current_date", "current_timestamp", "curdate") and not arguments:
+            return functions.now_term(name, self._now())
+        return self._call(name, arguments)
+
+    def _call(self, name: str, arguments: list[exp.Expression]) -> Typed:
+        if name not in functions.RULES:
+            raise Unproved(f"the function {name}")
+        return functions.RULES[name](name, [self.term(argument) for argument in arguments])
+
+    def on_trim(self, node: exp.Trim) -> Typed:
+        return self._call("trim", [self._take(node, "this")])
+
+    def on_substring(self, node: exp.Substring) -> Typed:
+        parts = [self._take(node, part) for part in ("this", "start", "length")]
+        return self._call(node.meta.get("name", "substring"), [part for part in parts if part is not None])
+
+    def on_ceil(self, node: exp.Ceil) -> Typed:
+        return self._call("ceil", [self._take(node, "this")])
+
+    def on_floor(self, node: exp.Floor) -> Typed:
+        return self._call("floor", [self._take(node, "this")])
+
+    def on_extract(self, node: exp.Extract) -> Typed:
+        unit = self._take(node, "this")
+        part = str(self._take(unit, "this")).lower() if isinstance(unit, exp.Var) else ""
+        if part not in functions.EXTRACTED:
+            raise Unproved(f"extract({part} …)")
+        inner = self.term(self._take(node, "expression"))
+        word = functions.EXTRACTED[part]
+        done = functions.RULES[word](word, [inner])
+        # Spark shows the part as it was written; the parser has made it upper case.
+        return Typed(done.sql, done.type)
+
+    def on_any(self, node: exp.Any) -> Typed:
+        return self._aggregate(node, "")
+
+    # -- aggregates and windows --------------------------------------------------------------------------------
+
+    def _aggregate(self, node: exp.Expression, ending: str, *, window: bool = False) -> Typed:
+        if isinstance(node, exp.Any):
+            name, arguments = "any", [self._take(node, "this")]
+        elif isinstance(node, exp.Anonymous):
+            name, arguments = str(self._take(node, "this")).lower(), self._take.nodes(node)
+        else:
+            raise Unproved(f"{node.key} as an aggregate")
+        rule = AGGREGATES.get(name) or (WINDOWS.get(name) if window else None)
+        if rule is None:
+            raise Unproved(f"the function {name}{' over a window' if window else ''}")
+        distinct = len(arguments) == 1 and isinstance(arguments[0], exp.Distinct)
+        if distinct:
+            arguments = self._take.nodes(arguments[0])
+        if not arguments and name in AGGREGATES:
+            raise Unproved(f"{name} of nothing")
+        if name == "count" and not distinct and len(arguments) == 1 and isinstance(arguments[0], exp.Star):
+            arguments = []
+        keys, self.keys = self.keys, {}  # inside an aggregate a column is the row's own
+        try:
+            with self.own_columns(name):
+                terms = [self.term(argument) for argument in arguments]
+        finally:
+            self.keys = keys
+        if window and name in ("max", "min", "sum", "avg", "count") and distinct:
+            raise Unproved("distinct values over a window")
+        return rule(name, terms, distinct, ending)
+
+    @contextmanager
+    def own_columns(self, what: str) -> Iterator[None]:
+        """Raise Unproved if what is compiled meanwhile uses a column of the statement around; Spark refuses some of that."""
+        outer = self.scope.outer
+        before = outer.used_inside if outer is not None else False
+        if outer is not None:
+            outer.used_inside = False
+        yield
+        if outer is not None:
+            if outer.used_inside:
+                raise Unproved(f"{what} over columns of the statement around it")
+            outer.used_inside = before
+
+    def on_filter(self, node: exp.Filter) -> Typed:
+        condition = boolean(self.term(self._take(self._take(node, "expression"), "this")))
+        done = self._aggregate(self._take(node, "this"), f" FILTER (WHERE {condition.sql})")
+        return Typed(done.sql, done.type, named(done.name, " FILTER (WHERE ", condition.name, ")"))
+
+    def on_window(self, node: exp.Window) -> Typed:
+        self._take(node, "over")
+        named_by = self._take(node, "alias")
+        parts = node
+        if named_by is not None:
+            defined = self._windows.get(self._take.name(named_by).lower())
+            if defined is None:
+                raise Unproved("a window by this name")
+            parts = defined
+        inside = []
+        partition = [self.term(part) for part in self._take.nodes(parts, "partition_by")]
+        if partition:
+            inside.append("PARTITION BY " + ", ".join(plain_zero(atomic(term)) for term in partition))
+        order = self._take(parts, "order")
+        if order is not None:
+            items = [(item, self.term(self._take(item, "this"))) for item in self._take.nodes(order)]
+            inside.append("ORDER BY " + ", ".join(self.ordered(item, term) for item, term in items))
+        frame = self._frame(self._take(parts, "spec"))
+        if frame:
+            inside.append(frame)
+        done = self._aggregate(self._take(node, "this"), f" OVER ({' '.join(inside)})", window=True)
+        return Typed(done.sql, done.type)
+
+    def ordered(self, node: exp.Ordered, term: Typed) -> str:
+        """Return an item of ORDER BY."""
+        descending = bool(self._take(node, "desc"))
+        first = bool(self._take(node, "nulls_first"))  # the parser fills in Spark's default
+        return f"{plain_zero(atomic(term))} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
+
+    # -- statements inside -------------------------------------------------------------------------------------
+
+    def _as_value(self, node: exp.Expression) -> Typed:
+        inner, uses_outer = self._inner(node)
+        if len(inner.columns) != 1:
+            raise Unproved("a subquery of several columns as a value")
+        # Spark lists the outer columns in the name of a correlated one.
+        return Typed(f"({inner.sql})", inner.columns[0].type, None if uses_outer else "scalarsubquery()")
+
+    def on_exists(self, node: exp.Exists) -> Typed:
+        of = self._take(node, "this")
+        if not isinstance(of, exp.Query):
+            raise Unproved("exists over an array")
+        inner, uses_outer = self._inner(of)
+        return Typed(f"(EXISTS ({inner.sql}))", pa.bool_(), None if uses_outer else "exists()")
+
+    def _inner(self, node: exp.Expression) -> tuple[Query, bool]:
+        """Compile a statement inside this one, and tell whether it uses columns of this one."""
+        before = self.scope.used_inside
+        self.scope.used_inside = False
+        inner = self._subquery(node, self.scope)
+        uses_outer = self.scope.used_inside
+        self.scope.used_inside = before or uses_outer
+        if uses_outer and any(
+            select.args.get(part) for select in node.find_all(exp.Query) for part in ("order", "limit", "offset")
+        ):
+            raise Unproved("ORDER BY or LIMIT in a correlated subquery")
+        return inner, uses_outer
+
+    # -- types, intervals, frames ------------------------------------------------------------------------------
+
+    def _type(self, node: exp.DataType) -> pa.DataType:
+        """Return the type that a CAST names."""
+        kind = self._take(node, "this")
+        self._take(node, "nested")
+        if kind == _TYPE.DECIMAL:
+            numbers = [int(self._take.number(self._take(part, "this")) or 0) for part in self._take.nodes(node)]
+            precision, scale = (numbers + [10, 0][len(numbers) :])[:2]
+            if not 1 <= precision <= 38 or scale > precision:
+                raise Unproved(f"decimal({precision},{scale})")
+            return pa.decimal128(precision, scale)
+        if kind not in _KINDS:
+            raise Unproved(f"a cast to {excerpt(node)}")
+        return _KINDS[kind]
+
+    def _interval(self, node: exp.Interval) -> tuple[int, str]:
+        unit, value = self._take(node, "unit"), self._take(node, "this")
+        if not isinstance(value, exp.Literal) or not isinstance(unit, exp.Var):
+            raise Unproved("an interval of several parts")
+        self._take(value, "is_string")
+        try:
+            return int(self._take(value, "this")), str(self._take(unit, "this"))
+        except ValueError:
+            raise Unproved(f"an interval of {value.name}") from None
+
+    def _frame(self, spec: exp.WindowSpec | None) -> str:
+        if spec is None:
+            return ""
+        kind = str(self._take(spec, "kind") or "").upper()
+        if kind not in ("ROWS", "RANGE"):
+            raise Unproved("a window frame of this kind")
+        start = self._frame_side(kind, self._take(spec, "start"), self._take(spec, "start_side"))
+        end = self._take(spec, "end")
+        direction = self._take(spec, "end_side")
+        return f"{kind} BETWEEN {start} AND {'CURRENT ROW' if end is None else self._frame_side(kind, end, direction)}"
+
+    def _frame_side(self, kind: str, value: Any, direction: Any) -> str:
+        if isinstance(value, exp.Expression):
+            rows = self._take.number(value)
+            if kind != "ROWS" or rows is None or not rows.isdigit():
+                raise Unproved("a window frame with values")
+            return f"{rows} {str(direction).upper()}"
+        word = str(value).upper()
+        if word == "CURRENT ROW" and direction is None:
+            return word
+        if word == "UNBOUNDED":
+            return f"UNBOUNDED {str(direction).upper()}"
+        raise Unproved("a window frame with values")
+
+
+def conjuncts(node: exp.Expression) -> set[int]:
+    """Return which nodes, or their negations, must hold for a condition to hold."""
+    parts = list(node.flatten()) if isinstance(node, exp.And) else [node]
+    bare = [part.unnest() for part in parts]
+    return {id(part.this.unnest() if isinstance(part, exp.Not) else part) for part in bare}.union(
+        *(conjuncts(part) for part in bare if isinstance(part, exp.And))
+    )
+
+
+def atomic(term: Typed) -> Typed:
+    if not is_atomic(term.type):
+        raise Unproved(f"{spark_name(term.type)} as a key or an order")
+    return term
+
+
+def _check_operands(node: exp.Expression) -> None:
+    """Refuse a condition directly inside another: Spark reads `a = b < c` as `(a = b) < c`, or not at all."""
+    operands = [node.args.get(part) for part in _OPERANDS]
+    loose = any(isinstance(operand, _LOOSE) for operand in operands)
+    # The parser puts parentheses around IS that nobody wrote.
+    unsure = not isinstance(node, exp.Is) and any(
+        isinstance(operand, exp.Paren) and isinstance(operand.unnest(), exp.Is) for operand in operands
+    )
+    if loose or unsure:
+        raise Unproved("a condition inside another; give it a name in an inner SELECT")
+
+
+def _shown_double(value: float) -> str | None:
+    """Return how Spark writes a double; None where Java's digits or exponents are not Python's."""
+    text = repr(value)
+    return text if value == 0 or (1e-3 <= abs(value) < 1e7 and len(text) <= 15) else None
+
+
+def _maybe_not(term: Typed, negated: bool) -> Typed:
+    return Typed(f"(NOT {term.sql})", pa.bool_(), named("(NOT ", term.name, ")")) if negated else term

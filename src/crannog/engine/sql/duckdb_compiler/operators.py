@@ -1,0 +1,349 @@
+"""Operators, constants, CASE, casts: each with the types Spark gives it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from crannog.api.spark_types import INSTANT, spark_name
+from crannog.engine.sql.duckdb_compiler.terms import (
+    Condition,
+    Typed,
+    Unproved,
+    checked,
+    constant,
+    converted,
+    duck_type,
+    widened,
+)
+from crannog.engine.sql.spark_types import (
+    as_decimal,
+    decimal_result,
+    is_atomic,
+    is_decimal,
+    is_integral,
+    is_numeric,
+    wider,
+    widest,
+)
+
+FLIPPED = {"=": "=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+_UNITS = {
+    "day": "to_days",
+    "hour": "to_hours",
+    "minute": "to_minutes",
+    "second": "to_seconds",
+    "month": "to_months",
+    "year": "to_years",
+}
+
+
+def named(*parts: str | None) -> str | None:
+    """Join the parts of a column's name; None if one of them is not known."""
+    return None if any(part is None for part in parts) else "".join(part for part in parts if part is not None)
+
+
+def arithmetic(operator: str, left: Typed, right: Typed) -> Typed:
+    """Return `left operator right` for + - * / % and div."""
+    name = named("(", left.name, f" {operator} ", right.name, ")")
+    if pa.null() in (left.type, right.type) or not (is_numeric(left.type) and is_numeric(right.type)):
+        raise Unproved(f"{spark_name(left.type)} {operator} {spark_name(right.type)}")
+    if operator == "div":
+        if not (is_integral(left.type) and is_integral(right.type)):
+            raise Unproved("div of other than whole numbers")
+        a, b = widened(left, pa.int64()), widened(right, pa.int64())
+        return Typed(f"({a.sql} // {b.sql})", pa.int64(), name)
+    if pa.float64() in (left.type, right.type) or (
+        operator == "/" and is_integral(left.type) and is_integral(right.type)
+    ):
+        if operator == "%":
+            raise Unproved("the rest of a floating division")
+        a, b = widened(left, pa.float64()), widened(right, pa.float64())
+        sql = f"({a.sql} {operator} {b.sql})"
+        if operator == "/" and not (b.is_literal and b.literal):
+            # DuckDB would say infinity.
+            sql = f"({checked(f'{b.sql} IS NULL OR {a.sql} IS NULL OR {b.sql} <> 0', sql, 'division by zero')})"
+        return Typed(sql, pa.float64(), name)
+    if pa.float32() in (left.type, right.type):
+        if left.type != right.type or operator in "/%":
+            raise Unproved("float arithmetic with other numbers")
+        return Typed(f"({left.sql} {operator} {right.sql})", pa.float32(), name)
+    if is_integral(left.type) and is_integral(right.type):
+        kind = wider(left.type, right.type)
+        assert kind is not None
+        return Typed(f"({widened(left, kind).sql} {operator} {widened(right, kind).sql})", kind, name)
+    return _decimals(operator, left, right, name)
+
+
+def _decimals(operator: str, left: Typed, right: Typed, name: str | None) -> Typed:
+    a_type, b_type = as_decimal(left.type, left.literal), as_decimal(right.type, right.literal)
+    assert a_type is not None
+    assert b_type is not None
+    kind = decimal_result(operator, a_type, b_type)
+    a, b = widened(left, a_type), widened(right, b_type)
+    if operator == "/":
+        return Typed(divided(a, b, kind), kind, name)
+    natural = a_type.scale + b_type.scale if operator == "*" else max(a_type.scale, b_type.scale)
+    if operator == "%" or natural != kind.scale:
+        raise Unproved(f"decimals whose {operator} loses digits")
+    return Typed(f"({a.sql} {operator} {b.sql})", kind, name)
+
+
+def divided(a: Typed, b: Typed, kind: pa.Decimal128Type) -> str:
+    """Divide decimals exactly, half up, in whole numbers; DuckDB itself would make it a double."""
+    shift = kind.scale - a.type.scale + b.type.scale
+    if shift < 0 or kind.scale > 37:
+        raise Unproved("a decimal division of this size")
+    whole_a, whole_b = (
+        f"CAST({term.sql} * CAST({10**term.type.scale} AS DECIMAL({term.type.scale + 1}, 0)) AS HUGEINT)"
+        for term in (a, b)
+    )
+    scaled = f"({whole_a} * CAST('{10**shift}' AS HUGEINT))"
+    rounded = (
+        f"(CASE WHEN ({scaled} < 0) = ({whole_b} < 0) THEN 1 ELSE -1 END)"
+        f" * ((abs({scaled}) * 2 + abs({whole_b})) // (abs({whole_b}) * 2))"
+    )
+    unit = Decimal(1).scaleb(-kind.scale)
+    return f"(CAST({rounded} AS DECIMAL(38, 0)) * CAST({unit:f} AS DECIMAL({max(kind.scale, 1)}, {kind.scale})))"
+
+
+def negative(term: Typed) -> Typed:
+    if term.is_literal and is_numeric(term.type) and term.literal is not None:
+        if term.literal == 0:
+            # -0 and -0.0 are the whole number and the decimal 0, and are shown so; the double keeps its sign.
+            return constant(-term.literal, pa.float64()) if term.type == pa.float64() else term
+        value = -term.literal
+        # The smallest numbers are written with a sign before what is too large without.
+        if term.type == pa.int64() and value == -(2**31):
+            return constant(value, pa.int32(), named("-", term.name))
+        if is_decimal(term.type) and term.type.scale == 0 and value == -(2**63):
+            return constant(int(value), pa.int64(), named("-", term.name))
+        return constant(value, term.type, named("-", term.name))
+    if not is_numeric(term.type):
+        raise Unproved(f"- {spark_name(term.type)}")
+    return Typed(f"(- {term.sql})", term.type, named("(- ", term.name, ")"))
+
+
+def comparison(operator: str, left: Typed, right: Typed) -> Typed:
+    """Return `left operator right` for = < > <= >= and <=>; files can be pruned by one with a constant."""
+    name = named("(", left.name, f" {operator} ", right.name, ")")
+    if operator in ("<", ">", "<=", ">=") and any(
+        is_integral(one.type) and is_decimal(other.type) and other.is_literal
+        for one, other in ((left, right), (right, left))
+    ):
+        # Spark rounds the constant and shows that: (a > 1) for a > 1.5.
+        name = None
+    a, b = comparable(left, right)
+    sql = f"({a.sql} IS NOT DISTINCT FROM {b.sql})" if operator == "<=>" else f"({a.sql} {operator} {b.sql})"
+    conditions: tuple[Condition, ...] = ()
+    if operator in FLIPPED:
+        for one, other, sign in ((a, b, operator), (b, a, FLIPPED[operator])):
+            if one.column is not None and other.is_literal:
+                conditions = (Condition(*one.column, sign, (other.literal,)),)
+    return Typed(sql, pa.bool_(), name, conditions=conditions)
+
+
+def comparable(left: Typed, right: Typed) -> tuple[Typed, Typed]:
+    """Bring two sides to one type; a constant takes the type of the other side where nothing is lost."""
+    for one, other, swap in ((left, right, False), (right, left, True)):
+        if (
+            not one.is_literal
+            and other.is_literal
+            and other.type != pa.null()
+            and one.type != other.type
+            and is_atomic(one.type)
+        ):
+            reads_text = other.type == pa.string() and one.type in (pa.date32(), INSTANT)
+            exact = (is_integral(one.type) or is_decimal(one.type)) and (
+                is_integral(other.type) or is_decimal(other.type)
+            )
+            if reads_text or exact or (one.type == INSTANT and other.type == pa.date32()):
+                try:
+                    fitted = constant(converted(other.literal, other.type, one.type), one.type, other.name)
+                except Unproved:
+                    if reads_text:
+                        raise
+                    continue
+                return (fitted, one) if swap else (one, fitted)
+    kind = wider(left.type, right.type)
+    if kind is None or not (is_atomic(kind) or kind == pa.null()):
+        raise Unproved(f"{spark_name(left.type)} compared with {spark_name(right.type)}")
+    return widened(left, kind), widened(right, kind)
+
+
+def membership(term: Typed, options: list[Typed]) -> Typed:
+    """Return `term IN (constants or expressions)`."""
+    name = named(
+        "(", term.name, " IN (", named(*[part for option in options for part in (", ", option.name)][1:]), "))"
+    )
+    pairs = [comparable(term, option) for option in options]
+    kinds = {pair[0].type for pair in pairs}
+    if len(kinds) != 1:
+        kind = widest([term.type, *(option.type for option in options)])
+        if kind is None:
+            raise Unproved("IN over different types")
+        pairs = [(widened(term, kind), widened(option, kind)) for option in options]
+    sql = f"({pairs[0][0].sql} IN ({', '.join(pair[1].sql for pair in pairs)}))"
+    subject = pairs[0][0]
+    values = tuple(pair[1].literal for pair in pairs)
+    prunes = subject.column is not None and all(pair[1].is_literal for pair in pairs)
+    conditions = (Condition(*subject.column, "in", values),) if prunes and subject.column else ()
+    return Typed(sql, pa.bool_(), name, conditions=conditions)
+
+
+def cases(branches: list[tuple[Typed, Typed]], otherwise: Typed | None) -> Typed:
+    """Return CASE WHEN … THEN … ELSE … END."""
+    results = [result for _, result in branches] + ([otherwise] if otherwise else [])
+    kind = common(results)
+    for condition, _ in branches:
+        boolean(condition)
+    sql = " ".join(f"WHEN {condition.sql} THEN {widened(result, kind).sql}" for condition, result in branches)
+    names = [part for condition, result in branches for part in (" WHEN ", condition.name, " THEN ", result.name)]
+    ending = [" ELSE ", otherwise.name] if otherwise else []
+    last = f" ELSE {widened(otherwise, kind).sql}" if otherwise else ""
+    return Typed(f"(CASE {sql}{last} END)", kind, named("CASE", *names, *ending, " END"))
+
+
+def common(terms: list[Typed]) -> pa.DataType:
+    """Return the type that all become; of nested types only the very same."""
+    kind = widest([term.type for term in terms])
+    if kind is None:
+        raise Unproved(f"one type for {', '.join(spark_name(term.type) for term in terms)}")
+    if kind != pa.null() and not is_atomic(kind) and any(term.type != kind for term in terms):
+        raise Unproved(f"NULL beside {spark_name(kind)}")
+    return kind
+
+
+def boolean(term: Typed) -> Typed:
+    if term.type == pa.null():
+        return Typed("CAST(NULL AS BOOLEAN)", pa.bool_(), term.name)
+    if term.type != pa.bool_():
+        raise Unproved(f"{spark_name(term.type)} as a condition")
+    return term
+
+
+def like(term: Typed, pattern: Typed, escape: str = "\\") -> Typed:
+    """Return `term LIKE pattern` for a constant pattern whose escapes Spark accepts."""
+    if term.type != pa.string() or pattern.type != pa.string() or not isinstance(pattern.literal, str):
+        raise Unproved("LIKE with other than a constant pattern")
+    text, place = pattern.literal, 0
+    plain: list[str] = []
+    only_prefix = True
+    while place < len(text):
+        letter = text[place]
+        if letter == escape:
+            if text[place + 1 : place + 2] not in ("%", "_", escape) or place + 1 >= len(text):
+                raise Unproved("an escape in LIKE that Spark refuses")
+            plain.append(text[place + 1])
+            place += 2
+            continue
+        if letter in "%_":
+            break
+        plain.append(letter)
+        place += 1
+    only_prefix = bool(plain)
+    rest = text[place:]
+    while escape in rest:
+        at = rest.index(escape)
+        if rest[at + 1 : at + 2] not in ("%", "_", escape) or at + 1 >= len(rest):
+            raise Unproved("an escape in LIKE that Spark refuses")
+        rest = rest[at + 2 :]
+    conditions = (Condition(*term.column, "prefix", ("".join(plain),)),) if term.column and only_prefix else ()
+    quoted = escape.replace("'", "''")
+    named_as = named(term.name, " LIKE ", pattern.name) if escape == "\\" else None
+    return Typed(f"({term.sql} LIKE {pattern.sql} ESCAPE '{quoted}')", pa.bool_(), named_as, conditions=conditions)
+
+
+def cast(term: Typed, to: pa.DataType, *, safe: bool = False) -> Typed:
+    """Return CAST(term AS to); what Spark's ANSI mode refuses stops the query here."""
+    name = named("TRY_CAST(" if safe else "CAST(", term.name, f" AS {spark_name(to).upper()})")
+    kind = term.type
+    if kind == to:
+        return Typed(term.sql, to, name, term.literal, conditions=())
+    if term.is_literal and term.literal is None:
+        return constant(None, to)
+    if term.is_literal and kind == pa.string() and to in (pa.date32(), INSTANT):
+        return constant(converted(term.literal, kind, to), to)
+    if safe:
+        raise Unproved("TRY_CAST")
+    target = duck_type(to)
+    if is_integral(kind) and (is_integral(to) or to == pa.float64()):
+        return Typed(f"CAST({term.sql} AS {target})", to, name)
+    if is_integral(kind) and is_decimal(to):
+        return Typed(f"CAST({term.sql} AS {target})", to, name)
+    if kind == pa.float32() and to == pa.float64():
+        return Typed(f"CAST({term.sql} AS {target})", to, name)
+    if pa.types.is_floating(kind) and is_integral(to):
+        return Typed(f"CAST(trunc({term.sql}) AS {target})", to, name)
+    if is_decimal(kind) and is_integral(to):
+        return Typed(f"CAST(trunc({term.sql}) AS {target})", to, name)
+    if is_decimal(kind) and is_decimal(to):
+        return Typed(f"CAST({term.sql} AS {target})", to, name)
+    if is_decimal(kind) and to == pa.float64() and (kind.precision <= 15 or term.is_literal):
+        return Typed(widened(term, to).sql, to, name)
+    if to == pa.string() and (is_integral(kind) or kind in (pa.bool_(), pa.date32())):
+        return Typed(f"CAST({term.sql} AS VARCHAR)", to, name)
+    if to == pa.string() and is_decimal(kind) and not kind.precision == kind.scale == 38:
+        # DuckDB writes .25 for a decimal that has no digits before the point.
+        wide = pa.decimal128(max(kind.precision, kind.scale + 1), kind.scale)
+        return Typed(f"CAST(CAST({term.sql} AS {duck_type(wide)}) AS VARCHAR)", to, name)
+    if to == pa.string() and kind == INSTANT:
+        return Typed(f"CAST(CAST({term.sql} AS TIMESTAMP) AS VARCHAR)", to, name)
+    if kind == pa.string() and is_integral(to):
+        number = checked(
+            f"{term.sql} IS NULL OR regexp_full_match({term.sql}, '[+-]?[0-9]+')", term.sql, "not a plain whole number"
+        )
+        return Typed(f"CAST({number} AS {target})", to, name)
+    if kind == pa.string() and to == pa.date32():
+        day = checked(
+            f"{term.sql} IS NULL OR regexp_full_match({term.sql}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}')",
+            term.sql,
+            "not a plain date",
+        )
+        return Typed(f"CAST({day} AS DATE)", to, name)
+    if kind == INSTANT and to == pa.date32():
+        return Typed(f"CAST(CAST({term.sql} AS TIMESTAMP) AS DATE)", to, name)
+    if kind == pa.date32() and to == INSTANT:
+        return Typed(f"CAST({term.sql} AS TIMESTAMPTZ)", to, name)
+    raise Unproved(f"a cast of {spark_name(kind)} to {spark_name(to)}")
+
+
+def shifted(term: Typed, amount: int, unit: str) -> Typed:
+    """Return a date or an instant moved by a constant interval."""
+    unit = unit.lower().rstrip("s")
+    if unit == "week":
+        amount, unit = amount * 7, "day"
+    if unit not in _UNITS:
+        raise Unproved(f"an interval in {unit}")
+    by = f"{_UNITS[unit]}({amount})"
+    if term.type == pa.date32():
+        if unit in ("hour", "minute", "second"):
+            raise Unproved("a date moved by less than a day")
+        if term.is_literal and unit == "day" and term.literal is not None:
+            from datetime import timedelta
+
+            return constant(term.literal + timedelta(days=amount), pa.date32())
+        return Typed(f"CAST(({term.sql} + {by}) AS DATE)", pa.date32())
+    if term.type == INSTANT:
+        if term.is_literal and term.literal is not None and unit not in ("month", "year"):
+            from datetime import timedelta
+
+            return constant(term.literal + timedelta(**{f"{unit}s": amount}), INSTANT)
+        return Typed(f"CAST((CAST({term.sql} AS TIMESTAMP) + {by}) AS TIMESTAMPTZ)", INSTANT)
+    raise Unproved(f"{spark_name(term.type)} moved by an interval")
+
+
+def concatenated(terms: list[Typed]) -> Typed:
+    if any(term.type != pa.string() for term in terms):
+        raise Unproved("concatenation of other than text")
+    name = named("concat(", named(*[part for term in terms for part in (", ", term.name)][1:]), ")")
+    return Typed(f"({' || '.join(term.sql for term in terms)})", pa.string(), name)
+
+
+def value_of(term: Typed, kinds: Any) -> Any:
+    """Return the constant a rule needs; Unproved for anything that is only known at run time."""
+    if not term.is_literal or not isinstance(term.literal, kinds):
+        raise Unproved("an argument that is not a constant")
+    return term.literal

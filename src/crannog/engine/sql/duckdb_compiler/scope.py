@@ -1,0 +1,120 @@
+"""Which column a name means: relations in sight, and those of the statements around."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from crannog.engine.duckdb.engine import quoted
+from crannog.engine.sql.duckdb_compiler.terms import Typed, Unproved
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a relation: its name for the statement, its type, and its name in DuckDB's SQL."""
+
+    name: str
+    type: pa.DataType
+    sql: str
+
+
+@dataclass(slots=True)
+class Relation:
+    """Something in a FROM: its alias in DuckDB's SQL, what the statement may call it, and its columns."""
+
+    alias: str
+    qualifiers: tuple[str, ...]
+    columns: tuple[Column, ...]
+    source: int | None = None
+    # Rows of the other side may come without one of this relation.
+    optional: bool = False
+    # Columns that USING made one with another relation's, by lower-cased name.
+    merged: set[str] = field(default_factory=set)
+
+    def called(self, qualifiers: Sequence[str]) -> bool:
+        """Tell whether `qualifiers` (lower-cased, outermost first) mean this relation."""
+        return bool(qualifiers) and tuple(self.qualifiers[-len(qualifiers) :]) == tuple(qualifiers)
+
+    def term(self, column: Column, written: str | None = None) -> Typed:
+        place = (self.source, column.name) if self.source is not None else None
+        return Typed(f"{self.alias}.{column.sql}", column.type, written or column.name, column=place)
+
+
+class UnknownName(Unproved):
+    """A name that no relation in sight has; Spark may still know it, as an alias or a function without parentheses."""
+
+    def __init__(self, parts: Sequence[str], columns: Sequence[str]) -> None:
+        super().__init__(f"the name {'.'.join(parts)} is not among the columns")
+        self.parts = tuple(parts)
+        self.columns = tuple(columns)
+
+
+class Scope:
+    """The relations of one SELECT; `outer` is that of the statement around it."""
+
+    def __init__(self, outer: Scope | None = None) -> None:
+        self.relations: list[Relation] = []
+        self.outer = outer
+        # Whether a statement inside has used a column from here or from further out.
+        self.used_inside = False
+
+    def resolve(self, parts: Sequence[str]) -> Typed:
+        """Return what a dotted name means; Unproved if nothing, or more than one thing."""
+        scope: Scope | None = self
+        while scope is not None:
+            found = scope._resolve(parts)
+            if found is not None:
+                if scope is self:
+                    return found
+                between: Scope | None = self.outer
+                while between is not None:
+                    between.used_inside = True
+                    between = None if between is scope else between.outer
+                return Typed(found.sql, found.type, found.name)
+            scope = scope.outer
+        raise UnknownName(parts, [column.name for relation in self.relations for column in relation.columns])
+
+    def _resolve(self, parts: Sequence[str]) -> Typed | None:
+        lowered = [part.lower() for part in parts]
+        for count in range(min(3, len(parts) - 1), -1, -1):
+            found = [
+                (relation, column)
+                for relation in self.relations
+                if not count or relation.called(lowered[:count])
+                for column in relation.columns
+                if column.name.lower() == lowered[count] and (count or lowered[count] not in relation.merged)
+            ]
+            if len(found) > 1:
+                raise Unproved(f"the name {'.'.join(parts)} may mean several columns")
+            if found:
+                relation, column = found[0]
+                return _inside(relation.term(column, parts[count]), parts[count + 1 :])
+        return None
+
+    def star(self, qualifiers: Sequence[str] = ()) -> list[Typed]:
+        """Return the columns that `*` or `name.*` stands for."""
+        lowered = [part.lower() for part in qualifiers]
+        chosen = [relation for relation in self.relations if not lowered or relation.called(lowered)]
+        if not chosen:
+            raise Unproved(f"{'.'.join(qualifiers)}.* names no relation")
+        if any(relation.merged for relation in self.relations) and not lowered:
+            raise Unproved("* over a join with USING")
+        return [relation.term(column) for relation in chosen for column in relation.columns]
+
+
+def _inside(term: Typed, path: Sequence[str]) -> Typed:
+    for part in path:
+        if not pa.types.is_struct(term.type):
+            raise Unproved(f"{part} inside {term.name}")
+        fields = [inner for inner in term.type if inner.name.lower() == part.lower()]
+        if len(fields) != 1:
+            raise Unproved(f"{part} inside {term.name}")
+        # By itself such a column is called after the field; inside an expression Spark shows the path, in ways of its own.
+        term = Typed(f"struct_extract({term.sql}, '{fields[0].name.replace(chr(39), chr(39) * 2)}')", fields[0].type)
+    return term
+
+
+def column_sql(name: str) -> str:
+    return quoted(name)

@@ -1,0 +1,562 @@
+"""SELECT, joins, grouping, set operations, WITH: from the tree to DuckDB's SQL.
+
+Every relation and every column gets a name of ours, so that DuckDB's own rules for names never matter. Sources stand
+as marks in the SQL and are put in when it runs: one compiled statement serves every snapshot of the same schema.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pyarrow as pa
+from sqlglot import exp
+
+from crannog.engine.sql.duckdb_compiler.aggregates import plain_zero
+from crannog.engine.sql.duckdb_compiler.expressions import Expressions, atomic, conjuncts
+from crannog.engine.sql.duckdb_compiler.node_coverage import Taken, excerpt
+from crannog.engine.sql.duckdb_compiler.operators import boolean
+from crannog.engine.sql.duckdb_compiler.scope import Column, Relation, Scope, column_sql
+from crannog.engine.sql.duckdb_compiler.terms import Condition, Typed, Unproved, widened
+from crannog.engine.sql.result_types import plain_schema
+from crannog.engine.sql.spark_types import is_atomic, widest
+from crannog.engine.sql.statement import Statement
+
+_NULL_REJECTING = {"=", "<", ">", "<=", ">=", "in", "prefix", "is not null"}
+
+
+@dataclass(frozen=True)
+class Query:
+    """DuckDB's SQL of a statement and its columns; `sql` of a column is its name in that SQL."""
+
+    sql: str
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A whole statement: its SQL with a mark for each source, its columns, and what its sources are pruned by."""
+
+    sql: str
+    columns: tuple[Column, ...]
+    conditions: Mapping[int, tuple[Condition, ...]]
+    uses_now: bool
+    limit: int | None
+    """The most rows that the statement itself asks for."""
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of its answer, as every engine gives them."""
+        return plain_schema(pa.schema([pa.field(column.name, column.type) for column in self.columns]))
+
+
+def mark(source: int) -> str:
+    """Return what stands for a source in the SQL; no statement can hold the character."""
+    return f"\0{source}\0"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceShape:
+    """What the compiler must know of a table: what it may be called, and its columns."""
+
+    qualifiers: tuple[str, ...]
+    schema: pa.Schema
+
+
+def compile_statement(statement: Statement, shapes: Mapping[int, SourceShape], now: dt.datetime) -> Compiled:
+    """Compile a statement for the fast engines; Unproved says what has no rule."""
+    if statement.tree is None:
+        raise Unproved(statement.unread)
+    compiler = _Compiler(statement, shapes, now)
+    try:
+        query = compiler.query(statement.tree, None, {})
+    except (AttributeError, TypeError, ValueError, LookupError) as error:
+        # A tree of a shape that no rule was written for; Spark reads the text itself.
+        raise Unproved(f"syntax of an unexpected shape ({type(error).__name__})") from error
+    compiler.take.check_all(statement.tree)
+    if compiler.sources != set(shapes):
+        raise Unproved("a table that the syntax tree does not show")
+    conditions = {source: tuple(found) for source, found in compiler.conditions.items()}
+    limit = statement.tree.args.get("limit")
+    return Compiled(
+        query.sql, query.columns, conditions, compiler.uses_now, None if limit is None else int(limit.expression.name)
+    )
+
+
+@dataclass
+class _Compiler:
+    statement: Statement
+    shapes: Mapping[int, SourceShape]
+    now: dt.datetime
+    conditions: dict[int, list[Condition]] = field(default_factory=dict)
+    uses_now: bool = False
+    take: Taken = field(default_factory=Taken)
+    sources: set[int] = field(default_factory=set)
+    _counter: itertools.count[int] = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        self._refs = {ref.start: ref for ref in self.statement.tables}
+        if self.statement.has_odd_strings:
+            raise Unproved("an escape inside a text")
+        assert self.statement.tree is not None
+        for name in self.statement.tree.find_all(exp.Identifier):
+            # Spark takes other letters only between backquotes.
+            if not name.quoted and not name.name.isascii():
+                raise Unproved(f"the name {name.name} without quotes")
+
+    # -- statements --------------------------------------------------------------------------------------------
+
+    def query(self, node: exp.Expression, outer: Scope | None, ctes: Mapping[str, Relation]) -> Query:
+        if isinstance(node, exp.Subquery):
+            inner = self.query(self.take(node, "this"), outer, ctes)
+            return self._ordered_and_limited(node, inner, ctes)
+        prefix, ctes = self._with(node, ctes)
+        if isinstance(node, exp.Select):
+            query = self._select(node, outer, ctes)
+        elif isinstance(node, exp.SetOperation):
+            query = self._set_operation(node, outer, ctes)
+        elif isinstance(node, exp.Values):
+            query = self._values(node)
+        else:
+            raise Unproved(f"{node.key} as a statement")
+        return Query(prefix + query.sql, query.columns) if prefix else query
+
+    def _with(self, node: exp.Expression, ctes: Mapping[str, Relation]) -> tuple[str, Mapping[str, Relation]]:
+        with_ = self.take(node, "with_")
+        if with_ is None:
+            return "", ctes
+        known = dict(ctes)
+        parts = []
+        defined: set[str] = set()
+        for cte in self.take.nodes(with_):
+            query = self.query(self.take(cte, "this"), None, known)
+            name = f"q{next(self._counter)}"
+            parts.append(f"{name} AS ({query.sql})")
+            called, columns = self._renamed(query.columns, self.take(cte, "alias"))
+            if called is None or called in defined:
+                raise Unproved("two parts of WITH by one name")
+            defined.add(called)
+            known[called] = Relation(name, (called,), columns)
+        return f"WITH {', '.join(parts)} ", known
+
+    def _set_operation(self, node: exp.SetOperation, outer: Scope | None, ctes: Mapping[str, Relation]) -> Query:
+        word = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "EXCEPT"}.get(type(node))
+        if word is None:
+            raise Unproved(f"{node.key} of this kind")
+        left, right = (self.query(self.take(node, side), outer, ctes) for side in ("this", "expression"))
+        if len(left.columns) != len(right.columns):
+            raise Unproved("sides of different widths")
+        kinds = []
+        for one, other in zip(left.columns, right.columns, strict=True):
+            kind = widest([one.type, other.type])
+            if kind is None or (not is_atomic(kind) and one.type != other.type):
+                raise Unproved("sides of different types")
+            kinds.append(kind)
+        every = not self.take(node, "distinct")
+        compares = not every or word != "UNION"
+        if compares and not all(is_atomic(kind) for kind in kinds):
+            raise Unproved("a comparison of nested values")
+        sides = [self._side(side, kinds, normal=compares) for side in (left, right)]
+        columns = tuple(
+            Column(column.name, kind, f"c{place}")
+            for place, (column, kind) in enumerate(zip(left.columns, kinds, strict=True))
+        )
+        query = Query(f"{sides[0]} {word} {'ALL ' if every else ''}{sides[1]}", columns)
+        return self._ordered_and_limited(node, query, ctes)
+
+    def _side(self, query: Query, kinds: Sequence[pa.DataType], *, normal: bool) -> str:
+        alias = f"r{next(self._counter)}"
+        terms = [
+            widened(Typed(f"{alias}.{column.sql}", column.type), kind)
+            for column, kind in zip(query.columns, kinds, strict=True)
+        ]
+        chosen = ", ".join(
+            f"{plain_zero(term) if normal else term.sql} AS c{place}" for place, term in enumerate(terms)
+        )
+        return f"(SELECT {chosen} FROM ({query.sql}) AS {alias})"
+
+    def _ordered_and_limited(self, node: exp.Expression, query: Query, ctes: Mapping[str, Relation]) -> Query:
+        order, limit = self.take(node, "order"), self._limit(node)
+        if order is None and not limit:
+            return query
+        alias = f"r{next(self._counter)}"
+        scope = Scope()
+        scope.relations.append(Relation(alias, (), query.columns))
+        expressions = self._expressions(scope, ctes, {})
+        ending = ""
+        if order is not None:
+            outputs = [Typed(f"{alias}.{column.sql}", column.type, column.name) for column in query.columns]
+            ending = " ORDER BY " + ", ".join(
+                self._order_item(item, outputs, expressions, only_outputs=True) for item in self.take.nodes(order)
+            )
+        return Query(f"SELECT * FROM ({query.sql}) AS {alias}{ending}{limit}", query.columns)
+
+    def _values(self, node: exp.Values) -> Query:
+        rows = []
+        empty = self._expressions(Scope(), {}, {})
+        for row in self.take.nodes(node):
+            cells = self.take.nodes(row) if isinstance(row, exp.Tuple) else [row]
+            rows.append([empty.term(cell) for cell in cells])
+        width = len(rows[0])
+        if any(len(row) != width for row in rows):
+            raise Unproved("VALUES of different widths")
+        kinds = [widest([row[place].type for row in rows]) for place in range(width)]
+        if any(kind is None or not is_atomic(kind) for kind in kinds):
+            raise Unproved("VALUES of different types")
+        body = ", ".join(
+            f"({', '.join(widened(cell, kind).sql for cell, kind in zip(row, kinds, strict=True))})" for row in rows
+        )
+        names = ", ".join(f"c{place}" for place in range(width))
+        columns = tuple(Column(f"col{place + 1}", kind, f"c{place}") for place, kind in enumerate(kinds))
+        return Query(f"SELECT * FROM (VALUES {body}) AS r{next(self._counter)}({names})", columns)
+
+    def _now(self) -> dt.datetime:
+        self.uses_now = True
+        return self.now
+
+    # -- select ------------------------------------------------------------------------------------------------
+
+    def _expressions(
+        self, scope: Scope, ctes: Mapping[str, Relation], windows: Mapping[str, exp.Window]
+    ) -> Expressions:
+        return Expressions(scope, self.take, lambda node, outer: self.query(node, outer, ctes), self._now, windows)
+
+    def _select(self, node: exp.Select, outer: Scope | None, ctes: Mapping[str, Relation]) -> Query:
+        # A hint tells Spark how to run it, not what to answer.
+        hint = self.take(node, "hint")
+        if hint is not None:
+            self._ignore(hint)
+        scope = Scope(outer)
+        from_ = self._from(node, scope, ctes)
+        windows = {
+            self.take.name(self.take(window, "this")).lower(): window for window in self.take.nodes(node, "windows")
+        }
+        expressions = self._expressions(scope, ctes, windows)
+        where = ""
+        condition_node = self._inside(node, "where")
+        if condition_node is not None:
+            expressions.conjuncts = conjuncts(condition_node)
+            condition = _condition(expressions.term(condition_node))
+            self._note(scope, condition.conditions)
+            where = f" WHERE {condition.sql}"
+        group = self._group(node, expressions)
+        outputs = self._outputs(node, expressions)
+        having = ""
+        having_node = self._inside(node, "having")
+        if having_node is not None:
+            expressions.conjuncts |= conjuncts(having_node)
+            having = f" HAVING {_condition(self._having(having_node, expressions, outputs)).sql}"
+        distinct = self.take(node, "distinct")
+        chosen = []
+        columns = []
+        for place, term in enumerate(outputs):
+            if term.name is None:
+                raise Unproved("a column without a name: give it one with AS")
+            if term.type == pa.null():
+                raise Unproved("a column of nothing but NULL")
+            sql = plain_zero(atomic(term)) if distinct is not None else term.sql
+            chosen.append(f"{sql} AS c{place}")
+            columns.append(Column(term.name, term.type, f"c{place}"))
+        body = f"{', '.join(chosen)}{from_}{where}{group}{having}"
+        if distinct is not None:
+            return self._ordered_and_limited(node, Query(f"SELECT DISTINCT {body}", tuple(columns)), ctes)
+        limit = self._limit(node)
+        order = self.take(node, "order")
+        ending = ""
+        if order is not None:
+            if group and any(order.find_all(exp.AggFunc, exp.Anonymous)) and node.find(exp.Window):
+                raise Unproved("a window and GROUP BY with calls in ORDER BY")
+            ending = " ORDER BY " + ", ".join(
+                self._order_item(item, outputs, expressions) for item in self.take.nodes(order)
+            )
+        return Query(f"SELECT {body}{ending}{limit}", tuple(columns))
+
+    def _inside(self, node: exp.Expression, clause: str) -> exp.Expression | None:
+        """Return the condition of WHERE or HAVING."""
+        found = self.take(node, clause)
+        inner: exp.Expression | None = None if found is None else self.take(found, "this")
+        return inner
+
+    def _ignore(self, tree: exp.Expression) -> None:
+        for node in tree.walk():
+            for argument in node.args:
+                self.take(node, argument)
+
+    def _outputs(self, node: exp.Select, expressions: Expressions) -> list[Typed]:
+        outputs: list[Typed] = []
+        for item in self.take.nodes(node):
+            if isinstance(item, exp.Star):
+                outputs += self._keyed(expressions.scope.star(), expressions)
+            elif isinstance(item, exp.Column) and isinstance(item.this, exp.Star):
+                self.take(item, "this")
+                qualifiers = [
+                    self.take.name(part) for key in ("catalog", "db", "table") if (part := self.take(item, key))
+                ]
+                outputs += self._keyed(expressions.scope.star(qualifiers), expressions)
+            elif isinstance(item, exp.Alias):
+                term = expressions.term(self.take(item, "this"))
+                outputs.append(Typed(term.sql, term.type, self.take.name(self.take(item, "alias")), term.literal))
+            else:
+                term = expressions.term(item)
+                # Spark calls a cast column after the column.
+                inner = _cast_column(item)
+                shown = expressions.term(inner).name if inner else term.name
+                if shown is None and isinstance(item, (exp.Column, exp.Dot)):
+                    shown = self.take.path(item)[-1]
+                outputs.append(Typed(term.sql, term.type, shown, term.literal))
+        return outputs
+
+    @staticmethod
+    def _keyed(terms: list[Typed], expressions: Expressions) -> list[Typed]:
+        return [Typed(expressions.keys.get(term.sql, term.sql), term.type, term.name) for term in terms]
+
+    def _having(self, node: exp.Expression, expressions: Expressions, outputs: list[Typed]) -> Typed:
+        try:
+            return expressions.term(node)
+        except Unproved:
+            # It may name outputs by their aliases.
+            names = {output.name.lower() for output in outputs if output.name}
+            for column in node.find_all(exp.Column):
+                if column.name.lower() in names and not column.table:
+                    raise Unproved("HAVING by an alias") from None
+            raise
+
+    def _group(self, node: exp.Select, expressions: Expressions) -> str:
+        group = self.take(node, "group")
+        if group is None:
+            return ""
+        keys: list[str] = []
+        replaced: dict[str, str] = {}
+        for item in self.take.nodes(group):
+            with expressions.own_columns("GROUP BY"):
+                term = atomic(self._group_item(item, node, expressions))
+            key = plain_zero(term)
+            # A constant would be taken for the number of a column.
+            keys.append(f"coalesce({key})" if term.is_literal else key)
+            if key != term.sql:
+                replaced[term.sql] = key
+        expressions.keys = replaced
+        return " GROUP BY " + ", ".join(keys)
+
+    def _group_item(self, item: exp.Expression, node: exp.Select, expressions: Expressions) -> Typed:
+        number = self.take.number(item)
+        if isinstance(item, (exp.Neg, exp.Paren)) and isinstance(item.this.unnest(), exp.Literal):
+            raise Unproved("GROUP BY a constant")
+        if number is not None:
+            place = int(number) if number.isdigit() else 0
+            if not 1 <= place <= len(node.expressions):
+                raise Unproved("GROUP BY the number of no column")
+            chosen = node.expressions[place - 1]
+            return expressions.term(chosen.this if isinstance(chosen, exp.Alias) else chosen)
+        if isinstance(item, exp.Column) and not item.table:
+            try:
+                return expressions.term(item)
+            except Unproved:
+                for chosen in node.expressions:
+                    if isinstance(chosen, exp.Alias) and chosen.alias.lower() == item.name.lower():
+                        return expressions.term(chosen.this)
+                raise
+        return expressions.term(item)
+
+    def _order_item(
+        self, item: exp.Expression, outputs: Sequence[Typed], expressions: Expressions, *, only_outputs: bool = False
+    ) -> str:
+        if not isinstance(item, exp.Ordered):
+            raise Unproved("ORDER BY of this kind")
+        key = self.take(item, "this")
+        if key.find(exp.Query):
+            raise Unproved("a subquery in ORDER BY")
+        number = self.take.number(key)
+        if number is not None:
+            place = int(number) if number.isdigit() else 0
+            if not 1 <= place <= len(outputs):
+                raise Unproved("ORDER BY the number of no column")
+            return expressions.ordered(item, outputs[place - 1])
+        if isinstance(key, exp.Column) and not key.table:
+            named = [output for output in outputs if output.name and output.name.lower() == key.name.lower()]
+            if len({output.sql for output in named}) > 1:
+                raise Unproved(f"ORDER BY {key.name}, which several columns are called")
+            if named:
+                self.take.path(key)
+                return expressions.ordered(item, named[0])
+        term = expressions.term(key)
+        if term.is_literal:
+            raise Unproved("ORDER BY a constant")
+        return expressions.ordered(item, term)
+
+    def _limit(self, node: exp.Expression) -> str:
+        text = ""
+        for word in ("LIMIT", "OFFSET"):
+            part = self.take(node, word.lower())
+            if part is None:
+                continue
+            number = (
+                self.take.number(self.take(part, "expression")) if isinstance(part, (exp.Limit, exp.Offset)) else None
+            )
+            if number is None or not number.isdigit():
+                raise Unproved(f"{word} by other than a number")
+            text += f" {word} {number}"
+        return text
+
+    # -- from --------------------------------------------------------------------------------------------------
+
+    def _from(self, node: exp.Select, scope: Scope, ctes: Mapping[str, Relation]) -> str:
+        from_ = self.take(node, "from_")
+        if from_ is None:
+            return ""
+        first = self.take(from_, "this")
+        sql = f" FROM {self._relation(first, scope, ctes)}"
+        for join in [*self.take.nodes(first, "joins"), *self.take.nodes(node, "joins")]:
+            sql += self._join(join, scope, ctes)
+        return sql
+
+    def _relation(self, node: exp.Expression, scope: Scope, ctes: Mapping[str, Relation]) -> str:
+        alias = f"r{next(self._counter)}"
+        given = self.take(node, "alias")
+        if isinstance(node, exp.Table):
+            if not isinstance(node.this, exp.Identifier):
+                raise Unproved(f"the table function {excerpt(node)}")
+            ref = self._refs.get(node.parts[0].meta.get("start", -1))
+            parts = self.take.path(node)
+            if ref is not None:
+                self._take_travel(node, travels=ref.version is not None or ref.timestamp is not None)
+                self.sources.add(ref.start)
+                shape = self.shapes[ref.start]
+                columns = tuple(Column(column.name, column.type, column_sql(column.name)) for column in shape.schema)
+                called, renamed = self._renamed(columns, given)
+                source = ref.start if renamed is columns else None
+                scope.relations.append(
+                    Relation(alias, shape.qualifiers if called is None else (called,), renamed, source=source)
+                )
+                return f"{mark(ref.start)} AS {alias}"
+            cte = ctes.get(parts[0].lower()) if len(parts) == 1 else None
+            if cte is None:
+                raise Unproved(f"the relation {'.'.join(parts)[:60]}")
+            called, renamed = self._renamed(cte.columns, given)
+            scope.relations.append(Relation(alias, cte.qualifiers if called is None else (called,), renamed))
+            return f"{cte.alias} AS {alias}"
+        if isinstance(node, (exp.Subquery, exp.Values)):
+            query = self._values(node) if isinstance(node, exp.Values) else self.query(node, None, ctes)
+            called, renamed = self._renamed(query.columns, given)
+            scope.relations.append(Relation(alias, () if called is None else (called,), renamed))
+            return f"({query.sql}) AS {alias}"
+        raise Unproved(f"{node.key} in FROM")
+
+    def _take_travel(self, node: exp.Table, *, travels: bool) -> None:
+        """Time travel was read with the table's name, and is in its snapshot."""
+        version = self.take(node, "version")
+        if (version is not None) != travels:
+            raise Unproved("time travel of this kind")
+        if version is not None:
+            self._ignore(version)
+
+    def _renamed(
+        self, columns: tuple[Column, ...], alias: exp.Expression | None
+    ) -> tuple[str | None, tuple[Column, ...]]:
+        """Return the name that an alias gives, lower-cased, None if none; and the columns under the names it gives."""
+        if alias is None:
+            return None, columns
+        if not isinstance(alias, exp.TableAlias):
+            raise Unproved(f"{alias.key} as an alias")
+        name = self.take(alias, "this")
+        called = None if name is None else self.take.name(name).lower()
+        given = [self.take.name(one) for one in self.take.nodes(alias, "columns")]
+        if not given:
+            return called, columns
+        if len(given) != len(columns):
+            raise Unproved("as many names as columns")
+        return called, tuple(Column(one, column.type, column.sql) for one, column in zip(given, columns, strict=True))
+
+    def _join(self, join: exp.Join, scope: Scope, ctes: Mapping[str, Relation]) -> str:
+        side, kind = (str(self.take(join, part) or "").upper() for part in ("side", "kind"))
+        before = list(scope.relations)
+        right_sql = self._relation(self.take(join, "this"), scope, ctes)
+        joined = scope.relations[len(before) :]
+        on = self.take(join, "on")
+        using = [self.take.name(part) for part in self.take.nodes(join, "using")]
+        expressions = self._expressions(scope, ctes, {})
+        if using:
+            return self._using(side, kind, using, before, joined[0], scope, right_sql)
+        if kind == "CROSS" or (on is None and not side and kind in ("", "INNER")):
+            if on is not None or side:
+                raise Unproved("CROSS JOIN of this kind")
+            return f" CROSS JOIN {right_sql}"
+        if on is None:
+            raise Unproved(f"{side} {kind} JOIN without ON")
+        if on.find(exp.Query):
+            raise Unproved("a subquery in the condition of a join")
+        condition = _condition(expressions.term(on))
+        if kind in ("SEMI", "ANTI"):
+            if side not in ("", "LEFT"):
+                raise Unproved(f"{side} {kind} JOIN")
+            prunes = before + joined if kind == "SEMI" else joined
+            self._note_among(prunes, condition.conditions)
+            del scope.relations[len(before) :]
+            return f" {kind} JOIN {right_sql} ON {condition.sql}"
+        if kind not in ("", "INNER", "OUTER"):
+            raise Unproved(f"{kind} JOIN")
+        if side == "":
+            self._note_among(before + joined, condition.conditions)
+            return f" JOIN {right_sql} ON {condition.sql}"
+        if side in ("LEFT", "FULL"):
+            for relation in joined:
+                relation.optional = True
+        if side in ("RIGHT", "FULL"):
+            for relation in before:
+                relation.optional = True
+        if side != "FULL":
+            self._note_among(joined if side == "LEFT" else before, condition.conditions)
+        return f" {side} JOIN {right_sql} ON {condition.sql}"
+
+    def _using(
+        self,
+        side: str,
+        kind: str,
+        names: list[str],
+        before: list[Relation],
+        right: Relation,
+        scope: Scope,
+        right_sql: str,
+    ) -> str:
+        if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
+            raise Unproved("USING in this kind of join")
+        matches = []
+        for name in names:
+            left = Scope()
+            left.relations = before
+            one = left.resolve([name])
+            found = [column for column in right.columns if column.name.lower() == name.lower()]
+            if len(found) != 1 or found[0].type != one.type or not is_atomic(one.type):
+                raise Unproved("USING over different types")
+            matches.append(f"{one.sql} = {right.alias}.{found[0].sql}")
+            right.merged.add(name.lower())
+        right.optional = side == "LEFT"
+        return f" {side + ' ' if side else ''}JOIN {right_sql} ON ({' AND '.join(matches)})"
+
+    def _note(self, scope: Scope, conditions: Sequence[Condition]) -> None:
+        self._note_among(scope.relations, conditions)
+
+    def _note_among(self, relations: Sequence[Relation], conditions: Sequence[Condition]) -> None:
+        """Keep the conditions that every row of a source must meet to matter."""
+        sources = {relation.source: relation for relation in relations if relation.source is not None}
+        for condition in conditions:
+            relation = sources.get(condition.source)
+            if relation is not None and (condition.operator in _NULL_REJECTING or not relation.optional):
+                self.conditions.setdefault(condition.source, []).append(condition)
+
+
+def _condition(term: Typed) -> Typed:
+    if term.type == pa.null():
+        raise Unproved("NULL as a whole condition")
+    return boolean(term)
+
+
+def _cast_column(item: exp.Expression) -> exp.Column | None:
+    """Return the column of a bare CAST(column AS …)."""
+    return item.this if isinstance(item, exp.Cast) and isinstance(item.this, exp.Column) else None
+
+
+__all__ = ["Compiled", "Query", "SourceShape", "compile_statement", "mark"]

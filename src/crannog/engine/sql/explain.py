@@ -1,0 +1,39 @@
+"""What a query would do, told to a person: engine, reason, what each table gives, the plan; no storage paths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from crannog.api.explanation import TableReport
+from crannog.engine.sql.file_pruning import Pruned
+from crannog.engine.sql.sources import Source
+
+_FILES = re.compile(r"(?:file:|s3a?:|gs:|abfss?:|az:)?/+[^\s,\[\]()'\"]+\.parquet")
+
+
+def table_reports(
+    sources: Mapping[int, Source], pruned: Mapping[int, Pruned], hot: Mapping[int, str]
+) -> tuple[TableReport, ...]:
+    """Tell what is read of each table."""
+    return tuple(
+        TableReport(
+            source.ref.written,
+            source.snapshot.base.version,
+            source.snapshot.sequence,
+            "memory" if start in hot else "files",
+            len(source.snapshot.base.files),
+            0 if start in hot else len(pruned[start].files),
+            0 if start in hot else pruned[start].bytes,
+            source.snapshot.tail.row_count,
+            pruned[start].taken,
+        )
+        for start, source in sources.items()
+    )
+
+
+def hidden_paths(plan: str, location: str) -> str:
+    """Return a plan without where files lie."""
+    text = _FILES.sub("<file>", plan)
+    bare = location.removeprefix("file://").rstrip("/")
+    return text.replace(bare, "<warehouse>") if bare else text

@@ -1,0 +1,367 @@
+"""Hot tables: copies in memory, kept current by each change, least recently used ones first to go.
+
+A copy holds the visible rows of a table up to a sequence. A read brings it up to its snapshot first: the changes
+staged since are applied in one transaction, which readers that already run do not see. Folds and compactions change no
+visible row, so they leave it as it is; after anything else it is loaded anew, aside, and swapped in.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crannog.engine.duckdb.engine import LocalEngine, quoted
+from crannog.engine.maintenance.unreferenced_files import log_entries
+from crannog.engine.open_table import OpenTable
+from crannog.engine.snapshot import Snapshot, last_per_key, written
+from crannog.errors import Overloaded
+from crannog.names import TableName
+from crannog.protocol.staged_files import UPSERT
+
+_KEEPS_ROWS = {"FOLD", "COMPACT"}
+_WASTE = 0.25
+_FEW_ROWS = 10_000
+_WINDOW_S = 60.0
+
+
+@dataclass
+class HotTable:
+    """One copy: which rows of which table it holds, and how it was used."""
+
+    name: TableName
+    relation: str
+    table_id: str
+    version: int
+    schema: pa.Schema
+    sequence: int
+    rows: int
+    bytes: int
+    pinned: bool
+    hits: int = 0
+    loaded_at: float = field(default_factory=time.time)
+    last_access: float = field(default_factory=time.time)
+    replaced: int = 0
+    # Queries that read it now: a copy that was let go of stays until the last of them is done.
+    users: int = 0
+    gone: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+
+class HotCache:
+    """The hot tables of one warehouse. Safe for threads."""
+
+    def __init__(self, engine: Callable[[], LocalEngine], limit_bytes: int, *, auto_reads: int) -> None:
+        self._engine = engine
+        self.limit_bytes = limit_bytes
+        self._auto_reads = auto_reads
+        self._tables: dict[TableName, HotTable] = {}
+        self._misses: dict[TableName, int] = {}
+        self._recent: dict[TableName, deque[float]] = {}
+        self._loading: set[TableName] = set()
+        self._lock = threading.RLock()
+        # One load at a time: its bytes are told by how much the engine's memory grew.
+        self._load_lock = threading.Lock()
+        self._numbers = itertools.count(1)
+
+    # -- what callers ask for ----------------------------------------------------------------------------------
+
+    def pin(self, table: OpenTable) -> dict[str, Any]:
+        """Hold a table in memory until it is evicted; Overloaded, with the numbers, if it does not fit."""
+        with self._borrowed(table.name) as held:
+            current = held is not None and self._current(held, table, table.snapshot())
+            if held is not None:
+                held.pinned = True
+        if not current:
+            self._load(table, pinned=True)
+        return next(entry for entry in self.stats()["tables"] if entry["name"] == str(table.name))
+
+    def evict(self, name: TableName) -> bool:
+        """Let go of a table; False if it was not held."""
+        with self._lock:
+            held = self._tables.pop(name, None)
+        if held is None:
+            return False
+        self._retire(held)
+        return True
+
+    def stats(self) -> dict[str, Any]:
+        """Return what is held, how it was used, and the limit."""
+        with self._lock:
+            tables = [
+                {
+                    "name": str(held.name),
+                    "rows": held.rows,
+                    "bytes": held.bytes,
+                    "hits": held.hits,
+                    "misses": self._misses.get(held.name, 0),
+                    "last_access": held.last_access,
+                    "version": held.version,
+                    "sequence": held.sequence,
+                    "state": "pinned" if held.pinned else "loaded",
+                    "pinned": held.pinned,
+                }
+                for held in self._tables.values()
+            ]
+            return {
+                "tables": sorted(tables, key=lambda entry: str(entry["name"])),
+                "bytes": sum(held.bytes for held in self._tables.values()),
+                "limit_bytes": self.limit_bytes,
+                "hits": sum(held.hits for held in self._tables.values()),
+                "misses": sum(self._misses.values()),
+            }
+
+    # -- what queries ask for ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def borrowed(self, table: OpenTable, snapshot: Snapshot, *, wait: bool = False) -> Iterator[str | None]:
+        """Lend the name of a copy that stands at the snapshot or later; None if there is none now.
+
+        A pinned copy that has to be loaded anew is waited for if so asked.
+        """
+        with ExitStack() as lending:
+            held = lending.enter_context(self._borrowed(table.name))
+            if held is not None and not self._current(held, table, snapshot):
+                if wait and held.pinned:
+                    self._load(table, pinned=True)
+                    held = lending.enter_context(self._borrowed(table.name))
+                else:
+                    self._reload_behind(table, held)
+                    held = None
+            if held is None:
+                self._missed(table)
+                yield None
+            else:
+                with self._lock:
+                    held.hits += 1
+                    held.last_access = time.time()
+                yield held.relation
+
+    def follow(self, table: OpenTable, snapshot: Snapshot) -> None:
+        """Bring a copy up to a snapshot whose changes are about to be folded; one that cannot be is loaded anew later."""
+        import duckdb
+
+        with self._borrowed(table.name) as held, suppress(duckdb.Error):
+            if held is not None:
+                self._current(held, table, snapshot)
+
+    @contextmanager
+    def _borrowed(self, name: TableName) -> Iterator[HotTable | None]:
+        with self._lock:
+            held = self._tables.get(name)
+            if held is not None:
+                held.users += 1
+        try:
+            yield held
+        finally:
+            if held is not None:
+                with self._lock:
+                    held.users -= 1
+                    unused = held.gone and not held.users
+                if unused:
+                    self._drop(held.relation)
+
+    def _retire(self, held: HotTable) -> None:
+        """Drop a copy that is no longer listed, now or when its last reader is done."""
+        with self._lock:
+            held.gone = True
+            unused = not held.users
+        if unused:
+            self._drop(held.relation)
+
+    def renew(self, table: OpenTable) -> None:
+        """Make a copy anew: deleted rows of one stay in its memory until then."""
+        with self._lock:
+            held = self._tables.get(table.name)
+        if held is not None:
+            self._load(table, pinned=held.pinned)
+
+    def holds(self, table: OpenTable, keys: pa.Table) -> bool:
+        """Tell whether the copy of a table, if there is one, has a row with one of the keys."""
+        match = " AND ".join(f"k.{quoted(name)} = h.{quoted(name)}" for name in keys.column_names)
+        with self._borrowed(table.name) as held:
+            if held is None:
+                return False
+            with held.lock, self._engine().cursor({"wanted_keys": keys}) as cursor:
+                query = f"SELECT count(*) FROM {held.relation} h SEMI JOIN wanted_keys k ON {match}"
+                [[found]] = cursor.execute(query).fetchall()
+            return bool(found)
+
+    # -- keeping current ---------------------------------------------------------------------------------------
+
+    def _current(self, held: HotTable, table: OpenTable, snapshot: Snapshot) -> bool:
+        """Apply what was staged since; False if the copy must be loaded anew."""
+        base, tail = snapshot.base, snapshot.tail
+        with held.lock:
+            if held.table_id != base.table_id or held.schema != base.readable:
+                return False
+            if base.version > held.version:
+                if held.sequence < base.folded or not _keeps_rows(table, held.version, base.version):
+                    return False
+                held.version = base.version
+            if tail.end <= held.sequence:
+                return True
+            if held.sequence < tail.after:
+                return False
+            fresh = tail.rows.filter(pc.greater(tail.rows["_seq"], held.sequence))
+            held.rows += self._apply(held, snapshot, fresh)
+            held.sequence = tail.end
+            return held.replaced < max(held.rows * _WASTE, _FEW_ROWS)
+
+    def _apply(self, held: HotTable, snapshot: Snapshot, fresh: pa.Table) -> int:
+        """Apply changes to a copy and return by how many rows it grew."""
+        columns = ", ".join(quoted(name) for name in snapshot.base.schema.names)
+        if not snapshot.key:
+            added = snapshot.in_table_columns(fresh)
+            with self._engine().cursor({"hot_added": added}) as cursor:
+                cursor.execute(f"INSERT INTO {held.relation} SELECT {columns} FROM hot_added")
+            return int(added.num_rows)
+        last = last_per_key(fresh, snapshot.key)
+        changes = snapshot.in_table_columns(last).append_column("_op", last["_op"])
+        match = " AND ".join(f"k.{quoted(name)} = {held.relation}.{quoted(name)}" for name in snapshot.key)
+        rest = ", ".join(
+            f"{quoted(name)} = k.{quoted(name)}" for name in snapshot.base.schema.names if name not in snapshot.key
+        )
+        given = ", ".join(f"k.{quoted(name)}" for name in snapshot.base.schema.names)
+        # In their place where it can be: a scan has to step around every row that is deleted and put at the end.
+        command = (
+            f"MERGE INTO {held.relation} USING hot_changes k ON {match}"
+            f" WHEN MATCHED AND k._op <> {UPSERT} THEN DELETE WHEN MATCHED THEN UPDATE SET {rest}"
+            f" WHEN NOT MATCHED AND k._op = {UPSERT} THEN INSERT ({columns}) VALUES ({given})"
+        )
+        with self._engine().cursor({"hot_changes": changes}) as cursor:
+            # What was done to each row is not asked for: to tell it, DuckDB would write the keys anew, too.
+            [[touched]] = cursor.execute(command).fetchall()
+            [[rows]] = cursor.execute(f"SELECT count(*) FROM {held.relation}").fetchall()
+        deleted = touched - pc.sum(pc.equal(last["_op"], UPSERT)).as_py()
+        held.replaced += touched - (rows - held.rows + deleted)
+        return int(rows) - held.rows
+
+    # -- loading -----------------------------------------------------------------------------------------------
+
+    def _missed(self, table: OpenTable) -> None:
+        with self._lock:
+            self._misses[table.name] = self._misses.get(table.name, 0) + 1
+            if not self._auto_reads or table.name in self._tables:
+                return
+            recent = self._recent.setdefault(table.name, deque(maxlen=self._auto_reads))
+            recent.append(time.monotonic())
+            wanted = len(recent) == self._auto_reads and recent[-1] - recent[0] <= _WINDOW_S
+        if wanted:
+            self._behind(lambda: self._load(table, pinned=False), table.name)
+
+    def _reload_behind(self, table: OpenTable, held: HotTable) -> None:
+        self._behind(lambda: self._load(table, pinned=held.pinned), table.name)
+
+    def _behind(self, load: Callable[[], object], name: TableName) -> None:
+        with self._lock:
+            if name in self._loading:
+                return
+            self._loading.add(name)
+
+        def run() -> None:
+            try:
+                load()
+            except Exception:
+                # The table is served from its files meanwhile; the next read tries again.
+                return
+            finally:
+                with self._lock:
+                    self._loading.discard(name)
+
+        threading.Thread(target=run, name="crannog-hot-load", daemon=True).start()
+
+    def _load(self, table: OpenTable, *, pinned: bool) -> HotTable:
+        with self._load_lock:
+            return table.newest(lambda snapshot: self._load_snapshot(table, snapshot, pinned=pinned))
+
+    def _load_snapshot(self, table: OpenTable, snapshot: Snapshot, *, pinned: bool) -> HotTable:
+        engine = self._engine()
+        estimate = _estimate(snapshot)
+        self._check_room(table.name, estimate // 4, pinned=pinned)
+        relation = f"hot_{next(self._numbers)}"
+        query, tables = table.relation(snapshot, "hot")
+        before = _memory(engine)
+        with engine.cursor(tables) as cursor:
+            rows = written(cursor, f"CREATE TABLE {relation} AS {query}")
+        size = max(_memory(engine) - before, 0)
+        try:
+            self._check_room(table.name, size, pinned=pinned)
+        except Overloaded:
+            self._drop(relation)
+            raise
+        held = HotTable(
+            table.name,
+            relation,
+            snapshot.base.table_id,
+            snapshot.base.version,
+            snapshot.base.readable,
+            snapshot.sequence,
+            rows,
+            size,
+            pinned,
+        )
+        with self._lock:
+            old = self._tables.get(table.name)
+            if old is not None:
+                held.hits, held.pinned = old.hits, old.pinned or pinned
+            self._tables[table.name] = held
+        table.before_fold = lambda snapshot: self.follow(table, snapshot)
+        if old is not None:
+            self._retire(old)
+        return held
+
+    def _check_room(self, name: TableName, size: int, *, pinned: bool) -> None:
+        """Make room by letting go of what was not used for longest; Overloaded if there is too little."""
+        while True:
+            with self._lock:
+                others = [held for held in self._tables.values() if held.name != name]
+                used = sum(held.bytes for held in others)
+                if used + size <= self.limit_bytes:
+                    return
+                loaded = sorted((held for held in others if not held.pinned), key=lambda held: held.last_access)
+            if not loaded:
+                held_bytes = f", {used:,} are held by pinned tables" if used else ""
+                raise Overloaded(
+                    f"cannot {'pin' if pinned else 'load'} {name}: it takes about {size:,} bytes{held_bytes} and the limit is"
+                    f" {self.limit_bytes:,}; evict a table or raise CRANNOG_CACHE_BYTES"
+                )
+            self.evict(loaded[0].name)
+
+    def _drop(self, relation: str) -> None:
+        with self._engine().cursor() as cursor:
+            cursor.execute(f"DROP TABLE IF EXISTS {relation}")
+
+
+def _memory(engine: LocalEngine) -> int:
+    with engine.cursor() as cursor:
+        [[size]] = cursor.execute(
+            "SELECT sum(memory_usage_bytes) FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'"
+        ).fetchall()
+    return int(size or 0)
+
+
+def _estimate(snapshot: Snapshot) -> int:
+    widths = sum(field.type.bit_width // 8 if _is_fixed(field.type) else 24 for field in snapshot.base.schema)
+    return (snapshot.base.rows + snapshot.tail.row_count) * widths
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
+    try:
+        return bool(kind.bit_width)
+    except ValueError:
+        return False
+
+
+def _keeps_rows(table: OpenTable, since: int, until: int) -> bool:
+    """Tell whether every commit after `since` left the visible rows as they were; False too if the log forgot."""
+    done = {entry.version: entry.operation for entry in log_entries(table, after=since)}
+    return all(done.get(version) in _KEEPS_ROWS for version in range(since + 1, until + 1))

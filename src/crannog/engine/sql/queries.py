@@ -1,0 +1,471 @@
+"""The front of the query layer: a statement in, an answer out, within limits."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+import pyarrow as pa
+from sqlglot import exp
+
+from crannog.api.arguments import checked_engine, checked_max_rows
+from crannog.api.explanation import Explanation
+from crannog.api.result import Result, Stream
+from crannog.engine.sql import run_on_duckdb, run_on_spark
+from crannog.engine.sql.commands import Command, DescribeTable, Explain, columns_of, read_command, tables_shown
+from crannog.engine.sql.duckdb_compiler import Compiled, Unproved, compile_statement
+from crannog.engine.sql.duckdb_compiler.scope import UnknownName
+from crannog.engine.sql.explain import hidden_paths, table_reports
+from crannog.engine.sql.file_pruning import Pruned, pruned
+from crannog.engine.sql.hot_tables import HotCache
+from crannog.engine.sql.result_types import first_rows
+from crannog.engine.sql.route import Route, choose
+from crannog.engine.sql.run_on_duckdb import NotHere
+from crannog.engine.sql.running_queries import Running, RunningQueries
+from crannog.engine.sql.sources import Source, Sources, schema_key
+from crannog.engine.sql.spark_functions import KNOWN
+from crannog.engine.sql.spill import spilled
+from crannog.engine.sql.statement import Statement, parse
+from crannog.engine.tables import Tables
+from crannog.engine.warehouse import Warehouse
+from crannog.errors import CallerError, SnapshotGone, SparkLost, Unavailable
+from crannog.names import TableName
+
+_TRIES = 4
+_PLAIN_NAME = re.compile(r"[a-z_]\w*")
+# The first argument of date_add, datediff and their relatives may be one of these.
+_UNITS = frozenset(
+    ["year", "quarter", "month", "week", "day", "dayofyear", "hour", "minute", "second", "millisecond", "microsecond"]
+)
+_CATALOGUE = "the catalogue answers"
+_COMPILED = 512
+_FEW_ROWS = 20_000
+# A read of more than this may outlast the retention floor's idea of a short one: it takes a lease.
+_LONG_READ_BYTES = 256 * 1024**2
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _NoRule:
+    """Why only Spark answers a statement; `error` is what Spark would answer, where that is known."""
+
+    reason: str
+    error: CallerError | None = None
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A statement with its sources, what it compiled to, and what is left of a base after pruning."""
+
+    statement: Statement
+    sources: Mapping[int, Source]
+    compiled: Compiled | None
+    no_rule: _NoRule | None
+    _pruned: dict[int, Pruned] = field(default_factory=dict)
+
+    def pruned(self, start: int) -> Pruned:
+        """Return what is left of a source; worked out when asked for, since one that is in memory need not be pruned."""
+        if start not in self._pruned:
+            conditions = self.compiled.conditions.get(start, ()) if self.compiled is not None else ()
+            self._pruned[start] = pruned(self.sources[start].snapshot.base, conditions)
+        return self._pruned[start]
+
+    @property
+    def table_names(self) -> list[str]:
+        return sorted({str(source.name) for source in self.sources.values()})
+
+    def scan_bytes(self, hot: Mapping[int, str]) -> int:
+        """Return the bytes to read of all sources that are not in memory."""
+        return sum(self.pruned(start).bytes for start in self.sources if start not in hot)
+
+
+class Queries:
+    """Answers statements over the tables of one warehouse. Safe for threads."""
+
+    def __init__(self, warehouse: Warehouse, tables: Tables) -> None:
+        self._warehouse = warehouse
+        self._settings = warehouse.settings
+        self._tables = tables
+        self._sources = Sources(tables, self._settings)
+        self.running = RunningQueries(self._settings)
+        self.cache = HotCache(
+            lambda: warehouse.local, self._settings.cache_bytes, auto_reads=self._settings.cache_auto_reads
+        )
+        self._compiled: OrderedDict[tuple[Any, ...], Compiled | _NoRule] = OrderedDict()
+        self._short: WeakSet[Compiled] = WeakSet()
+        self._lock = threading.Lock()
+
+    def sql(
+        self,
+        text: str,
+        *,
+        max_rows: int | None = None,
+        engine: str = "auto",
+        timeout_s: float | None = None,
+        query_id: str | None = None,
+        visible: Callable[[TableName], bool] | None = None,
+    ) -> Result:
+        """Run a statement and return its whole answer, up to `max_rows`; SHOW TABLES lists what is `visible`."""
+        self._warehouse.check_open()
+        checked_engine(engine)
+        most = self._checked_rows(max_rows)
+        with self.running.running(query_id, timeout_s) as running:
+            command = read_command(text, self._settings.sql_text_bytes)
+            if command is not None:
+                table = self._commanded(command, visible)
+                return Result(
+                    table.slice(0, most),
+                    "local",
+                    table.num_rows > most,
+                    running.elapsed_ms,
+                    running.query_id,
+                    _CATALOGUE,
+                )
+            statement = parse(text, self._settings.sql_text_bytes)
+
+            def answer() -> Result:
+                with ExitStack() as held:
+                    return answer_with(held)
+
+            def answer_with(held: ExitStack) -> Result:
+                plan = self._plan(statement)
+                route, relations = self._route(plan, engine, held)
+                if route.engine != "spark":
+                    try:
+                        table, more = self._fast(plan, relations, running, most)
+                        return Result(table, route.engine, more, running.elapsed_ms, running.query_id, route.why)
+                    except NotHere as error:
+                        if engine != "auto":
+                            raise CallerError(
+                                f"engine {engine!r} stopped at: {error}; engine='auto' lets Spark answer"
+                            ) from None
+                        route = Route("spark", f"the {route.engine} engine stopped at: {error}")
+                with run_on_spark.frame(self._warehouse, statement, plan.sources, _files(plan), running) as frame:
+                    table = run_on_spark.collected(frame, most + 1)
+                self._check_bytes(table.nbytes)
+                return Result(
+                    first_rows(table, most),
+                    "spark",
+                    table.num_rows > most,
+                    running.elapsed_ms,
+                    running.query_id,
+                    route.why,
+                )
+
+            return self._on_newest(statement, answer)
+
+    def stream(
+        self,
+        text: str,
+        *,
+        engine: str = "auto",
+        timeout_s: float | None = None,
+        query_id: str | None = None,
+        visible: Callable[[TableName], bool] | None = None,
+    ) -> Stream:
+        """Run a statement and return its answer batch by batch, however large."""
+        self._warehouse.check_open()
+        checked_engine(engine)
+        held = ExitStack()
+        try:
+            running = held.enter_context(self.running.running(query_id, timeout_s))
+            command = read_command(text, self._settings.sql_text_bytes)
+            if command is not None:
+                table = self._commanded(command, visible)
+                return Stream(table.schema, "local", running.query_id, _held(table.to_batches(), iter(()), held))
+            statement = parse(text, self._settings.sql_text_bytes)
+            plan = self._plan(statement)
+            route, relations = self._route(plan, engine, held)
+            first: list[pa.RecordBatch] = []
+            if route.engine != "spark":
+                try:
+                    schema, batches = held.enter_context(self._fast_batches(plan, relations, running))
+                    # The first batch tells whether it can be served here at all.
+                    first = [batch for batch in [next(batches, None)] if batch is not None]
+                except NotHere as error:
+                    if engine != "auto":
+                        raise CallerError(
+                            f"engine {engine!r} stopped at: {error}; engine='auto' lets Spark answer"
+                        ) from None
+                    route = Route("spark", f"the {route.engine} engine stopped at: {error}")
+            if route.engine == "spark":
+                frame = held.enter_context(
+                    run_on_spark.frame(self._warehouse, statement, plan.sources, _files(plan), running)
+                )
+                rows = run_on_spark.in_arrow_types(frame)
+                schema, batches = held.enter_context(spilled(self._warehouse, rows, running.query_id, plan.table_names))
+        except BaseException:
+            held.close()
+            raise
+        return Stream(schema, route.engine, running.query_id, _held(first, batches, held))
+
+    def explain(self, text: str, *, engine: str = "auto", analyze: bool = False) -> Explanation:
+        """Tell which engine would answer and why, what is pruned, and the plan; `analyze` runs it too."""
+        self._warehouse.check_open()
+        checked_engine(engine)
+        with self.running.running(None, None) as running, ExitStack() as held:
+            statement = parse(text, self._settings.sql_text_bytes)
+            plan = self._plan(statement)
+            route, relations = self._route(plan, engine, held)
+            if route.engine == "spark":
+                with run_on_spark.frame(
+                    self._warehouse, statement, plan.sources, _files(plan), running, before="EXPLAIN FORMATTED "
+                ) as frame:
+                    shown = run_on_spark.explained(frame)
+            else:
+                assert plan.compiled is not None
+                sql, tables = self._local_sql(plan, relations, None, keep=False)
+                shown = run_on_duckdb.explained(self._warehouse.local, sql, tables)
+            reports = table_reports(plan.sources, {start: plan.pruned(start) for start in plan.sources}, relations)
+        result = self.sql(text, engine=route.engine) if analyze else None
+        return Explanation(route.engine, route.why, reports, hidden_paths(shown, self._warehouse.location), result)
+
+    def tables_in(self, text: str) -> list[TableName]:
+        """Return the tables that a statement names, without opening any; raises as `sql` does for what cannot be read."""
+        command = read_command(text, self._settings.sql_text_bytes)
+        if isinstance(command, DescribeTable):
+            return [self._sources.table_named(command.parts)[0]]
+        if isinstance(command, Explain):
+            return self.tables_in(command.statement)
+        if command is not None:
+            return []
+        statement = parse(text, self._settings.sql_text_bytes)
+        return list(dict.fromkeys(self._sources.name_of(ref)[0] for ref in statement.tables))
+
+    def cancel(self, query_id: str) -> None:
+        """End a query that runs or waits; NotFound if there is none by this id."""
+        self.running.cancel(query_id)
+
+    def _commanded(self, command: Command, visible: Callable[[TableName], bool] | None) -> pa.Table:
+        """Return the answer to DESCRIBE, SHOW or EXPLAIN."""
+        if isinstance(command, Explain):
+            explained = self.explain(command.statement)
+            return pa.table({"plan": [f"{explained.engine}: {explained.why}\n{explained.plan}"]})
+        if isinstance(command, DescribeTable):
+            name, _ = self._sources.table_named(command.parts)
+            return columns_of(self._tables.open(name).snapshot().base.readable, with_types=command.with_types)
+        return tables_shown(command, [name for name in self._tables.names() if visible is None or visible(name)])
+
+    # -- planning ----------------------------------------------------------------------------------------------
+
+    def _plan(self, statement: Statement) -> _Plan:
+        sources = self._sources.of(statement)
+        outcome = self._outcome(statement, sources)
+        if isinstance(outcome, _NoRule):
+            return _Plan(statement, sources, None, outcome)
+        return _Plan(statement, sources, outcome, None)
+
+    def _outcome(self, statement: Statement, sources: Mapping[int, Source]) -> Compiled | _NoRule:
+        """Return what a statement compiles to, or what of it has no rule."""
+        key = (statement.text, *(schema_key(source) for source in sources.values()))
+        with self._lock:
+            known = self._compiled.get(key)
+            if known is not None:
+                self._compiled.move_to_end(key)
+                return known
+        outcome: Compiled | _NoRule
+        try:
+            shapes = {start: source.shape for start, source in sources.items()}
+            outcome = compile_statement(statement, shapes, dt.datetime.now(dt.UTC))
+        except UnknownName as unknown:
+            outcome = _NoRule(str(unknown), _no_such_column(statement, unknown))
+        except Unproved as reason:
+            outcome = _NoRule(str(reason))
+        except RecursionError:
+            outcome = _NoRule("a statement nested this deep")
+        if isinstance(outcome, _NoRule) or not outcome.uses_now:
+            with self._lock:
+                self._compiled[key] = outcome
+                while len(self._compiled) > _COMPILED:
+                    self._compiled.popitem(last=False)
+        return outcome
+
+    def _route(self, plan: _Plan, engine: str, held: ExitStack) -> tuple[Route, dict[int, str]]:
+        """Choose the engine; of a fast one also return the sources that are read from memory, borrowed until `held` ends."""
+        relations: dict[int, str] = {}
+        not_hot = ""
+        if engine != "spark" and plan.no_rule is not None and plan.no_rule.error is not None:
+            raise plan.no_rule.error
+        if plan.compiled is not None and engine in ("auto", "hot"):
+            for start, source in plan.sources.items():
+                relation = None
+                if source.is_current:
+                    relation = held.enter_context(
+                        self.cache.borrowed(source.table, source.snapshot, wait=engine == "hot")
+                    )
+                if relation is None:
+                    not_hot = not_hot or str(source.name)
+                else:
+                    relations[start] = relation
+        # A statement without tables needs no memory and no files: the in-process engine has it at hand.
+        hot = not not_hot and bool(plan.sources)
+        route = choose(
+            engine,
+            unproved=plan.no_rule.reason if plan.no_rule else None,
+            hot=hot or (engine == "hot" and not plan.sources and plan.no_rule is None),
+            not_hot=not_hot or "no table",
+            scan_bytes=plan.scan_bytes(relations),
+            scan_limit=self._settings.local_scan_bytes,
+        )
+        return route, relations
+
+    # -- running -----------------------------------------------------------------------------------------------
+
+    def _local_sql(
+        self, plan: _Plan, hot: Mapping[int, str], limit: int | None, *, keep: bool = True
+    ) -> tuple[str, dict[str, pa.Table]]:
+        assert plan.compiled is not None
+        relations: dict[int, str] = {}
+        tables: dict[str, pa.Table] = {}
+        for number, (start, source) in enumerate(plan.sources.items()):
+            if start in hot:
+                relations[start] = hot[start]
+                continue
+            query, needed = source.table.relation(
+                source.snapshot, f"t{number}", raw=source.raw, files=plan.pruned(start).files, keep=keep
+            )
+            relations[start] = f"({query})"
+            tables.update(needed)
+        return run_on_duckdb.sql_of(plan.compiled, relations, limit), tables
+
+    @contextmanager
+    def _fast_batches(
+        self,
+        plan: _Plan,
+        hot: Mapping[int, str],
+        running: Running,
+        *,
+        limit: int | None = None,
+        enough: int | None = None,
+    ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+        """Lend the batches of an answer, of up to `limit` rows; `enough` of them are likely to be read, all if not given."""
+        assert plan.compiled is not None
+        sql, tables = self._local_sql(plan, hot, limit)
+        with (
+            _leased(plan, hot, may_be_long=enough is None),
+            run_on_duckdb.batches(self._warehouse.local, plan.compiled, sql, tables, running, enough) as found,
+        ):
+            yield found
+
+    def _fast(self, plan: _Plan, hot: Mapping[int, str], running: Running, most: int) -> tuple[pa.Table, bool]:
+        compiled = plan.compiled
+        assert compiled is not None
+        # With a limit DuckDB reads on one core. An answer that was not cut off last time is likely to be short again.
+        limit = None if compiled in self._short else most + 1
+        table = (
+            self._few(plan, hot, running, limit)
+            if limit and most < _FEW_ROWS
+            else self._many(plan, hot, running, limit, most + 1)
+        )
+        more = table.num_rows > most
+        with self._lock:
+            if more:
+                self._short.discard(compiled)
+            else:
+                self._short.add(compiled)
+        return table.slice(0, most), more
+
+    def _few(self, plan: _Plan, hot: Mapping[int, str], running: Running, limit: int) -> pa.Table:
+        assert plan.compiled is not None
+        sql, tables = self._local_sql(plan, hot, limit)
+        with _leased(plan, hot):
+            table = run_on_duckdb.whole(self._warehouse.local, plan.compiled, sql, tables, running)
+        # To add up the buffers, shared or not, takes a tenth of the time of the exact sum.
+        if table.get_total_buffer_size() > self._settings.sql_result_bytes:
+            self._check_bytes(table.nbytes)
+        return table
+
+    def _many(self, plan: _Plan, hot: Mapping[int, str], running: Running, limit: int | None, enough: int) -> pa.Table:
+        kept: list[pa.RecordBatch] = []
+        rows = size = 0
+        with self._fast_batches(plan, hot, running, limit=limit, enough=enough) as (schema, batches):
+            for batch in batches:
+                kept.append(batch)
+                rows += batch.num_rows
+                size += batch.get_total_buffer_size()
+                if size > self._settings.sql_result_bytes:
+                    self._check_bytes(sum(one.nbytes for one in kept))
+                if rows >= enough:
+                    break
+        return pa.Table.from_batches(kept, schema)
+
+    def _on_newest(self, statement: Statement, act: Callable[[], T]) -> T:
+        for _ in range(_TRIES):
+            try:
+                return act()
+            except (SnapshotGone, SparkLost):
+                continue
+        try:
+            return act()
+        except SnapshotGone:
+            for source in self._sources.of(statement).values():
+                source.table.check_files()
+            raise
+
+    # -- limits ------------------------------------------------------------------------------------------------
+
+    def _checked_rows(self, max_rows: int | None) -> int:
+        max_rows = checked_max_rows(max_rows)
+        if max_rows is None:
+            return min(self._settings.sql_max_rows, self._settings.sql_rows_ceiling)
+        if max_rows > self._settings.sql_rows_ceiling:
+            raise CallerError(
+                f"max_rows is at most {self._settings.sql_rows_ceiling:,}, got {max_rows:,}; stream a larger answer"
+            )
+        return max_rows
+
+    def _check_bytes(self, size: int) -> None:
+        if size > self._settings.sql_result_bytes:
+            raise CallerError(
+                f"the answer has more than {self._settings.sql_result_bytes:,} bytes; ask for fewer columns or rows, or stream it"
+            )
+
+
+def _no_such_column(statement: Statement, unknown: UnknownName) -> CallerError | None:
+    """Return the error for a column that cannot be there; None where only Spark can tell.
+
+    One SELECT over tables has no columns but theirs: nobody need start Spark to hear that from there.
+    """
+    tree, name = statement.tree, unknown.parts[0].lower()
+    if tree is None or len(unknown.parts) > 1 or name in KNOWN | _UNITS or len(list(tree.find_all(exp.Query))) > 1:
+        return None
+    if not _PLAIN_NAME.fullmatch(name):  # GROUP BY `sum(a)` means the column that Spark calls so
+        return None
+    if tree.find(exp.Lambda, exp.Lateral, exp.Pivot) or any(
+        alias.alias.lower() == name for alias in tree.find_all(exp.Alias)
+    ):
+        return None
+    shown = ", ".join(unknown.columns[:30]) + (", …" if len(unknown.columns) > 30 else "")
+    return CallerError(f"there is no column {unknown.parts[0]}; there are {shown or 'no columns here'}")
+
+
+@contextmanager
+def _leased(plan: _Plan, hot: Mapping[int, str], *, may_be_long: bool = False) -> Iterator[None]:
+    """Keep the files that a long read needs; a short one is over before they may go."""
+    with ExitStack() as leases:
+        if may_be_long or plan.scan_bytes(hot) > _LONG_READ_BYTES:
+            for start, source in plan.sources.items():
+                if start not in hot:
+                    leases.enter_context(source.table.reading(source.snapshot))
+        yield
+
+
+def _files(plan: _Plan) -> dict[int, tuple[str, ...]]:
+    return {start: plan.pruned(start).files for start in plan.sources} if plan.compiled is not None else {}
+
+
+def _held(first: list[pa.RecordBatch], batches: Iterator[pa.RecordBatch], held: ExitStack) -> Iterator[pa.RecordBatch]:
+    with held:
+        yield from first
+        try:
+            yield from batches
+        except NotHere as error:
+            # Batches are with the caller already: another engine cannot take over in the middle.
+            raise Unavailable(f"the stream stopped at: {error}; run it again with engine='spark'") from None

@@ -1,0 +1,105 @@
+"""Run a compiled statement in the process: hot tables, files, staged changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from crannog.engine.duckdb.engine import LocalEngine
+from crannog.engine.duckdb.prepared_statements import Bound
+from crannog.engine.sql.duckdb_compiler.select import Compiled, mark
+from crannog.engine.sql.result_types import in_schema
+from crannog.engine.sql.running_queries import Running
+from crannog.errors import SnapshotGone
+
+_BATCH = 100_000
+_LOST_FILE = re.compile(r"IO Error|No such file|Could not (open|read)")
+
+
+class NotHere(Exception):
+    """The in-process engine met something that only Spark can answer, or explain."""
+
+
+def sql_of(compiled: Compiled, relations: Mapping[int, str], limit: int | None) -> str:
+    """Return the SQL with its sources put in; `limit` rows are enough."""
+    sql = compiled.sql
+    for source, relation in relations.items():
+        sql = sql.replace(mark(source), relation)
+    if limit is None or (compiled.limit is not None and compiled.limit <= limit):
+        return sql
+    return f"{sql} LIMIT {limit}" if compiled.limit is None else f"SELECT * FROM ({sql}) LIMIT {limit}"
+
+
+def whole(
+    engine: LocalEngine, compiled: Compiled, sql: str, tables: Mapping[str, pa.Table], running: Running
+) -> pa.Table:
+    """Run and return the rows at once, a quarter faster than batch by batch where they are few; raises as `batches` does."""
+    with _lent(engine, sql, tables, running) as bound, _told_apart(running):
+        return in_schema(bound.relation(sql).to_arrow_table(), compiled.schema)
+
+
+@contextmanager
+def batches(
+    engine: LocalEngine,
+    compiled: Compiled,
+    sql: str,
+    tables: Mapping[str, pa.Table],
+    running: Running,
+    enough: int | None = None,
+) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+    """Run and lend the batches, none much larger than what is `enough`; ended when the query is cancelled.
+
+    Raises NotHere where Spark must be asked.
+    """
+    with _lent(engine, sql, tables, running) as bound:
+        found = _read(bound, sql, compiled.schema, running, min(enough or _BATCH, _BATCH))
+        try:
+            yield compiled.schema, found
+        finally:
+            found.close()  # an answer that was not read to its end is still open
+
+
+@contextmanager
+def _lent(engine: LocalEngine, sql: str, tables: Mapping[str, pa.Table], running: Running) -> Iterator[Bound]:
+    with engine.statement(sql, tables) as bound:
+        try:
+            with running.interrupting(bound.cursor.interrupt):
+                yield bound
+        finally:
+            bound.again = not running.is_cancelled
+
+
+def _read(
+    bound: Bound, sql: str, schema: pa.Schema, running: Running, size: int
+) -> Generator[pa.RecordBatch, None, None]:
+    with _told_apart(running), bound.relation(sql).to_arrow_reader(size) as reader:
+        for batch in reader:
+            running.check()
+            if batch.num_rows:
+                yield in_schema(batch, schema)
+
+
+@contextmanager
+def _told_apart(running: Running) -> Iterator[None]:
+    import duckdb
+
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        # After the first rows an error of DuckDB comes through Arrow, as an OSError with DuckDB's words.
+        running.check()
+        said = str(error).splitlines()[0][:300]
+        if isinstance(error, duckdb.IOException) or (isinstance(error, OSError) and _LOST_FILE.search(said)):
+            raise SnapshotGone(
+                "the files of this snapshot are gone; read again to see the table as it is now"
+            ) from error
+        raise NotHere(said) from error
+
+
+def explained(engine: LocalEngine, sql: str, tables: Mapping[str, pa.Table]) -> str:
+    """Return DuckDB's plan."""
+    with engine.cursor(tables) as cursor:
+        return "\n".join(row[1] for row in cursor.execute(f"EXPLAIN {sql}").fetchall())

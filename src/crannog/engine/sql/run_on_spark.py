@@ -1,0 +1,169 @@
+"""Run a statement on Spark: the same snapshots, as views, in the pool that maintenance does not starve."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from crannog.engine.sql.function_calls import without_guards
+from crannog.engine.sql.result_types import in_schema, plain_schema, without_columns
+from crannog.engine.sql.running_queries import Running
+from crannog.engine.sql.sources import Source
+from crannog.engine.sql.statement import Statement
+from crannog.engine.warehouse import Warehouse
+from crannog.errors import CrannogError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+
+@contextmanager
+def frame(
+    warehouse: Warehouse,
+    statement: Statement,
+    sources: Mapping[int, Source],
+    files: Mapping[int, tuple[str, ...]],
+    running: Running,
+    *,
+    before: str = "",
+) -> Iterator[DataFrame]:
+    """Lend the statement, with `before` before it, as a DataFrame.
+
+    What runs from it in this thread ends when the query is cancelled.
+    """
+    from crannog.engine.spark_read import to_spark
+    from crannog.spark.errors import of_statement
+    from crannog.spark.session import in_pool, interruptible, spark_runtime
+    from crannog.spark.stuck_tasks import watch
+
+    session = _session(warehouse, running)
+    with ExitStack() as held:
+        try:
+            held.enter_context(in_pool(session, "interactive"))
+            interrupt = held.enter_context(interruptible(session, f"crannog-query-{running.query_id}"))
+            held.enter_context(running.interrupting(interrupt))
+            names: dict[int, str] = {}
+            views: dict[tuple[str, bool, int | None, str | None, tuple[str, ...] | None], str] = {}
+            for start, source in sources.items():
+                what = (str(source.name), source.raw, source.ref.version, source.ref.timestamp, files.get(start))
+                if what not in views:
+                    held.enter_context(source.table.reading(source.snapshot))
+                    # Nobody can name the view of another query.
+                    views[what] = f"crannog_{uuid.uuid4().hex}"
+                    rows = to_spark(source.table, source.snapshot, session, raw=source.raw, files=files.get(start))
+                    rows.createOrReplaceTempView(views[what])
+                    held.callback(_drop, session, views[what])
+                names[start] = views[what]
+            text = statement.for_spark(names)
+            if statement.tree is None:
+                # Only Spark has read it: in parentheses nothing but a query is accepted, and nothing runs yet.
+                session.sql(f"SELECT * FROM ({text}) AS checked")
+            rows = session.sql(before + text)
+            yield rows.toDF(*map(without_guards, rows.columns)) if statement.has_guards and not before else rows
+        except CrannogError:
+            raise
+        except Exception as error:
+            try:
+                running.check()
+            except CrannogError:
+                watch(spark_runtime(warehouse.settings), session)
+                raise
+            raise of_statement(error) from error
+
+
+def collected(rows: DataFrame, limit: int) -> pa.Table:
+    """Return up to `limit` rows, in the types every engine gives."""
+    found = in_arrow_types(rows).limit(limit)
+    if not found.columns:
+        return without_columns(found.count())
+    try:
+        table = found.toArrow()
+    except ValueError:
+        # A null in a column that Spark takes for never null, as uniform(NULL, 1) gives.
+        table = _nullable(found).toArrow()
+    return in_schema(table, plain_schema(table.schema))
+
+
+def _nullable(rows: DataFrame) -> DataFrame:
+    """Return the same rows, of which Spark takes every column for one that may be null."""
+    from pyspark.sql.functions import col, spark_partition_id, when
+
+    always = spark_partition_id() >= 0  # true, but Spark does not know that before it runs
+    numbered = rows.toDF(*(f"c{place}" for place in range(len(rows.columns))))
+    return numbered.select(*(when(always, col(name)) for name in numbered.columns)).toDF(*rows.columns)
+
+
+def in_arrow_types(rows: DataFrame) -> DataFrame:
+    """Return rows without types that Arrow cannot carry.
+
+    Text stands for intervals of months, calendar intervals and elements of no type, WKB for places on earth.
+    """
+    from pyspark.sql.functions import col, st_asbinary
+    from pyspark.sql.types import BinaryType
+
+    kinds = [(field.name, field.dataType, _carried(field.dataType, field.nullable)) for field in rows.schema]
+    if all(kind == carried for _, kind, carried in kinds):
+        return rows
+    # Under numbers, since names may be there twice.
+    numbered = rows.toDF(*(f"c{place}" for place in range(len(kinds))))
+    chosen = []
+    for place, (_, kind, carried) in enumerate(kinds):
+        column = col(f"c{place}")
+        if carried == BinaryType() != kind:
+            chosen.append(st_asbinary(column))
+        else:
+            chosen.append(column if kind == carried else column.cast(carried))
+    return numbered.select(*chosen).toDF(*(name for name, _, _ in kinds))
+
+
+def _carried(kind: DataType, nullable: bool = True) -> DataType:
+    from pyspark.sql import types
+
+    if isinstance(kind, types.NullType) and not nullable:
+        return types.StringType()
+    if isinstance(kind, (types.YearMonthIntervalType, types.CalendarIntervalType)):
+        return types.StringType()
+    if isinstance(kind, (types.GeometryType, types.GeographyType)):
+        return types.BinaryType()
+    if isinstance(kind, types.ArrayType):
+        inner = types.StringType() if isinstance(kind.elementType, types.NullType) else _carried(kind.elementType)
+        return kind if inner == kind.elementType else types.ArrayType(inner, kind.containsNull)
+    if isinstance(kind, types.MapType):
+        sides = [
+            types.StringType() if isinstance(side, types.NullType) else _carried(side)
+            for side in (kind.keyType, kind.valueType)
+        ]
+        return kind if sides == [kind.keyType, kind.valueType] else types.MapType(*sides, kind.valueContainsNull)
+    if isinstance(kind, types.StructType):
+        fields = [types.StructField(field.name, _carried(field.dataType), field.nullable) for field in kind]
+        return types.StructType(fields) if fields != list(kind) else kind
+    return kind
+
+
+def _session(warehouse: Warehouse, running: Running) -> SparkSession:
+    """Wait for Spark as long as the query may."""
+    from crannog.spark.session import spark_runtime
+
+    runtime = spark_runtime(warehouse.settings)
+    if runtime.state() != "ready":
+        runtime.start_in_background()
+        while runtime.state() == "starting":
+            running.check()
+            time.sleep(0.02)
+    return warehouse.spark()
+
+
+def _drop(session: SparkSession, view: str) -> None:
+    with suppress(Exception):  # the session may be gone
+        session.catalog.dropTempView(view)
+
+
+def explained(rows: DataFrame) -> str:
+    """Return the plan that an EXPLAIN statement gave."""
+    return str(rows.collect()[0][0])

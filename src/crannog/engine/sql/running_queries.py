@@ -1,0 +1,114 @@
+"""Queries that run: their ids, how many at once, how they are ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from crannog.api.arguments import checked_query_id, checked_timeout
+from crannog.api.cancellation import Cancellation
+from crannog.engine.sql.deadlines import Deadlines
+from crannog.errors import Cancelled, Conflict, NotFound, Overloaded, TimedOut
+from crannog.settings import Settings
+
+
+class Running(Cancellation):
+    """One query while it runs: it can be cancelled, and ends when its time is over."""
+
+    def __init__(self, query_id: str, timeout_s: float) -> None:
+        super().__init__(f"query {query_id} was cancelled")
+        self.query_id = query_id
+        self.timeout_s = timeout_s
+        self.started = time.perf_counter()
+        self.deadline = 0
+        self._late = False
+
+    def time_is_over(self) -> None:
+        """End it as one that took too long."""
+        self._late = True
+        self.cancel()
+
+    def check(self) -> None:
+        try:
+            super().check()
+        except Cancelled:
+            if self._late:
+                raise TimedOut(
+                    f"query {self.query_id} took longer than {self.timeout_s:g} s; narrow it, or give it more with timeout_s"
+                ) from None
+            raise
+
+    @property
+    def elapsed_ms(self) -> float:
+        return (time.perf_counter() - self.started) * 1000
+
+
+class RunningQueries:
+    """All queries of a connection that run or wait for their turn."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._queries: dict[str, Running] = {}
+        self._changed = threading.Condition()
+        self._active = 0
+        self._waiting = 0
+        self._deadlines = Deadlines()
+
+    @contextmanager
+    def running(self, query_id: str | None, timeout_s: float | None) -> Iterator[Running]:
+        """Register a query and wait for its turn; Conflict if the id runs already, Overloaded if too many wait."""
+        running = self.enter(query_id, timeout_s)
+        try:
+            yield running
+        finally:
+            self.leave(running)
+
+    def enter(self, query_id: str | None, timeout_s: float | None) -> Running:
+        running = Running(checked_query_id(query_id), checked_timeout(timeout_s) or self._settings.sql_timeout_s)
+        with self._changed:
+            if running.query_id in self._queries:
+                raise Conflict(f"a query with the id {running.query_id!r} runs already; give another, or none")
+            if self._active >= self._settings.sql_running and self._waiting >= self._settings.sql_waiting:
+                raise Overloaded(
+                    f"{self._active} queries run and {self._waiting} wait, which is the most; try again later",
+                    retry_after_s=1,
+                )
+            self._queries[running.query_id] = running
+            running.deadline = self._deadlines.add(running.timeout_s, running.time_is_over)
+            self._waiting += 1
+            try:
+                while self._active >= self._settings.sql_running:
+                    running.check()
+                    self._changed.wait(0.1)
+                running.check()
+            except BaseException:
+                self._forget(running)
+                raise
+            finally:
+                self._waiting -= 1
+            self._active += 1
+        return running
+
+    def leave(self, running: Running) -> None:
+        with self._changed:
+            if self._forget(running):
+                self._active -= 1
+                self._changed.notify_all()
+
+    def _forget(self, running: Running) -> bool:
+        self._deadlines.remove(running.deadline)
+        return self._queries.pop(running.query_id, None) is not None
+
+    def cancel(self, query_id: str) -> None:
+        """End a query; NotFound if none by this id runs."""
+        with self._changed:
+            running = self._queries.get(query_id)
+        if running is None:
+            raise NotFound(f"no query {query_id!r} runs; it may have ended")
+        running.cancel()
+
+    def ids(self) -> list[str]:
+        with self._changed:
+            return list(self._queries)

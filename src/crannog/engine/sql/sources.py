@@ -1,0 +1,125 @@
+"""The tables a statement names: which ones they are, and the snapshots that are read."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from functools import lru_cache
+
+from crannog.delta.log import DeltaLog
+from crannog.engine.open_table import OpenTable
+from crannog.engine.snapshot import Snapshot
+from crannog.engine.sql.duckdb_compiler.select import SourceShape
+from crannog.engine.sql.statement import Statement
+from crannog.engine.sql.table_names import TableRef
+from crannog.engine.tables import Tables
+from crannog.errors import CallerError, NotFound
+from crannog.names import RAW_PREFIX, TableName
+from crannog.settings import Settings
+
+
+@dataclass(frozen=True)
+class Source:
+    """One use of a table in a statement, and the snapshot it reads."""
+
+    ref: TableRef
+    name: TableName
+    table: OpenTable
+    snapshot: Snapshot
+    raw: bool
+    travels: bool
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it reads the table as it stands: only such a use can be served from memory."""
+        return not self.raw and not self.travels
+
+    @property
+    def shape(self) -> SourceShape:
+        return SourceShape(self._qualifiers, self.snapshot.base.readable)
+
+    @property
+    def _qualifiers(self) -> tuple[str, ...]:
+        last = self.ref.parts[-1].lower()
+        return (self.name.catalog.lower(), self.name.schema.lower(), last)
+
+
+class Sources:
+    """Finds the sources of statements; each statement reads one snapshot of a table, however often it names it."""
+
+    def __init__(self, tables: Tables, settings: Settings) -> None:
+        self._tables = tables
+        self._settings = settings
+        self._written = lru_cache(maxsize=512)(_written)
+
+    def of(self, statement: Statement) -> dict[int, Source]:
+        """Return the sources by their place in the text; NotFound names the table that is not there."""
+        seen: dict[tuple[object, ...], Snapshot] = {}
+        found = {}
+        for ref in statement.tables:
+            name, raw = self.name_of(ref)
+            table = self._tables.open(name)
+            what = (name, ref.version, ref.timestamp)
+            if what not in seen:
+                seen[what] = self._snapshot(table, ref)
+            found[ref.start] = Source(
+                ref, name, table, seen[what], raw, ref.version is not None or ref.timestamp is not None
+            )
+        return found
+
+    def name_of(self, ref: TableRef) -> tuple[TableName, bool]:
+        """Return the table that is meant, whatever the case of its letters, and whether its raw form is."""
+        return self.table_named(ref.parts)
+
+    def table_named(self, parts: tuple[str, ...]) -> tuple[TableName, bool]:
+        """Return the table that is meant by a name of one to three parts, and whether its raw form is."""
+        name, raw = self._written(parts, self._settings.default_catalog, self._settings.default_schema)
+        return self._tables.spelled(name), raw
+
+    def _snapshot(self, table: OpenTable, ref: TableRef) -> Snapshot:
+        if ref.version is None and ref.timestamp is None:
+            return table.snapshot()
+        log = DeltaLog(table.warehouse.storage, table.folder)
+        version = ref.version if ref.version is not None else _version_at(log, ref)
+        # delta-rs waits for ever for a version that is far above the head.
+        newest = table.snapshot().base.version
+        if version > newest:
+            raise NotFound(
+                f"{ref.written} has no version {str(version)[:40]}: the newest is {newest}; history() lists those that can be read"
+            )
+        base = log.at(version)
+        return table.past(base)
+
+
+def _written(parts: tuple[str, ...], catalog: str, schema: str) -> tuple[TableName, bool]:
+    """Return the full name that was written, with defaults for what was left out, and whether its raw form is meant."""
+    if len(parts) > 3:
+        raise CallerError(f"a table name has up to three parts, got {'.'.join(parts)}")
+    raw = parts[-1].startswith(RAW_PREFIX)
+    left_out = [catalog, schema][: 3 - len(parts)]
+    given = [*left_out, *parts[:-1], parts[-1].removeprefix(RAW_PREFIX)]
+    return TableName.parse(".".join(given)), raw
+
+
+def _version_at(log: DeltaLog, ref: TableRef) -> int:
+    assert ref.timestamp is not None
+    try:
+        moment = dt.datetime.fromisoformat(ref.timestamp.strip())
+    except ValueError:
+        raise CallerError(f"TIMESTAMP AS OF takes a time like '2026-01-31 10:00:00', got {ref.timestamp!r}") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    wanted = moment.timestamp() * 1000
+    entries = [(entry["version"], entry["timestamp"]) for entry in log.history(None)]
+    reached = [version for version, at in entries if at <= wanted]
+    if not reached:
+        first = dt.datetime.fromtimestamp(min(at for _, at in entries) / 1000, dt.UTC)
+        raise NotFound(
+            f"{ref.written} begins at {first.isoformat(sep=' ', timespec='milliseconds')}; {ref.timestamp} is before that"
+        )
+    return int(max(reached))
+
+
+def schema_key(source: Source) -> tuple[str, int]:
+    """Return what tells whether a compiled statement still fits a source."""
+    return str(source.name), hash(source.snapshot.base.readable)

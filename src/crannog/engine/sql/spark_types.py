@@ -1,0 +1,118 @@
+"""Spark's types as Arrow types: how they widen, what arithmetic makes of decimals, what they are called.
+
+Pure. The rules are those of Spark's ANSI mode, as far as the fast engines follow them; None where they do not.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from crannog.api.spark_types import INSTANT, SPARK_NAMES
+
+INTEGRALS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
+_WIDEST, _LEAST_SCALE = 38, 6
+
+
+def is_integral(kind: pa.DataType) -> bool:
+    return kind in INTEGRALS
+
+
+def is_decimal(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(kind))
+
+
+def is_numeric(kind: pa.DataType) -> bool:
+    return is_integral(kind) or is_decimal(kind) or bool(pa.types.is_floating(kind))
+
+
+def is_atomic(kind: pa.DataType) -> bool:
+    """Whether values compare, sort and group alike on every engine."""
+    return (kind in SPARK_NAMES and kind != pa.null()) or is_decimal(kind)
+
+
+def as_decimal(kind: pa.DataType, literal: Any = None) -> pa.Decimal128Type | None:
+    """Return the decimal that an integral becomes beside a decimal; a literal takes just its digits."""
+    if is_decimal(kind):
+        return kind
+    if not is_integral(kind):
+        return None
+    if isinstance(literal, int):
+        return pa.decimal128(max(len(str(abs(literal))), 1), 0)
+    return pa.decimal128(_DIGITS[kind], 0)
+
+
+def wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """Return the type that both become in a comparison, a CASE, a COALESCE or a UNION."""
+    if left == right:
+        return left
+    for one, other in ((left, right), (right, left)):
+        if one == pa.null():
+            return other
+        if one == pa.date32() and other == INSTANT:
+            return other
+        if one == pa.float64() and is_numeric(other):
+            return one
+    if is_integral(left) and is_integral(right):
+        return INTEGRALS[max(INTEGRALS.index(left), INTEGRALS.index(right))]
+    a, b = as_decimal(left), as_decimal(right)
+    if a is not None and b is not None:
+        scale = max(a.scale, b.scale)
+        digits = max(a.precision - a.scale, b.precision - b.scale)
+        return pa.decimal128(digits + scale, scale) if digits + scale <= _WIDEST else None
+    return None
+
+
+def widest(kinds: list[pa.DataType]) -> pa.DataType | None:
+    found: pa.DataType | None = pa.null()
+    for kind in kinds:
+        found = wider(found, kind) if found is not None else None
+    return found
+
+
+def decimal_result(operator: str, a: pa.Decimal128Type, b: pa.Decimal128Type) -> pa.Decimal128Type:
+    """Return the type of `a operator b` for + - * / %."""
+    if operator in "+-":
+        scale = max(a.scale, b.scale)
+        precision = max(a.precision - a.scale, b.precision - b.scale) + scale + 1
+    elif operator == "*":
+        scale = a.scale + b.scale
+        precision = a.precision + b.precision + 1
+    elif operator == "/":
+        scale = max(_LEAST_SCALE, a.scale + b.precision + 1)
+        precision = a.precision - a.scale + b.scale + scale
+    else:
+        scale = max(a.scale, b.scale)
+        precision = min(a.precision - a.scale, b.precision - b.scale) + scale
+    return bounded(precision, scale)
+
+
+def bounded(precision: int, scale: int) -> pa.Decimal128Type:
+    """Fit a decimal into 38 digits as Spark does: digits before the point win, but 6 after it stay."""
+    if precision <= _WIDEST:
+        return pa.decimal128(precision, scale)
+    kept = max(_WIDEST - (precision - scale), min(scale, _LEAST_SCALE))
+    return pa.decimal128(_WIDEST, kept)
+
+
+def of_number(text: str) -> tuple[pa.DataType, int | Decimal | float] | None:
+    """Return type and value of a number as Spark reads it; None if it would not."""
+    if text.isdigit():
+        value = int(text)
+        if value < 2**31:
+            return pa.int32(), value
+        if value < 2**63:
+            return pa.int64(), value
+        return (pa.decimal128(len(str(value)), 0), Decimal(value)) if len(str(value)) <= _WIDEST else None
+    if "e" in text.lower():
+        return pa.float64(), float(text)
+    number = Decimal(text)
+    _, digits, exponent = number.as_tuple()
+    if not isinstance(exponent, int) or exponent > 0:
+        return None
+    scale = -exponent
+    precision = max(len(digits), scale) if any(digits) else max(scale, 1)
+    return (pa.decimal128(precision, scale), number) if precision <= _WIDEST else None

@@ -1,0 +1,200 @@
+"""CSV files of any size, as blocks of text columns; rows with too few or too many values, and lines, are told apart."""
+
+from __future__ import annotations
+
+import csv as plain_csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from crannog.errors import CallerError
+from crannog.formats.input_files import BOM, Bytes, Source
+
+BLOCK_BYTES = 1024**2  # Arrow reads some thirty blocks ahead
+_LARGEST_BLOCK = 1 << 30
+_STRADDLES = "straddl"
+_HEADER_RECORD = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ragged:
+    """A row whose number of values is not that of the header."""
+
+    record: int
+    text: str
+    wanted: int
+    found: int
+
+
+@dataclass(slots=True)
+class CsvBlock:
+    """Some rows, all columns as text; `numbers` tells which record of the file each of them is."""
+
+    rows: pa.Table
+    ragged: list[Ragged]
+    numbers: Numbers
+
+
+@dataclass(slots=True)
+class Numbers:
+    """The record numbers (the header is 1) of rows counted without the ragged ones; asked in ascending order."""
+
+    ragged: list[int] = field(default_factory=list)
+    _passed: int = 0
+
+    def of(self, place: int) -> int:
+        """Return the record of the row that is at `place` (from 0) among the whole ones."""
+        while (
+            self._passed < len(self.ragged) and self.ragged[self._passed] <= place + _HEADER_RECORD + 1 + self._passed
+        ):
+            self._passed += 1
+        return place + _HEADER_RECORD + 1 + self._passed
+
+
+class CsvFile:
+    """One CSV file. The first line names the columns."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.block_bytes = BLOCK_BYTES
+        self.digest = ""  # of the whole file, once it was read to its end
+        self._blank_lines = self._count_blank_lines()
+        self.names = self._header()
+
+    def _count_blank_lines(self) -> int:
+        """Return how many lines before the header are empty."""
+        with self.source.open(text=True) as data:
+            head = data.read(BLOCK_BYTES).removeprefix(BOM)
+        return len(head[: len(head) - len(head.lstrip(b"\r\n"))].splitlines())
+
+    def _header(self) -> list[str]:
+        while True:
+            with self.source.open(text=True) as data:
+                try:
+                    reader = self._reader(data, {}, True, None)
+                    names = list(reader.schema.names)
+                    reader.close()
+                    break
+                except (pa.ArrowException, UnicodeDecodeError) as error:
+                    data.check()
+                    if not self._grow(error):
+                        raise self._wrong(error, data) from None
+        for name in names:
+            if names.count(name) > 1:
+                raise CallerError(
+                    f"{self.source.called} has column {name or '(without a name)'} twice: rename one in its first line"
+                )
+        return names
+
+    def _grow(self, error: Exception) -> bool:
+        """Make blocks larger if a row did not fit into one; False if that was not the fault."""
+        if _STRADDLES not in str(error) or self.block_bytes >= _LARGEST_BLOCK:
+            return False
+        self.block_bytes *= 4
+        return True
+
+    def _wrong(self, error: Exception, data: Bytes) -> CallerError:
+        if not data.count:
+            return CallerError(f"{self.source.called} is empty: a CSV file starts with a line of column names")
+        if "cannot infer number of columns" in str(error):
+            return CallerError(
+                f"{self.source.called} has no line of column names that ends: a CSV file starts with one"
+            )
+        return CallerError(f"{self.source.called} is not valid CSV: {' '.join(str(error).split())[:200]}")
+
+    def blocks_growing(self) -> Iterator[tuple[CsvBlock | None, Bytes]]:
+        """Yield the blocks; after a (None, …) everything starts again with larger ones."""
+        while True:
+            with self.source.open(text=True) as data:
+                try:
+                    for block in self.blocks(data):
+                        yield block, data
+                    self.digest = data.digest()
+                    return
+                except pa.ArrowException as error:
+                    data.check()
+                    if not self._grow(error):
+                        raise self._wrong(error, data) from None
+                    yield None, data
+
+    def blocks(self, data: Bytes) -> Iterator[CsvBlock]:
+        """Yield the blocks; ArrowInvalid for what is no CSV."""
+        found: list[Ragged] = []
+        numbers = Numbers()
+
+        def skip(row: Any) -> str:
+            found.append(Ragged(row.number, row.text, row.expected_columns, row.actual_columns))
+            numbers.ragged.append(row.number)
+            return "skip"
+
+        # In a file of one column an empty line is a row; with more it is nothing.
+        types = dict.fromkeys(self.names, pa.string())
+        for batch in self._reader(data, types, len(self.names) > 1, skip):
+            ragged, found[:] = list(found), []
+            yield CsvBlock(pa.Table.from_batches([batch]), ragged, numbers)
+        if found:
+            empty = pa.schema([pa.field(name, pa.string()) for name in self.names]).empty_table()
+            yield CsvBlock(empty, found, numbers)
+
+    def _reader(self, data: Bytes, types: dict[str, pa.DataType], skip_empty: bool, handler: Any) -> Any:
+        from pyarrow import csv
+
+        return csv.open_csv(
+            pa.PythonFile(data, mode="r"),
+            # Without threads Arrow tells the number of a row that it skips.
+            read_options=csv.ReadOptions(
+                block_size=self.block_bytes, use_threads=False, skip_rows=0 if skip_empty else self._blank_lines
+            ),
+            parse_options=csv.ParseOptions(
+                delimiter=self.source.delimiter,
+                newlines_in_values=True,
+                ignore_empty_lines=skip_empty,
+                invalid_row_handler=handler or (lambda _row: "skip"),
+            ),
+            # Nothing between two commas is null, "" in quotes is an empty text, and NA is a country.
+            convert_options=csv.ConvertOptions(
+                column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+            ),
+        )
+
+
+class Lines:
+    """Finds the lines on which records start: they differ where a text has line breaks or lines are empty.
+
+    Reads the file once more, record by record, and only as far as it is asked.
+    """
+
+    def __init__(self, file: CsvFile) -> None:
+        self._file = file
+        self._record = self._line = 0
+        self._places: Iterator[int] | None = None
+
+    def of(self, record: int) -> int:
+        """Return the line of a record; to be asked in ascending order."""
+        if self._places is None:
+            self._places = self._walk()
+        while self._record < record:
+            self._line = next(self._places, self._line)
+            self._record += 1
+        return self._line
+
+    def _walk(self) -> Iterator[int]:
+        with self._file.source.open(text=True) as data:
+            text = io.TextIOWrapper(io.BufferedReader(data), encoding="utf-8-sig", errors="replace", newline="")
+            # Without it a text longer than 128 KiB would end the walk.
+            before = plain_csv.field_size_limit((1 << 31) - 1)
+            try:
+                reader = plain_csv.reader(text, delimiter=self._file.source.delimiter)
+                start, named, is_one_column = 1, False, len(self._file.names) == 1
+                for record in reader:
+                    if record or (is_one_column and named):
+                        named = True
+                        yield start
+                    start = reader.line_num + 1
+            except plain_csv.Error:
+                return
+            finally:
+                plain_csv.field_size_limit(before)

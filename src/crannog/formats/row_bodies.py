@@ -1,0 +1,84 @@
+"""Rows, keys and schemas from bytes and texts, as the engine takes them.
+
+Whole columns are read by Arrow where that gives exactly what reading value by value would. Otherwise, and whenever
+Arrow refuses something, values are read one by one: the engine then names the row, the column and the value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from crannog.errors import CallerError
+from crannog.formats.csv_bodies import rows_of_csv
+from crannog.formats.exact_values import STRICT, Number, exact, parsed, text_of
+from crannog.formats.json_bodies import rows_of_json, rows_of_lines
+
+FORMATS = ("json", "ndjson", "csv")
+_EMPTY_BATCH = {"json": "[]", "ndjson": "an empty line"}  # CSV has its line of names
+
+
+def rows_of(data: bytes, form: str, schema: pa.Schema, called: str, *, strict: bool = False) -> pa.Table | list[Any]:
+    """Read rows for a table with these columns; CallerError says what is wrong with what is `called` so.
+
+    `strict` refuses what JSON does not have, though some write it: a name twice in an object, NaN and Infinity. It also
+    refuses nothing at all, which is what is left where rows got lost on their way.
+    """
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    if strict and form in _EMPTY_BATCH and not (data.strip() if form == "json" else data):
+        raise CallerError(f"{called} is empty; a batch without rows is {_EMPTY_BATCH[form]}")
+    match form:
+        case "csv":
+            try:
+                return rows_of_csv(data, schema, called)
+            except UnicodeDecodeError:
+                text_of(data, called)  # says where
+                raise
+        case "ndjson":
+            return rows_of_lines(data, schema, called, strict=strict)
+        case "json":
+            return rows_of_json(data, schema, called, strict=strict)
+    raise CallerError(f"the format is one of {', '.join(FORMATS)}, got {form!r}")
+
+
+def document_of(data: bytes, called: str, *, strict: bool = False) -> Any:
+    """Read one JSON document."""
+    return parsed(text_of(data.removeprefix(b"\xef\xbb\xbf"), called), called, **(STRICT if strict else {}))
+
+
+def keys_of(texts: Sequence[str], schema: pa.Schema, key: Sequence[str]) -> list[Any]:
+    """Read keys given as arguments: JSON values, plain text where that is no JSON, objects for keys of several columns."""
+    return [_key(text, schema, key) for text in texts]
+
+
+def exact_keys(values: Sequence[Any], schema: pa.Schema, key: Sequence[str]) -> list[Any]:
+    """Return keys of a JSON document, bare values or objects, as the engine takes them; what does not fit stays for it to refuse."""
+    kinds = {name: schema.field(name).type for name in key}
+    return [
+        {name: exact(inner, kinds[name]) if name in kinds else inner for name, inner in value.items()}
+        if isinstance(value, dict)
+        else exact(value, kinds[key[0]])
+        if len(key) == 1
+        else value
+        for value in values
+    ]
+
+
+def _key(text: str, schema: pa.Schema, key: Sequence[str]) -> Any:
+    try:
+        value = json.loads(text, parse_float=Number)
+    except ValueError:
+        value = text
+    if isinstance(value, dict) and set(value) == set(key):
+        return {name: exact(inner, schema.field(name).type) for name, inner in value.items()}
+    if len(key) != 1:
+        example = json.dumps(dict.fromkeys(key, "…"), ensure_ascii=False)
+        raise CallerError(f"the key is {', '.join(key)}: give each key as a JSON object like '{example}', got {text!r}")
+    kind = schema.field(key[0]).type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        # An id such as 123 or true is text all the same; only text in quotes is JSON.
+        value = value if isinstance(value, str) else text
+    return exact(value, kind)

@@ -1,0 +1,294 @@
+"""A staged file: several callers' changes of one table in one small Parquet file.
+
+Rows carry the table's columns and `_seq` (the file's sequence), `_ord` (their order inside it) and `_op`.
+The footer carries, per change, its sequence, batch id, kind, rows, and for deletes who and why.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crannog.delta.schemas import relaxed
+from crannog.errors import Corrupted
+from crannog.protocol.row_buffer import FewRows, together
+from crannog.protocol.small_parquet import column
+
+UPSERT, DELETE = 0, 1
+CREATED_AT, BATCH_ID, DATE = "_created_at", "_batch_id", "_date"
+_OURS = frozenset((CREATED_AT, BATCH_ID, DATE))
+_US_PER_DAY = 86_400_000_000
+
+STAGE_COLUMNS = (
+    pa.field("_seq", pa.int64()),
+    pa.field("_ord", pa.int32()),
+    pa.field("_op", pa.int8()),
+)
+_SYSTEM_COLUMNS = {
+    field.name: column(field.name, field.type)
+    for field in (
+        pa.field(CREATED_AT, pa.timestamp("us", "UTC")), pa.field(BATCH_ID, pa.string()), pa.field(DATE, pa.date32()), *STAGE_COLUMNS
+    )
+}  # fmt: skip
+_FOOTER = b"crannog"
+_JSON = json.JSONEncoder(separators=(",", ":"))
+_FORMAT = 1
+BYTES_PER_CHANGE = 256
+"""What a change costs in memory besides its rows."""
+# Below this a codec costs more time than the bytes it saves; above it LZ4 costs less than writing them.
+_WORTH_COMPRESSING_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One call's change before it is staged; `rows` has the columns that the caller gave."""
+
+    batch_id: str
+    kind: str
+    rows: pa.Table | FewRows
+    bytes: int
+    actor: str = ""
+    reason: str = ""
+    at_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What the footer tells of one staged change."""
+
+    sequence: int
+    batch_id: str
+    kind: str
+    rows: int
+    actor: str
+    reason: str
+    at_us: int
+    # Which group commit put it there: tells a writer whose answer was lost its own change from another's.
+    writer: str
+
+    @property
+    def place(self) -> Place:
+        return Place(self.sequence, self.writer)
+
+
+class Place(NamedTuple):
+    """Where a batch is kept, and by which group commit."""
+
+    sequence: int
+    writer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The changes of the sequences `first` to `last`, in memory."""
+
+    first: int
+    last: int
+    held: pa.Table | FewRows
+    notes: tuple[Note, ...]
+    bytes: int
+
+    @property
+    def rows(self) -> pa.Table:
+        return _as_table(self.held)
+
+
+def _as_table(rows: pa.Table | FewRows) -> pa.Table:
+    return rows.table if isinstance(rows, FewRows) else rows
+
+
+def staged_schema(table: pa.Schema) -> pa.Schema:
+    """Return the columns of a staged file: the table's, none of them required (a delete has only keys), and ours."""
+    return pa.schema([*relaxed(table), *STAGE_COLUMNS])
+
+
+def segment_of(changes: Sequence[Change], sequence: int, writer: str, columns: Mapping[str, pa.DataType]) -> Segment:
+    """Join the changes of one group commit under their sequence, in the table's `columns`, none of them required.
+
+    What no change gives is left out (a delete gives its key alone), but for the system's columns: whoever reads the
+    tail finds it null.
+    """
+    counts = [change.rows.num_rows for change in changes]
+    notes = tuple(
+        Note(sequence, change.batch_id, change.kind, count, change.actor, change.reason, change.at_us, writer)
+        for change, count in zip(changes, counts, strict=True)
+    )
+    return Segment(
+        sequence, sequence, _staged(changes, counts, sequence, columns), notes, sum(change.bytes for change in changes)
+    )
+
+
+def _staged(
+    changes: Sequence[Change], counts: Sequence[int], sequence: int, columns: Mapping[str, pa.DataType]
+) -> pa.Table | FewRows:
+    """Return the changes' rows with the system's columns beside them."""
+    first = changes[0]
+    if len(changes) == 1 and isinstance(first.rows, FewRows) and first.rows.fits(columns):
+        return _few_staged(first, first.rows, sequence, columns)
+    given = _side_by_side([_as_table(change.rows) for change in changes], columns)
+    total = given.num_rows
+    present = set(given.column_names)
+    names: list[str] = []
+    arrays: list[pa.Array | pa.ChunkedArray] = []
+    for name, kind in columns.items():
+        if name not in present and name not in _OURS:
+            continue
+        names.append(name)
+        if name in present:
+            column = given.column(name)
+            arrays.append(column if column.type == kind else column.cast(kind))
+        elif name == CREATED_AT:
+            arrays.append(_spread([change.at_us for change in changes], counts, kind))
+        elif name == BATCH_ID:
+            arrays.append(_spread([change.batch_id for change in changes], counts, kind))
+        else:
+            arrays.append(_spread([change.at_us // _US_PER_DAY for change in changes], counts, kind))
+    arrays.append(pa.repeat(pa.scalar(sequence, pa.int64()), total))
+    arrays.append(pa.array(range(total), pa.int32()))
+    arrays.append(_spread([DELETE if change.kind == "delete" else UPSERT for change in changes], counts, pa.int8()))
+    rows = pa.Table.from_arrays(arrays, names=[*names, *(field.name for field in STAGE_COLUMNS)])
+    return rows.combine_chunks() if len(changes) > 1 else rows
+
+
+def _few_staged(change: Change, rows: FewRows, sequence: int, columns: Mapping[str, pa.DataType]) -> FewRows:
+    count = rows.num_rows
+    ours: dict[str, Sequence[object]] = {
+        CREATED_AT: [change.at_us] * count,
+        BATCH_ID: [change.batch_id] * count,
+        DATE: [change.at_us // _US_PER_DAY] * count,
+        "_seq": [sequence] * count,
+        "_ord": range(count),
+        "_op": [DELETE if change.kind == "delete" else UPSERT] * count,
+    }
+    names = [name for name in ours if name in columns or name not in _OURS]
+    return rows.beside([_SYSTEM_COLUMNS[name] for name in names], [ours[name] for name in names])
+
+
+def _side_by_side(tables: Sequence[pa.Table], columns: Mapping[str, pa.DataType]) -> pa.Table:
+    if len(tables) == 1:
+        return tables[0]
+    if all(table.schema.equals(tables[0].schema) for table in tables):
+        return pa.concat_tables(tables)
+    # Deletes among upserts, or calls from before and after an evolution.
+    alike = [
+        pa.table([table[name].cast(columns[name]) for name in table.column_names], names=table.column_names)
+        for table in tables
+    ]
+    return pa.concat_tables(alike, promote_options="default")
+
+
+def _spread(values: Sequence[object], counts: Sequence[int], kind: pa.DataType) -> pa.Array:
+    """Repeat each change's value for each of its rows."""
+    if len(values) == 1:
+        return pa.repeat(pa.scalar(values[0], kind), counts[0])
+    if len(values) == sum(counts):
+        return pa.array(values, kind)
+    return pa.concat_arrays([pa.repeat(pa.scalar(v, kind), n) for v, n in zip(values, counts, strict=True)])
+
+
+def joined(segments: Sequence[Segment], first: int, last: int, schema: pa.Schema) -> Segment:
+    """Join neighbouring segments, in the columns of the table as it is now, into the one of a pack, in commit order."""
+    rows = rows_in(segments, staged_schema(schema)).combine_chunks()
+    notes = tuple(note for segment in segments for note in segment.notes)
+    return Segment(first, last, rows, notes, sum(segment.bytes for segment in segments))
+
+
+def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
+    """Write a segment as the bytes of a staged file or pack."""
+    footer = {
+        "format": _FORMAT,
+        "table": table_id,
+        "schema": schema_version,
+        "first": segment.first,
+        "last": segment.last,
+        # Columns instead of objects: a pack of 4,096 single-row changes is read in a few milliseconds.
+        "notes": {
+            "sequence": [note.sequence for note in segment.notes],
+            "batch_id": [note.batch_id for note in segment.notes],
+            "kind": [note.kind for note in segment.notes],
+            "rows": [note.rows for note in segment.notes],
+            "actor": [note.actor for note in segment.notes],
+            "reason": [note.reason for note in segment.notes],
+            "at_us": [note.at_us for note in segment.notes],
+            "writer": [note.writer for note in segment.notes],
+        },
+    }
+    metadata = {_FOOTER: _JSON.encode(footer).encode()}
+    small = segment.bytes < _WORTH_COMPRESSING_BYTES
+    if small and isinstance(segment.held, FewRows):
+        return segment.held.file(metadata)
+    # A column that is null throughout is left out: reading brings it back, and a file of few columns costs a third.
+    rows = segment.rows.select(
+        [name for name, column in _columns_of(segment.rows) if column.null_count < max(len(column), 1)]
+    )
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink,
+        rows.schema,
+        compression="none" if small else "lz4",
+        use_dictionary=False,
+        write_statistics=False,
+        store_schema=False,
+        write_page_checksum=True,
+    ) as writer:
+        writer.write_table(rows)
+        writer.add_key_value_metadata(metadata)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _columns_of(rows: pa.Table) -> Iterable[tuple[str, pa.ChunkedArray]]:
+    return zip(rows.column_names, rows.columns, strict=True)
+
+
+def decode(data: bytes, *, path: str, table_id: str) -> Segment:
+    """Read a staged file back, in the columns it was written with; Corrupted names the file."""
+    try:
+        # Handing the columns of a small file to threads costs more than reading them.
+        small = len(data) < _WORTH_COMPRESSING_BYTES
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, pre_buffer=not small)
+        footer = json.loads((file.metadata.metadata or {})[_FOOTER])
+        if footer["format"] != _FORMAT or footer["table"] != table_id:
+            raise Corrupted(
+                f"staged file {path} is format {footer['format']} of table {footer['table']},"
+                f" not format {_FORMAT} of table {table_id}; it was put there by another version or by hand"
+            )
+        notes = tuple(map(Note, *(footer["notes"][name] for name in Note.__slots__)))
+        rows = file.read(use_threads=not small).replace_schema_metadata(None)
+        size = int(rows.nbytes) + BYTES_PER_CHANGE * len(notes)
+        return Segment(footer["first"], footer["last"], rows, notes, size)
+    except (KeyError, ValueError, TypeError, OSError, pa.ArrowException) as error:
+        raise Corrupted(
+            f"staged file {path} cannot be read ({type(error).__name__}: {str(error)[:200]});"
+            " restore it from a backup, the changes in it were acknowledged"
+        ) from error
+
+
+def rows_in(segments: Sequence[Segment], wanted: pa.Schema) -> pa.Table:
+    """Return the rows of segments, one after the other, in the columns of `wanted`, a staged schema."""
+    types = dict(zip(wanted.names, wanted.types, strict=True))
+    parts: list[pa.Table] = []
+    # Each few rows by themselves would cost as much as all of them together.
+    for few, group in groupby(
+        (segment.held for segment in segments), lambda held: isinstance(held, FewRows) and held.fits(types)
+    ):
+        some = list(group)
+        parts += [together(some, wanted)] if few else [conformed(_as_table(held), wanted) for held in some]
+    return pa.concat_tables(parts)
+
+
+def conformed(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
+    """Bring rows staged under an earlier schema to `wanted`, a staged one: columns added since are null, widened ones cast."""
+    if rows.schema.equals(wanted):
+        return rows
+    present = set(rows.column_names)
+    columns: Iterable[pa.ChunkedArray] = [
+        rows.column(field.name).cast(field.type) if field.name in present else pa.nulls(rows.num_rows, field.type)
+        for field in wanted
+    ]
+    return pa.Table.from_arrays(list(columns), schema=wanted)

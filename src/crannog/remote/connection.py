@@ -1,0 +1,238 @@
+"""HTTP to one server: a pool of connections, errors by their code, and what is sent again when the network fails.
+
+What the server answers is final here, an error too: the caller decides, as with an embedded connection. Only what
+got no answer is sent again, and only where that cannot do anything twice: reads, and writes with a batch id.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import random
+import socket
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import httpx
+
+from crannog.errors import CallerError, Overloaded, Unavailable
+from crannog.remote.errors import refusal
+from crannog.version import VERSION
+
+ARROW = "application/vnd.apache.arrow.stream"
+NDJSON = "application/x-ndjson"
+Params = Mapping[str, str | list[str] | None]
+T = TypeVar("T")
+
+# Reading takes a little longer than a server lets a request take: it tells more of what went wrong.
+_CONNECT_S, _READ_S, _WRITE_S, _POOL_S = 10.0, 330.0, 60.0, 30.0
+_CONNECTIONS, _KEPT = 1_000, 64
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+WRITE_TRIES, READ_TRIES, ONE_TRY = 6, 3, 1
+# A query may think for hours; whether the other side is still there, the kernel asks it.
+_KEEPALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    *[
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in (
+            ("TCP_KEEPIDLE", 15),
+            ("TCP_KEEPINTVL", 5),
+            ("TCP_KEEPCNT", 4),
+            ("TCP_USER_TIMEOUT", 60_000),
+        )
+        if hasattr(socket, name)
+    ],
+]
+
+
+class Connection:
+    """A pool of connections to one server. Safe for threads, and in a child after a fork."""
+
+    def __init__(self, address: str, token: str | None = None) -> None:
+        self.address, self._url = _checked(address)
+        if token is not None and not (token and token.isascii() and token.isprintable()):
+            raise CallerError("a token is printable ASCII text; the one given is not")
+        self._token = token
+        self._closed = False
+        self._client = self._made()
+        _connections.add(self)
+
+    def _made(self) -> httpx.Client:
+        near = _is_loopback(self._url.host)
+        headers = {"User-Agent": f"crannog/{VERSION}"}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        if near:
+            headers["Accept-Encoding"] = "identity"  # on one machine, packing costs more than the way
+        secure = self._url.scheme == "https"
+        transport = httpx.HTTPTransport(
+            verify=secure,
+            limits=httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_KEPT, keepalive_expiry=30),
+            socket_options=_KEEPALIVE,
+        )
+        timeout = httpx.Timeout(connect=_CONNECT_S, read=_READ_S, write=_WRITE_S, pool=_POOL_S)
+        return httpx.Client(base_url=self._url, headers=headers, timeout=timeout, transport=transport, trust_env=False)
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise CallerError("this connection is closed; connect again")
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        document: Any = None,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        tries: int = ONE_TRY,
+        read_s: float | None = _READ_S,
+    ) -> httpx.Response:
+        """Send a request and return the whole answer; raises the error it stands for if it is one.
+
+        With more than one of `tries` it is sent again when no answer came; a `document` that is a function is then
+        asked for another one. Unavailable names the address.
+        """
+
+        def whole() -> httpx.Response:
+            with self._answer(method, path, params, document, content, headers, read_s) as response:
+                response.read()
+                return response
+
+        return self._again(whole, tries, f"{method} {path}")
+
+    @contextmanager
+    def opened(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        document: Any = None,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        read_s: float | None = _READ_S,
+    ) -> Iterator[httpx.Response]:
+        """Send a request and hand out its answer while it comes in; leaving the block ends it."""
+        try:
+            with self._answer(method, path, params, document, content, headers, read_s) as response:
+                yield response
+        except httpx.TransportError as error:
+            raise self._lost(error, f"{method} {path}") from error
+
+    @contextmanager
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        params: Params | None,
+        document: Any,
+        content: bytes | None,
+        headers: Mapping[str, str] | None,
+        read_s: float | None,
+    ) -> Iterator[httpx.Response]:
+        self.check_open()
+        all_headers = dict(headers or {})
+        if document is not None:
+            content = _json(document() if callable(document) else document)
+            all_headers["Content-Type"] = "application/json"
+        given = {name: value for name, value in (params or {}).items() if value is not None}
+        timeout = httpx.Timeout(connect=_CONNECT_S, read=read_s, write=_WRITE_S, pool=_POOL_S)
+        try:
+            with self._client.stream(
+                method, f"/api/v1{path}", params=given or None, content=content, headers=all_headers, timeout=timeout
+            ) as response:
+                if response.status_code >= 400:
+                    raise refusal(response.status_code, response.read(), self.address)
+                if response.status_code >= 300:
+                    raise CallerError(
+                        f"{self.address} sends on to {response.headers.get('Location')}: give that address"
+                    )
+                yield response
+        except RuntimeError:
+            self.check_open()  # httpx says in words of its own that another thread closed it
+            raise
+
+    def _again(self, act: Callable[[], T], tries: int, what: str) -> T:
+        pause = _FIRST_PAUSE_S
+        for left in range(tries - 1, -1, -1):
+            try:
+                return act()
+            except httpx.TransportError as error:
+                # Nobody there is no matter of a moment, unless rows wait to be kept.
+                refused = isinstance(error, httpx.ConnectError) and tries < WRITE_TRIES
+                if not left or refused or isinstance(error, (httpx.PoolTimeout, httpx.UnsupportedProtocol)):
+                    raise self._lost(error, what) from error
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
+        raise AssertionError("the last try answers or raises")
+
+    def _lost(self, error: httpx.TransportError, what: str) -> Overloaded | Unavailable:
+        said = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, httpx.PoolTimeout):
+            return Overloaded(
+                f"{_CONNECTIONS:,} requests to {self.address} are under way, which is the most; close streams",
+                retry_after_s=1,
+            )
+        if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+            return Unavailable(
+                f"no server answers at {self.address} ({said}): start one with `crannog serve`, or check the address",
+                retry_after_s=1,
+            )
+        return Unavailable(
+            f"the server at {self.address} did not answer {what} to the end ({said}); try again", retry_after_s=1
+        )
+
+    def close(self) -> None:
+        self._closed = True
+        self._client.close()
+
+    def _renew(self) -> None:
+        # The sockets are the parent's: two processes that read from one would get each other's answers.
+        if not self._closed:
+            self._client = self._made()
+
+
+_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def _renew_all() -> None:
+    for connection in list(_connections):
+        connection._renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)
+
+
+def _checked(address: str) -> tuple[str, httpx.URL]:
+    plain = address.rstrip("/")
+    try:
+        url = httpx.URL(plain)
+    except (httpx.InvalidURL, TypeError) as error:
+        raise CallerError(
+            f"{address!r} is no address of a server: {error}; give one like http://127.0.0.1:7117"
+        ) from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise CallerError(f"{address!r} is no address of a server: give one like http://127.0.0.1:7117")
+    return plain, url
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _json(document: Any) -> bytes:
+    try:
+        return json.dumps(document, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CallerError(f"what was asked cannot be sent: {error}") from None

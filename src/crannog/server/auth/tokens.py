@@ -1,0 +1,173 @@
+"""Tokens: made, listed, revoked, and known again. Each is one small file in the warehouse, put if absent.
+
+A token is `crannog_NAME_SECRET`; the file keeps the SHA-256 of the secret, which has 256 bits of chance,
+so nothing slower is needed and the file gives nobody a token.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crannog.errors import CallerError, Conflict, NotFound, Unauthorized, Unavailable
+from crannog.server.auth.scopes import Caller, Scope
+from crannog.storage.interface import Storage
+
+FOLDER = "_crannog/tokens"
+REREAD_S = 2.0
+# A bucket that does not answer must not lock everybody out at once, nor keep a revoked token alive for long.
+_STALE_S = 30.0
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-]{0,63}")
+_TOKEN = re.compile(r"crannog_([A-Za-z0-9\-]{1,64})_([0-9a-f]{64})")
+_NOBODY = "0" * 64
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What is kept of a token; never its secret."""
+
+    name: str
+    scopes: tuple[Scope, ...]
+    created_at: dt.datetime
+    expires_at: dt.datetime | None
+    secret_sha256: str
+
+    def expired(self, now: dt.datetime) -> bool:
+        return self.expires_at is not None and now >= self.expires_at
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what may be shown of it."""
+        return {
+            "name": self.name,
+            "scopes": [str(scope) for scope in self.scopes],
+            "created_at": self.created_at,
+            "expires_at": self.expires_at,
+        }
+
+
+class Tokens:
+    """The tokens of one warehouse. Safe for threads."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._known: dict[str, Token] = {}
+        self._read_at = float("-inf")
+        self._lock = threading.Lock()
+
+    def create(self, name: str, scopes: Sequence[str], expires_days: float | None = None) -> str:
+        """Make a token and return it, the only time it can be seen; Conflict if the name is taken."""
+        if not _NAME.fullmatch(name):
+            raise CallerError(
+                f"a token's name is up to 64 letters, digits and '-', and starts with a letter or digit, got {name!r}"
+            )
+        if not scopes:
+            raise CallerError(
+                "a token needs a scope: read, write or admin, each with :catalog or :catalog.schema after it if you like"
+            )
+        if expires_days is not None and not 0 < expires_days <= 36_500:
+            raise CallerError(f"a token expires after more than 0 and up to 36,500 days, got {expires_days:g}")
+        wanted = sorted({Scope.parse(text) for text in scopes}, key=str)
+        now = dt.datetime.now(dt.UTC)
+        secret = secrets.token_hex(32)
+        content = {
+            "name": name,
+            "scopes": [str(scope) for scope in wanted],
+            "created_at": now.isoformat(),
+            "expires_at": (now + dt.timedelta(days=expires_days)).isoformat() if expires_days is not None else None,
+            "secret_sha256": _hash(secret),
+        }
+        self._storage.make_folder(FOLDER)
+        if not self._storage.put_if_absent(_path(name), json.dumps(content).encode()):
+            raise Conflict(f"there is a token {name} already; revoke it first, or give another name")
+        return f"crannog_{name}_{secret}"
+
+    def list(self) -> list[Token]:
+        """Return all tokens, expired ones too, by name."""
+        return sorted(self._read().values(), key=lambda token: token.name)
+
+    def revoke(self, name: str) -> None:
+        """Take a token back; servers know within two seconds. NotFound if there is none."""
+        if not _NAME.fullmatch(name) or not self._storage.exists(_path(name)):
+            raise NotFound(f"there is no token {name!r}; `crannog token list` lists those there are")
+        self._storage.delete([_path(name)])
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether `refresh` would look at the storage."""
+        return time.monotonic() - self._read_at >= REREAD_S
+
+    def refresh(self) -> None:
+        """Read the tokens again unless that was done within two seconds; Unavailable if they cannot be read for long."""
+        with self._lock:
+            if not self.is_stale:
+                return
+            try:
+                self._known = self._read()
+            except Unavailable:
+                if time.monotonic() - self._read_at > _STALE_S:
+                    raise
+                return
+            self._read_at = time.monotonic()
+
+    @property
+    def any(self) -> bool:
+        """Whether there are tokens, as of the last `refresh`: then one must be sent."""
+        return bool(self._known)
+
+    def caller(self, token: str) -> Caller:
+        """Return who sends this token, as of the last `refresh`; Unauthorized, with nothing of the token in it."""
+        shape = _TOKEN.fullmatch(token)
+        known = self._known.get(shape[1]) if shape else None
+        # Compared in the same time whether there is such a name or not.
+        right = hmac.compare_digest(_hash(shape[2] if shape else ""), known.secret_sha256 if known else _NOBODY)
+        if known is None or not right:
+            raise Unauthorized(
+                "the token is not known here; it may have been revoked: `crannog token create` makes one"
+            )
+        if known.expired(dt.datetime.now(dt.UTC)):
+            raise Unauthorized(
+                f"the token {known.name} expired on {known.expires_at:%Y-%m-%d}; `crannog token create` makes another"
+            )
+        return Caller(known.name, known.scopes)
+
+    def _read(self) -> dict[str, Token]:
+        found = {}
+        for name in self._storage.names(FOLDER):
+            if name.endswith(".json"):
+                try:
+                    token = _token(self._storage.read(f"{FOLDER}/{name}"))
+                except FileNotFoundError:
+                    continue  # revoked since the listing
+                except (ValueError, KeyError, TypeError, CallerError):
+                    continue  # not one of ours: it opens nothing
+                found[token.name] = token
+        return found
+
+
+def _path(name: str) -> str:
+    return f"{FOLDER}/{name}.json"
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _token(data: bytes) -> Token:
+    content = json.loads(data)
+    expires = content["expires_at"]
+    return Token(
+        content["name"],
+        tuple(Scope.parse(text) for text in content["scopes"]),
+        dt.datetime.fromisoformat(content["created_at"]),
+        dt.datetime.fromisoformat(expires) if expires else None,
+        content["secret_sha256"],
+    )

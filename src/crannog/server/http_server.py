@@ -1,0 +1,109 @@
+"""The HTTP server as a part that starts and stops: its socket, its thread, its end."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import ssl
+import time
+
+from crannog.embedded import EmbeddedLake
+from crannog.errors import CallerError
+from crannog.server import self_tracing
+from crannog.server.app import make_app
+from crannog.server.auth.tokens import Tokens
+from crannog.server.listener import Listener, listening
+from crannog.server.otlp.receivers import Receivers
+from crannog.server.service import Service
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+_GRACE_S = 10.0
+
+
+class HttpServer:
+    """Serves a lake over HTTP, and takes spans over OTLP, from threads of its own."""
+
+    def __init__(self, lake: EmbeddedLake, host: str, port: int) -> None:
+        """Bind; CallerError if others could reach it and no token keeps them out."""
+        settings, loopback = lake.settings, is_loopback(host)
+        if not loopback and not Tokens(lake.warehouse.storage).list():
+            raise CallerError(
+                f"will not listen on {host}: without tokens everybody who reaches it could do everything."
+                " Make one first (`crannog token create NAME --scope admin`), or listen on 127.0.0.1"
+            )
+        _check_tls(settings.tls_certificate, settings.tls_key)
+        bound = listening(host, port, "give another with --host and --port")
+        self.service = Service(lake, loopback=loopback)
+        self._app = self_tracing.traced(make_app(self.service), settings)
+        self._listener = Listener(self._app, bound, settings, name="http")
+        self.receivers = Receivers(self.service, host) if settings.otlp else None
+        scheme = "https" if settings.tls_certificate else "http"
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"{scheme}://{shown}:{self._listener.port}"
+
+    def start(self) -> None:
+        """Return once requests are taken."""
+        self.service.audit.start()
+        self._listener.start()
+        if self.receivers is not None:
+            self.receivers.start()
+
+    def refuse_new(self) -> None:
+        """Take no more connections; what runs goes on."""
+        self.service.draining = True
+        self._listener.refuse_new()
+        if self.receivers is not None:
+            self.receivers.refuse_new(_GRACE_S)
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for what runs; False if something still does."""
+        ends = time.monotonic() + timeout_s
+        done = self._listener.join(timeout_s)
+        return (self.receivers is None or self.receivers.join(max(0.0, ends - time.monotonic()))) and done
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Keep what is noted for the audit, send what is left of spans, and let the threads go."""
+        self.service.audit.stop(timeout_s)
+        if isinstance(self._app, self_tracing.Traced):
+            self._app.close()
+        self.service.threads.close()
+        self.service.build_log.close()
+
+    def take_back(self) -> None:
+        """Cancel the queries and jobs that still run; their clients are told so."""
+        self.service.cancel_all()
+
+    def cut_off(self) -> None:
+        """No longer wait for clients."""
+        self._listener.cut_off()
+        if self.receivers is not None:
+            self.receivers.cut_off()
+
+
+def _check_tls(certificate: str, key: str) -> None:
+    if bool(certificate) != bool(key):
+        raise CallerError("TLS takes both CRANNOG_TLS_CERTIFICATE and CRANNOG_TLS_KEY")
+    for path in (certificate, key):
+        if path and not os.access(path, os.R_OK):
+            raise CallerError(f"cannot read {path}, which TLS needs")
+    if certificate:
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key, password=_no_password)
+        except (ssl.SSLError, ValueError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise CallerError(
+                f"TLS cannot use {certificate} with {key}: {reason}; both are PEM, the key is the certificate's and has no password"
+            ) from None
+
+
+def _no_password() -> str:
+    # Without this, OpenSSL would ask for one on the terminal, and the server would wait there.
+    raise ValueError("the key has a password")

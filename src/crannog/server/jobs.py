@@ -1,0 +1,89 @@
+"""Long work: plain JSON when it is done, or lines of progress while it runs; a client that goes away takes it back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from crannog.api.cancellation import Cancellation
+from crannog.api.reports import Progress
+from crannog.errors import CrannogError
+from crannog.formats.encode import dumped
+from crannog.server.request_context import Call, call_of
+from crannog.server.responses import NDJSON, answer, error_body, wanted_form
+from crannog.server.streaming import FlowResponse, Outflow, Put, watched
+
+_BEAT_S = 0.9
+Work = Callable[[Progress, Cancellation], Any]
+
+
+async def long_work(request: Request, work: Work) -> Response:
+    """Answer with the report of a job. The body must have been read."""
+    call, cancellation = call_of(request), Cancellation()
+    service = call.service
+
+    def silent() -> Any:
+        with service.running(cancellation, call.caller.name, cancellation.cancel):
+            return work(lambda _step, _share: cancellation.check(), cancellation)
+
+    if wanted_form(request, ("json", "ndjson")) == "json":
+        return answer(await watched(request, service.threads.endless("job", silent), cancellation.cancel))
+
+    def told(put: Put) -> None:
+        with service.running(cancellation, call.caller.name, cancellation.cancel):
+            _told(put, work, cancellation, call)
+
+    flow = Outflow(service.threads, "job", told, cancel=cancellation.cancel)
+    return FlowResponse(flow, NDJSON)
+
+
+def _told(put: Put, work: Work, cancellation: Cancellation, call: Call) -> None:
+    """Do the work in a second thread, and say each second that it still runs, or how far it is."""
+    state: dict[str, Any] = {}
+    news = threading.Condition()
+
+    def progress(step: str, share: float) -> None:
+        cancellation.check()
+        with news:
+            state["progress"] = {"step": step, "share": share}
+            news.notify()
+
+    def run() -> None:
+        try:
+            found = {"result": work(progress, cancellation)}
+        except CrannogError as error:
+            call.error_code = error.code
+            found = {"error": error_body(error)}
+        except Exception as error:
+            call.error_code = "error"
+            found = {
+                "error": {"code": "error", "message": f"the work failed: {type(error).__name__}", "retry_after_s": None}
+            }
+        with news:
+            state["last"] = found
+            news.notify()
+
+    worker = threading.Thread(target=run, name="crannog-job", daemon=True)
+    worker.start()
+    try:
+        while True:
+            with news:
+                if not state:
+                    news.wait(_BEAT_S)
+                said, last = state.pop("progress", None), state.get("last")
+            if said is not None:
+                put(dumped({"progress": said}) + b"\n")
+            elif last is not None:
+                put(bytes(answer(last).body) + b"\n")
+                return
+            else:
+                put(b"{}\n")
+    except BaseException:
+        cancellation.cancel()
+        raise
+    finally:
+        worker.join()

@@ -1,0 +1,110 @@
+"""How routes describe what they take and give, for the OpenAPI document: bodies are read by hand, within limits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Header, Path, Query
+from pydantic import BaseModel, TypeAdapter
+
+from crannog.server.responses import ARROW, CSV, JSON, NDJSON
+
+Name = Annotated[str, Path(description="The table, as catalog.schema.table.", examples=["main.default.orders"])]
+Raw = Annotated[bool, Query(description="Show deleted rows too, until they are folded.")]
+BatchId = Annotated[
+    str | None,
+    Header(
+        alias="Crannog-Batch-Id", max_length=256, description="The same id again keeps nothing and answers `duplicate`."
+    ),
+]
+
+_ANY_ROWS: dict[str, Any] = {"oneOf": [{"type": "array", "items": {"type": "object"}}, {"type": "object"}]}
+_BYTES: dict[str, Any] = {"type": "string", "format": "binary"}
+ERROR: dict[str, Any] = {
+    "description": "What went wrong: what was asked, what stands there, what to do.",
+    "content": {
+        JSON: {
+            "schema": {
+                "type": "object",
+                "required": ["error"],
+                "properties": {
+                    "error": {
+                        "type": "object",
+                        "required": ["code", "message", "retry_after_s"],
+                        "properties": {
+                            "code": {"type": "string"},
+                            "message": {"type": "string"},
+                            "retry_after_s": {"type": ["number", "null"]},
+                        },
+                    }
+                },
+            }
+        }
+    },
+}
+
+
+def shaped(model: type[Any]) -> dict[str, Any]:
+    """Return the JSON Schema of a model or a dataclass."""
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        return model.model_json_schema(ref_template="#/$defs/{model}")
+    return _inlined(TypeAdapter(model).json_schema(mode="serialization"))
+
+
+def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    definitions = schema.pop("$defs", {})
+
+    def walk(node: Any) -> Any:
+        if isinstance(node, dict):
+            if "$ref" in node:
+                return walk(definitions[node["$ref"].rpartition("/")[2]])
+            return {name: walk(inner) for name, inner in node.items()}
+        return [walk(inner) for inner in node] if isinstance(node, list) else node
+
+    found: dict[str, Any] = walk(schema)
+    return found
+
+
+def takes(content: dict[str, dict[str, Any]], *, required: bool = True) -> dict[str, Any]:
+    """Describe a body by its media types."""
+    return {
+        "requestBody": {
+            "required": required,
+            "content": {media: {"schema": schema} for media, schema in content.items()},
+        }
+    }
+
+
+def takes_rows() -> dict[str, Any]:
+    return takes({JSON: _ANY_ROWS, NDJSON: {"type": "string"}, CSV: {"type": "string"}, ARROW: _BYTES})
+
+
+def takes_json(model: type[Any], *, arrow: bool = False, required: bool = True) -> dict[str, Any]:
+    return takes({JSON: shaped(model), **({ARROW: _BYTES} if arrow else {})}, required=required)
+
+
+def gives(
+    schema: dict[str, Any] | type[Any] | None = None,
+    *,
+    status: int = 200,
+    rows: bool = False,
+    arrow: bool = False,
+    progress: bool = False,
+    lines: bool = False,
+) -> dict[int | str, dict[str, Any]]:
+    """Describe an answer, and that all else is an error."""
+    body = {} if schema is None else schema if isinstance(schema, dict) else shaped(schema)
+    content: dict[str, Any] = {JSON: {"schema": body}}
+    if rows:
+        content |= {NDJSON: {"schema": {"type": "string"}}, CSV: {"schema": {"type": "string"}}}
+    if rows or arrow:
+        content |= {ARROW: {"schema": _BYTES}}
+    if progress or lines:
+        content |= {NDJSON: {"schema": {"type": "string"}}}
+    return {status: {"description": "Done.", "content": content}, "4XX": ERROR, "5XX": ERROR}
+
+
+LIST: dict[str, Any] = {"type": "array", "items": {"type": "object"}}
+NAMES: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
+OBJECT: dict[str, Any] = {"type": "object"}
+OBJECT_OR_NULL: dict[str, Any] = {"type": ["object", "null"]}

@@ -1,0 +1,109 @@
+"""Answers: JSON, tables in the form that was asked for, errors in their one shape."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from starlette.requests import Request
+from starlette.responses import Response
+
+from crannog.errors import CrannogError
+from crannog.formats import encode
+from crannog.formats.plain_json import plain
+
+ARROW = "application/vnd.apache.arrow.stream"
+NDJSON = "application/x-ndjson"
+CSV = "text/csv"
+JSON = "application/json"
+_FORMS = {
+    JSON: "json",
+    "application/*": "json",
+    ARROW: "arrow",
+    NDJSON: "ndjson",
+    "application/ndjson": "ndjson",
+    "application/jsonl": "ndjson",
+    CSV: "csv",
+    "text/*": "csv",
+}
+MEDIA = {"json": JSON, "arrow": ARROW, "ndjson": NDJSON, "csv": f"{CSV}; charset=utf-8"}
+
+
+def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Answer with JSON."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return Response(encode.dumped(_plain(value)), status, headers, JSON)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return plain(dataclasses.asdict(value))
+    if isinstance(value, dict):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return plain(value)
+
+
+def error_body(error: CrannogError) -> dict[str, Any]:
+    """Return the inner object of an error's answer."""
+    return {"code": error.code, "message": error.message, "retry_after_s": error.retry_after_s}
+
+
+def error_answer(error: CrannogError, headers: Mapping[str, str] | None = None) -> Response:
+    """Answer with an error."""
+    further = dict(headers or {})
+    if error.retry_after_s is not None:
+        further["Retry-After"] = str(max(1, round(error.retry_after_s)))
+    if error.http_status == 401:
+        further["WWW-Authenticate"] = "Bearer"
+    return answer({"error": error_body(error)}, error.http_status, further)
+
+
+def wanted_form(request: Request, forms: tuple[str, ...] = ("json", "arrow", "ndjson", "csv")) -> str:
+    """Return the form that the client accepts best; the first of ours where it names none that we have."""
+    best, weight = forms[0], 0.0
+    for item in request.headers.get("accept", "").split(","):
+        media, *parameters = (part.strip() for part in item.split(";"))
+        form = forms[0] if media == "*/*" else _FORMS.get(media.lower())
+        if form not in forms:
+            continue
+        quality = next((_number(part[2:]) for part in parameters if part.lower().startswith("q=")), 1.0)
+        if quality > weight:
+            best, weight = form, quality
+    return best
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def table_parts(table: pa.Table, form: str) -> Iterator[bytes]:
+    """Yield rows in a form."""
+    return (
+        batch_parts(table.schema, table.to_batches(), form)
+        if form == "arrow"
+        else encode.rows(form, table.schema, encode.parts(table))
+    )
+
+
+def batch_parts(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], form: str, failure: Callable[[Exception], bytes] | None = None
+) -> Iterator[bytes]:
+    """Yield rows in a form as they come. Arrow says at its end what failed, see `columns.arrow`; other forms break off."""
+    if form == "arrow":
+        return encode.arrow(schema, batches, failure=failure)
+    return encode.rows(
+        form, schema, (part for batch in batches for part in encode.parts(pa.Table.from_batches([batch])))
+    )
+
+
+def schema_bytes(schema: pa.Schema) -> bytes:
+    """Return an Arrow stream with a schema and no rows."""
+    return b"".join(encode.arrow(schema, ()))

@@ -1,0 +1,125 @@
+"""One question about traces from a request: in a thread, within its limits, taken back when the client goes away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from crannog.api.arguments import checked_query_id, checked_timeout
+from crannog.errors import CallerError, Cancelled, NotFound
+from crannog.server.request_context import Call, call_of
+from crannog.server.responses import NDJSON
+from crannog.server.row_responses import Poured, poured
+from crannog.server.streaming import Put, watched
+
+if TYPE_CHECKING:
+    from crannog.traces.traces import Traces
+
+QUERY_ID, TIMEOUT = "Crannog-Query-Id", "Crannog-Timeout-S"
+LIMITS: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": TIMEOUT,
+            "in": "header",
+            "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": 86_400},
+            "description": "Seconds after which it is ended; else `sql_timeout_s`.",
+        },
+        {
+            "name": QUERY_ID,
+            "in": "header",
+            "schema": {"type": "string"},
+            "description": "An id by which it can be ended.",
+        },
+    ]
+}
+"""How routes that ask about traces describe their headers."""
+T = TypeVar("T")
+
+
+async def asked_of_traces(request: Request, work: Callable[[Traces], T]) -> T:
+    """Return what the work gives; all that it asks is one question. The body must have been read."""
+    question = _question_of(request)
+
+    def asked() -> T:
+        with question.asked() as traces:
+            return work(traces)
+
+    found: T = await watched(request, question.call.service.threads.endless("traces", asked), question.cancel)
+    return found
+
+
+async def lines_of_traces(request: Request, work: Callable[[Traces], Generator[str, None, None]]) -> Response:
+    """Answer with lines as they are made. What fails before the first is an error, later the answer breaks off."""
+    question = _question_of(request)
+
+    def make(put: Put) -> Poured:
+        with question.asked() as traces, closing(work(traces)) as lines:
+            first = next(lines, None)
+            if first is None:
+                return {}, b""
+            put(({}, None))
+            put(f"{first}\n".encode())
+            for line in lines:
+                put(f"{line}\n".encode())
+        return None
+
+    return await poured(request, "traces", make, NDJSON, question.cancel)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A question of a request, with its limits."""
+
+    call: Call
+    query_id: str
+    timeout_s: float | None
+
+    @contextmanager
+    def asked(self) -> Iterator[Traces]:
+        """Ask it in a block, in a thread."""
+        call, service = self.call, self.call.service
+        _check_still_there(call)
+        traces = service.lake.traces.within(timeout_s=self.timeout_s, query_id=self.query_id)
+        cancel = partial(service.lake.traces.cancel, self.query_id)
+        with service.running(key_of(self.query_id), call.caller.name, cancel), traces.question():
+            _check_still_there(call)
+            yield traces
+
+    def cancel(self) -> None:
+        """End what nobody waits for any more; if it has not begun, it does not begin."""
+        self.call.left = True
+        with suppress(NotFound):
+            self.call.service.lake.traces.cancel(self.query_id)
+
+
+def _question_of(request: Request) -> _Question:
+    given = request.headers.get(QUERY_ID)
+    return _Question(
+        call_of(request), checked_query_id(unquote(given) if given else None), _seconds(request.headers.get(TIMEOUT))
+    )
+
+
+def key_of(query_id: str) -> object:
+    """Return what a question is kept in mind by while it runs; queries of SQL have ids of their own."""
+    return "traces", query_id
+
+
+def _check_still_there(call: Call) -> None:
+    if call.left:
+        raise Cancelled("the client went away before its question began")
+
+
+def _seconds(text: str | None) -> float | None:
+    if not text:
+        return None
+    try:
+        return checked_timeout(float(text))
+    except ValueError:
+        raise CallerError(f"the header {TIMEOUT} is a number of seconds, got {text[:40]!r}") from None

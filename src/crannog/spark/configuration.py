@@ -1,0 +1,145 @@
+"""How Spark is set up here: pure, from the settings and the machine to Spark's configuration.
+
+The reasons, with what was measured, are in the notes on table engines: everything in UTC, few
+partitions on one machine, nothing on the terminal.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from crannog.settings import GIB, MIB, Settings
+from crannog.spark.jars import JarSet
+from crannog.spark.jvm import CONF
+
+POOLS = ("interactive", "maintenance")
+# XML may be part of a query. Java's parsers would open what a DOCTYPE, a schema or a stylesheet in it names: any file
+# that this process can read, any address that it can reach. An empty list of protocols allows none.
+_NO_EXTERNAL_XML = tuple(f"-Djavax.xml.accessExternal{kind}=" for kind in ("DTD", "Schema", "Stylesheet"))
+# Hadoop opens these addresses as files wherever Spark takes a path; no storage of ours is behind one.
+_REFUSED = "crannog.refuses.this.scheme"
+_REFUSED_SCHEMES = ("http", "https", "ftp", "sftp", "webhdfs", "swebhdfs", "har")
+
+
+def is_local(settings: Settings) -> bool:
+    """Whether Spark's work runs inside the one Java process."""
+    return not settings.spark_remote and settings.spark_master.startswith("local")
+
+
+def memory_mb(settings: Settings, machine_bytes: int) -> int:
+    """Return the heap in MiB: as set, else a quarter of the machine's memory, 1 to 8 GiB."""
+    if settings.spark_memory_mb:
+        return settings.spark_memory_mb
+    return min(max(machine_bytes // 4, GIB), 8 * GIB) // MIB
+
+
+def session_conf(settings: Settings, *, cores: int) -> dict[str, str]:
+    """What any session gets, remote ones too: the settings that decide what an answer or a file looks like."""
+    conf = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "true",
+        # ${env:…} in a statement would show the environment and the settings, secrets among them.
+        "spark.sql.variable.substitute": "false",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+        "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+        "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # It breaks on a correlated subquery beside a union, which is what a table with staged changes is.
+        "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushProjectionThroughUnion",
+    }
+    if is_local(settings):
+        # With Spark's 200 and Delta's 50 a group-by took 3.5 s instead of 0.55, a point read 8.1 instead of 0.9.
+        conf |= {
+            "spark.sql.shuffle.partitions": str(max(2, cores)),
+            "spark.databricks.delta.snapshotPartitions": "1",
+            "spark.databricks.delta.optimize.maxThreads": str(max(2, cores)),
+        }
+    return conf
+
+
+def process_conf(
+    settings: Settings, *, cores: int, machine_bytes: int, folder: Path, jars: Sequence[JarSet]
+) -> dict[str, str]:
+    """What a Java process of our own is started with; `folder` is its scratch space."""
+    java_options = (
+        f'-Dlog4j2.configurationFile="{CONF / "log4j2.properties"}"',
+        f'-Dcrannog.spark.log="{folder / "log"}"',
+        f'-Djava.io.tmpdir="{folder}"',
+        # In another zone Delta rebuilds a table's whole state on every commit.
+        "-Duser.timezone=UTC",
+        # A heap that ran full leaves Spark half alive; a dead process is seen and started anew.
+        "-XX:+ExitOnOutOfMemoryError",
+        *_NO_EXTERNAL_XML,
+    )
+    conf = {
+        "spark.app.name": "crannog",
+        "spark.master": settings.spark_master,
+        "spark.driver.memory": f"{memory_mb(settings, machine_bytes)}m",
+        "spark.driver.extraJavaOptions": " ".join(java_options),
+        "spark.executor.extraJavaOptions": " ".join(_NO_EXTERNAL_XML),
+        "spark.local.dir": str(folder),
+        "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": (CONF / "fairscheduler.xml").as_uri(),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        # Keeps Hadoop's hidden .crc files out of Delta's log folders.
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+        # Without the pages nobody reads what Spark remembers of past work.
+        "spark.ui.retainedJobs": "20",
+        "spark.ui.retainedStages": "20",
+        "spark.ui.retainedTasks": "1000",
+        "spark.sql.ui.retainedExecutions": "5",
+        # Every user of the machine can reach the driver's ports: only who knows the secret may use them.
+        "spark.authenticate": "true",
+        "spark.network.crypto.enabled": "true",
+        **{f"spark.hadoop.fs.{scheme}.impl": _REFUSED for scheme in _REFUSED_SCHEMES},
+        **session_conf(settings, cores=cores),
+    }
+    if is_local(settings):
+        conf |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            # Both ends are ours: the older ways to show the secret are for clusters that are not set up for these.
+            "spark.network.crypto.authEngineVersion": "2",
+            "spark.network.crypto.saslFallback": "false",
+            # On the class path the jars are used where they lie; spark.jars would copy them at every start.
+            "spark.driver.extraClassPath": os.pathsep.join(str(each.folder / "*") for each in jars),
+        }
+    else:
+        # An executor whose cancelled tasks do not end is replaced.
+        conf |= {"spark.task.reaper.enabled": "true", "spark.task.reaper.killTimeout": "60s"}
+        conf["spark.jars"] = ",".join(str(file) for each in jars for file in each.files)
+    return conf
+
+
+def storage_conf(storage: Mapping[str, str]) -> dict[str, str]:
+    """Return Hadoop's settings of a storage as Spark's."""
+    return {key if key.startswith("spark.") else f"spark.hadoop.{key}": value for key, value in storage.items()}
+
+
+def machine_bytes() -> int:
+    """Return the memory this process may use: the machine's, or its container's if that is less."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            return min(physical, int(Path(limit).read_text(encoding="ascii")))
+        except (OSError, ValueError):
+            continue
+    return physical
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

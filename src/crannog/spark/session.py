@@ -1,0 +1,365 @@
+"""The one Spark session of this process: started in the background, and anew when its Java process died.
+
+Nothing but a job waits for it. Whatever keeps it from running is `Unavailable` with what to do.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from crannog.errors import CrannogError, Unavailable
+from crannog.settings import Settings
+from crannog.spark import configuration, jars
+from crannog.spark.errors import shortened, translated
+from crannog.spark.java import find_java
+from crannog.spark.jvm import Jvm, launch
+from crannog.spark.secret import secret_conf
+from crannog.storage import scratch_folders
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SparkRuntime", "in_pool", "interruptible", "spark_runtime", "translated"]
+
+
+_END_TIMEOUT_S = 10
+# PySpark keeps its session in class attributes: one start or end at a time touches them.
+_pyspark_state = threading.RLock()
+
+
+class _Start:
+    """One attempt to start Spark, and what came of it."""
+
+    def __init__(self, *, with_s3: bool, storage: Mapping[str, str]) -> None:
+        self.with_s3 = with_s3
+        self.storage = dict(storage)
+        self.done = threading.Event()
+        self.cancelled = False
+        self.session: Any = None
+        self.jvm: Jvm | None = None
+        self.error: CrannogError | None = None
+        self.seconds = 0.0
+
+    def alive(self) -> bool:
+        """Whether the session still answers; one round trip to Java."""
+        if self.jvm is None:
+            return self.session is not None and not self.session.is_stopped
+        try:
+            return self.jvm.alive and not self.session.sparkContext._jsc.sc().isStopped()
+        except Exception:
+            return False
+
+
+class SparkRuntime:
+    """Starts, keeps and ends this process's Spark session; every method may be called from any thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.RLock()
+        self._start: _Start | None = None
+        self._stopped = False
+        self._storage: dict[str, str] = {}
+
+    def start_in_background(self) -> None:
+        """Begin to start Spark unless it runs or starts already; returns at once."""
+        self._current()
+
+    def session(self) -> SparkSession:
+        """Return the session, waiting for its start; Unavailable if it cannot be had.
+
+        A session whose Java process died is replaced, and a failed start is tried again.
+        """
+        start = self._current()
+        if not start.done.wait(self._settings.spark_start_timeout_s):
+            raise Unavailable(
+                f"Spark is still starting after {self._settings.spark_start_timeout_s:g} s; try again", retry_after_s=5
+            )
+        if start.error is not None:
+            # Several callers may wait for one start: each raises an error of its own.
+            raise type(start.error)(
+                start.error.message, retry_after_s=start.error.retry_after_s
+            ) from start.error.__cause__
+        return start.session
+
+    def state(self) -> str:
+        """Return `absent`, `starting`, `ready`, `failed` or `stopped`."""
+        with self._lock:
+            start = self._start
+            if start is None:
+                return "stopped" if self._stopped else "absent"
+        if not start.done.is_set():
+            return "starting"
+        return "ready" if start.error is None and (start.jvm is None or start.jvm.alive) else "failed"
+
+    @property
+    def start_seconds(self) -> float:
+        """How long the last start took; 0 before the first is done."""
+        start = self._start
+        return start.seconds if start is not None else 0.0
+
+    def configure_storage(self, mapping: Mapping[str, str]) -> None:
+        """Let Spark reach a storage: Hadoop settings, with or without `spark.hadoop.`, for now and every later start.
+
+        Hadoop keeps a bucket's connection once it is used, so changed settings of the same bucket show at
+        the next start. A session that was started without the S3 jars is stopped if they are needed now.
+        """
+        with self._lock:
+            self._storage.update(mapping)
+            start = self._start
+            outdated = start is not None and self._needs_s3() and not start.with_s3
+            if not outdated and start is not None and start.done.is_set() and start.error is None and start.alive():
+                _apply(start, mapping)
+        if outdated:
+            self.stop()
+
+    def owns(self, session: SparkSession) -> bool:
+        """Whether this is the session that runs now, in a Java process of our own with its tasks inside it."""
+        start = self._start
+        return (
+            start is not None
+            and start.session is session
+            and start.jvm is not None
+            and configuration.is_local(self._settings)
+        )
+
+    def stop(self) -> None:
+        """End the session and its Java process; the next use starts anew."""
+        with self._lock:
+            start, self._start = self._start, None
+            self._stopped = True
+        if start is not None:
+            start.cancelled = True
+            _end(start)
+
+    def _current(self) -> _Start:
+        with self._lock:
+            start = self._start
+            if start is not None and start.done.is_set() and (start.error is not None or not start.alive()):
+                _end(start)
+                start = None
+            if start is None:
+                start = self._start = _Start(with_s3=self._s3_wanted(), storage=self._storage)
+                self._stopped = False
+                # A thread of its own: in the main thread Spark would take over the handling of Ctrl-C.
+                threading.Thread(target=self._run, args=(start,), name="crannog-spark-start", daemon=True).start()
+            return start
+
+    def _needs_s3(self) -> bool:
+        on_s3 = self._settings.warehouse.startswith(("s3://", "s3a://")) or any(
+            "fs.s3a." in key for key in self._storage
+        )
+        return on_s3 and not self._settings.spark_remote
+
+    def _s3_wanted(self) -> bool:
+        # Where they lie ready they cost nothing, and a later need of them costs no new start.
+        return not self._settings.spark_remote and (
+            self._needs_s3() or jars.present(jars.S3_SET, self._settings) is not None
+        )
+
+    def _run(self, start: _Start) -> None:
+        began = time.monotonic()
+        with _pyspark_state:
+            self._try(start)
+        start.seconds = time.monotonic() - began
+        # Under the lock, so that storage configured during the start is not lost between the two.
+        with self._lock:
+            if start.error is None:
+                try:
+                    _apply(start, self._storage)
+                except CrannogError as error:
+                    start.error = error
+            start.done.set()
+
+    def _try(self, start: _Start) -> None:
+        try:
+            if self._settings.spark_remote:
+                self._connect(start)
+            else:
+                self._launch(start)
+            if start.cancelled:
+                raise Unavailable("Spark was stopped while it started")
+        except CrannogError as error:
+            start.error = error
+        except BaseException as error:
+            said = start.jvm.last_words() if start.jvm is not None and not start.jvm.alive else shortened(str(error))
+            start.error = Unavailable(f"Spark did not start: {said or type(error).__name__}")
+        if start.error is not None:
+            _end_process(start)
+
+    def _launch(self, start: _Start) -> None:
+        secret = secret_conf(self._settings)
+        java, home = find_java(self._settings), jars.spark_home()
+        sets = [jars.delta(self._settings), *([jars.s3(self._settings)] if start.with_s3 else [])]
+        from pyspark import SparkConf, SparkContext
+        from pyspark.sql import SparkSession
+
+        if SparkContext._active_spark_context is not None:
+            raise Unavailable(
+                "this process runs a Spark session that Crannog did not start; stop it first, a process can have one"
+            )
+        _silence_python_side()
+        folder = scratch_folders.make("spark")
+        conf = configuration.process_conf(
+            self._settings,
+            cores=configuration.cores(),
+            machine_bytes=configuration.machine_bytes(),
+            folder=folder,
+            jars=sets,
+        )
+        start.jvm = launch(
+            java,
+            home,
+            folder,
+            conf,
+            nice=self._settings.spark_nice,
+            timeout_s=self._settings.spark_start_timeout_s,
+            cancelled=lambda: start.cancelled,
+        )
+        # PySpark keeps the gateway of a session that was stopped, and would use it again.
+        _forget_gateway(SparkContext._gateway)
+        # Keys and secrets go over the connection; on the command line every user of the machine could read them.
+        conf |= configuration.storage_conf(start.storage) | secret
+        context = SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())), gateway=start.jvm.gateway)
+        start.session = SparkSession(context)
+        _write_no_checksum_files(context)
+
+    def _connect(self, start: _Start) -> None:
+        from pyspark.sql import SparkSession
+
+        start.session = SparkSession.builder.remote(self._settings.spark_remote).create()
+        for key, value in configuration.session_conf(self._settings, cores=configuration.cores()).items():
+            start.session.conf.set(key, value)
+
+
+@contextlib.contextmanager
+def in_pool(session: SparkSession, pool: str) -> Iterator[None]:
+    """Run this thread's jobs in the pool `interactive` or `maintenance`, so that neither starves the other."""
+    assert pool in configuration.POOLS, pool
+    context = getattr(session, "_sc", None)
+    # A Spark Connect server decides about its pools itself.
+    if context is None:
+        yield
+        return
+    before = context.getLocalProperty("spark.scheduler.pool")
+    context.setLocalProperty("spark.scheduler.pool", pool)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):
+            context.setLocalProperty("spark.scheduler.pool", before)
+
+
+@contextlib.contextmanager
+def interruptible(session: SparkSession, tag: str) -> Iterator[Callable[[], object]]:
+    """Mark this thread's jobs with `tag`, and lend the act that ends those of them that run, from any thread."""
+    context = getattr(session, "_sc", None)
+    # In this process a session's own tags are seen only by the thread that set them; the context's by all.
+    add, remove = (session.addTag, session.removeTag) if context is None else (context.addJobTag, context.removeJobTag)
+    end = session.interruptTag if context is None else context.cancelJobsWithTag
+    add(tag)
+    if context is not None:
+        # Without it a task that waits goes on waiting; one that computes ends with the row it works on, at the latest.
+        context.setLocalProperty("spark.job.interruptOnCancel", "true")
+    try:
+        yield lambda: end(tag)
+    finally:
+        with contextlib.suppress(Exception):  # the JVM may be gone
+            remove(tag)
+
+
+def _apply(start: _Start, mapping: Mapping[str, str]) -> None:
+    try:
+        for key, value in mapping.items():
+            name = key.removeprefix("spark.hadoop.")
+            if start.jvm is None or name.startswith("spark."):
+                start.session.conf.set(name, value)
+            else:
+                start.session.sparkContext._jsc.hadoopConfiguration().set(name, value)
+    except Exception as error:
+        raise translated(error) from error
+
+
+def _write_no_checksum_files(context: Any) -> None:
+    # Hadoop would put a hidden .crc file beside each local file. Another file system class that does not
+    # breaks S3A, which casts the local one; the one instance that all jobs share can be told instead.
+    java = context._jvm.java.net.URI("file:///")
+    local = context._jvm.org.apache.hadoop.fs.FileSystem.get(java, context._jsc.hadoopConfiguration())
+    local.setWriteChecksum(False)
+
+
+def _silence_python_side() -> None:
+    # What a failure means is told by `translated`; py4j and PySpark would also print it, stack and all.
+    from pyspark.logger import PySparkLogger
+
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+
+
+def _end(start: _Start) -> None:
+    if not start.done.is_set():
+        # Its own thread clears up when the process under it is gone.
+        if start.jvm is not None:
+            start.jvm.process.kill()
+        if not start.done.wait(_END_TIMEOUT_S):
+            return
+    with _pyspark_state:
+        if start.session is not None and start.alive():
+            with contextlib.suppress(Exception):
+                start.session.stop()
+        _end_process(start)
+
+
+def _end_process(start: _Start) -> None:
+    if start.jvm is not None:
+        gateway = start.jvm.gateway
+        start.jvm.end()
+        _forget_gateway(gateway)
+
+
+def _forget_gateway(gateway: Any) -> None:
+    """Clear what PySpark remembers of a Java process that is gone; it offers no other way."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if gateway is None or SparkContext._gateway is not gateway:
+        return
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
+
+
+_process_wide: SparkRuntime | None = None
+_process_wide_lock = threading.Lock()
+
+
+def spark_runtime(settings: Settings) -> SparkRuntime:
+    """Return the process-wide runtime; the first caller's settings are the ones it has."""
+    global _process_wide
+    with _process_wide_lock:
+        if _process_wide is None:
+            _process_wide = SparkRuntime(settings)
+            atexit.register(_process_wide.stop)
+        return _process_wide
+
+
+def _after_fork() -> None:
+    # The Java process belongs to the parent: a child starts its own, and never ends the parent's.
+    global _process_wide, _process_wide_lock, _pyspark_state
+    if _process_wide is not None:
+        atexit.unregister(_process_wide.stop)
+    _process_wide = None
+    _process_wide_lock = threading.Lock()
+    _pyspark_state = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

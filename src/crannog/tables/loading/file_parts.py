@@ -1,0 +1,163 @@
+"""What the readers of files and the load share: the columns wanted, what a first look found, rows ready to keep."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crannog.api.load_report import BadRow
+from crannog.engine.rows import node_of
+from crannog.engine.rows.conversion import BadValue, Node
+from crannog.engine.rows.values import exact_value
+from crannog.errors import CallerError
+from crannog.formats.input_files import Source
+
+FEW = 10
+_UNFIT = re.compile(r'[ ,;{}()=.`"\x00-\x1f\x7f]+')
+_LONGEST_SHOWN = 80
+Seen = Callable[[int, int], None]
+"""Is told how far the file was read, in bytes, and how many rows it gave since it was last told."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The columns that rows are made for. While a file is only looked at, some may not be known yet."""
+
+    known: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    required: frozenset[str] = frozenset()  # not null, known or not
+    filled: frozenset[str] = frozenset()  # partitions, whose text may not be empty
+    complete: bool = True  # what is not known is not wanted, unless the files may add it
+
+    def __post_init__(self) -> None:
+        fields = [f.with_nullable(f.nullable and f.name not in self.required) for f in self.known]
+        object.__setattr__(self, "known", pa.schema(fields))
+
+    def nodes(self) -> dict[str, Node]:
+        return {field.name: node_of(field.name, field) for field in self.known}
+
+    def fault(self, value: Any, name: str) -> str:
+        """Say why a value cannot stand in a column for what the table is, whatever its type; empty if it can."""
+        if value is None and name in self.required:
+            return "the value is null or missing, and the column is not null"
+        if value == "" and name in self.filled:
+            return "a partition cannot be empty text, which Delta takes for null"
+        return ""
+
+
+@dataclass(slots=True)
+class Fault:
+    """A row of a block that cannot be kept: its place in the block, and why."""
+
+    place: int
+    column: str
+    value: Any
+    reason: str
+
+
+@dataclass(slots=True)
+class Block:
+    """Rows ready to keep, and those of the same part of the file that cannot be, with what they say."""
+
+    rows: pa.Table
+    bad: list[tuple[BadRow, Any]]
+
+
+@dataclass(slots=True)
+class Survey:
+    """What a look through a whole file found; `sure` if nothing else can be found wrong when it is loaded."""
+
+    digest: str = ""
+    stamp: tuple[int, int] = (0, 0)  # of the file, when the look began
+    rows: int = 0
+    columns: dict[str, pa.DataType | None] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)
+    bad: int = 0
+    first_bad: list[BadRow] = field(default_factory=list)
+    bad_in: dict[str, int] = field(default_factory=dict)
+    good_in: dict[str, int] = field(default_factory=dict)
+    sure: bool = True
+
+    def add_bad(self, found: list[BadRow]) -> None:
+        self.bad += len(found)
+        self.first_bad += found[: FEW - len(self.first_bad)]
+        for row in found:
+            self.bad_in[row.column] = self.bad_in.get(row.column, 0) + 1
+
+
+class Reader(Protocol):
+    """One file, in one form."""
+
+    source: Source
+
+    def survey(self, target: Target, seen: Seen) -> Survey:
+        """Read the whole file: its hash, its rows, the types of columns that `target` does not know, and what does not fit it."""
+
+    def blocks(self, target: Target, seen: Seen) -> Iterator[Block]:
+        """Yield rows with exactly the columns of `target`; other columns of the file are left out."""
+
+
+def exact_or_fault(value: Any, node: Node, target: Target) -> tuple[Any, str]:
+    """Return a value made exact for its column, or why it cannot be."""
+    fault = target.fault(value, node.name)
+    if fault:
+        return None, fault
+    try:
+        return exact_value(value, node), ""
+    except BadValue as bad:
+        return None, bad.reason if bad.path == node.path else f"{bad.path}: {bad.reason}"
+
+
+def first_fault_of_each(faults: list[Fault]) -> list[Fault]:
+    """Return one fault for each row, in the order of rows."""
+    first: dict[int, Fault] = {}
+    for fault in faults:
+        first.setdefault(fault.place, fault)
+    return [first[place] for place in sorted(first)]
+
+
+def without(rows: pa.Table, faults: list[Fault]) -> pa.Table:
+    """Return the rows that have no fault."""
+    if not faults:
+        return rows
+    bad = pa.array([fault.place for fault in faults], pa.int64())
+    return rows.filter(pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), bad)))
+
+
+def whole_array(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array."""
+    found = column.combine_chunks()
+    if isinstance(found, pa.ChunkedArray):
+        return (
+            found.chunk(0)
+            if found.num_chunks == 1
+            else pa.concat_arrays(found.chunks)
+            if found.num_chunks
+            else pa.nulls(0, found.type)
+        )
+    return found
+
+
+def told(value: Any) -> str:
+    """Return a value for a message: short, and in any case text that can be written."""
+    text = value if isinstance(value, str) else "" if value is None else repr(value)
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
+
+
+def fitting_names(names: list[str], called: str) -> dict[str, str]:
+    """Return the name each column has in a table: characters that none may have become _, a leading _ goes."""
+    found: dict[str, str] = {}
+    for number, name in enumerate(names, 1):
+        fit = _UNFIT.sub("_", name.strip()).lstrip("_")
+        if fit != name or not fit:
+            fit = fit.rstrip("_") or f"column_{number}"
+        other = next((given for given, taken in found.items() if taken == fit), None)
+        if other is not None:
+            raise CallerError(f"{called}: columns {other!r} and {name!r} would both be {fit} in a table; rename one")
+        found[name] = fit
+    return found

@@ -1,0 +1,145 @@
+"""A load: look through every file, decide about columns, then keep the rows batch by batch, each batch once.
+
+Nothing is kept before every file was looked through whole: a file with bad rows, or columns that do not fit, is
+refused before its first row. Batch ids come from the content, so a load that stopped midway goes on where it was
+when it is run again, and a file that was loaded before is not loaded twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from crannog.api.cancellation import Cancellation
+from crannog.api.lake import LakeVerbs, TableVerbs
+from crannog.api.load_report import LoadedFile, LoadReport
+from crannog.api.reports import Progress
+from crannog.api.spark_types import spark_name
+from crannog.errors import BadRows, CallerError, Conflict, NotFound
+from crannog.formats.input_files import Source, found_files, sources
+from crannog.tables.loading.csv_reader import CsvReader
+from crannog.tables.loading.file_parts import FEW, Reader
+from crannog.tables.loading.json_reader import JsonReader
+from crannog.tables.loading.options import LoadOptions
+from crannog.tables.loading.parquet_reader import ParquetReader
+from crannog.tables.loading.plan import Plan, Planning
+from crannog.tables.loading.progress import Meter
+from crannog.tables.loading.write import Bulk, Keeping
+
+_PREVIEW_ROWS = 5
+
+
+def load(
+    lake: LakeVerbs,
+    files: Sequence[str | PathLike[str]] | str | PathLike[str],
+    name: str,
+    options: LoadOptions,
+    *,
+    bulk: Bulk | None = None,
+    progress: Progress | None = None,
+    cancellation: Cancellation | None = None,
+) -> LoadReport:
+    """Load files into a table and tell what became of them.
+
+    Raises NotFound for a table that is not there (unless `create`), SchemaMismatch for columns that do not fit,
+    BadRows when more rows are bad than `max_bad` allows; after any of these nothing was kept.
+    """
+    started = time.perf_counter()
+    names = found_files([fspath(file) for file in ([files] if isinstance(files, (str, PathLike)) else files)])
+    if options.reject is not None and any(Path(options.reject).resolve() == Path(file).resolve() for file in names):
+        raise CallerError(f"bad rows cannot go to {options.reject}, which is loaded; give another file")
+    table = _table(lake, name, options)
+    with sources(names, options.format, options.delimiter) as found:
+        meter = Meter(progress, cancellation, sum(source.size for source in found))
+        readers = [_reader(source, options) for source in found]
+        plan = Planning(name, table, options, readers, meter).plan()
+        report = LoadReport(
+            table=name,
+            created=table is None,
+            dry_run=options.dry_run,
+            bytes=sum(source.size for source in found),
+            columns=tuple(
+                {"name": f.name, "type": spark_name(f.type), "nullable": f.nullable} for f in plan.target.known
+            ),
+            key=plan.key,
+            drift=tuple(plan.comparison.drift),
+            renamed={old: new for survey in plan.surveys for old, new in survey.renamed.items()},
+            bad_rows=sum(survey.bad for survey in plan.surveys),
+            first_bad=tuple([bad for survey in plan.surveys for bad in survey.first_bad][:FEW]),
+            reject=options.reject or "",
+        )
+        if options.dry_run:
+            return _rehearsed(report, plan, started)
+        _check_bad(name, plan, options)
+        if table is None:
+            table = lake.create_table(
+                name, plan.target.known, key=plan.key, partition_by=options.partition_by, if_exists="ok"
+            )
+        elif plan.comparison.evolved is not None:
+            table.evolve(plan.comparison.evolved)
+        return Keeping(table, name, plan, options, bulk, meter).keep(report, started)
+
+
+def _table(lake: LakeVerbs, name: str, options: LoadOptions) -> TableVerbs | None:
+    try:
+        table = lake.table(name)
+    except NotFound as error:
+        if not options.create:
+            raise NotFound(f"{error.message.rstrip('.')}; give create=True to make it from the files") from None
+        if options.mode == "upsert" and not options.key:
+            raise CallerError(
+                f"cannot upsert into {name}: a table without a key has no rows to replace; give key=[…]"
+            ) from None
+        return None
+    if options.key and tuple(table.key) != options.key:
+        raise Conflict(f"table {name} exists, its key is {list(table.key)}, asked for {list(options.key)}")
+    if options.mode == "upsert" and not table.key:
+        raise CallerError(f"cannot upsert into {name}: it has no key; append to it, or create it with key=[…]")
+    return table
+
+
+def _reader(source: Source, options: LoadOptions) -> Reader:
+    if source.form == "csv":
+        return CsvReader(source)
+    if source.form == "parquet":
+        return ParquetReader(source, flatten=options.flatten)
+    return JsonReader(source, flatten=options.flatten)
+
+
+def _check_bad(name: str, plan: Plan, options: LoadOptions) -> None:
+    bad = sum(survey.bad for survey in plan.surveys)
+    most = options.most_bad
+    if most is None or bad <= most:
+        return
+    first = [str(row) for survey in plan.surveys for row in survey.first_bad][:3]
+    more = f"; and {bad - len(first):,} more" if bad > len(first) else ""
+    allowed = f", {most:,} may be" if most else ""
+    hint = "" if options.reject else ". Give reject=FILE to put them aside and keep the others"
+    raise BadRows(
+        f"cannot load into {name}: {bad:,} bad row{'s' * (bad != 1)}{allowed}; nothing was kept: {'; '.join(first)}{more}{hint}"
+    )
+
+
+def _rehearsed(report: LoadReport, plan: Plan, started: float) -> LoadReport:
+    files = tuple(
+        LoadedFile(reader.source.called, reader.source.form, reader.source.size, survey.rows, survey.bad)
+        for reader, survey in zip(plan.readers, plan.surveys, strict=True)
+    )
+    shown: list[dict[str, Any]] = []
+    for reader in plan.readers:
+        if len(shown) >= _PREVIEW_ROWS:
+            break
+        for block in reader.blocks(plan.target, lambda _consumed, _rows: None):
+            shown += block.rows.slice(0, _PREVIEW_ROWS - len(shown)).to_pylist(maps_as_pydicts="strict")
+            break
+    return replace(
+        report,
+        files=files,
+        rows=sum(file.rows for file in files),
+        first_rows=tuple(shown),
+        seconds=round(time.perf_counter() - started, 3),
+    )

@@ -1,0 +1,169 @@
+"""Parquet made into rows of a table: its types are kept, or cast where nothing is lost."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from crannog.api.load_report import BadRow
+from crannog.engine.rows import plan_of
+from crannog.engine.rows.arrow import from_table
+from crannog.engine.rows.conversion import Call, Node
+from crannog.errors import BadRows, CallerError, SchemaMismatch
+from crannog.formats.input_files import Source
+from crannog.formats.json_types import flat_table
+from crannog.formats.parquet_files import blocks, kept_type, opened, prepared
+from crannog.tables.loading.file_parts import (
+    Block,
+    Fault,
+    Seen,
+    Survey,
+    Target,
+    exact_or_fault,
+    first_fault_of_each,
+    fitting_names,
+    told,
+    without,
+)
+
+_CALL = Call("", "load")
+
+
+class ParquetReader:
+    """One Parquet file; a bad row is named by its number."""
+
+    def __init__(self, source: Source, *, flatten: bool = False) -> None:
+        self.source = source
+        self._flatten = flatten
+        with opened(source) as file:
+            # Without rows: only how the columns are called and typed.
+            shape = self._flat(file.schema_arrow.empty_table())
+        self._names = fitting_names(shape.column_names, source.called)
+        if len(set(shape.column_names)) < len(shape.column_names):
+            raise CallerError(f"{source.called} has two columns of one name; rename one")
+        self._types = {self._names[field.name]: kept_type(field.type) for field in shape.schema}
+
+    def survey(self, target: Target, seen: Seen) -> Survey:
+        survey = Survey(renamed={old: new for old, new in self._names.items() if old != new})
+        survey.digest = self._digest()
+        nodes, first = target.nodes(), 1
+        with opened(self.source) as file:
+            for rows, share in self._blocks(file):
+                kept, faults = self._fit(rows, target, nodes)
+                for name in kept.column_names:
+                    survey.good_in[name] = survey.good_in.get(name, 0) + len(kept) - kept.column(name).null_count
+                survey.rows += kept.num_rows
+                survey.add_bad(self._bad(faults, first))
+                first += rows.num_rows
+                seen(share, rows.num_rows)
+        known = set(target.known.names)
+        survey.columns = {
+            name: target.known.field(name).type if name in known else kind for name, kind in self._types.items()
+        }
+        # What a new table's column is cast to is known only now.
+        survey.sure = target.complete or known >= set(self._types)
+        return survey
+
+    def blocks(self, target: Target, seen: Seen) -> Iterator[Block]:
+        nodes, first = target.nodes(), 1
+        with opened(self.source) as file:
+            for rows, share in self._blocks(file):
+                kept, faults = self._fit(rows, target, nodes)
+                have = set(kept.column_names)
+                arrays = [
+                    kept.column(f.name) if f.name in have else pa.nulls(kept.num_rows, f.type) for f in target.known
+                ]
+                bad: list[tuple[BadRow, object]] = []
+                for fault, row in zip(faults, self._bad(faults, first), strict=True):
+                    bad.append((row, rows.slice(fault.place, 1).to_pylist()[0]))
+                first += rows.num_rows
+                seen(share, rows.num_rows)
+                yield Block(pa.Table.from_arrays(arrays, schema=target.known), bad)
+
+    def _digest(self) -> str:
+        found = hashlib.sha256()
+        with self.source.path.open("rb") as file:
+            while data := file.read(1 << 20):
+                found.update(data)
+        return found.hexdigest()
+
+    def _blocks(self, file: pq.ParquetFile) -> Iterator[tuple[pa.Table, int]]:
+        total = max(1, file.metadata.num_rows)
+        done = 0
+        for rows in blocks(file):
+            done += rows.num_rows
+            rows = self._flat(rows)
+            yield (
+                rows.rename_columns([self._names[name] for name in rows.column_names]),
+                self.source.size * done // total,
+            )
+
+    def _flat(self, rows: pa.Table) -> pa.Table:
+        return flat_table(rows) if self._flatten else rows
+
+    def _fit(self, rows: pa.Table, target: Target, nodes: dict[str, Node]) -> tuple[pa.Table, list[Fault]]:
+        """Return the known columns in their types, and the rows that cannot be kept."""
+        columns, faults = {}, list[Fault]()
+        for name in rows.column_names:
+            column = rows.column(name)
+            if name in nodes:
+                columns[name] = self._column(prepared(column), nodes[name], target, faults)
+            for is_bad, value in ((name in target.required, None), (name in target.filled, "")):
+                if is_bad:
+                    self._check(column, name, value, target, faults)
+        faults = first_fault_of_each(faults)
+        kept = pa.table(list(columns.values()), names=list(columns)) if columns else rows.select([])
+        return without(kept, faults) if columns else kept, faults
+
+    def _column(self, column: pa.ChunkedArray, node: Node, target: Target, faults: list[Fault]) -> pa.ChunkedArray:
+        schema = pa.schema([pa.field(node.name, node.type)])
+        try:
+            return from_table(pa.table([column], names=[node.name]), plan_of(schema), _CALL, naive_is_utc=True).column(
+                0
+            )
+        except BadRows:
+            pass
+        except SchemaMismatch:
+            if not pa.types.is_string(node.type):
+                faults += [
+                    Fault(place, node.name, f"a {column.type}", f"the column is {node.type}")
+                    for place in pc.indices_nonzero(column.is_valid()).to_pylist()
+                ]
+                return pa.chunked_array([pa.nulls(len(column), node.type)])
+        return self._one_by_one(column, node, target, faults)
+
+    def _one_by_one(self, column: pa.ChunkedArray, node: Node, target: Target, faults: list[Fault]) -> pa.ChunkedArray:
+        found = []
+        for place in range(len(column)):
+            value = reason = None
+            try:
+                given = column[place].as_py()
+                if pa.types.is_string(node.type) and given is not None and not isinstance(given, str):
+                    given = str(given)
+                value, reason = exact_or_fault(given, node, target)
+            except (ValueError, OverflowError, UnicodeDecodeError, pa.ArrowException):
+                given, reason = "a value", "it cannot be read"
+            if reason:
+                faults.append(Fault(place, node.name, given, reason))
+            found.append(value)
+        return pa.chunked_array([pa.array(found, node.type)])
+
+    def _check(
+        self, column: pa.ChunkedArray, name: str, value: str | None, target: Target, faults: list[Fault]
+    ) -> None:
+        if value is None:
+            is_bad = column.is_null()
+        elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            is_bad = pc.equal(column, value)
+        else:
+            return
+        faults += [
+            Fault(place, name, value, target.fault(value, name)) for place in pc.indices_nonzero(is_bad).to_pylist()
+        ]
+
+    def _bad(self, faults: list[Fault], first: int) -> list[BadRow]:
+        return [BadRow(self.source.called, first + f.place, f.column, told(f.value), f.reason) for f in faults]

@@ -1,0 +1,199 @@
+"""Keeping the rows of a plan: batches named after the content, so that each is kept once however often it is sent."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from crannog.api.batch_ids import new_batch_id
+from crannog.api.lake import TableVerbs
+from crannog.api.load_report import LoadedFile, LoadReport
+from crannog.api.reports import WriteReceipt
+from crannog.errors import BadRows, Conflict, CrannogError, Overloaded
+from crannog.formats.input_files import Source
+from crannog.tables.loading.file_parts import Reader, Survey
+from crannog.tables.loading.options import LoadOptions
+from crannog.tables.loading.plan import Plan
+from crannog.tables.loading.progress import Meter
+from crannog.tables.loading.rejects import Rejects
+
+BATCH_ROWS = 50_000
+BATCH_BYTES = 64 * 1024**2
+_FOLDS = 20
+_FULL_S, _LONGEST_PAUSE_S, _PATIENCE_S = 5.0, 10.0, 120.0
+
+Batches = Iterator[tuple[str, pa.Table]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """Another way to keep the batches of a file: which files it is for, and the act, which returns (rows, duplicate rows, batches)."""
+
+    least_bytes: int
+    keep: Callable[[str, str, Batches], tuple[int, int, int]]
+
+
+class Keeping:
+    """Keeps the rows of a plan."""
+
+    def __init__(
+        self, table: TableVerbs, name: str, plan: Plan, options: LoadOptions, bulk: Bulk | None, meter: Meter
+    ) -> None:
+        self._table, self._name, self._plan, self._options, self._bulk, self._meter = (
+            table,
+            name,
+            plan,
+            options,
+            bulk,
+            meter,
+        )
+        self._kept = 0
+
+    def keep(self, report: LoadReport, started: float) -> LoadReport:
+        self._meter.begin("load")
+        try:
+            with Rejects(self._options.reject) as rejects:
+                files = tuple(
+                    self._file(reader, survey, rejects)
+                    for reader, survey in zip(self._plan.readers, self._plan.surveys, strict=True)
+                )
+        except (CrannogError, KeyboardInterrupt) as error:
+            self._tell_rest(error)
+            raise
+        seconds = time.perf_counter() - started
+        rows, duplicate = sum(file.rows for file in files), sum(file.duplicate_rows for file in files)
+        return replace(
+            report,
+            files=files,
+            rows=rows,
+            duplicate_rows=duplicate,
+            duplicates=sum(file.duplicate for file in files),
+            batches=sum(file.batches for file in files),
+            seconds=round(seconds, 3),
+            rows_per_s=round((rows + duplicate) / max(seconds, 1e-6), 1),
+        )
+
+    def _tell_rest(self, error: BaseException) -> None:
+        rest = "load the same files again to go on: nothing is kept twice"
+        if self._options.again:
+            rest = "what was kept stays; loading with again=True would keep it twice"
+        told = f"{self._kept:,} rows were kept before it stopped; {rest}"
+        if isinstance(error, CrannogError):
+            error.message = f"{error.message.rstrip('.')}. {told[0].upper()}{told[1:]}"
+            error.args = (error.message,)
+        else:
+            error.args = (told,)
+
+    def _file(self, reader: Reader, survey: Survey, rejects: Rejects) -> LoadedFile:
+        source = reader.source
+        one_time = new_batch_id() if self._options.again else ""
+        form = f"csv {source.delimiter}" if source.form == "csv" else source.form
+        content = f"{survey.digest}:{self._options.fingerprint()}:{form}:{one_time}"
+        key = f"load-{hashlib.sha256(content.encode()).hexdigest()[:40]}"
+        batches = self._batches(reader, survey, key, rejects)
+        bulk = (
+            self._bulk
+            if not self._plan.key and self._bulk is not None and source.size >= self._bulk.least_bytes
+            else None
+        )
+        rows, duplicate, count = bulk.keep(self._name, key, batches) if bulk else self._stream(batches)
+        self._meter.finished(source.size)
+        return LoadedFile(
+            source.called,
+            source.form,
+            source.size,
+            rows,
+            survey.bad,
+            duplicate,
+            count,
+            duplicate=bool(duplicate) and not rows,
+            engine="spark" if bulk else "stream",
+        )
+
+    def _batches(self, reader: Reader, survey: Survey, key: str, rejects: Rejects) -> Batches:
+        """Yield the rows of a file in batches that are the same whenever it is read, each with its name."""
+        self._check_unchanged(reader.source, survey)
+        for number, rows in enumerate(_cut(self._rows(reader, survey, rejects))):
+            yield f"{key}-{number:06}", rows
+        self._check_unchanged(reader.source, survey)
+
+    def _rows(self, reader: Reader, survey: Survey, rejects: Rejects) -> Iterator[pa.Table]:
+        bad = 0
+        for block in reader.blocks(self._plan.target, self._meter.seen):
+            rejects.add(block.bad)
+            bad += len(block.bad)
+            if bad > survey.bad:
+                self._check_unchanged(reader.source, survey)
+                raise BadRows(
+                    f"cannot load into {self._name}: {block.bad[-1][0]}; it was not found when the file was looked through"
+                )
+            yield block.rows
+
+    def _check_unchanged(self, source: Source, survey: Survey) -> None:
+        """Raise Conflict if somebody wrote to the file since it was looked through: names of batches stand for its content."""
+        if source.stamp != survey.stamp:
+            raise Conflict(
+                f"cannot load {source.called}: it changed while it was loaded; load a file that nobody writes to"
+            )
+
+    def _stream(self, batches: Batches) -> tuple[int, int, int]:
+        rows = duplicate = count = 0
+        for batch_id, batch in batches:
+            receipt = self._write(batch, batch_id)
+            count += 1
+            if receipt.duplicate:
+                duplicate += batch.num_rows
+            else:
+                rows += batch.num_rows
+                self._kept += batch.num_rows
+        return rows, duplicate, count
+
+    def _write(self, rows: pa.Table, batch_id: str) -> WriteReceipt:
+        """Keep a batch; while others use up what there is, wait, and fold a stage that is full. Overloaded when that helps no more."""
+        act = self._table.upsert if self._options.mode == "upsert" else self._table.append
+        folds, waited_s = 0, 0.0
+        while True:
+            try:
+                return act(rows, batch_id)
+            except Overloaded as error:
+                if folds >= _FOLDS or waited_s >= _PATIENCE_S:
+                    raise
+                pause_s = min(error.retry_after_s or _FULL_S, _LONGEST_PAUSE_S)
+            # Too many requests are a matter of a moment; for a full stage one is told to stay away longer, and folding makes room.
+            if pause_s >= _FULL_S:
+                folds += 1
+                if self._folded():
+                    continue
+            self._meter.check()
+            time.sleep(pause_s)
+            waited_s += pause_s
+
+    def _folded(self) -> bool:
+        try:
+            return bool(self._table.fold().changes)
+        except Overloaded:
+            return False
+
+
+def _cut(blocks: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the rows of blocks in batches of `BATCH_ROWS`, or less where they would be too large."""
+    pending: list[pa.Table] = []
+    for block in blocks:
+        pending.append(block)
+        if sum(part.num_rows for part in pending) < BATCH_ROWS and sum(part.nbytes for part in pending) < BATCH_BYTES:
+            continue
+        whole = pa.concat_tables(pending)
+        while whole.num_rows >= BATCH_ROWS:
+            yield whole.slice(0, BATCH_ROWS)
+            whole = whole.slice(BATCH_ROWS)
+        if whole.nbytes >= BATCH_BYTES:
+            yield whole
+            whole = whole.slice(whole.num_rows)
+        pending = [whole]
+    rest = pa.concat_tables(pending) if pending else None
+    if rest is not None and rest.num_rows:
+        yield rest

@@ -1,0 +1,184 @@
+"""What the demo's steps find out: kept for the answer in JSON, and printed as they come for people."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from crannog.version import VERSION
+
+
+class Audience(Protocol):
+    """Who follows the tour."""
+
+    def welcome(self, folder: Path, *, kept: bool) -> None:
+        """The tour begins."""
+
+    def step(self, number: int, title: str) -> AbstractContextManager[None]:
+        """Return a context manager around a step."""
+
+    def line(self, label: str, text: str) -> None:
+        """A figure, or a fact."""
+
+    def check(self, claim: str, ok: bool) -> None:
+        """A claim that was put to the test."""
+
+    def exhibit(self, show: Callable[[], None]) -> None:
+        """Something to look at."""
+
+    def farewell(self, *, ok: bool, seconds: float, kept: str) -> None:
+        """The tour ends."""
+
+
+class Notes:
+    """What one step found out. A context manager around the step's work."""
+
+    def __init__(self, name: str, title: str, audience: Audience) -> None:
+        self.name, self.title = name, title
+        self.figures: dict[str, Any] = {}
+        self.checks: list[dict[str, Any]] = []
+        self.seconds = 0.0
+        self.error: str | None = None
+        self._audience = audience
+        self._began = 0.0
+
+    def figure(self, name: str, value: Any, label: str, text: str) -> None:
+        """Keep a value under a name, and show it in words."""
+        self.figures[name] = value
+        self._audience.line(label, text)
+
+    def fact(self, label: str, text: str) -> None:
+        """Show something that was not measured."""
+        self._audience.line(label, text)
+
+    def check(self, claim: str, ok: bool) -> None:
+        """Keep a claim and whether it holds."""
+        self.checks.append({"claim": claim, "ok": bool(ok)})
+        self._audience.check(claim, bool(ok))
+
+    def exhibit(self, show: Callable[[], None]) -> None:
+        """Show a table."""
+        self._audience.exhibit(show)
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None and all(check["ok"] for check in self.checks)
+
+    def as_dict(self) -> dict[str, Any]:
+        told = {
+            "step": self.name,
+            "title": self.title,
+            "ok": self.ok,
+            "seconds": self.seconds,
+            "figures": self.figures,
+            "checks": self.checks,
+        }
+        return told if self.error is None else {**told, "error": self.error}
+
+    def __enter__(self) -> Notes:
+        self._began = time.perf_counter()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.seconds = round(time.perf_counter() - self._began, 3)
+        if error is not None:
+            self.error = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
+
+
+class Silent:
+    """Nobody watches: the answer comes at the end, in JSON."""
+
+    def welcome(self, folder: Path, *, kept: bool) -> None:
+        pass
+
+    @contextmanager
+    def step(self, number: int, title: str) -> Iterator[None]:
+        yield
+
+    def line(self, label: str, text: str) -> None:
+        pass
+
+    def check(self, claim: str, ok: bool) -> None:
+        pass
+
+    def exhibit(self, show: Callable[[], None]) -> None:
+        pass
+
+    def farewell(self, *, ok: bool, seconds: float, kept: str) -> None:
+        pass
+
+
+class Printed:
+    """A person watches in a terminal."""
+
+    def __init__(self) -> None:
+        from crannog.cli.output import console
+
+        self._console = console()
+
+    def welcome(self, folder: Path, *, kept: bool) -> None:
+        from rich.text import Text
+
+        where = str(folder) if kept else f"{folder}, which goes when the tour ends"
+        self._console.print(
+            Text.assemble(("Crannog ", "bold"), (VERSION, "bold"), "  a lakehouse for operational data on Delta Lake")
+        )
+        self._console.print(Text(f"All that follows runs now, in {where}.", style="dim"))
+
+    @contextmanager
+    def step(self, number: int, title: str) -> Iterator[None]:
+        from rich.text import Text
+
+        self._console.print()
+        self._console.print(Text.assemble((f"{number:>2}  ", "dim"), (title, "bold")))
+        with self._console.status(Text("at work", style="dim"), spinner="dots"):
+            yield
+
+    def line(self, label: str, text: str) -> None:
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(width=22, style="dim")
+        grid.add_column()
+        grid.add_row(Text(f"    {label}"), Text(text))
+        self._console.print(grid)
+
+    def check(self, claim: str, ok: bool) -> None:
+        from rich.padding import Padding
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table.grid(padding=(0, 1))
+        grid.add_row(
+            Text("✓", style="green") if ok else Text("✗", style="bold red"), Text(claim, style="" if ok else "bold red")
+        )
+        self._console.print(Padding(grid, (0, 0, 0, 4)))
+
+    def exhibit(self, show: Callable[[], None]) -> None:
+        self._console.print()
+        show()
+
+    def farewell(self, *, ok: bool, seconds: float, kept: str) -> None:
+        from rich.text import Text
+
+        self._console.print()
+        if ok:
+            self._console.print(Text.assemble(("Every check held", "bold green"), f", in {seconds:.0f} s."))
+        else:
+            self._console.print(Text(f"Not every check held ({seconds:.0f} s): see the ✗ above.", style="bold red"))
+        if kept:
+            self._console.print(f"The warehouse stays: crannog --warehouse {kept} tables", markup=False)
+        self._console.print(
+            "Next: README.md for the first steps, ARCHITECTURE.md for how it works and why,", markup=False
+        )
+        self._console.print(
+            "docs/index.md for the guides, `crannog --help` for every command, `crannog serve` for the server.",
+            markup=False,
+        )

@@ -1,0 +1,135 @@
+"""Attribute values as JSON text that keeps their OTLP types: the one form in which the span table holds them.
+
+Text, whole numbers, truth values, arrays and maps are plain JSON; a double always has a point or an exponent, so
+that `1` and `1.0` stay apart. What JSON cannot say is marked as `crannog.formats.lossless_json` tells.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+
+from crannog.formats.lossless_json import unmarked
+
+_TO_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def text_of_double(number: float) -> str:
+    """Return the shortest text that reads back as the very number, never mistaken for a whole one."""
+    if math.isnan(number):
+        return '{"$double":"NaN"}'
+    if math.isinf(number):
+        return '{"$double":"Infinity"}' if number > 0 else '{"$double":"-Infinity"}'
+    text = str(pa.scalar(number, pa.float64()).cast(pa.string()).as_py())
+    return text if "." in text or "e" in text else text + ".0"
+
+
+def text_of_bytes(data: bytes) -> str:
+    return f'{{"$bytes":"{base64.b64encode(data).decode()}"}}'
+
+
+def to_json(value: AnyValue) -> str:
+    """Return the JSON text of a value; one that is not set is null."""
+    kind = value.WhichOneof("value")
+    if kind is None:
+        return "null"
+    inner = getattr(value, kind)
+    match kind:
+        case "string_value":
+            return _TO_JSON(inner)
+        case "bool_value":
+            return "true" if inner else "false"
+        case "int_value":
+            return str(inner)
+        case "double_value":
+            return text_of_double(inner)
+        case "bytes_value":
+            return text_of_bytes(inner)
+        case "array_value":
+            return array_text(map(to_json, inner.values))
+        case "kvlist_value":
+            return map_text([(pair.key, to_json(pair.value)) for pair in inner.values])
+    return f'{{"$strindex":{inner}}}'
+
+
+def array_text(items: Iterable[str]) -> str:
+    return f"[{','.join(items)}]"
+
+
+def map_text(pairs: Sequence[tuple[str, str]]) -> str:
+    if len({key for key, _ in pairs}) < len(pairs) or (len(pairs) == 1 and pairs[0][0].startswith("$")):
+        return f'{{"$map":[{",".join(f"[{_TO_JSON(key)},{text}]" for key, text in pairs)}]}}'
+    return f"{{{','.join(f'{_TO_JSON(key)}:{text}' for key, text in pairs)}}}"
+
+
+def each_text(texts: Iterable[str]) -> str:
+    """Return the value of a key that was sent more than once."""
+    return f'{{"$each":{array_text(texts)}}}'
+
+
+def quoted(text: str) -> str:
+    """Return a text as JSON."""
+    return _TO_JSON(text)
+
+
+def to_python(text: str) -> Any:
+    """Return the plain Python value of a JSON text; of a key sent more than once, the last."""
+    return unmarked(json.loads(text))
+
+
+def _marked(value: dict[str, Any]) -> tuple[str, Any] | None:
+    if len(value) == 1:
+        [(key, inner)] = value.items()
+        if key.startswith("$"):
+            return key, inner
+    return None
+
+
+def to_key_values(attributes: Iterable[tuple[str, str | None]]) -> list[KeyValue]:
+    """Return stored attributes as OTLP's; a key sent more than once comes out as often."""
+    pairs = []
+    for key, text in attributes:
+        value = json.loads("null" if text is None else text)
+        marked = _marked(value) if isinstance(value, dict) else None
+        for item in marked[1] if marked is not None and marked[0] == "$each" else [value]:
+            pairs.append(KeyValue(key=key, value=_any_value(item)))
+    return pairs
+
+
+def _any_value(value: Any) -> AnyValue:
+    if value is None:
+        return AnyValue()
+    if isinstance(value, bool):
+        return AnyValue(bool_value=value)
+    if isinstance(value, int):
+        return AnyValue(int_value=value)
+    if isinstance(value, float):
+        return AnyValue(double_value=value)
+    if isinstance(value, str):
+        return AnyValue(string_value=value)
+    result = AnyValue()
+    if isinstance(value, list):
+        result.array_value.SetInParent()
+        result.array_value.values.extend(map(_any_value, value))
+        return result
+    match _marked(value):
+        case "$bytes", data:
+            return AnyValue(bytes_value=base64.b64decode(data))
+        case "$double", name:
+            return AnyValue(double_value=_NOT_FINITE[name])
+        case "$strindex", number:
+            return AnyValue(string_value_strindex=number)
+        case "$map", pairs:
+            items = pairs
+        case _:
+            items = list(value.items())
+    result.kvlist_value.SetInParent()
+    result.kvlist_value.values.extend(KeyValue(key=key, value=_any_value(item)) for key, item in items)
+    return result

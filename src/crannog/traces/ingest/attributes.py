@@ -1,0 +1,210 @@
+"""OTLP attributes, column by column: lists of key and value as ptars gives them become maps of JSON text.
+
+No Python object is made per attribute, but for those that have no plain column: arrays, maps, bytes, NaN and the
+like, text with control characters, and keys that were sent twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+
+from crannog.traces.attribute_values import array_text, each_text, map_text, text_of_bytes, text_of_double, to_json
+from crannog.traces.search_text import BETWEEN, holds_any, name_words, value_words
+from crannog.traces.span_table import ATTRIBUTES
+
+_CONTROL = "".join(map(chr, range(0x20)))
+_TO_ESCAPE = ('"\\' + _CONTROL).encode()
+_ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
+_LEFT_TO_ESCAPE = "[\\x00-\\x1f]"
+_INT32 = pa.int32()
+_NO_OWNERS, _NO_TEXTS, _NO_TRUTHS = pa.array([], pa.int64()), pa.array([], pa.string()), pa.array([], pa.bool_())
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """The attributes of many owners (spans, resources, events …): a list per owner, as flat columns.
+
+    `json` is what is kept, `text` the same in words (text without quotes, nothing for null).
+    """
+
+    offsets: pa.Int32Array
+    owners: pa.Array
+    keys: pa.StringArray
+    json: pa.StringArray
+    text: pa.StringArray
+    is_text: pa.BooleanArray
+
+    @cached_property
+    def _encoded_keys(self) -> pa.DictionaryArray:
+        return self.keys.dictionary_encode()
+
+    @property
+    def key_names(self) -> pa.StringArray:
+        """Each key there is, once."""
+        return self._encoded_keys.dictionary
+
+    def has_key_twice(self) -> bool:
+        """Tell whether an owner has a key more than once."""
+        encoded = self._encoded_keys
+        if len(encoded.dictionary) == len(self.keys):
+            return False
+        places = pc.add(
+            pc.multiply(self.owners.cast(pa.int64()), len(encoded.dictionary)), encoded.indices.cast(pa.int64())
+        )
+        # Spans that are alike name their attributes in one order: then the places rise, and nothing has to be hashed.
+        if pc.all(pc.less(places[:-1], places[1:])).as_py():
+            return False
+        return bool(pc.count_distinct(places).as_py() < len(self.keys))
+
+    def where(self, codes: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """Return the places of attributes whose key has a code, and the codes; `codes` is by place in `key_names`."""
+        found = codes.take(self._encoded_keys.indices)
+        places = pc.indices_nonzero(found.is_valid())
+        return places, found.take(places)
+
+    def maps(self, mask: pa.Array | None = None) -> pa.MapArray:
+        """Return a map per owner, null where `mask` is set."""
+        offsets, keys, items = self.offsets, self.keys, self.json
+        if self.has_key_twice():
+            offsets, keys, items = self._merged()
+        return pa.MapArray.from_arrays(offsets, keys, items, type=ATTRIBUTES, mask=mask)
+
+    def _merged(self) -> tuple[pa.Array, pa.Array, pa.Array]:
+        """Bring the values of a key that an owner has more than once together, at the place of the first."""
+        ends = [0]
+        keys: list[str] = []
+        items: list[str] = []
+        bounds, all_keys, texts = self.offsets.to_pylist(), self.keys.to_pylist(), self.json.to_pylist()
+        for start, end in itertools.pairwise(bounds):
+            found: dict[str, list[str]] = {}
+            for place in range(start, end):
+                found.setdefault(all_keys[place], []).append(texts[place])
+            keys += found
+            items += [each[0] if len(each) == 1 else each_text(each) for each in found.values()]
+            ends.append(len(keys))
+        return pa.array(ends, _INT32), pa.array(keys, pa.string()), pa.array(items, pa.string())
+
+    def words(self) -> pa.Array:
+        """Return, per owner, its attributes as words of a search blob; null for one without any."""
+        if not len(self.keys):
+            return pa.nulls(len(self.offsets) - 1, pa.string())
+        names = self._encoded_keys
+        escaped = name_words(names.dictionary)
+        keys = self.keys if escaped is names.dictionary else escaped.take(names.indices)
+        words = pc.binary_join_element_wise(keys, value_words(self.text), "=")
+        return joined_words(self.offsets, words)
+
+
+def joined_words(offsets: pa.Int32Array, words: pa.Array) -> pa.Array:
+    """Join the words of each owner; null for one without any."""
+    lists = pa.ListArray.from_arrays(offsets, words)
+    joined = pc.binary_join(lists, BETWEEN)
+    return pc.if_else(pc.equal(lists.value_lengths(), 0), pa.scalar(None, pa.string()), joined)
+
+
+def attributes_of(lists: pa.ListArray) -> Attributes:
+    """Read the attributes of many owners."""
+    pairs = lists.flatten()
+    if not len(pairs):
+        return Attributes(offsets_of(lists), _NO_OWNERS, _NO_TEXTS, _NO_TEXTS, _NO_TEXTS, _NO_TRUTHS)
+    values = pairs.field("value")
+    strings = values.field("string_value")
+    as_json, as_text, is_text = quoted_texts(strings), strings, strings.is_valid()
+    if strings.null_count:
+        others = _others(values)
+        as_json = pc.coalesce(as_json, others, pa.scalar("null"))
+        as_text = pc.coalesce(strings, others, pa.scalar(""))
+    return Attributes(offsets_of(lists), pc.list_parent_indices(lists), pairs.field("key"), as_json, as_text, is_text)
+
+
+def offsets_of(lists: pa.ListArray) -> pa.Int32Array:
+    """Return the offsets into what `flatten` gives."""
+    offsets = lists.offsets
+    first = offsets[0]
+    return offsets if first.as_py() == 0 else pc.subtract(offsets, first)
+
+
+def quoted_texts(strings: pa.Array) -> pa.Array:
+    """Return texts as JSON."""
+    return pc.binary_join_element_wise('"', _escaped(strings), '"', "")
+
+
+def _escaped(strings: pa.Array) -> pa.Array:
+    if not holds_any(strings, _TO_ESCAPE):
+        return strings
+    for plain, escaped in _ESCAPES:
+        if holds_any(strings, plain.encode()):
+            strings = pc.replace_substring(strings, plain, escaped)
+    if not holds_any(strings, _CONTROL.encode()):
+        return strings
+    rest = pc.fill_null(pc.match_substring_regex(strings, _LEFT_TO_ESCAPE), False)
+    # Escapes of an earlier step are no control characters, and stay as they are.
+    done = [_without_control(text) for text in strings.filter(rest).to_pylist()]
+    return pc.replace_with_mask(strings, rest, pa.array(done, pa.string()))
+
+
+def _without_control(text: str) -> str:
+    return "".join(json.dumps(letter)[1:-1] if letter < " " else letter for letter in text)
+
+
+def _others(values: pa.StructArray) -> pa.Array:
+    """Return the JSON of the values that are no text; null where there is none."""
+    count = len(values)
+    parts = []
+    integers, truths, doubles = (values.field(f"{name}_value") for name in ("int", "bool", "double"))
+    if integers.null_count < count:
+        parts.append(integers.cast(pa.string()))
+    if truths.null_count < count:
+        parts.append(truths.cast(pa.string()))
+    odd = [
+        values.field(name).is_valid()
+        for name in ("array_value", "kvlist_value", "bytes_value", "string_value_strindex")
+        if values.field(name).null_count < count
+    ]
+    if doubles.null_count < count:
+        finite = pc.fill_null(pc.is_finite(doubles), False)
+        parts.append(_spread(finite, _double_texts(doubles.filter(finite))))
+        odd.append(pc.and_not(doubles.is_valid(), finite))
+    if odd:
+        mask = odd[0]
+        for other in odd[1:]:
+            mask = pc.or_(mask, other)
+        if pc.any(mask).as_py():
+            parts.append(_spread(mask, pa.array(map(_odd_text, values.filter(mask).to_pylist()), pa.string())))
+    if not parts:
+        return pa.nulls(count, pa.string())
+    return pc.coalesce(*parts) if len(parts) > 1 else parts[0]
+
+
+def _odd_text(value: dict[str, Any]) -> str:
+    match value:
+        case {"array_value": {"values": items}}:
+            return array_text(to_json(AnyValue.FromString(item)) for item in items)
+        case {"kvlist_value": {"values": items}}:
+            pairs = [KeyValue.FromString(item) for item in items]
+            return map_text([(pair.key, to_json(pair.value)) for pair in pairs])
+        case {"bytes_value": bytes(data)}:
+            return text_of_bytes(data)
+        case {"double_value": float(number)}:
+            return text_of_double(number)
+    return f'{{"$strindex":{value["string_value_strindex"]}}}'
+
+
+def _double_texts(numbers: pa.Array) -> pa.Array:
+    texts = numbers.cast(pa.string())
+    whole = pc.invert(pc.match_substring_regex(texts, "[.e]"))
+    return pc.if_else(whole, pc.binary_join_element_wise(texts, ".0", ""), texts)
+
+
+def _spread(mask: pa.Array, texts: pa.Array) -> pa.Array:
+    """Return an array that has the texts, in order, where `mask` is set."""
+    places = pc.subtract(pc.cumulative_sum(mask.cast(pa.int64())), 1)
+    return texts.take(pc.if_else(mask, places, pa.scalar(None, pa.int64())))

@@ -1,0 +1,263 @@
+"""Nested OTLP to the flat columns of the span table, with Arrow's compute functions only."""
+
+from __future__ import annotations
+
+import array
+import json
+import sys
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crannog.delta.schema_json import INSTANT, list_of
+from crannog.errors import TooLarge
+from crannog.traces.ingest.attributes import Attributes, attributes_of, joined_words, offsets_of
+from crannog.traces.ingest.llm_columns import llm_columns
+from crannog.traces.ingest.span_validation import NO_SPAN_ID, Rejected, judged
+from crannog.traces.search_text import blobs, name_words
+from crannog.traces.span_table import EVENT, KINDS, LINK, SCHEMA, UNKNOWN_SERVICE
+
+_NS_PER_DAY, _NS_PER_MINUTE = 86_400 * 10**9, 60 * 10**9
+_KIND_NAMES = pa.array([None, *KINDS[1:]], pa.string())
+_MOST_SHARED_BYTES = 512 * 1024**2
+_ZERO = pa.scalar(0, pa.int32())
+_EMPTY = {kind: pa.array([], kind) for kind in (EVENT, LINK)}
+_NO_TEXT = pa.scalar(None, pa.string())
+
+
+def flat(resource_spans: pa.StructArray) -> tuple[pa.Table, Rejected]:
+    """Return the spans of a request that can be kept as a table of `SCHEMA`, and what was rejected."""
+    scopes = resource_spans.field("scope_spans")
+    scope_spans = scopes.flatten()
+    lists = scope_spans.field("spans")
+    spans, scope_of = lists.flatten(), pc.list_parent_indices(lists)
+    keep, rejected = judged(spans)
+    if keep is not None:
+        spans, scope_of = spans.filter(keep), scope_of.filter(keep)
+    resource_of = pc.list_parent_indices(scopes).take(scope_of)
+    resources, scoped = _Resources(resource_spans), _Scopes(scope_spans)
+    _check_size([(resources.columns, resource_of), (scoped.columns, scope_of)])
+    columns = _of_spans(spans, resources.services.take(resource_of), scoped, scope_of)
+    columns |= {name: column.take(resource_of) for name, column in resources.columns.items()}
+    return pa.Table.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA), rejected
+
+
+def _check_size(shared: list[tuple[dict[str, pa.Array], pa.Array]]) -> None:
+    """Refuse what would swell: each span's row repeats what its resource and scope say."""
+    for columns, places in shared:
+        if sum(column.nbytes for column in columns.values()) * len(places) <= _MOST_SHARED_BYTES:
+            continue  # even if the largest were everybody's
+        size = sum(pc.sum(_sizes(column).take(places)).as_py() or 0 for column in columns.values())
+        if size > _MOST_SHARED_BYTES:
+            raise TooLarge(
+                f"what the resources and scopes of the request say, repeated for each of its {len(places):,} spans, comes to"
+                f" {size:,} bytes; {_MOST_SHARED_BYTES:,} is the most: send fewer spans at once; nothing of it was kept"
+            )
+
+
+def _sizes(column: pa.Array) -> pa.Array:
+    """Return the bytes of each value of a column."""
+    if pa.types.is_string(column.type):
+        return pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
+    if not pa.types.is_map(column.type):
+        return pa.repeat(pa.scalar(8, pa.int64()), len(column))
+    lengths = pc.add(pc.binary_length(column.keys), pc.binary_length(column.items)).cast(pa.int64())
+    ends = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
+    return pc.subtract(ends.take(column.offsets[1:]), ends.take(column.offsets[:-1]))
+
+
+class _Resources:
+    """What the spans of each resource share."""
+
+    def __init__(self, resource_spans: pa.StructArray) -> None:
+        given = resource_spans.field("resource")
+        attributes = attributes_of(_lists(given, "attributes"))
+        self.services = _services(attributes, len(resource_spans))
+        self.columns = {
+            "resource_attributes": attributes.maps(given.is_null()),
+            "resource_dropped_attributes_count": _whole(_number(given, "dropped_attributes_count")),
+            "resource_schema_url": _or_null(resource_spans.field("schema_url")),
+            "resource_entity_refs": _entity_refs(given),
+        }
+
+
+class _Scopes:
+    """What the spans of each scope share."""
+
+    def __init__(self, scope_spans: pa.StructArray) -> None:
+        given = scope_spans.field("scope")
+        self.names = pc.fill_null(pc.struct_field(given, "name"), "")
+        self.columns = {
+            "scope_name": self.names,
+            "scope_version": _or_null(pc.fill_null(pc.struct_field(given, "version"), "")),
+            "scope_attributes": attributes_of(_lists(given, "attributes")).maps(given.is_null()),
+            "scope_dropped_attributes_count": _whole(_number(given, "dropped_attributes_count")),
+            "scope_schema_url": _or_null(scope_spans.field("schema_url")),
+        }
+
+
+def _of_spans(spans: pa.StructArray, services: pa.Array, scopes: _Scopes, scope_of: pa.Array) -> dict[str, pa.Array]:
+    count = len(spans)
+    attributes = attributes_of(spans.field("attributes"))
+    start, end = (spans.field(f"{name}_time_unix_nano").view(pa.int64()) for name in ("start", "end"))
+    end, reported_end = _ends(start, end)
+    duration = pc.subtract(end, start)
+    kind, parents, names = spans.field("kind"), spans.field("parent_span_id"), spans.field("name")
+    no_parent = pc.or_(pc.equal(pc.binary_length(parents), 0), pc.equal(parents, pa.scalar(NO_SPAN_ID, pa.binary())))
+    message = _or_null(pc.fill_null(pc.struct_field(spans.field("status"), "message"), ""))
+    events, event_words = _events(spans.field("events"))
+    by_scope = {name: column.take(scope_of) for name, column in scopes.columns.items()}
+    return {
+        **by_scope,
+        **llm_columns(attributes, count),
+        "trace_id": spans.field("trace_id"),
+        "span_id": spans.field("span_id"),
+        "parent_span_id": pc.if_else(no_parent, pa.scalar(None, pa.binary()), parents),
+        "flags": _whole(spans.field("flags")),
+        "trace_state": spans.field("trace_state"),
+        "service_name": services,
+        "span_name": names,
+        "span_kind": _KIND_NAMES.take(pc.if_else(_is_kind(kind), kind, 0)),
+        "start_time": _instants(start),
+        "end_time": _instants(end),
+        "duration_ms": pc.divide(duration, 1_000_000),
+        "status_code": pc.fill_null(pc.struct_field(spans.field("status"), "code"), 0),
+        "status_message": message,
+        "attributes": attributes.maps(),
+        "events": events,
+        "links": _links(spans.field("links")),
+        "search_blob": blobs(
+            name_words(services),
+            name_words(names),
+            name_words(by_scope["scope_name"]),
+            name_words(message),
+            attributes.words(),
+            event_words,
+        ),
+        "partition_date": pc.divide(start, _NS_PER_DAY).cast(pa.int32()).view(pa.date32()),
+        "start_ns": start,
+        "end_ns": end,
+        "duration_ns": duration,
+        "reported_end_ns": reported_end,
+        "trace_hi": first_halves(spans.field("trace_id")),
+        "start_minute": pc.divide(start, _NS_PER_MINUTE).cast(pa.int32()),
+        "kind": kind,
+        "dropped_attributes_count": _whole(spans.field("dropped_attributes_count")),
+        "dropped_events_count": _whole(spans.field("dropped_events_count")),
+        "dropped_links_count": _whole(spans.field("dropped_links_count")),
+    }
+
+
+def _ends(start: pa.Array, reported: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return the ends that are kept, and those that were reported where they lie before the start; else null."""
+    nothing = pa.scalar(None, pa.int64())
+    backwards = pc.less(reported, start)
+    if not pc.any(backwards).as_py():
+        return reported, pa.nulls(len(reported), pa.int64())
+    return pc.if_else(backwards, start, reported), pc.if_else(backwards, reported, nothing)
+
+
+def first_halves(trace_ids: pa.Array) -> pa.Array:
+    """Return the first eight bytes of each trace id as a signed number, big end first."""
+    if not len(trace_ids):
+        return pa.array([], pa.int64())
+    halves = array.array("q", b"")
+    data = trace_ids.buffers()[2]
+    offsets = pa.Array.from_buffers(
+        pa.int32(), len(trace_ids) + 1, [None, trace_ids.buffers()[1]], offset=trace_ids.offset
+    )
+    start, end = offsets[0].as_py(), offsets[-1].as_py()
+    halves.frombytes(data.slice(start, end - start))
+    if sys.byteorder == "little":
+        halves.byteswap()
+    return pa.Array.from_buffers(pa.int64(), len(trace_ids), [None, pa.py_buffer(halves[::2])])
+
+
+def _events(lists: pa.ListArray) -> tuple[pa.Array, pa.Array]:
+    """Return the events of each span, and their names as words of the blob."""
+    if not len(lists.flatten()):
+        return _no_lists(EVENT, len(lists)), pa.nulls(len(lists), pa.string())
+    given, offsets = lists.flatten(), offsets_of(lists)
+    # An event beyond the year 2262 wraps around; an export turns it back.
+    time_ns = given.field("time_unix_nano").view(pa.int64())
+    columns = [
+        given.field("name"),
+        _instants(time_ns),
+        time_ns,
+        attributes_of(given.field("attributes")).maps(),
+        _whole(given.field("dropped_attributes_count")),
+    ]
+    made = pa.StructArray.from_arrays(columns, fields=list(EVENT))
+    return pa.ListArray.from_arrays(offsets, made, type=list_of(EVENT)), joined_words(
+        offsets, name_words(given.field("name"))
+    )
+
+
+def _links(lists: pa.ListArray) -> pa.Array:
+    given = lists.flatten()
+    if not len(given):
+        return _no_lists(LINK, len(lists))
+    columns = [
+        given.field("trace_id"),
+        given.field("span_id"),
+        given.field("trace_state"),
+        attributes_of(given.field("attributes")).maps(),
+        _whole(given.field("dropped_attributes_count")),
+        _whole(given.field("flags")),
+    ]
+    return pa.ListArray.from_arrays(
+        offsets_of(lists), pa.StructArray.from_arrays(columns, fields=list(LINK)), type=list_of(LINK)
+    )
+
+
+def _no_lists(kind: pa.DataType, count: int) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.repeat(_ZERO, count + 1), _EMPTY[kind], type=list_of(kind))
+
+
+def _services(attributes: Attributes, count: int) -> pa.Array:
+    named = pc.indices_nonzero(pc.equal(attributes.keys, "service.name"))
+    found = dict(zip(attributes.owners.take(named).to_pylist(), attributes.text.take(named).to_pylist(), strict=True))
+    return pa.array([found.get(place) or UNKNOWN_SERVICE for place in range(count)], pa.string())
+
+
+def _entity_refs(resources: pa.StructArray) -> pa.Array:
+    refs = pc.struct_field(resources, "entity_refs")
+    if not len(refs.flatten()):
+        return pa.nulls(len(resources), pa.string())
+    texts = [entity_refs_text(listed) if listed else None for listed in refs.to_pylist()]
+    return pa.array(texts, pa.string())
+
+
+def entity_refs_text(refs: list[dict[str, object]]) -> str:
+    """Return a resource's references to entities as JSON."""
+    return json.dumps(refs, ensure_ascii=False, separators=(",", ":"))
+
+
+def _lists(structs: pa.StructArray, name: str) -> pa.ListArray:
+    """Return a list child; a struct that is null has an empty one."""
+    child = structs.field(name)
+    if child.null_count:
+        lengths = pc.fill_null(pc.list_value_length(child), 0)
+        ends = pc.cumulative_sum(lengths).cast(pa.int32())
+        return pa.ListArray.from_arrays(pa.concat_arrays([pa.array([0], pa.int32()), ends]), child.flatten())
+    return child
+
+
+def _number(structs: pa.StructArray, name: str) -> pa.Array:
+    return pc.fill_null(pc.struct_field(structs, name), 0)
+
+
+def _whole(numbers: pa.Array) -> pa.Array:
+    return numbers.cast(pa.int64())
+
+
+def _or_null(texts: pa.Array) -> pa.Array:
+    return pc.if_else(pc.equal(texts, ""), _NO_TEXT, texts)
+
+
+def _is_kind(kind: pa.Array) -> pa.Array:
+    return pc.and_(pc.greater_equal(kind, 0), pc.less(kind, len(KINDS)))
+
+
+def _instants(nanoseconds: pa.Array) -> pa.Array:
+    return pc.divide(nanoseconds, 1000).view(INSTANT)

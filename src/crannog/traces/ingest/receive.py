@@ -1,0 +1,63 @@
+"""A request's body to rows of the span table: the one way in, whatever the content type."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from crannog.errors import CallerError, TooLarge
+from crannog.formats.compression import ENCODINGS, PLAIN, unpacked
+from crannog.traces.ingest.decode import checked_request, nested
+from crannog.traces.ingest.flatten import flat
+from crannog.traces.ingest.otlp_json import request_of_json
+from crannog.traces.ingest.span_validation import Rejected
+from crannog.traces.ingest.zipkin import request_of_zipkin
+
+PROTOBUF, JSON = "application/x-protobuf", "application/json"
+ZIPKIN = "application/vnd.zipkin.v2+json"
+"""Zipkin's JSON has no type of its own; its door says this one."""
+_PROTOBUF_TOO = "application/protobuf"
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """The unpacked body, its spans that can be kept, and what was rejected."""
+
+    body: bytes
+    rows: pa.Table
+    rejected: Rejected
+
+
+def media_type(content_type: str) -> str:
+    """Return a content type without its parameters."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def received(body: bytes, *, content_type: str = PROTOBUF, encoding: str | None = None, limit: int) -> Received:
+    """Read the spans of a request.
+
+    Raises CallerError if the body is damaged or of an unknown type, TooLarge if it has more than `limit` bytes.
+    """
+    plain = _plain(body, (encoding or "").strip().lower(), limit)
+    kind = media_type(content_type)
+    if kind in (PROTOBUF, _PROTOBUF_TOO):
+        request = checked_request(plain)
+    elif kind == JSON:
+        request = request_of_json(plain)
+    elif kind == ZIPKIN:
+        request = request_of_zipkin(plain, now_ns=time.time_ns())
+    else:
+        raise CallerError(f"content type {content_type!r} is not known; {PROTOBUF} and {JSON} are")
+    return Received(plain, *flat(nested(request)))
+
+
+def _plain(body: bytes, encoding: str, limit: int) -> bytes:
+    if encoding in ENCODINGS:
+        return unpacked(body, encoding, limit)
+    if encoding not in PLAIN:
+        raise CallerError(f"content encoding {encoding!r} is not known; {', '.join(ENCODINGS)} and none are")
+    if len(body) > limit:
+        raise TooLarge(f"the request has more than {limit:,} bytes, which is the most; send fewer spans at once")
+    return body

@@ -1,0 +1,91 @@
+"""Questions about traces while they run: each has an id and a time, and can be taken back, as a query of SQL can.
+
+What works on a question finds it by its thread: to hand it down to every read of a file would name it everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from crannog.api.cancellation import Cancellation
+from crannog.engine.duckdb.engine import LocalEngine
+from crannog.engine.sql.running_queries import RunningQueries
+from crannog.errors import CrannogError
+
+if TYPE_CHECKING:
+    import duckdb
+
+_now: ContextVar[Cancellation | None] = ContextVar("question", default=None)
+T = TypeVar("T")
+
+
+@contextmanager
+def question(all_of_them: RunningQueries, query_id: str | None, timeout_s: float | None) -> Iterator[None]:
+    """Ask something within limits; what is asked inside of it is a part of it.
+
+    Raises TimedOut and Cancelled, Conflict if the id runs already, Overloaded if too many wait.
+    """
+    if _now.get() is not None:
+        yield
+        return
+    with all_of_them.running(query_id, timeout_s) as running, under(running):
+        yield
+
+
+def step_by_step(
+    all_of_them: RunningQueries, query_id: str | None, timeout_s: float | None, steps: Generator[T, None, None]
+) -> Generator[T, None, None]:
+    """Yield what `steps` give as one question, from the first of them until the last, or until it is closed."""
+    with ExitStack() as held:
+        running = _now.get() or held.enter_context(all_of_them.running(query_id, timeout_s))
+        held.enter_context(closing(steps))
+        while True:
+            # Between two steps the thread is the caller's, whose other questions are no part of this one.
+            with under(running):
+                check()
+                try:
+                    step = next(steps)
+                except StopIteration:
+                    return
+            yield step
+
+
+@contextmanager
+def under(cancellation: Cancellation | None) -> Iterator[None]:
+    """Let what is asked in a block end with a job, which has an end of its own; without one, as ever."""
+    token = _now.set(cancellation)
+    try:
+        yield
+    finally:
+        _now.reset(token)
+
+
+def check() -> None:
+    """Raise TimedOut or Cancelled if the question that this thread works on is to end."""
+    running = _now.get()
+    if running is not None:
+        running.check()
+
+
+@contextmanager
+def cursor_of(engine: LocalEngine, tables: Mapping[str, pa.Table] | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Lend a cursor that sees `tables`, and whose query ends with the question; one at a time."""
+    running = _now.get()
+    with engine.cursor(tables) as cursor:
+        if running is None:
+            yield cursor
+            return
+        import duckdb
+
+        with running.interrupting(cursor.interrupt):
+            try:
+                yield cursor
+            except (duckdb.Error, pa.ArrowException, CrannogError):
+                # Whatever the engine calls it, a query that was ended is told as one.
+                running.check()
+                raise

@@ -1,0 +1,243 @@
+"""How long traces are kept: expiry by age, and erasure for good; spans and everything derived from them alike."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from crannog.api.cancellation import Cancellation
+from crannog.api.reports import ErasureReceipt, Place, Progress
+from crannog.api.traces import ErasurePlan, TraceExpiry
+from crannog.engine.maintenance.erase import erase as erase_rows
+from crannog.engine.maintenance.erase_audit_texts import erase_from_audit
+from crannog.engine.maintenance.expire import expire as expire_rows
+from crannog.engine.maintenance.job import part_of
+from crannog.engine.maintenance.key_search import Copies
+from crannog.engine.maintenance.vacuum import vacuum
+from crannog.engine.open_table import OpenTable
+from crannog.engine.snapshot import Snapshot, read
+from crannog.engine.tables import Tables
+from crannog.errors import CallerError, CrannogError, NotFound, Unavailable, VerificationFailed
+from crannog.protocol.leases import live_leases
+from crannog.traces.derived.definitions import ALL, SUMMARIES
+from crannog.traces.derived.derive import derive
+from crannog.traces.derived.tables import existing
+from crannog.traces.ids import first_half, trace_id_of
+from crannog.traces.query_scope import cursor_of
+from crannog.traces.search.filter_sql import sql_of
+from crannog.traces.search.filter_tree import EVERYTHING
+from crannog.traces.search.request import asked_of_spans
+
+MOST_TRACES = 1_000_000
+_NAMED = 10
+
+
+# -- expiry --------------------------------------------------------------------------------------------------------
+
+
+def expire(
+    tables: Tables,
+    spans: OpenTable,
+    before: dt.date,
+    *,
+    service: str | Sequence[str] | None = None,
+    besides: Sequence[str] = (),
+    progress: Progress | None = None,
+    cancellation: Cancellation | None = None,
+) -> TraceExpiry:
+    """Drop the spans that started before a day, UTC, and what was derived from them; days go whole.
+
+    With `service`, only those of some services; `besides` keeps those of some.
+    """
+    only = [service] if isinstance(service, str) else list(service or ())
+    if service is not None and (not only or not all(isinstance(name, str) for name in only)):
+        raise CallerError(f"service is the name of a service, or several, got {service!r}"[:200])
+    dropped = expire_rows(
+        spans,
+        before,
+        only={"service_name": only} if only else None,
+        besides={"service_name": list(besides)} if besides else None,
+        progress=part_of(progress, 0, 0.5),
+        cancellation=cancellation,
+    )
+    derived = derive(tables, spans, progress=part_of(progress, 0.5, 0.9), cancellation=cancellation)
+    floor_s = spans.warehouse.settings.retention_floor_s
+    given_back = [
+        vacuum(table, retention_s=floor_s).bytes_deleted for table in (spans, *_derived_tables(tables, spans))
+    ]
+    return TraceExpiry(dropped, derived, sum(given_back))
+
+
+def expire_by_settings(
+    tables: Tables, spans: OpenTable, today: dt.date, cancellation: Cancellation | None = None
+) -> list[TraceExpiry]:
+    """Expire what the settings no longer keep: services with days of their own by these, all others by the general ones."""
+    settings = spans.warehouse.settings
+    own = settings.trace_service_retention_days
+    done = [
+        expire(tables, spans, today - dt.timedelta(days=days), service=name, cancellation=cancellation)
+        for name, days in sorted(own.items())
+    ]
+    if settings.trace_retention_days is not None:
+        before = today - dt.timedelta(days=settings.trace_retention_days)
+        done.append(expire(tables, spans, before, besides=sorted(own), cancellation=cancellation))
+    return done
+
+
+# -- erasure -------------------------------------------------------------------------------------------------------
+
+
+def chosen_traces(
+    spans: OpenTable, *, trace_ids: Sequence[str] | None = None, where: str | Mapping[str, Any] | None = None
+) -> list[bytes]:
+    """Return the traces to erase: those named, or those that have a span, in any copy of it, that meets a filter."""
+    if (trace_ids is None) == (where is None):
+        raise CallerError("say what to erase: trace_ids, or where, one of the two")
+    if trace_ids is not None:
+        if isinstance(trace_ids, str):
+            raise CallerError("trace_ids is a list of trace ids, not one text")
+        found = sorted({trace_id_of(text) for text in trace_ids})
+    else:
+        filter = asked_of_spans(attributes=where) if isinstance(where, Mapping) else asked_of_spans(where=where)
+        if filter == EVERYTHING:
+            raise CallerError("the filter is empty, which would erase every trace; drop the table to do that")
+        query = f"SELECT DISTINCT trace_id FROM spans WHERE {sql_of(filter)} ORDER BY 1 LIMIT {MOST_TRACES + 1}"
+        found = spans.newest(lambda of: _asked(spans, of, query)).column(0).to_pylist()
+    if not found:
+        raise NotFound(
+            "nothing to erase: no trace was named"
+            if trace_ids is not None
+            else "nothing to erase: no span meets the filter"
+        )
+    if len(found) > MOST_TRACES:
+        raise CallerError(f"more than {MOST_TRACES:,} traces; erase them in parts")
+    return found
+
+
+def plan(spans: OpenTable, traces: Sequence[bytes]) -> ErasurePlan:
+    """Count what an erasure of these traces would erase; changes nothing."""
+    wanted = {"wanted": _keys(traces)}
+    of_them = "FROM spans SEMI JOIN wanted ON spans.trace_hi = wanted.trace_hi AND spans.trace_id = wanted.trace_id"
+    rows = spans.newest(
+        lambda of: _asked(
+            spans,
+            of,
+            f"SELECT trace_id, service_name, partition_date, count(*) AS n {of_them} GROUP BY ALL ORDER BY ALL",
+            wanted,
+        )
+    ).to_pylist()
+    services: dict[str, int] = {}
+    days: dict[dt.date, int] = {}
+    for row in rows:
+        services[row["service_name"]] = services.get(row["service_name"], 0) + row["n"]
+        days[row["partition_date"]] = days.get(row["partition_date"], 0) + row["n"]
+    return ErasurePlan(
+        len({row["trace_id"] for row in rows}), sum(services.values()), services, dict(sorted(days.items()))
+    )
+
+
+def erase(
+    tables: Tables,
+    spans: OpenTable,
+    traces: Sequence[bytes],
+    *,
+    actor: str = "",
+    reason: str = "",
+    copies: Copies | None = None,
+    progress: Progress | None = None,
+    cancellation: Cancellation | None = None,
+) -> ErasureReceipt:
+    """Erase whole traces for good, from the spans and from everything derived; the receipt names every place.
+
+    The derived tables are worked out anew without them, and their files of old versions go, which may hold names and
+    example values of erased spans. Raises VerificationFailed if something is still readable afterwards.
+    """
+    keys = _keys(traces).select(["trace_id"])
+    erased_from = partial(
+        erase_rows, keys=keys, by=["trace_id"], actor=actor, reason=reason, copies=copies, cancellation=cancellation
+    )
+    receipt = erased_from(spans, progress=part_of(progress, 0, 0.5))
+    try:
+        derive(tables, spans, progress=part_of(progress, 0.5, 0.8), cancellation=cancellation)
+        places, files = _erased_from_derived(tables, spans, erased_from, copies)
+    except CrannogError as error:
+        # By the ids: a filter would find nothing any more.
+        listed = ", ".join(trace.hex() for trace in traces[:_NAMED]) + (", …" if len(traces) > _NAMED else "")
+        raise Unavailable(
+            f"the spans are erased, what was derived from them is not: {error.message}; erase again by the trace ids {listed}"
+        ) from error
+    receipt = replace(receipt, places=(*receipt.places, *places), files_deleted=receipt.files_deleted + files)
+    return erase_from_audit(tables, receipt, keys, cancellation=cancellation)
+
+
+def _erased_from_derived(
+    tables: Tables, spans: OpenTable, erased_from: Callable[[OpenTable], ErasureReceipt], copies: Copies | None
+) -> tuple[list[Place], int]:
+    places, files = [], 0
+    for derived in ALL:
+        table = existing(tables, derived, spans)
+        if table is None:
+            continue
+        if derived is SUMMARIES:
+            receipt = erased_from(table)
+            places += [replace(place, place=f"{derived.name.table}: {place.place}") for place in receipt.places]
+            files += receipt.files_deleted
+        else:
+            place, deleted = _without_old_files(table, copies)
+            places.append(place)
+            files += deleted
+    return places, files
+
+
+def _without_old_files(table: OpenTable, copies: Copies | None) -> tuple[Place, int]:
+    """Delete every file that the newest version of a derived table does not have."""
+    before = _old_files(table)
+    table.warehouse.storage.delete(before)
+    table.warehouse.forget_copies(before)
+    if copies is not None:
+        copies.renew(table)
+    left = _old_files(table)
+    if left:
+        raise VerificationFailed(f"a file of an old version of {table.name} is still there: {left[0]}; erase again")
+    return Place(f"{table.name.table}: files of old versions", len(before), len(before), len(left)), len(before)
+
+
+def _old_files(table: OpenTable) -> list[str]:
+    # A job that runs now read what is clean already, or cannot commit; it clears up after itself.
+    leases = live_leases(table.warehouse.storage, f"{table.log.own_folder}/leases")
+    jobs = {lease["job"] for lease in leases if lease.get("kind") == "job"}
+    listed = [
+        file.path for file in table.warehouse.storage.walk(f"{table.folder}/data") if file.path.endswith(".parquet")
+    ]
+    # The head after the listing: what was committed meanwhile is live.
+    live = {f"{table.folder}/{path}" for path in table.log.head().files}
+    return [path for path in listed if path not in live and jobs.isdisjoint(path.split("/"))]
+
+
+# -- shared --------------------------------------------------------------------------------------------------------
+
+
+def _derived_tables(tables: Tables, spans: OpenTable) -> list[OpenTable]:
+    found = [existing(tables, derived, spans) for derived in ALL]
+    return [table for table in found if table is not None]
+
+
+def _keys(traces: Sequence[bytes]) -> pa.Table:
+    return pa.table(
+        {
+            "trace_id": pa.array(list(traces), pa.binary()),
+            "trace_hi": pa.array([first_half(trace) for trace in traces], pa.int64()),
+        }
+    )
+
+
+def _asked(spans: OpenTable, of: Snapshot, query: str, tables: Mapping[str, pa.Table] | None = None) -> pa.Table:
+    """Ask all rows of a snapshot, every copy of a span, as `spans`."""
+    rows, held = spans.relation(of, "held")
+    with cursor_of(spans.warehouse.local, {**held, **(tables or {})}) as cursor:
+        return read(cursor, f"WITH spans AS ({rows}) {query}")

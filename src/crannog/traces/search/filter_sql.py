@@ -1,0 +1,220 @@
+"""A filter as DuckDB's SQL over the columns of the span table; every value is written as a literal, never spliced in.
+
+The expression may be null where a span lacks something, which a WHERE takes for no; `certain` makes it false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crannog.engine.duckdb.engine import literal
+from crannog.traces.search import attribute_sql
+from crannog.traces.search.attribute_sql import text
+from crannog.traces.search.filter_tree import (
+    EVENT_NAME,
+    POSITIVE,
+    And,
+    Compare,
+    Exists,
+    Field,
+    Filter,
+    Level,
+    Not,
+    OneOf,
+    Or,
+    Type,
+    Value,
+)
+from crannog.traces.search.number_comparison import against_whole
+from crannog.traces.search_text import value_word
+from crannog.traces.span_table import KINDS
+from crannog.traces.trace import ERROR, STATUS
+
+COLUMNS = {
+    "service": "service_name",
+    "operation": "span_name",
+    "scope": "scope_name",
+    "status_message": "status_message",
+    "input": "input",
+    "output": "output",
+    "model": "model",
+    "provider": "provider",
+    "session": "session_id",
+    "user": "user_id",
+    "input_tokens": "input_tokens",
+    "output_tokens": "output_tokens",
+    "duration": "duration_ns",
+    "start": "start_ns",
+    "end": "end_ns",
+    "trace_id": "trace_id",
+    "span_id": "span_id",
+    "parent_span_id": "parent_span_id",
+}
+"""The columns of the span table by their names in the language, where a field is a column."""
+
+_TEXTS = ("search_blob", "input", "output")
+_MAPS = {Level.SPAN: "attributes", Level.RESOURCE: "resource_attributes", Level.SCOPE: "scope_attributes"}
+
+
+def certain(condition: str) -> str:
+    """Return a condition that is never null."""
+    return f"coalesce({condition}, false)"
+
+
+def loose_sql_of(filter: Filter) -> str:
+    """Return a condition that is cheaper to test, and that every span which meets the filter meets too.
+
+    An attribute of a span is looked for as a word of the search blob, which costs a third of a look into a map.
+    """
+    match filter:
+        case And(terms):
+            return "(" + " AND ".join(map(loose_sql_of, terms)) + ")" if terms else "true"
+        case Or(terms):
+            return "(" + " OR ".join(map(loose_sql_of, terms)) + ")" if terms else "false"
+        case Compare(field, operator, value):
+            return _loose(field, operator, (value,)) or sql_of(filter)
+        case OneOf(field, values, False):
+            return _loose(field, "in", values) or sql_of(filter)
+    return sql_of(filter)
+
+
+def _loose(field: Field, operator: str, values: tuple[Value, ...]) -> str | None:
+    if field.type is not Type.ATTRIBUTE or field.level not in (Level.SPAN, Level.ANY):
+        return None
+    words = attribute_sql.words_of(field.name, operator, values)
+    if words is None:
+        return None
+    found = [f"contains(search_blob, {text(word)})" for word in words]
+    if field.level is Level.ANY:
+        for level in (Level.RESOURCE, Level.SCOPE):
+            found.append(attribute_sql.may_be_one_of(f"{_MAPS[level]}[{text(field.name)}]", operator, values))
+    return "(" + " OR ".join(found) + ")"
+
+
+def sql_of(filter: Filter) -> str:
+    """Return the condition of a filter."""
+    match filter:
+        case And(terms):
+            return "(" + " AND ".join(map(sql_of, terms)) + ")" if terms else "true"
+        case Or(terms):
+            return "(" + " OR ".join(map(sql_of, terms)) + ")" if terms else "false"
+        case Not(term):
+            return f"(NOT {certain(sql_of(term))})"
+        case Exists(field):
+            return _exists(field)
+        case OneOf(field, values, negated):
+            return _one_of(field, values, negated=negated)
+        case Compare(field, operator, value):
+            return _compare(field, operator, value)
+
+
+def _exists(field: Field) -> str:
+    if field.level is Level.COLUMN:
+        return f"({COLUMNS[field.name]} IS NOT NULL)"
+    return _any_value(field, lambda stored: f"({stored} IS NOT NULL)")
+
+
+def _one_of(field: Field, values: tuple[Value, ...], *, negated: bool) -> str:
+    if field.type is Type.ATTRIBUTE:
+
+        def condition(stored: str) -> str:
+            found = attribute_sql.is_one_of(stored, values)
+            return attribute_sql.present_but_not(stored, found) if negated else found
+
+        return _any_value(field, condition)
+
+    def of(stored: str) -> str:
+        found = "(" + " OR ".join(_scalar(stored, field.type, "=", value) for value in values) + ")"
+        if field.type in (Type.TEXT, Type.ID):
+            found = f"({stored} IN ({', '.join(_literal(field.type, value) for value in values)}))"
+        return attribute_sql.present_but_not(stored, found) if negated else found
+
+    return _any_value(field, of) if field == EVENT_NAME else of(_column(field))
+
+
+def _compare(field: Field, operator: str, value: Value) -> str:
+    match field.type:
+        case Type.ATTRIBUTE:
+            return _any_value(field, lambda stored: attribute_sql.meets(stored, operator, value))
+        case Type.WORDS:
+            return _said(operator, str(value))
+        case Type.TRUTH:
+            truth = (operator == "=") == value
+            if field.name == "error":
+                return f"(status_code {'=' if truth else '!='} {ERROR})"
+            return f"(parent_span_id IS {'' if truth else 'NOT '}NULL)"
+    if field == EVENT_NAME:
+        return _any_value(field, lambda stored: _scalar(stored, Type.TEXT, operator, value))
+    return _scalar(_column(field), field.type, operator, value)
+
+
+def _column(field: Field) -> str:
+    if field.type is Type.KIND:
+        return f"coalesce(span_kind, '{KINDS[0]}')"
+    return "status_code" if field.type is Type.STATUS else COLUMNS[field.name]
+
+
+def _scalar(stored: str, kind: Type, operator: str, value: Value) -> str:
+    """Return the comparison of a stored value of a known type."""
+    if kind in (Type.NUMBER, Type.DURATION, Type.TIME):
+        assert not isinstance(value, str)
+        bound = against_whole(operator, value)
+        if isinstance(bound, bool):
+            return f"({stored} IS NOT NULL)" if bound else "false"
+        return f"({stored} {bound[0]} {_whole(bound[1])})"
+    if operator in POSITIVE:
+        return attribute_sql.present_but_not(stored, _scalar(stored, kind, POSITIVE[operator], value))
+    if operator == "=~":
+        return f"regexp_matches({stored}, {_literal(kind, value)})"
+    if operator == "contains":
+        return f"contains({stored}, {_literal(kind, value)})"
+    return f"({stored} {'=' if operator == 'is' else operator} {_literal(kind, value)})"
+
+
+def _whole(number: int) -> str:
+    return f"CAST('{number}' AS BIGINT)" if number == -(2**63) else str(number)
+
+
+def _literal(kind: Type, value: Value) -> str:
+    if kind is Type.ID:
+        return f"from_hex({literal(str(value))})"
+    if kind is Type.STATUS:
+        return str(STATUS.index(str(value)))
+    return text(str(value))
+
+
+def _any_value(field: Field, condition: Callable[[str], str]) -> str:
+    """Return that one of the values that a field stands for meets a condition."""
+    if field.level in (Level.EVENT, Level.LINK):
+        stored = "e.name" if field == EVENT_NAME else f"e.attributes[{text(field.name)}]"
+        return f"(len(list_filter({field.level.value}s, lambda e: {certain(condition(stored))})) > 0)"
+    maps = list(_MAPS.values()) if field.level is Level.ANY else [_MAPS[field.level]]
+    return "(" + " OR ".join(condition(f"{name}[{text(field.name)}]") for name in maps) + ")"
+
+
+def lowered(words: str) -> str:
+    """Return text in lower case, as the engine makes it."""
+    return str(pc.utf8_lower(pa.scalar(words)).as_py())
+
+
+def words_of(asked: str) -> list[str]:
+    """Return the words that a text search looks for, each somewhere in what a span says."""
+    return lowered(asked).split()
+
+
+def _said(operator: str, asked: str) -> str:
+    """Return that a span says a text, in its blob, input or output: as it stands, or each word of it in any case."""
+    if operator == "contains":
+        return "(" + " OR ".join(f"contains({name}, {text(_as_in(name, asked))})" for name in _TEXTS) + ")"
+    each = [
+        "(" + " OR ".join(f"contains(lower({name}), {text(lowered(_as_in(name, word)))})" for name in _TEXTS) + ")"
+        for word in words_of(asked)
+    ]
+    return "(" + " AND ".join(each) + ")" if each else "true"
+
+
+def _as_in(column: str, asked: str) -> str:
+    return value_word(asked) if column == "search_blob" else asked

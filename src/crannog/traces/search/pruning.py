@@ -1,0 +1,63 @@
+"""What a filter says about files: the conditions that every match meets, for the statistics of the log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crannog.engine.sql.duckdb_compiler.terms import Condition
+from crannog.traces.ids import first_half
+from crannog.traces.search.filter_sql import COLUMNS
+from crannog.traces.search.filter_tree import And, Compare, Filter, Level, OneOf, Type
+from crannog.traces.search.number_comparison import against_whole
+from crannog.traces.search.time_histogram import EARLIEST, LATEST
+from crannog.traces.trace import ERROR, STATUS
+
+_RANGES = ("=", "<", "<=", ">", ">=")
+
+
+def conditions_of(filter: Filter) -> list[Condition]:
+    """Return conditions that a span must meet to meet the filter; not all there are."""
+    match filter:
+        case And(terms):
+            return [condition for term in terms for condition in conditions_of(term)]
+        case Compare(field, operator, value) if field.level is Level.COLUMN and operator in _RANGES:
+            return _conditions(field.name, field.type, operator, value)
+        case OneOf(field, values, False) if field.level is Level.COLUMN:
+            if field.name == "trace_id":
+                return [_condition("trace_hi", "in", *(first_half(bytes.fromhex(str(value))) for value in values))]
+            if field.name == "service":
+                return [_condition("service_name", "in", *values)]
+    return []
+
+
+def times_of(filter: Filter) -> tuple[int, int]:
+    """Return from when to when the matches of a filter start, both included; all of time if it does not say."""
+    low, high = EARLIEST, LATEST
+    for condition in conditions_of(filter):
+        if condition.column == "start_ns":
+            [value] = condition.values
+            if condition.operator in (">", ">=", "="):
+                low = max(low, value)
+            if condition.operator in ("<", "<=", "="):
+                high = min(high, value)
+    return low, high
+
+
+def _conditions(name: str, kind: Type, operator: str, value: Any) -> list[Condition]:
+    if name == "service" and operator == "=":
+        return [_condition("service_name", "=", value)]
+    if name == "trace_id":
+        return [_condition("trace_hi", "=", first_half(bytes.fromhex(value)))]
+    if name == "status":
+        return [_condition("status_code", "=", STATUS.index(value))]
+    if name == "error" and value is True:
+        return [_condition("status_code", "=", ERROR)]
+    if kind in (Type.DURATION, Type.TIME, Type.NUMBER):
+        match against_whole(operator, value):
+            case bound_operator, bound:
+                return [_condition(COLUMNS[name], bound_operator, bound)]
+    return []
+
+
+def _condition(column: str, operator: str, *values: Any) -> Condition:
+    return Condition(0, column, operator, values)

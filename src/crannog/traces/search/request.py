@@ -1,0 +1,121 @@
+"""What a search asks for, checked: one filter for a span, what is asked of its whole trace, an order."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from crannog.errors import CallerError
+from crannog.traces.search.filter_parser import MOST_TERMS, MOST_VALUES, parsed
+from crannog.traces.search.filter_tree import FIELDS, TEXT, Compare, Field, Filter, Level, OneOf, both
+from crannog.traces.search.times import milliseconds, nanoseconds
+
+TRACE_ORDERS = ("newest", "oldest", "longest", "shortest", "most_spans", "most_errors")
+SPAN_ORDERS = ("newest", "oldest", "longest", "shortest")
+MOST_RESULTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`filter` must hold of one span of a trace; the rest is about the trace as a whole."""
+
+    filter: Filter
+    order: str = "newest"
+    has_errors: bool | None = None
+    min_duration_ns: int | Fraction | None = None
+    max_duration_ns: int | Fraction | None = None
+
+    @property
+    def digest(self) -> str:
+        """Tells searches apart, for cursors."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
+
+    @property
+    def is_about_whole_traces(self) -> bool:
+        return self.has_errors is not None or self.min_duration_ns is not None or self.max_duration_ns is not None
+
+
+def asked_of_spans(
+    *,
+    service: str | None = None,
+    operation: str | None = None,
+    text: str | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    where: str | None = None,
+    start: Any = None,
+    end: Any = None,
+) -> Filter:
+    """Return the one filter that the arguments of a search come to; CallerError if one of them is wrong."""
+    terms: list[Filter] = []
+    for name, value in (("service", service), ("operation", operation)):
+        if value is not None:
+            terms.append(Compare(FIELDS[name], "=", _text(name, value)))
+    if start is not None:
+        terms.append(Compare(FIELDS["start"], ">=", nanoseconds(start, "start")))
+    if end is not None:
+        terms.append(Compare(FIELDS["start"], "<", nanoseconds(end, "end")))
+    if text is not None:
+        terms.append(Compare(TEXT, "~", _text("text", text)))
+    if attributes is not None and not isinstance(attributes, Mapping):
+        raise CallerError(f"attributes is a mapping of keys to values, got {type(attributes).__name__}")
+    if attributes and len(attributes) > MOST_TERMS:
+        raise CallerError(f"{len(attributes):,} attributes; a search asks for {MOST_TERMS:,} at most")
+    terms += [_attribute(key, value) for key, value in (attributes or {}).items()]
+    return both(*terms, parsed(where))
+
+
+def asked_of_traces(
+    filter: Filter, *, order: str, has_errors: bool | None, min_duration_ms: float | None, max_duration_ms: float | None
+) -> Asked:
+    if has_errors not in (None, True, False):
+        raise CallerError(f"has_errors is true, false or none, got {has_errors!r}")
+    return Asked(
+        filter,
+        checked_order(order, TRACE_ORDERS),
+        has_errors,
+        milliseconds(min_duration_ms, "min_duration_ms"),
+        milliseconds(max_duration_ms, "max_duration_ms"),
+    )
+
+
+def checked_order(order: str, known: tuple[str, ...]) -> str:
+    if order not in known:
+        raise CallerError(f"order is one of {', '.join(known)}, got {order!r}")
+    return order
+
+
+def checked_size(limit: int, name: str = "limit") -> int:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_RESULTS:
+        raise CallerError(f"{name} is a whole number from 1 to {MOST_RESULTS:,}, got {limit!r}")
+    return limit
+
+
+def _attribute(key: str, value: Any) -> Filter:
+    field = Field(Level.ANY, _text("an attribute's key", key))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        if not 0 < len(value) <= MOST_VALUES:
+            raise CallerError(f"attribute {key!r}: a list has 1 to {MOST_VALUES:,} values, got {len(value):,}")
+        return OneOf(field, tuple(_value(key, one) for one in value))
+    return Compare(field, "=", _value(key, value))
+
+
+def _value(key: str, value: Any) -> str | int | float | bool:
+    if isinstance(value, str):
+        return _text(f"attribute {key!r}", value)
+    if isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise CallerError(f"attribute {key!r}: a value is text, a finite number, true or false, got {value!r}"[:300])
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise CallerError(f"{name} is text, got {type(value).__name__}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise CallerError(f"{name} holds half of a surrogate pair, which UTF-8 cannot write") from None
+    return value

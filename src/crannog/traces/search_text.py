@@ -1,0 +1,79 @@
+"""`search_blob`: what a span says, as text between bars, so that one `contains` finds a whole word of it.
+
+    |service| |span name| |scope| |status message| |key=value| … |event name| …
+
+A bar inside a word is written `\\p`, a backslash `\\\\`, and an equals sign in anything but a value `\\e`. So
+`k=1` is not found in `k=10`, and no value can be made to look like another attribute.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crannog.engine.sql.own_functions import written
+
+_VALUE = (("\\", "\\\\"), ("|", "\\p"))
+_NAME = (*_VALUE, ("=", "\\e"))
+BETWEEN = "| |"
+
+
+def name_word(text: str) -> str:
+    """Write a name (of a service, span, scope, event, attribute) as it stands in the blob."""
+    for plain, escaped in _NAME:
+        text = text.replace(plain, escaped)
+    return text
+
+
+def value_word(text: str) -> str:
+    """Write a value, or a text to look for, as it stands in the blob."""
+    for plain, escaped in _VALUE:
+        text = text.replace(plain, escaped)
+    return text
+
+
+def attribute_word(key: str, value: str) -> str:
+    """Return what the blob of a span holds exactly if the span has this attribute with this value, as text."""
+    return f"|{name_word(key)}={value_word(value)}|"
+
+
+def matches(blob: str, key: str, value: str) -> bool:
+    """`match_attr` for one blob in Python."""
+    return attribute_word(key, value) in blob
+
+
+def match_attr_sql(blob: str, key: str, value: str) -> str:
+    """Return `match_attr` of three SQL expressions: plain SQL that Spark and DuckDB read alike, null if one is."""
+    return written("match_attr", [blob, key, value])
+
+
+def name_words(texts: pa.Array) -> pa.Array:
+    return _escaped(texts, _NAME)
+
+
+def value_words(texts: pa.Array) -> pa.Array:
+    return _escaped(texts, _VALUE)
+
+
+def holds_any(texts: pa.Array, characters: bytes) -> bool:
+    """Tell whether any of these ASCII characters stands anywhere in a column: one pass over its bytes."""
+    data = texts.buffers()[2]
+    if data is None or not len(texts):
+        return False
+    offsets = pa.Array.from_buffers(pa.int32(), len(texts) + 1, [None, texts.buffers()[1]], offset=texts.offset)
+    start, end = offsets[0].as_py(), offsets[-1].as_py()
+    content = data.slice(start, end - start).to_pybytes()
+    return len(content.translate(None, characters)) < len(content)
+
+
+def _escaped(texts: pa.Array, escapes: tuple[tuple[str, str], ...]) -> pa.Array:
+    if holds_any(texts, "".join(plain for plain, _ in escapes).encode()):
+        for plain, escaped in escapes:
+            texts = pc.replace_substring(texts, plain, escaped)
+    return texts
+
+
+def blobs(*parts: pa.Array) -> pa.Array:
+    """Join the words of each span, given in order, in parts that may be null and are then left out."""
+    joined = pc.binary_join_element_wise(*parts, BETWEEN, null_handling="skip")
+    return pc.binary_join_element_wise("|", joined, "|", "")

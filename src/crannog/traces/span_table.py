@@ -1,0 +1,179 @@
+"""The span table `crannog.traces.spans`: its columns and its layout, made on first use.
+
+The first 24 columns are what people ask for; the others keep the rest of OTLP, so that an export gives back what
+came in. A missing resource or scope has null attributes, one without attributes an empty map. Counts and flags,
+unsigned in OTLP, are the next wider signed type.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+
+from crannog.delta.layout import BLOOM_FPP
+from crannog.delta.schema_json import INSTANT, list_of, map_of
+from crannog.engine.maintenance.evolve import evolve
+from crannog.engine.open_table import OpenTable
+from crannog.engine.owned_tables import TRACES
+from crannog.engine.tables import Tables
+from crannog.errors import NotFound, Refused
+from crannog.names import OWN_CATALOG, TableName
+
+SPANS = TableName(OWN_CATALOG, TRACES.schema, "spans")
+VERSION_PROPERTY, SCHEMA_VERSION = TRACES.properties[0], 1
+"""Counts the changes that an older Crannog cannot live with; a new nullable column is none."""
+
+ATTRIBUTES = map_of(pa.string(), pa.string())
+"""Values are JSON text, see `crannog.traces.attribute_values`."""
+
+EVENT = pa.struct(
+    [
+        pa.field("name", pa.string()),
+        pa.field("timestamp", INSTANT),
+        pa.field("time_ns", pa.int64()),
+        pa.field("attributes", ATTRIBUTES),
+        pa.field("dropped_attributes_count", pa.int64()),
+    ]
+)
+LINK = pa.struct(
+    [
+        pa.field("trace_id", pa.binary()),
+        pa.field("span_id", pa.binary()),
+        pa.field("trace_state", pa.string()),
+        pa.field("attributes", ATTRIBUTES),
+        pa.field("dropped_attributes_count", pa.int64()),
+        pa.field("flags", pa.int64()),
+    ]
+)
+
+SCHEMA = pa.schema(
+    [
+        pa.field("trace_id", pa.binary(), nullable=False),
+        pa.field("span_id", pa.binary(), nullable=False),
+        pa.field("parent_span_id", pa.binary()),
+        pa.field("flags", pa.int64(), nullable=False),
+        pa.field("trace_state", pa.string(), nullable=False),
+        pa.field("scope_name", pa.string(), nullable=False),
+        pa.field("scope_version", pa.string()),
+        pa.field("service_name", pa.string(), nullable=False),
+        pa.field("span_name", pa.string(), nullable=False),
+        pa.field("span_kind", pa.string()),
+        pa.field("start_time", INSTANT, nullable=False),
+        pa.field("end_time", INSTANT, nullable=False),
+        pa.field("duration_ms", pa.int64(), nullable=False),
+        pa.field("status_code", pa.int32(), nullable=False),
+        pa.field("status_message", pa.string()),
+        pa.field("label", pa.string()),
+        pa.field("attributes", ATTRIBUTES),
+        pa.field("resource_attributes", ATTRIBUTES),
+        pa.field("events", list_of(EVENT)),
+        pa.field("links", list_of(LINK)),
+        pa.field("input", pa.string()),
+        pa.field("output", pa.string()),
+        pa.field("search_blob", pa.string(), nullable=False),
+        pa.field("partition_date", pa.date32(), nullable=False),
+        pa.field("start_ns", pa.int64(), nullable=False),
+        pa.field("end_ns", pa.int64(), nullable=False),
+        pa.field("duration_ns", pa.int64(), nullable=False),
+        pa.field("trace_hi", pa.int64(), nullable=False),
+        pa.field("start_minute", pa.int32(), nullable=False),
+        pa.field("kind", pa.int32(), nullable=False),
+        pa.field("model", pa.string()),
+        pa.field("provider", pa.string()),
+        pa.field("input_tokens", pa.int64()),
+        pa.field("output_tokens", pa.int64()),
+        pa.field("session_id", pa.string()),
+        pa.field("user_id", pa.string()),
+        pa.field("scope_attributes", ATTRIBUTES),
+        pa.field("dropped_attributes_count", pa.int64(), nullable=False),
+        pa.field("dropped_events_count", pa.int64(), nullable=False),
+        pa.field("dropped_links_count", pa.int64(), nullable=False),
+        pa.field("resource_dropped_attributes_count", pa.int64(), nullable=False),
+        pa.field("scope_dropped_attributes_count", pa.int64(), nullable=False),
+        pa.field("resource_schema_url", pa.string()),
+        pa.field("scope_schema_url", pa.string()),
+        pa.field("resource_entity_refs", pa.string()),
+        # Added since version 1; a table without them gets them when it is opened.
+        pa.field("cost", pa.float64()),
+        pa.field("total_input_tokens", pa.int64()),
+        pa.field("total_output_tokens", pa.int64()),
+        pa.field("total_cost", pa.float64()),
+        pa.field("reported_end_ns", pa.int64()),
+    ]
+)
+
+_NAMES = frozenset(SCHEMA.names)
+
+KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
+"""The names of OTLP's span kinds, by number; `span_kind` is null for the first and for numbers beyond."""
+
+UNKNOWN_SERVICE = "unknown_service"
+
+IDENTITY = ("partition_date", "trace_id", "span_id")
+"""What makes two rows the same span: sent again with the same day of start."""
+NEWEST_BY = ("_created_at", "end_ns", "start_ns", "_batch_id", "service_name", "span_name", "kind", "status_code")
+"""Which of them counts, and stays when files are compacted: the highest, column after column."""
+
+# By minute and trace: a trace's spans lie together, a time range is a few row groups, and equal ids compress.
+_CLUSTER_BY = ("start_minute", "trace_id", "service_name")
+# A bloom filter where the dictionary grew too large, the dictionary otherwise: Parquet's writer chooses per chunk.
+_DICTIONARY_OR_BLOOM = ("service_name", "span_name")
+
+
+def open_spans(tables: Tables) -> OpenTable:
+    """Return the span table, made if there is none yet; needs no Spark.
+
+    Raises Refused if a table of that name is none of ours, or was made by a newer Crannog.
+    """
+    try:
+        return existing_spans(tables)
+    except NotFound:
+        tables.create(
+            SPANS,
+            SCHEMA,
+            partition_by=["partition_date"],
+            cluster_by=_CLUSTER_BY,
+            bloom=["trace_id"],
+            if_exists="ok",
+            properties=_properties(),
+        )
+        return existing_spans(tables)
+
+
+def existing_spans(tables: Tables) -> OpenTable:
+    """Return the span table, with the columns that were added since it was made; NotFound if there is none.
+
+    Raises Refused as `open_spans`.
+    """
+    table = tables.open(SPANS)
+    base = table.log.latest_base()
+    stored = base.properties.get(VERSION_PROPERTY)
+    if stored is None:
+        raise Refused(
+            f"{SPANS} is a table, but not of spans: it has no property {VERSION_PROPERTY}; drop it or move it away"
+        )
+    if int(stored) > SCHEMA_VERSION:
+        raise Refused(f"{SPANS} has schema version {stored}, this Crannog knows {SCHEMA_VERSION}; upgrade Crannog")
+    if not _NAMES.issubset(base.schema.names):
+        _add_columns(table)
+    return table
+
+
+def _add_columns(table: OpenTable) -> None:
+    """Bring a table of an earlier Crannog up to `SCHEMA`: one entry of the log, which rewrites no file."""
+    present = table.log.refresh()[0].user_schema
+    further = [field for field in present if field.name not in _NAMES]
+    evolve(table, pa.schema([*SCHEMA, *further]))
+
+
+def _properties() -> dict[str, str]:
+    properties = {
+        VERSION_PROPERTY: str(SCHEMA_VERSION),
+        "crannog.distinctBy": json.dumps(IDENTITY),
+        "crannog.newestBy": json.dumps(NEWEST_BY),
+    }
+    for name in _DICTIONARY_OR_BLOOM:
+        properties[f"parquet.bloom.filter.enabled#{name}"] = "true"
+        properties[f"parquet.bloom.filter.fpp#{name}"] = str(BLOOM_FPP)
+    return properties

@@ -87,10 +87,7 @@ def test_a_server_that_is_told_to_stop_under_load_keeps_what_it_acknowledged(tmp
     assert kept
     with serving(tmp_path / "warehouse") as server, RemoteLake(server.url) as lake:
         rows = (
-            lake.sql("SELECT trace_id FROM crannog.traces.spans", max_rows=1_000_000)
-            .to_arrow()
-            .column(0)
-            .to_pylist()
+            lake.sql("SELECT trace_id FROM crannog.traces.spans", max_rows=1_000_000).to_arrow().column(0).to_pylist()
         )
     assert {trace_id(number) for number in kept} <= set(rows)
     assert len(rows) == len(set(rows))

@@ -8,13 +8,17 @@ import os
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
+import obstore
 import pytest
 from typer.testing import CliRunner
 
 from crannog.cli import doctor_checks
 from crannog.cli import main as cli
 from crannog.settings import GIB, Settings
+
+pytest_plugins = ["s3"]
 
 
 def by_name(checks: object) -> dict[str, doctor_checks.Check]:
@@ -110,10 +114,28 @@ def test_a_wrong_clock_is_told(settings: Settings, wrong_by: float) -> None:
     assert "NTP" in check.advice
 
 
-def test_an_object_store_is_not_tried(settings: Settings) -> None:
-    checks = by_name(doctor_checks.check_warehouse(settings.model_copy(update={"warehouse": "s3://bucket/lake"})))
+def test_a_bucket_must_honour_conditional_puts_and_stays_as_it_was(
+    settings: Settings, s3_location: str, s3_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_s3 = settings.model_copy(update={"warehouse": s3_location})
+    checks = by_name(doctor_checks.check_warehouse(on_s3))
     assert checks["warehouse"].ok
+    assert "honours conditional puts" in checks["warehouse"].found
     assert "disk" not in checks
+    assert "Contents" not in s3_client.list_objects_v2(Bucket=s3_location.split("/")[2])
+    put: Any = obstore.put
+    monkeypatch.setattr(obstore, "put", lambda store, key, data, mode=None: put(store, key, data))
+    check = by_name(doctor_checks.check_warehouse(on_s3))["warehouse"]
+    assert not check.ok
+    assert "ignores the condition" in check.found
+    assert check.advice.startswith("use a store with conditional puts")
+
+
+def test_a_missing_bucket_is_reported(settings: Settings, s3_server: str) -> None:
+    check = by_name(doctor_checks.check_warehouse(settings.model_copy(update={"warehouse": "s3://no-bucket/lake"})))
+    assert not check["warehouse"].ok
+    assert "does not exist" in check["warehouse"].found
+    assert "create it" in check["warehouse"].advice
 
 
 def test_a_file_address_is_a_folder(settings: Settings, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import obstore
@@ -23,7 +22,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from crannog.errors import CallerError, Unavailable
 from crannog.storage.interface import Storage
-from crannog.storage.object_store import CLOCK, Address, ObjectStorage
+from crannog.storage.object_store import CHECKED, CLOCK, Address, ObjectStorage
 from crannog.storage.open import open_storage
 
 pytest_plugins = ["s3"]
@@ -255,6 +254,53 @@ def test_a_store_that_ignores_the_condition_is_found_out(on_s3: ObjectStorage, m
     put: Any = obstore.put
     monkeypatch.setattr(obstore, "put", lambda store, key, data, mode=None: put(store, key, data))
     assert not on_s3.refuses_second_put()
+
+
+def test_a_store_that_ignores_the_condition_holds_no_warehouse(
+    s3_location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put: Any = obstore.put
+    with monkeypatch.context() as patch:
+        patch.setattr(obstore, "put", lambda store, key, data, mode=None: put(store, key, data))
+        with pytest.raises(CallerError, match=r"ignores the condition of a put .* use a store with conditional puts"):
+            open_storage(s3_location)
+        with pytest.raises(CallerError, match="ignores the condition"):
+            open_storage(s3_location)  # nothing was remembered
+    open_storage(s3_location)
+
+
+def test_the_first_open_of_a_bucket_checks_conditional_puts_and_later_ones_only_list(
+    s3_location: str, s3_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(s3_location)
+    assert isinstance(storage, ObjectStorage)
+    assert keys(s3_client, storage) == {f"lake/warehouse/{CHECKED}/conditional-puts"}
+    assert storage.names("") == []
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a later open writes nothing")
+
+    monkeypatch.setattr(obstore, "put", refuse)
+    open_storage(s3_location)
+
+
+def test_a_reader_without_the_right_to_write_opens_a_bucket(s3_location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def deny(*_: object, **__: object) -> None:
+        raise obstore.exceptions.PermissionDeniedError("status code: 403 Forbidden")
+
+    monkeypatch.setattr(obstore, "put", deny)
+    open_storage(s3_location)
+
+
+def test_a_first_put_that_met_its_own_object_is_no_alarm(on_s3: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    put: Any = obstore.put
+
+    def twice(store: Any, key: str, data: bytes, mode: Any = None) -> Any:
+        put(store, key, data, mode=mode)  # its answer was lost
+        return put(store, key, data, mode=mode)
+
+    monkeypatch.setattr(obstore, "put", twice)
+    assert on_s3.refuses_second_put()
 
 
 def test_of_many_threads_one_wins(storage: ObjectStorage) -> None:
@@ -495,7 +541,6 @@ def test_addresses_and_settings(on_s3: ObjectStorage, s3_server: str) -> None:
     assert on_s3.spark_uri("t/x") == f"s3a://{bucket}/lake/warehouse/t/x"
     assert on_s3.uri("") == repr(on_s3) == f"s3://{bucket}/lake/warehouse"
     assert ObjectStorage("memory://m").uri("t") == "memory://m/t"
-    host = urlsplit(s3_server).netloc
     assert {key: value for key, value in on_s3.options.items() if key.startswith("AWS_")} == {
         "AWS_ACCESS_KEY_ID": "test-key",
         "AWS_SECRET_ACCESS_KEY": SECRET,
@@ -510,14 +555,6 @@ def test_addresses_and_settings(on_s3: ObjectStorage, s3_server: str) -> None:
     assert spark["connection.ssl.enabled"] == "false"
     assert (spark["access.key"], spark["secret.key"]) == ("test-key", SECRET)
     assert spark["aws.credentials.provider"] == "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
-    assert on_s3.duckdb_secret() == {
-        "key_id": "test-key",
-        "secret": SECRET,
-        "region": "eu-west-1",
-        "endpoint": host,
-        "url_style": "path",
-        "use_ssl": "false",
-    }
 
 
 def test_settings_on_amazon_itself(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -526,9 +563,6 @@ def test_settings_on_amazon_itself(s3_server: str, monkeypatch: pytest.MonkeyPat
     storage = ObjectStorage("s3://bucket")
     assert "AWS_ALLOW_HTTP" not in storage.options
     assert storage.options["AWS_SESSION_TOKEN"] == "a-token"
-    secret = storage.duckdb_secret()
-    assert secret is not None
-    assert (secret["url_style"], secret["use_ssl"], secret["session_token"]) == ("vhost", "true", "a-token")
     assert "spark.hadoop.fs.s3a.endpoint" not in storage.spark_settings
     provider = storage.spark_settings["spark.hadoop.fs.s3a.aws.credentials.provider"]
     assert provider.endswith("TemporaryAWSCredentialsProvider")
@@ -536,7 +570,7 @@ def test_settings_on_amazon_itself(s3_server: str, monkeypatch: pytest.MonkeyPat
     with pytest.raises(CallerError, match="both"):
         ObjectStorage("s3://bucket")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    assert ObjectStorage("s3://bucket").duckdb_secret() is None
+    assert "AWS_ACCESS_KEY_ID" not in ObjectStorage("s3://bucket").options
 
 
 def test_google_and_azure_addresses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,10 +135,10 @@ def check_memory(settings: Settings, machine_bytes: int) -> Check:
 
 
 def check_warehouse(settings: Settings, clock: Callable[[], float] = time.time) -> Iterator[Check]:
-    """The warehouse's folder does what durable, atomic commits need; yields also on its disk and the clock."""
+    """The warehouse's folder or bucket does what durable, atomic commits need; also checks the disk and the clock."""
     folder = _local_folder(settings.warehouse)
     if folder is None:
-        yield Check("warehouse", True, f"{settings.warehouse}: an object store, not tried here")
+        yield _check_bucket(settings.warehouse)
         yield _check_clock(clock(), None)
         return
     standing = _nearest_that_exists(folder)
@@ -166,6 +166,23 @@ def check_warehouse(settings: Settings, clock: Callable[[], float] = time.time) 
     if folder.is_dir():
         yield _check_times(folder, now)
         yield check_logs(LocalStorage(folder))
+
+
+def _check_bucket(location: str) -> Check:
+    """The bucket can be listed and written, and it refuses to put an object that exists."""
+    try:
+        from crannog.storage.object_store import USE_ANOTHER_STORE, ObjectStorage
+
+        storage = ObjectStorage(location)
+        storage.names("")
+        refuses = storage.refuses_second_put()
+    except CrannogError as error:
+        found, _, advice = error.message.partition("; ")
+        return Check("warehouse", False, found, advice or "correct the warehouse's address")
+    if refuses:
+        return Check("warehouse", True, f"{storage}: lists, writes and honours conditional puts")
+    found = f"{storage}: the store ignores the condition of a put (If-None-Match)"
+    return Check("warehouse", False, found, USE_ANOTHER_STORE)
 
 
 def check_logs(storage: LocalStorage) -> Check:

@@ -24,7 +24,14 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from urllib.parse import urlsplit
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    NotSupportedError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from crannog.errors import CallerError, CrannogError, Unavailable
@@ -38,6 +45,10 @@ if TYPE_CHECKING:
 
 SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
 CLOCK: Final = ".crannog-clock"
+CHECKED: Final = ".crannog-checked"
+USE_ANOTHER_STORE: Final = (
+    "use a store with conditional puts, such as S3, Google Cloud Storage, Azure or a current MinIO, or a local folder"
+)
 
 _CLOCK_CHECK_S: Final = 3600.0
 _FETCHES_AT_ONCE: Final = 16
@@ -108,17 +119,39 @@ class ObjectStorage:
         self._skew_lock = threading.Lock()
 
     def check(self) -> None:
-        """Ask the store once: Unavailable, saying what to look at, if the bucket is missing or closed to us."""
+        """Check once that the bucket can be listed and that conditional puts work there.
+
+        The second check writes a marker, so later opens of the warehouse cost one listing. Raises Unavailable, with
+        what to look at, if the bucket is missing or denies access, and CallerError if it ignores conditions.
+        """
         with self._asking("list", ""):
-            next(iter(obstore.list(self._store, self._prefix or None, chunk_size=1)), None)
+            listed = next(iter(obstore.list(self._store, self._key(CHECKED), chunk_size=1)), None)
+        # Memory, which tests use, is obstore's own and honours conditions.
+        if listed or self.address.scheme == "memory":
+            return
+        try:
+            refuses = self.refuses_second_put()
+        except Unavailable as error:
+            # A reader without the right to write commits nothing.
+            if isinstance(error.__context__, (PermissionDeniedError, UnauthenticatedError)):
+                return
+            raise
+        if not refuses:
+            raise CallerError(
+                f"cannot keep a warehouse in {self}: the store ignores the condition of a put (If-None-Match), so two "
+                f"writers would overwrite each other's commits; {USE_ANOTHER_STORE}"
+            )
+        self.replace(f"{CHECKED}/conditional-puts", b"")
 
     def refuses_second_put(self) -> bool:
-        """Tell whether conditional puts work: some stores that speak S3 ignore the condition and would lose data."""
+        """Return whether the store refuses to put an object that exists: some that speak S3 ignore the condition."""
         path = f".crannog-probe-{uuid.uuid4().hex}"
         try:
-            return self.put_if_absent(path, b"1") and not self.put_if_absent(path, b"2")
+            # The name is new: a first put that is refused met its own object, put again after a lost answer.
+            return not self.put_if_absent(path, b"1") or not self.put_if_absent(path, b"2")
         finally:
-            self.delete([path])
+            with suppress(CrannogError):
+                self.delete([path])
 
     def make_folder(self, folder: str) -> None:
         self._key(folder)
@@ -300,28 +333,6 @@ class ObjectStorage:
         if self.address.scheme == "gs":
             return {"spark.hadoop.fs.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem"}
         return {}
-
-    def duckdb_secret(self) -> Mapping[str, str] | None:
-        """Return the parameters of DuckDB's CREATE SECRET (TYPE s3), or None if there are no keys to give.
-
-        DuckDB reads s3:// only with its httpfs extension, which the wheel does not bring and which it would
-        download when first used; where that is not possible, `fetch` brings the files instead.
-        """
-        if not self._s3.get("AWS_ACCESS_KEY_ID"):
-            return None
-        endpoint = self._s3.get("AWS_ENDPOINT_URL", "")
-        secret = {
-            "key_id": self._s3["AWS_ACCESS_KEY_ID"],
-            "secret": self._s3["AWS_SECRET_ACCESS_KEY"],
-            "region": self._s3["AWS_REGION"],
-            "url_style": "path" if endpoint else "vhost",
-            "use_ssl": "false" if endpoint.startswith("http://") else "true",
-        }
-        if endpoint:
-            secret["endpoint"] = endpoint.partition("://")[2].rstrip("/")
-        if token := self._s3.get("AWS_SESSION_TOKEN"):
-            secret["session_token"] = token
-        return secret
 
     def fetch(self, paths: Iterable[str], into: Path) -> list[Path]:
         """Bring files, several at once, to the same paths below `into` and return those; one already there stays.

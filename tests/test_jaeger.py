@@ -12,6 +12,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from crannog.embedded import EmbeddedLake
+from crannog.traces.jaeger.monitor import NO_VALUE
 from doors import serving_here
 from otlp_samples import attribute, request_of, span, span_id
 
@@ -196,6 +197,17 @@ def test_a_trace_that_is_not_there_is_404_and_an_id_that_is_none_400_in_the_enve
         assert found["errors"][0]["code"] == 400
 
 
+@pytest.mark.parametrize("path", ["/api/services", f"/api/traces/{CHECKOUT}", f"/api/traces/{CHECKOUT}?raw=true"])
+def test_json_is_indented_where_a_parameter_says_so(api: httpx.Client, path: str) -> None:
+    plain = api.get(path)
+    joined = f"{path}{'&' if '?' in path else '?'}prettyPrint="
+    pretty = api.get(f"{joined}true")
+    assert pretty.headers["content-type"] == "application/json"
+    assert pretty.text.startswith('{\n    "data": [\n')
+    assert pretty.json() == plain.json()
+    assert api.get(f"{joined}false").content == plain.content
+
+
 def test_traces_by_their_ids_name_those_that_are_missing(api: httpx.Client) -> None:
     found = got(api, "/api/traces", traceID=[CHECKOUT, MISSING, SHORT])
     assert ids(found) == [CHECKOUT, "0000000000abc123"]
@@ -229,6 +241,8 @@ BOTH, FIRST, SECOND = ["0000000000abc123", CHECKOUT], [CHECKOUT], ["0000000000ab
         ({"service": "shop", "tag": "span.kind:SERVER"}, BOTH),
         ({"service": "shop", "tags": '{"otel.status_code":"ERROR","otel.scope.name":"web"}'}, FIRST),
         ({"service": "shop", "minDuration": "1.5s"}, FIRST),
+        ({"service": "shop", "minDuration": " 1.5 s"}, FIRST),
+        ({"service": "shop", "minDuration": "1s 500 ms", "maxDuration": "1 h 1m"}, FIRST),
         ({"service": "shop", "minDuration": "1m"}, []),
         ({"service": "shop", "maxDuration": "10ms", "operation": "GET /health"}, SECOND),
         ({"service": "shop", "minDuration": "4ms", "maxDuration": "5000us"}, SECOND),
@@ -260,6 +274,7 @@ def test_times_of_a_search_are_microseconds_and_told_from_others_by_their_size(a
         {"limit": "0"},
         {"limit": "100000"},
         {"minDuration": "5"},
+        {"minDuration": "1 2ms"},
         {"minDuration": "2s", "maxDuration": "1s"},
         {"tag": "card"},
         {"tags": "{no"},
@@ -278,7 +293,7 @@ def test_a_wrong_search_is_400_in_the_envelope(api: httpx.Client, asked: dict[st
 def test_an_answer_holds_so_many_spans_and_names_what_it_leaves_out(
     api: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crannog.server.routes.jaeger._MOST_SPANS", 3)
+    monkeypatch.setattr("crannog.server.routes.jaeger._MAX_SPANS", 3)
     found = got(api, "/api/traces", **DAY)
     assert ids(found) == SECOND
     assert [(error["code"], error["traceID"]) for error in found["errors"]] == [(413, CHECKOUT)]
@@ -312,14 +327,16 @@ def test_metrics_are_a_family_of_gauges(api: httpx.Client) -> None:
     assert (found["name"], found["type"]) == ("service_call_rate", "GAUGE")
     [line] = found["metrics"]
     assert line["labels"] == [{"name": "service_name", "value": "shop"}]
-    first, second = line["metricPoints"]
-    assert first == {"gaugeValue": {"doubleValue": pytest.approx(1 / 60)}, "timestamp": "2025-10-09T08:53:00.000Z"}
-    assert second["timestamp"] == "2025-10-09T08:54:00.000Z"
+    assert [point["timestamp"] for point in line["metricPoints"]] == [
+        f"2025-10-09T08:{minute}:00.000Z" for minute in range(48, 59)
+    ]
+    assert line["metricPoints"][5]["gaugeValue"] == {"doubleValue": pytest.approx(1 / 60)}
+    before, after = [NO_VALUE] * 5, [NO_VALUE] * 4
     errors = got(api, "/api/metrics/errors", **asked)
-    assert [point["gaugeValue"]["doubleValue"] for point in errors["metrics"][0]["metricPoints"]] == [1.0, 0.0]
+    assert values_of(errors["metrics"][0]) == [*before, 1.0, 0.0, *after]
     slow = got(api, "/api/metrics/latencies", quantile="0.95", **asked)
-    values = [point["gaugeValue"]["doubleValue"] for point in slow["metrics"][0]["metricPoints"]]
-    assert values == [pytest.approx(2000, rel=0.02), pytest.approx(5, rel=0.02)]  # milliseconds
+    latencies = [pytest.approx(2000, rel=0.02), pytest.approx(5, rel=0.02)]  # milliseconds
+    assert values_of(slow["metrics"][0]) == [*before, *latencies, *after]
     spread = {
         "service": "shop",
         "spanKind": ["server", "client", "internal"],
@@ -330,6 +347,67 @@ def test_metrics_are_a_family_of_gauges(api: httpx.Client) -> None:
     for quantile, expected in (("0.2", 1), ("0.5", 250), ("0.75", 2000), ("0.9", 2000), ("1", 2000)):
         found = got(api, "/api/metrics/latencies", quantile=quantile, **spread)
         assert found["metrics"][0]["metricPoints"][0]["gaugeValue"]["doubleValue"] == pytest.approx(expected, rel=0.02)
+
+
+def values_of(line: dict[str, Any]) -> list[Any]:
+    return [point["gaugeValue"]["doubleValue"] for point in line["metricPoints"]]
+
+
+def shown_average(line: dict[str, Any]) -> float:
+    """The average that Jaeger's UI shows: it rounds each value, and ignores what is not a number."""
+    numbers = [round(value, 2) for value in values_of(line) if not isinstance(value, str)]
+    return round(sum(numbers) / len(numbers), 2)
+
+
+def test_a_series_has_a_point_for_every_step(tmp_path: Any) -> None:
+    hour = T0 // (3600 * S) * 3600 * S
+    rare = [
+        of(f"{number + 1:032x}", 1, None, start=hour + 600 * S, took=10**8, name="rare", kind=2)
+        for number in range(600)
+    ]
+    steady = [
+        of(f"{number + 1:032x}", 2, None, start=hour + number * 60 * S, took=10**6, name="steady", kind=2)
+        for number in range(60)
+    ]
+    asked = {
+        "service": "shop",
+        "endTs": str(hour // 10**6 + 3_600_000),
+        "lookback": "3600000",
+        "step": "60000",
+        "groupByOperation": "true",
+    }
+    with serving_here(tmp_path) as server, httpx.Client(base_url=server.url) as api:
+        server.service.lake.traces.write_otlp(request_of(*rare, *steady, service="shop").SerializeToString())
+
+        def lines(metric: str, **more: str) -> dict[str, dict[str, Any]]:
+            found = got(api, f"/api/metrics/{metric}", **{**asked, **more})["metrics"]
+            return {line["labels"][-1]["value"]: line for line in found}
+
+        calls = lines("calls")
+        assert [len(line["metricPoints"]) for line in calls.values()] == [60, 60]
+        assert shown_average(calls["rare"]) == 0.17
+        assert shown_average(calls["steady"]) == 0.02
+        assert values_of(calls["rare"]).count(0.0) == 59
+        latencies = lines("latencies", quantile="0.95")
+        assert shown_average(latencies["rare"]) == pytest.approx(100, rel=0.02)
+        assert values_of(latencies["rare"]).count(NO_VALUE) == 59
+        assert values_of(lines("errors")["rare"]).count(NO_VALUE) == 59
+        both = [
+            lines("latencies", quantile=quantile, groupByOperation="false")["shop"]["metricPoints"]
+            for quantile in ("0.5", "0.75", "0.95")
+        ]
+        assert [len(points) for points in both] == [60, 60, 60]
+        assert len({tuple(point["timestamp"] for point in points) for points in both}) == 1
+
+
+def test_the_points_of_a_response_are_limited(api: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"service": "shop", "endTs": str(T0 // 10**6 + 300_000), "lookback": "600000", "groupByOperation": "true"}
+    refused = got(api, "/api/metrics/calls", 400, **{**asked, "lookback": "86400000", "step": "1000"})
+    assert "the limit is 11,000" in refused["errors"][0]["msg"]
+    monkeypatch.setattr("crannog.traces.jaeger.monitor.MAX_POINTS", 20)
+    lines = got(api, "/api/metrics/calls", step="60000", **asked)["metrics"]
+    assert [len(line["metricPoints"]) for line in lines] == [6, 6]  # two minutes each
+    assert sum(value * 120 for line in lines for value in values_of(line)) == pytest.approx(2)
 
 
 def test_metrics_may_be_by_operation_kind_and_several_services(api: httpx.Client) -> None:

@@ -93,6 +93,13 @@ def test_odd_traces_are_summed_up_as_they_are_shown(
     assert {one["traceId"]: one["orphanSpanCount"] for one in before} == {
         trace_id(number).hex(): orphans for number, orphans in ((1, 2), (2, 0), (3, 3))
     }
+    # A trace without a span that has no parent has no root, as in Jaeger (querysvc/summary.go, summarizeTrace).
+    assert [
+        one["rootServiceName"] + one["rootOperationName"] for one in before if one["traceId"] != trace_id(1).hex()
+    ] == [
+        "",
+        "",
+    ]
     fold(store.spans)
     assert alike(store) == before
     store.warehouse.close()
@@ -179,15 +186,29 @@ def test_a_file_that_cannot_be_read_is_refused_in_the_envelope(api: httpx.Client
     assert (told["errors"][0]["code"], bool(told["errors"][0]["msg"])) == (status, True)
 
 
-def test_what_is_no_span_in_a_file_is_told_beside_the_others(
+def invalid(trace: int, number: int) -> Any:
+    made = span(trace, number)
+    made.span_id = b"short"
+    return made
+
+
+def test_invalid_spans_of_a_file_are_warnings_of_the_others_of_their_trace(
     api: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bad = span(1, 2)
-    bad.span_id = b"short"
-    request = json_of_request(request_of(span(1, 1), bad))
-    told = api.post("/api/transform", json=request).json()
-    assert [len(trace["spans"]) for trace in told["data"]] == [1]
-    assert "span id" in told["errors"][0]["msg"]
+    request = json_of_request(request_of(span(1, 1), invalid(1, 2), invalid(1, 3), span(2, 1)))
+    shown = api.post("/api/transform", json=request)
+    assert shown.status_code == 200
+    first, second = shown.json()["data"]
+    warning = "2 spans of this trace cannot be shown: 2 because the span id is not 8 bytes, or all zero"
+    assert [one["warnings"] for one in first["spans"]] == [[warning]]
+    assert [one["warnings"] for one in second["spans"]] == [None]
+    assert "2 spans of the file cannot be shown" in shown.json()["errors"][0]["msg"]
+    nowhere = span(1, 2)
+    nowhere.trace_id = b"short"
+    shown = api.post("/api/transform", json=json_of_request(request_of(span(1, 1), span(2, 1), nowhere)))
+    warnings = [one["warnings"] for trace in shown.json()["data"] for one in trace["spans"]]
+    assert [len(each) for each in warnings] == [1, 1]
+    assert "1 span of the file cannot be shown: 1 because the trace id" in warnings[0][0]
     assert api.post("/api/transform", json={}).json() == {
         "data": [],
         "total": 0,
@@ -195,5 +216,20 @@ def test_what_is_no_span_in_a_file_is_told_beside_the_others(
         "offset": 0,
         "errors": None,
     }
-    monkeypatch.setattr("crannog.server.routes.jaeger._MOST_SPANS", 1)
+    monkeypatch.setattr("crannog.server.routes.jaeger._MAX_SPANS", 1)
     assert api.post("/api/transform", json=json_of_request(request_of(span(1, 1), span(1, 2)))).status_code == 413
+
+
+def test_a_file_without_a_valid_span_is_refused(api: httpx.Client) -> None:
+    refused = api.post("/api/transform", json=json_of_request(request_of(invalid(1, 1), invalid(2, 1))))
+    assert refused.status_code == 400
+    [error] = refused.json()["errors"]
+    assert refused.json()["data"] is None
+    assert error["msg"] == "2 spans of the file cannot be shown: 2 because the span id is not 8 bytes, or all zero"
+
+
+@pytest.mark.parametrize("body", [b"{bad", b"[]", b'{"resourceSpans": 1}'])
+def test_the_error_of_a_file_says_nothing_about_sending_or_storing(api: httpx.Client, body: bytes) -> None:
+    [error] = api.post("/api/transform", content=body).json()["errors"]
+    assert "kept" not in error["msg"]
+    assert "send" not in error["msg"]

@@ -1,18 +1,20 @@
-"""Jaeger's query API, v1 and v3, for Jaeger's own pages and Grafana: our search and traces, in its shapes and errors."""
+"""Jaeger's query API, v1 and v3, for Jaeger's UI and Grafana: our search and traces in its shapes, errors included."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
+from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
 from crannog.errors import CallerError, CrannogError, NotFound, TooLarge
-from crannog.server.request_context import call_of
-from crannog.server.responses import answer
+from crannog.server.request_context import Call, call_of
+from crannog.server.responses import JSON, answer
 from crannog.server.trace_queries import asked_of_traces
 from crannog.traces.jaeger import monitor, requests, v1, v3
 from crannog.traces.span_table import SPANS
@@ -22,39 +24,52 @@ if TYPE_CHECKING:
     from crannog.traces.traces import Traces
 
     Work = Callable[[Traces], dict[str, Any]]
+    ErrorShape = Callable[[int, str], dict[str, Any]]
 
 router = APIRouter(tags=["jaeger"], include_in_schema=False)
 
-_MOST_TRACES = 1_500  # what Jaeger's own pages ask for at most
-_TRACES = 100
-_MOST_SPANS = 200_000  # in one answer, so that no question fills the memory
+_MAX_TRACES = 1_500  # the highest limit that Jaeger's UI sends
+_DEFAULT_TRACES = 100
+_MAX_SPANS = 200_000  # in one response, to bound the memory that a request takes
 _NO_TRACE = "trace not found"
 _MIN_STEP_MS = 1_000
 
 
-async def _asked(request: Request, work: Work, refusal: Callable[[int, str], dict[str, Any]]) -> Response:
+async def _respond(
+    request: Request, work: Work, error_shape: ErrorShape, encode: Callable[[dict[str, Any]], Response]
+) -> Response:
     call = call_of(request)
     try:
         call.need("read", SPANS)
-        # Written in the thread: many traces take their time.
-        return await asked_of_traces(request, lambda traces: answer(work(traces)))
+        # Encoded in the thread: a response with many traces takes a while.
+        return await asked_of_traces(request, lambda traces: encode(work(traces)))
     except CrannogError as error:
-        call.error_code = error.code
-        return answer(refusal(error.http_status, error.message), error.http_status)
+        return _error(call, error, error_shape)
+
+
+def _error(call: Call, error: CrannogError, shape: ErrorShape) -> Response:
+    call.error_code = error.code
+    return answer(shape(error.http_status, error.message), error.http_status)
 
 
 async def _v1(request: Request, work: Work) -> Response:
-    """Answer in the envelope of v1, errors too."""
-    return await _asked(request, work, _refusal_v1)
+    """Respond in the envelope of v1, also with errors."""
+    pretty = request.query_params.get("prettyPrint", "") not in ("", "false")
+    return await _respond(request, work, _error_v1, _indented if pretty else answer)
 
 
-def _refusal_v1(code: int, message: str) -> dict[str, Any]:
+def _indented(value: dict[str, Any]) -> Response:
+    text = json.dumps(value, ensure_ascii=False, indent=4)
+    return Response(text.encode("utf-8", "backslashreplace"), media_type=JSON)
+
+
+def _error_v1(code: int, message: str) -> dict[str, Any]:
     return v1.envelope(None, errors=[{"code": code, "msg": message}])
 
 
 async def _v3(request: Request, work: Work) -> Response:
-    """Answer as v3 does, errors too."""
-    return await _asked(request, work, v3.refusal)
+    """Respond as v3 does, also with errors."""
+    return await _respond(request, work, v3.error, answer)
 
 
 def _trace(traces: Traces, trace_id: str) -> Trace:
@@ -64,23 +79,23 @@ def _trace(traces: Traces, trace_id: str) -> Trace:
         raise NotFound(_NO_TRACE) from None
 
 
-def _fitting(counts: Mapping[str, int]) -> tuple[list[str], list[str]]:
-    """Return the ids of traces, given with their spans, that fit into one answer, the first always, and of those that do not."""
-    ids, held = list(counts), accumulate(counts.values())
-    fit = max(1, sum(spans <= _MOST_SPANS for spans in held))
+def _split_by_size(span_counts: Mapping[str, int]) -> tuple[list[str], list[str]]:
+    """Return the ids of the traces that fit into one response, which the first always does, and of the others."""
+    ids, totals = list(span_counts), accumulate(span_counts.values())
+    fit = max(1, sum(total <= _MAX_SPANS for total in totals))
     return ids[:fit], ids[fit:]
 
 
-def _counts(found: Sequence[TraceSummary]) -> dict[str, int]:
+def _span_counts(found: Sequence[TraceSummary]) -> dict[str, int]:
     return {summary.trace_id: summary.span_count for summary in found}
 
 
 def _limit(text: str | None, name: str) -> int:
     if not text:
-        return _TRACES
-    if not text.isdecimal() or not 0 < int(text) <= _MOST_TRACES:
+        return _DEFAULT_TRACES
+    if not text.isdecimal() or not 0 < int(text) <= _MAX_TRACES:
         raise CallerError(
-            f"malformed parameter '{name}': it is a whole number from 1 to {_MOST_TRACES:,}, got {text[:40]!r}"
+            f"malformed parameter '{name}': expected a whole number from 1 to {_MAX_TRACES:,}, got {text[:40]!r}"
         )
     return int(text)
 
@@ -88,7 +103,7 @@ def _limit(text: str | None, name: str) -> int:
 def _operations(traces: Traces, service: str | None, kind: str | None) -> list[dict[str, str]]:
     if not service:
         raise CallerError("parameter 'service' is required")
-    found = [{"name": name, "spanKind": (of or "").lower()} for name, of in traces.operations_by_kind(service)]
+    found = [{"name": name, "spanKind": (own or "").lower()} for name, own in traces.operations_by_kind(service)]
     return [operation for operation in found if not kind or operation["spanKind"] == kind.lower()]
 
 
@@ -107,62 +122,59 @@ async def operation_names(request: Request, service: str) -> Response:
 
 @router.get("/api/operations")
 async def operations(request: Request) -> Response:
-    asked = request.query_params
-    return await _v1(request, lambda traces: _counted(_operations(traces, asked.get("service"), asked.get("spanKind"))))
+    params = request.query_params
+    return await _v1(
+        request, lambda traces: _counted(_operations(traces, params.get("service"), params.get("spanKind")))
+    )
 
 
-def _counted(listed: list[Any]) -> dict[str, Any]:
-    return v1.envelope(listed, total=len(listed))
+def _counted(items: list[Any]) -> dict[str, Any]:
+    return v1.envelope(items, total=len(items))
 
 
 @router.get("/api/traces")
 async def traces(request: Request) -> Response:
-    asked = request.query_params
-
-    def found(traces: Traces) -> dict[str, Any]:
-        ids = requests.listed(asked.getlist("traceID"))
-        return _named(traces, ids) if ids else _searched(traces)
-
-    def _searched(traces: Traces) -> dict[str, Any]:
-        now = time.time_ns()
-        least, most = (requests.duration_ns(asked.get(name), name) for name in ("minDuration", "maxDuration"))
-        start, end = (requests.microseconds(asked.get(name), name) for name in ("start", "end"))
-        page = traces.search(
-            service=asked.get("service") or None,
-            operation=asked.get("operation") or None,
-            where=requests.filter_of(requests.tags_of(asked.getlist("tag"), asked.get("tags")), least, most),
-            start=now - 2 * requests.DAY_NS if start is None else start,
-            # Its clients mean the end included, to the microsecond; without one, what clocks ahead of ours sent counts too.
-            end=now + requests.DAY_NS if end is None else end + 1_000,
-            limit=_limit(asked.get("limit"), "limit"),
-        )
-        ids, others = _fitting(_counts(page.traces))
-        return v1.envelope(
-            [v1.trace_of(trace) for trace in traces.get_many(ids)], errors=[_left_out(trace_id) for trace_id in others]
-        )
-
-    return await _v1(request, found)
+    ids = requests.listed(request.query_params.getlist("traceID"))
+    return await _v1(request, lambda traces: _by_id(traces, ids) if ids else _search(traces, request.query_params))
 
 
-def _named(traces: Traces, ids: list[str]) -> dict[str, Any]:
-    if len(ids) > _MOST_TRACES:
-        raise CallerError(f"{len(ids):,} traces were asked for; {_MOST_TRACES:,} is the most")
-    asked = {requests.trace_id(text): text for text in ids}
-    counts = traces.span_counts(list(asked))
-    fit, others = _fitting({trace_id: counts[trace_id] for trace_id in asked if trace_id in counts})
+def _search(traces: Traces, params: QueryParams) -> dict[str, Any]:
+    now = time.time_ns()
+    min_ns, max_ns = (requests.duration_ns(params.get(name), name) for name in ("minDuration", "maxDuration"))
+    start, end = (requests.microseconds(params.get(name), name) for name in ("start", "end"))
+    page = traces.search(
+        service=params.get("service") or None,
+        operation=params.get("operation") or None,
+        where=requests.filter_of(requests.tags_of(params.getlist("tag"), params.get("tags")), min_ns, max_ns),
+        start=now - 2 * requests.DAY_NS if start is None else start,
+        # Clients mean an inclusive end, in microseconds. Without one, spans of clocks that run ahead are included.
+        end=now + requests.DAY_NS if end is None else end + 1_000,
+        limit=_limit(params.get("limit"), "limit"),
+    )
+    ids, others = _split_by_size(_span_counts(page.traces))
+    found = [v1.trace_of(trace) for trace in traces.get_many(ids)]
+    return v1.envelope(found, errors=[_too_large(trace_id) for trace_id in others])
+
+
+def _by_id(traces: Traces, ids: list[str]) -> dict[str, Any]:
+    if len(ids) > _MAX_TRACES:
+        raise CallerError(f"{len(ids):,} trace ids were given; the limit is {_MAX_TRACES:,}")
+    given = {requests.trace_id(text): text for text in ids}
+    counts = traces.span_counts(list(given))
+    fit, others = _split_by_size({trace_id: counts[trace_id] for trace_id in given if trace_id in counts})
     missing = [
         {"code": NotFound.http_status, "msg": _NO_TRACE, "traceID": text}
-        for trace_id, text in asked.items()
+        for trace_id, text in given.items()
         if trace_id not in counts
     ]
     found = [v1.trace_of(trace) for trace in traces.get_many(fit)]
-    return v1.envelope(found, errors=[*missing, *(_left_out(asked[trace_id]) for trace_id in others)])
+    return v1.envelope(found, errors=[*missing, *(_too_large(given[trace_id]) for trace_id in others)])
 
 
-def _left_out(trace_id: str) -> dict[str, Any]:
+def _too_large(trace_id: str) -> dict[str, Any]:
     return {
         "code": TooLarge.http_status,
-        "msg": f"left out, the answer has more than {_MOST_SPANS:,} spans already: ask for it alone",
+        "msg": f"left out, since the response already has {_MAX_SPANS:,} spans or more: request it by itself",
         "traceID": trace_id,
     }
 
@@ -174,34 +186,34 @@ async def trace(request: Request, trace_id: str) -> Response:
 
 @router.post("/api/transform")
 async def transform(request: Request) -> Response:
-    """Show the traces of an OTLP file, which Jaeger's pages send here when somebody opens one; nothing is kept."""
+    """Show the traces of an OTLP file that was opened in Jaeger's UI; nothing is stored."""
     call = call_of(request)
     try:
         call.need("read", SPANS)
         body = await call.service.bodies.read(request)
-        return await call.service.threads.run(
-            "read", lambda: answer(_transformed(body, call.service.settings.otlp_request_bytes))
-        )
+        limit = call.service.settings.otlp_request_bytes
+        return await call.service.threads.run("read", lambda: answer(_transformed(body, limit)))
     except CrannogError as error:
-        call.error_code = error.code
-        return answer(_refusal_v1(error.http_status, error.message), error.http_status)
+        return _error(call, error, _error_v1)
 
 
-def _transformed(body: bytes, limit: int) -> dict[str, Any]:
-    from crannog.traces.jaeger.transform import traces_of  # here: a server does not load it before it is asked
+def _transformed(body: bytes, max_bytes: int) -> dict[str, Any]:
+    # Here: a server does not load it before it is needed.
+    from crannog.traces.jaeger.transform import file_traces
 
-    found, rejected = traces_of(body, bytes_limit=limit, spans_limit=_MOST_SPANS)
-    errors = [{"code": CallerError.http_status, "msg": rejected.message}] if rejected.count else []
-    return v1.envelope([v1.trace_of(trace) for trace in found], errors=errors)
+    file = file_traces(body, max_bytes=max_bytes, max_spans=_MAX_SPANS)
+    # Jaeger's UI shows the warnings of spans, and ignores errors beside data.
+    errors = [{"code": CallerError.http_status, "msg": file.message}] if file.message else []
+    return v1.envelope([v1.trace_of(trace, file.warnings(trace.trace_id)) for trace in file.traces], errors=errors)
 
 
 @router.get("/api/dependencies")
 async def dependencies(request: Request) -> Response:
-    asked = request.query_params
+    params = request.query_params
 
     def found(traces: Traces) -> dict[str, Any]:
-        end_ms = requests.milliseconds(asked.get("endTs"), "endTs") or time.time_ns() // 10**6
-        lookback_ms = requests.milliseconds(asked.get("lookback"), "lookback") or 86_400_000
+        end_ms = requests.milliseconds(params.get("endTs"), "endTs") or time.time_ns() // 10**6
+        lookback_ms = requests.milliseconds(params.get("lookback"), "lookback") or 86_400_000
         edges = traces.dependencies((end_ms - lookback_ms) * 10**6, end_ms * 10**6)
         return _counted([{"parent": edge.parent, "child": edge.child, "callCount": edge.calls} for edge in edges])
 
@@ -209,16 +221,17 @@ async def dependencies(request: Request) -> Response:
 
 
 @router.get("/api/metrics/minstep")
-async def least_step(request: Request) -> Response:
+async def min_step(request: Request) -> Response:
     return await _v1(request, lambda _: v1.envelope(_MIN_STEP_MS))
 
 
-@router.get("/api/metrics/{what}")
-async def metrics(request: Request, what: str) -> Response:
-    asked = request.query_params
-    names, kinds = (requests.listed(asked.getlist(name)) for name in ("service", "spanKind"))
+@router.get("/api/metrics/{metric}")
+async def metrics(request: Request, metric: str) -> Response:
+    params = request.query_params
+    services, kinds = (requests.listed(params.getlist(name)) for name in ("service", "spanKind"))
+    now_ms = time.time_ns() // 10**6
     return await _v1(
-        request, lambda traces: monitor.family(traces.metrics, what, asked, names, kinds, time.time_ns() // 10**6)
+        request, lambda traces: monitor.metric_family(traces.metrics, metric, params, services, kinds, now_ms)
     )
 
 
@@ -232,9 +245,9 @@ async def services_v3(request: Request) -> Response:
 
 @router.get("/api/v3/operations")
 async def operations_v3(request: Request) -> Response:
-    asked = request.query_params
-    kind = asked.get("span_kind") or asked.get("spanKind")
-    return await _v3(request, lambda traces: {"operations": _operations(traces, asked.get("service"), kind)})
+    params = request.query_params
+    kind = params.get("span_kind") or params.get("spanKind")
+    return await _v3(request, lambda traces: {"operations": _operations(traces, params.get("service"), kind)})
 
 
 @router.get("/api/v3/traces/{trace_id}")
@@ -251,12 +264,12 @@ async def trace_v3(request: Request, trace_id: str) -> Response:
 @router.get("/api/v3/traces")
 async def traces_v3(request: Request) -> Response:
     def found(traces: Traces) -> dict[str, Any]:
-        ids, others = _fitting(_counts(_searched_v3(request, traces)))
+        ids, others = _split_by_size(_span_counts(_search_v3(request, traces)))
         if not ids:
             raise NotFound("No traces found")
         if others:
             raise TooLarge(
-                f"the {len(ids) + len(others):,} traces found have more than {_MOST_SPANS:,} spans; ask for fewer with query.search_depth"
+                f"the {len(ids) + len(others):,} traces found have more than {_MAX_SPANS:,} spans; lower query.search_depth"
             )
         return {"result": v3.traces_of(traces.export(ids))}
 
@@ -265,23 +278,23 @@ async def traces_v3(request: Request) -> Response:
 
 @router.get("/api/v3/trace-summaries")
 async def summaries_v3(request: Request) -> Response:
-    return await _v3(request, lambda traces: v3.summaries_of(traces.jaeger_summaries(_searched_v3(request, traces))))
+    return await _v3(request, lambda traces: v3.summaries_of(traces.jaeger_summaries(_search_v3(request, traces))))
 
 
-def _searched_v3(request: Request, traces: Traces) -> Sequence[TraceSummary]:
-    given = request.query_params
+def _search_v3(request: Request, traces: Traces) -> Sequence[TraceSummary]:
+    params = request.query_params
 
-    def asked(name: str) -> str | None:
+    def param(name: str) -> str | None:
         head, *more = name.split("_")
-        return given.get(f"query.{name}") or given.get(f"query.{head}{''.join(part.capitalize() for part in more)}")
+        return params.get(f"query.{name}") or params.get(f"query.{head}{''.join(part.capitalize() for part in more)}")
 
-    least, most = (requests.duration_ns(asked(name), f"query.{name}") for name in ("duration_min", "duration_max"))
+    min_ns, max_ns = (requests.duration_ns(param(name), f"query.{name}") for name in ("duration_min", "duration_max"))
     page = traces.search(
-        service=asked("service_name"),
-        operation=asked("operation_name"),
-        where=requests.filter_of(requests.tags_of((), asked("attributes")), least, most),
-        start=requests.moment(asked("start_time_min"), "query.start_time_min"),
-        end=requests.moment(asked("start_time_max"), "query.start_time_max") + 1,
-        limit=_limit(asked("search_depth") or asked("num_traces"), "query.search_depth"),
+        service=param("service_name"),
+        operation=param("operation_name"),
+        where=requests.filter_of(requests.tags_of((), param("attributes")), min_ns, max_ns),
+        start=requests.moment(param("start_time_min"), "query.start_time_min"),
+        end=requests.moment(param("start_time_max"), "query.start_time_max") + 1,
+        limit=_limit(param("search_depth") or param("num_traces"), "query.search_depth"),
     )
     return page.traces

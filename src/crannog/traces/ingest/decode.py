@@ -19,7 +19,7 @@ def checked_request(body: bytes) -> ExportTraceServiceRequest:
         return request
     except DecodeError as error:
         raise CallerError(
-            f"the body of {len(body):,} bytes is no OTLP ExportTraceServiceRequest in protobuf ({error}); nothing of it was kept"
+            f"the body of {len(body):,} bytes is no OTLP ExportTraceServiceRequest in protobuf ({error})"
         ) from None
 
 
@@ -37,7 +37,7 @@ def nested(request: ExportTraceServiceRequest) -> pa.Array:
     try:
         return _read(request)
     except ValueError as error:
-        raise CallerError(f"the request cannot be read: {str(error)[:200]}; nothing of it was kept") from None
+        raise CallerError(f"the request cannot be read: {str(error)[:200]}") from None
 
 
 def _read(request: ExportTraceServiceRequest) -> pa.Array:

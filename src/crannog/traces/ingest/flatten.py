@@ -51,7 +51,7 @@ def _check_size(shared: list[tuple[dict[str, pa.Array], pa.Array]]) -> None:
         if size > _MOST_SHARED_BYTES:
             raise TooLarge(
                 f"what the resources and scopes of the request say, repeated for each of its {len(places):,} spans, comes to"
-                f" {size:,} bytes; {_MOST_SHARED_BYTES:,} is the most: send fewer spans at once; nothing of it was kept"
+                f" {size:,} bytes; {_MOST_SHARED_BYTES:,} is the most: send fewer spans at once"
             )
 
 

@@ -21,18 +21,14 @@ def loaded(body: bytes, what: str) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise CallerError(
-            f"the body of {len(body):,} bytes is no {what}: {str(error)[:200]}; nothing of it was kept"
-        ) from None
+        raise CallerError(f"the body of {len(body):,} bytes is no {what}: {str(error)[:200]}") from None
 
 
 def request_of_json(body: bytes) -> ExportTraceServiceRequest:
     """Read a request; unknown fields are ignored. An id that is not hexadecimal is left out, so that its span is rejected."""
     document = loaded(body, "JSON")
     if not isinstance(document, dict):
-        raise CallerError(
-            f"an OTLP request is a JSON object with resourceSpans, got {_kind(document)}; nothing of it was kept"
-        )
+        raise CallerError(f"an OTLP request is a JSON object with resourceSpans, got {_kind(document)}")
     for holder in _with_ids(document):
         for name in _IDS:
             if name in holder:
@@ -43,7 +39,7 @@ def request_of_json(body: bytes) -> ExportTraceServiceRequest:
         return request
     # A value of a kind that nobody expected there fails in its own way.
     except (json_format.ParseError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise CallerError(f"the JSON is no OTLP request: {str(error)[:300]}; nothing of it was kept") from None
+        raise CallerError(f"the JSON is no OTLP request: {str(error)[:300]}") from None
 
 
 def json_of_request(request: ExportTraceServiceRequest) -> dict[str, Any]:

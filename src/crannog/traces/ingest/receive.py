@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 
 import pyarrow as pa
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from crannog.errors import CallerError, TooLarge
 from crannog.formats.compression import ENCODINGS, PLAIN, unpacked
@@ -41,16 +42,23 @@ def received(body: bytes, *, content_type: str = PROTOBUF, encoding: str | None 
     Raises CallerError if the body is damaged or of an unknown type, TooLarge if it has more than `limit` bytes.
     """
     plain = _plain(body, (encoding or "").strip().lower(), limit)
+    try:
+        request = request_of(plain, content_type)
+        return Received(plain, *flat(nested(request)))
+    except CallerError as error:
+        raise type(error)(f"{error.message}; nothing of it was kept") from None
+
+
+def request_of(body: bytes, content_type: str) -> ExportTraceServiceRequest:
+    """Read an OTLP request from an uncompressed body. Raises CallerError if it cannot be read."""
     kind = media_type(content_type)
     if kind in (PROTOBUF, _PROTOBUF_TOO):
-        request = checked_request(plain)
-    elif kind == JSON:
-        request = request_of_json(plain)
-    elif kind == ZIPKIN:
-        request = request_of_zipkin(plain, now_ns=time.time_ns())
-    else:
-        raise CallerError(f"content type {content_type!r} is not known; {PROTOBUF} and {JSON} are")
-    return Received(plain, *flat(nested(request)))
+        return checked_request(body)
+    if kind == JSON:
+        return request_of_json(body)
+    if kind == ZIPKIN:
+        return request_of_zipkin(body, now_ns=time.time_ns())
+    raise CallerError(f"content type {content_type!r} is not supported; send {PROTOBUF} or {JSON}")
 
 
 def _plain(body: bytes, encoding: str, limit: int) -> bytes:

@@ -35,8 +35,12 @@ class Rejected:
         """Say it in one line; empty if none was."""
         if not self.by_reason:
             return ""
-        listed = "; ".join(f"{count:,} because {reason}" for reason, count in self.by_reason.items())
-        return f"{self.count:,} span{'s were' if self.count > 1 else ' was'} rejected, do not send them again: {listed}"
+        return f"{self.count:,} span{'s were' if self.count > 1 else ' was'} rejected, do not send them again: {self.reasons}"
+
+    @property
+    def reasons(self) -> str:
+        """The reasons, with the number of spans rejected for each."""
+        return "; ".join(f"{count:,} because {reason}" for reason, count in self.by_reason.items())
 
 
 def reason_of(trace_id: bytes, span_id: bytes, parent: bytes, start_ns: int, end_ns: int) -> str | None:

@@ -31,7 +31,7 @@ def request_of_zipkin(body: bytes, *, now_ns: int) -> ExportTraceServiceRequest:
     """
     document = loaded(body, "JSON")
     if not isinstance(document, list) or not all(isinstance(item, dict) for item in document):
-        raise CallerError("Zipkin's v2 JSON is an array of spans; nothing of it was kept")
+        raise CallerError("Zipkin's v2 JSON is an array of spans")
     request = ExportTraceServiceRequest()
     scopes: dict[tuple[str, str, str], Any] = {}
     for given in document:
@@ -44,9 +44,7 @@ def request_of_zipkin(body: bytes, *, now_ns: int) -> ExportTraceServiceRequest:
                 scopes[place] = _scope(request, service, name, version)
             scopes[place].spans.append(_span(given, tags, now_ns))
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
-            raise CallerError(
-                f"a span in the body is no Zipkin span ({str(error)[:200]}); nothing of it was kept"
-            ) from None
+            raise CallerError(f"a span in the body is no Zipkin span ({str(error)[:200]})") from None
     return request
 
 

@@ -1,26 +1,87 @@
-"""The traces of an OTLP file that somebody looks at in Jaeger's pages: read as spans that come in are, and kept nowhere."""
+"""The traces of an OTLP file that was opened in Jaeger's UI: read like incoming spans, and not stored."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
 from crannog.api.traces import Span, Trace
-from crannog.errors import TooLarge
-from crannog.traces.ingest.receive import JSON, received
-from crannog.traces.ingest.span_validation import Rejected
+from crannog.errors import CallerError, TooLarge
+from crannog.traces.ingest.decode import nested
+from crannog.traces.ingest.flatten import flat
+from crannog.traces.ingest.otlp_json import request_of_json
+from crannog.traces.ingest.span_validation import NO_TRACE_ID, TRACE_ID_BYTES, Rejected, reason_of
 from crannog.traces.trace import COLUMNS, in_tree_order, span_of
 
+_NO_TRACE = ""
 
-def traces_of(body: bytes, *, bytes_limit: int, spans_limit: int) -> tuple[list[Trace], Rejected]:
-    """Return the traces of an OTLP request in JSON, in the order of their first span, and what of it is no span.
 
-    Raises CallerError if the body is no such request, TooLarge if it has more bytes or spans than allowed.
+@dataclass(frozen=True, slots=True)
+class FileTraces:
+    """The traces of a file in the order of their first span, and the spans that are not valid."""
+
+    traces: list[Trace]
+    rejected: Mapping[str, Rejected]
+    """By trace id; spans without a valid one are under the empty id."""
+
+    @property
+    def message(self) -> str:
+        """What of the whole file cannot be shown; empty if all of it can."""
+        by_reason: Counter[str] = Counter()
+        for rejected in self.rejected.values():
+            by_reason.update(rejected.by_reason)
+        return _message(Rejected(by_reason), "the file") if by_reason else ""
+
+    def warnings(self, trace_id: str) -> list[str]:
+        """What of a trace, or of no trace in particular, cannot be shown."""
+        places = {trace_id: "this trace", _NO_TRACE: "the file"}
+        return [_message(self.rejected[key], place) for key, place in places.items() if key in self.rejected]
+
+
+def file_traces(body: bytes, *, max_bytes: int, max_spans: int) -> FileTraces:
+    """Read the traces of an OTLP request in JSON.
+
+    Raises CallerError if the body is not such a request or none of its spans is valid, TooLarge beyond a limit.
     """
-    got = received(body, content_type=JSON, limit=bytes_limit)
-    if got.rows.num_rows > spans_limit:
+    if len(body) > max_bytes:
+        raise TooLarge(f"the file has {len(body):,} bytes; at most {max_bytes:,} can be shown")
+    request = request_of_json(body)
+    rows, rejected = flat(nested(request))
+    if rows.num_rows > max_spans:
         raise TooLarge(
-            f"the file has {got.rows.num_rows:,} spans, and {spans_limit:,} can be shown at once: send it to the server as OTLP instead"
+            f"the file has {rows.num_rows:,} spans; at most {max_spans:,} can be shown: send it to the server as OTLP instead"
         )
-    traces: dict[str, list[Span]] = {}
-    for row in got.rows.select(COLUMNS).to_pylist():
+    if rejected.count and not rows.num_rows:
+        raise CallerError(_message(rejected, "the file"))
+    spans: dict[str, list[Span]] = {}
+    for row in rows.select(COLUMNS).to_pylist():
         span = span_of(row)
-        traces.setdefault(span.trace_id, []).append(span)
-    return [Trace(trace_id, tuple(in_tree_order(spans)), False) for trace_id, spans in traces.items()], got.rejected
+        spans.setdefault(span.trace_id, []).append(span)
+    traces = [Trace(trace_id, tuple(in_tree_order(found)), False) for trace_id, found in spans.items()]
+    return FileTraces(traces, _rejected_by_trace(request) if rejected.count else {})
+
+
+def _message(rejected: Rejected, where: str) -> str:
+    count = rejected.count
+    return f"{count:,} span{'s' if count > 1 else ''} of {where} cannot be shown: {rejected.reasons}"
+
+
+def _rejected_by_trace(request: ExportTraceServiceRequest) -> dict[str, Rejected]:
+    found: dict[str, Counter[str]] = {}
+    for resource in request.resource_spans:
+        for scope in resource.scope_spans:
+            for span in scope.spans:
+                reason = reason_of(
+                    span.trace_id,
+                    span.span_id,
+                    span.parent_span_id,
+                    span.start_time_unix_nano,
+                    span.end_time_unix_nano,
+                )
+                if reason is not None:
+                    valid = len(span.trace_id) == TRACE_ID_BYTES and span.trace_id != NO_TRACE_ID
+                    found.setdefault(span.trace_id.hex() if valid else _NO_TRACE, Counter())[reason] += 1
+    return {trace_id: Rejected(reasons) for trace_id, reasons in found.items()}

@@ -1,4 +1,4 @@
-"""Traces as Jaeger's v1 API shows them: spans with tags and references, services as processes."""
+"""Traces in the shape of Jaeger's v1 API: spans with tags and references, services as processes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from crannog.api.traces import Event, Span, Trace
 
 _SERVICE = "service.name"
-# Beyond these a reader in JavaScript would lose digits.
+# JavaScript loses digits of larger whole numbers.
 _LARGEST_NUMBER = 2**53 - 1
 
 
-def trace_of(trace: Trace) -> dict[str, Any]:
-    """Return one trace."""
+def trace_of(trace: Trace, warnings: Sequence[str] = ()) -> dict[str, Any]:
+    """Return one trace; the warnings are added to each of its spans."""
     processes: dict[str, dict[str, Any]] = {}
     known: dict[str, str] = {}
     spans = []
@@ -29,9 +29,14 @@ def trace_of(trace: Trace) -> dict[str, Any]:
         if text not in known:
             known[text] = f"p{len(known) + 1}"
             processes[known[text]] = process
-        spans.append(_span(span, known[text]))
-    warnings = [f"the trace has more spans than the {len(spans):,} shown"] if trace.truncated else None
-    return {"traceID": shown_id(trace.trace_id), "spans": spans, "processes": processes, "warnings": warnings}
+        spans.append(_span(span, known[text], warnings))
+    truncated = [f"the trace has more spans than the {len(spans):,} shown"] if trace.truncated else []
+    return {
+        "traceID": shown_id(trace.trace_id),
+        "spans": spans,
+        "processes": processes,
+        "warnings": [*truncated, *warnings] or None,
+    }
 
 
 def shown_id(trace_id: str) -> str:
@@ -39,7 +44,7 @@ def shown_id(trace_id: str) -> str:
     return trace_id.removeprefix("0" * 16) if trace_id.startswith("0" * 16) else trace_id
 
 
-def _span(span: Span, process: str) -> dict[str, Any]:
+def _span(span: Span, process: str, warnings: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "traceID": shown_id(span.trace_id),
         "spanID": span.span_id,
@@ -50,7 +55,7 @@ def _span(span: Span, process: str) -> dict[str, Any]:
         "tags": _span_tags(span),
         "logs": [_log(event) for event in span.events],
         "processID": process,
-        "warnings": list(span.warnings) or None,
+        "warnings": [*span.warnings, *warnings] or None,
     }
     if span.flags & 0xFF:
         found["flags"] = span.flags & 0xFF
@@ -60,7 +65,10 @@ def _span(span: Span, process: str) -> dict[str, Any]:
 def _references(span: Span) -> list[dict[str, str]]:
     parents = [] if span.parent_span_id is None else [("CHILD_OF", span.trace_id, span.parent_span_id)]
     linked = [("FOLLOWS_FROM", link.trace_id, link.span_id) for link in span.links]
-    return [{"refType": kind, "traceID": shown_id(trace), "spanID": of} for kind, trace, of in (*parents, *linked)]
+    return [
+        {"refType": kind, "traceID": shown_id(trace_id), "spanID": span_id}
+        for kind, trace_id, span_id in (*parents, *linked)
+    ]
 
 
 def _span_tags(span: Span) -> list[dict[str, Any]]:
@@ -86,7 +94,7 @@ def _log(event: Event) -> dict[str, Any]:
 
 
 def tags(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return attributes as typed tags; what Jaeger has no type for is JSON in a string."""
+    """Return attributes as typed tags; values of types that Jaeger does not have become JSON in a string."""
     return [{"key": key, **_typed(value)} for key, value in values.items()]
 
 
@@ -111,5 +119,5 @@ def _text(value: Any) -> str:
 
 
 def envelope(data: Any, *, total: int = 0, limit: int = 0, errors: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """Return what every answer of the API is wrapped in."""
+    """Return the envelope of every response of the API."""
     return {"data": data, "total": total, "limit": limit, "offset": 0, "errors": list(errors) or None}

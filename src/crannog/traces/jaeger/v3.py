@@ -1,4 +1,4 @@
-"""Traces as Jaeger's v3 API shows them: OTLP in JSON, and summaries."""
+"""Traces in the shape of Jaeger's v3 API: OTLP in JSON, and summaries."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 _WARNINGS = "@jaeger@warnings"
-"""The attribute in which Jaeger's own store has what it found odd about a span."""
+"""The attribute in which Jaeger keeps its warnings about a span."""
 
 
 def traces_of(request: dict[str, Any]) -> dict[str, Any]:
-    """Return OTLP in JSON, as an export gives it, as Jaeger shows it: no span ends before it starts, with a warning instead."""
+    """Return exported OTLP in JSON as Jaeger shows it: a span that ends before it starts gets a warning and no duration."""
     for resource in request.get("resourceSpans", ()):
         for scope in resource.get("scopeSpans", ()):
             for span in scope.get("spans", ()):
@@ -41,7 +41,10 @@ def summary_of(trace: JaegerSummary) -> dict[str, Any]:
         "spanCount": sum(service.spans for service in trace.services),
         "errorSpanCount": sum(service.errors for service in trace.services),
         "orphanSpanCount": trace.orphans,
-        "services": [{"name": of.name, "spanCount": of.spans, "errorSpanCount": of.errors} for of in trace.services],
+        "services": [
+            {"name": service.name, "spanCount": service.spans, "errorSpanCount": service.errors}
+            for service in trace.services
+        ],
     }
 
 
@@ -50,6 +53,6 @@ def summaries_of(traces: Iterable[JaegerSummary]) -> dict[str, Any]:
     return {"summaries": [summary_of(trace) for trace in traces]}
 
 
-def refusal(status: int, message: str) -> dict[str, Any]:
+def error(status: int, message: str) -> dict[str, Any]:
     """Return an error in the API's shape."""
     return {"error": {"httpCode": status, "message": message}}

@@ -29,12 +29,19 @@ class Step:
         """Tell whether each bucket is made of whole minutes."""
         return self.calendar is not None or self.seconds % 60 == 0
 
+    def begin(self, second: int) -> int:
+        """Return the second in which the bucket of `second` begins; for steps of seconds only."""
+        return (second - self._shift) // self.seconds * self.seconds + self._shift
+
     def begin_sql(self, seconds: str) -> str:
         """Return the SQL, in DuckDB's words, of the second in which a bucket begins; `seconds` is one in it."""
         if self.calendar is not None:
             return f"cast(epoch(date_trunc('{self.calendar}', make_timestamp({seconds} * 1000000))) AS BIGINT)"
-        shift = _FIRST_MONDAY_S if self.seconds % _SECONDS["w"] == 0 else 0
-        return f"(({seconds} - {shift}) // {self.seconds} * {self.seconds} + {shift})"
+        return f"(({seconds} - {self._shift}) // {self.seconds} * {self.seconds} + {self._shift})"
+
+    @property
+    def _shift(self) -> int:
+        return _FIRST_MONDAY_S if self.seconds % _SECONDS["w"] == 0 else 0
 
     def end(self, begin: int) -> int:
         """Return the second in which the bucket that begins at `begin` ends."""

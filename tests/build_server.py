@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from crannog.embedded import EmbeddedLake
 from crannog.server.build_log import BuildLog
 from crannog.server.http_server import HttpServer
 from crannog.settings import load_settings
-from crannog.tables.lake import Lake
 
 
 class BuildServer:
@@ -22,7 +22,7 @@ class BuildServer:
     def serve(self, uri: str) -> str:
         """Let the server keep its builds in a log of its own from now on; return the server's address."""
         self._server.service.build_log.close()
-        self._server.service.build_log = BuildLog(self._server.service.settings.model_copy(update={"build_log": uri}))
+        self._server.service.build_log = BuildLog(self._server.service.lake, uri)
         return self.url
 
 
@@ -30,7 +30,7 @@ class BuildServer:
 def build_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuildServer]:
     """One server for all tests of a run."""
     settings = load_settings(warehouse=str(tmp_path_factory.mktemp("served") / "warehouse"), audit=False)
-    with Lake(settings.warehouse, settings=settings) as lake:
+    with EmbeddedLake(settings.warehouse, settings=settings) as lake:
         server = HttpServer(lake, "127.0.0.1", 0)
         server.start()
         try:

@@ -568,3 +568,8 @@ def test_states_are_checked_only_if_asked(place: Place) -> None:
     strict.append_events([partition("b", "p", P.AVAILABLE), partition("other", "p", P.BUILDING)])
     with pytest.raises(Refused, match="partition p in build b is PARTITION_AVAILABLE"):
         strict.append_event(partition("b", "p", P.BUILDING))
+    # An argument of the append wins over how the log was opened.
+    with pytest.raises(Refused, match="build d is BUILD_REQUEST_FAILED"):
+        free.append_events([request("d", B.FAILED), request("d", B.EXECUTING)], check_states=True)
+    assert free.get_build("d") is None
+    strict.append_event(request("b", B.PLANNING), check_states=False)

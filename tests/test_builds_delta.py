@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 import crannog
 from build_samples import one_of_each, partition, random_stream, request, whole_build
-from crannog.builds import BuildRequestStatus, PartitionStatus, consistency_check, open_log
+from crannog.builds import BuildRequestStatus, PartitionStatus, check, open_log
 from crannog.builds.read_model.tables import Migration
 from crannog.builds.stores import delta_read_model
 from crannog.builds.stores.delta_log import DeltaLog
@@ -186,7 +186,7 @@ def test_the_read_model_is_made_again_when_it_is_gone_damaged_or_wrong(warehouse
         with opened_at(warehouse) as log:
             assert list(log.all_events()) == events
             assert log.append_event(events[7]) == 8
-            assert consistency_check(log).problems == ()
+            assert check(log).problems == ()
 
     file.unlink()
     reopened()
@@ -213,11 +213,11 @@ def test_a_wrong_row_in_the_model_is_found_by_the_check(log: DeltaLog, warehouse
         raw.execute("UPDATE events SET timestamp = 5 WHERE idx = 3")
         raw.execute("UPDATE partitions SET status = 5")
     raw.close()
-    problems = consistency_check(log).problems
+    problems = check(log).problems
     assert any("row 3 of crannog.builds.build_events is not what the read model has" in problem for problem in problems)
     assert any("table partitions" in problem for problem in problems)
     log.rebuild()
-    assert consistency_check(log).problems == ()
+    assert check(log).problems == ()
 
 
 def test_two_openings_share_one_model_or_have_their_own(warehouse: Path, tmp_path: Path) -> None:
@@ -252,9 +252,9 @@ def test_folded_events_answer_like_staged_ones(warehouse: Path, spark: SparkRunt
             assert list(fresh.all_events()) == left
             assert fresh.append_event(events[80]) == 81
             assert fresh.append_event(events[0]) == 1
-            assert consistency_check(fresh).problems == ()
+            assert check(fresh).problems == ()
         assert late.append_events(events[81:]) == list(range(82, 91))
-        assert consistency_check(log).problems == ()
+        assert check(log).problems == ()
         in_table = (
             DeltaTable(str(root(warehouse)))
             .to_pyarrow_table(columns=["index", "event_id", "partition_date"])

@@ -18,7 +18,7 @@ from crannog.builds import (
     BuildRequestStatus,
     EventLog,
     PartitionStatus,
-    consistency_check,
+    check,
     mermaid,
     open_log,
     plain,
@@ -227,7 +227,7 @@ def test_keeping_a_log_small_through_a_server(kept: EventLog, build_server: Buil
         )
         assert prune(log, keep_events=10).removed == dry.removed > 0
         assert wipe_build(log, "b3") == 8
-        assert consistency_check(log).problems == ()
+        assert check(log).problems == ()
         assert log.get_build("b3") is None
     assert kept.stats().events == dry.events_after - 8
     assert http.post("/builds/wipe", params={"build_request_id": "nobody"}).json() == {"removed": 0}

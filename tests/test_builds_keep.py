@@ -23,8 +23,8 @@ from crannog.builds import (
     JobStatus,
     PartitionStatus,
     Task,
+    check,
     compare,
-    consistency_check,
     copy,
     export_lines,
     import_lines,
@@ -77,7 +77,7 @@ def test_prune_by_age_keeps_each_partitions_latest_status(log: EventLog) -> None
     assert log.get_active_builds_for_partition("p") == []
     assert prune(log, before_ns=500 * SECOND).removed == 0
     assert log.append_event(request("next", B.RECEIVED)) == 23
-    assert consistency_check(log).problems == ()
+    assert check(log).problems == ()
 
 
 def test_prune_by_count_and_unfinished_builds(memory: EventLog) -> None:
@@ -196,8 +196,8 @@ def test_a_check_finds_what_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "log.db"
     with open_log(f"sqlite:///{file}") as log:
         log.append_events(random_stream(23, 100))
-        assert consistency_check(log).ok
-        assert consistency_check(log).events == 100
+        assert check(log).ok
+        assert check(log).events == 100
     with sqlite3.connect(file) as raw:
         raw.execute("DELETE FROM job_runs")
         raw.execute("UPDATE builds SET status = 4 WHERE build_request_id = 'build-1'")
@@ -206,7 +206,7 @@ def test_a_check_finds_what_is_wrong(tmp_path: Path) -> None:
         )
     raw.close()
     with open_log(f"sqlite:///{file}") as log:
-        problems = "\n".join(consistency_check(log).problems)
+        problems = "\n".join(check(log).problems)
     assert "table job_runs lacks" in problems
     assert "table builds has too much" in problems
     assert "reason is text, got int" in problems

@@ -15,7 +15,7 @@ import pytest
 
 from build_logs import Place, place_of
 from build_samples import request
-from crannog.builds import BuildEvent, BuildRequestStatus, consistency_check
+from crannog.builds import BuildEvent, BuildRequestStatus, check
 from postgres_server import postgres  # noqa: F401
 
 KINDS = ["sqlite", "delta", "postgresql"]
@@ -75,7 +75,7 @@ def test_five_processes_open_a_new_log_at_once_and_write(place: Place) -> None:
     reader.join(20)
     assert [(event.index, event.event_id) for event in seen] == sorted(acknowledged.items())
     assert {event.index: event.event_id for event in place.open().all_events()} == acknowledged
-    assert consistency_check(log).problems == ()
+    assert check(log).problems == ()
 
 
 @pytest.mark.parametrize(
@@ -114,4 +114,4 @@ def test_what_was_acknowledged_is_there_after_kill_9(place: Place) -> None:
     assert len(missing) <= 3
     assert sorted(kept) == list(range(1, len(kept) + 1))
     assert log.append_event(request("after", BuildRequestStatus.RECEIVED)) == len(kept) + 1
-    assert consistency_check(log).problems == ()
+    assert check(log).problems == ()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from build_samples import one_of_each, partition, request
-from crannog.builds import BuildRequestStatus, PartitionStatus, consistency_check, open_log
+from crannog.builds import BuildRequestStatus, PartitionStatus, check, open_log
 from crannog.builds.open_log import shown
 from crannog.builds.read_model import tables
 from crannog.builds.read_model.connection import Connection
@@ -197,7 +197,7 @@ def test_a_failure_in_the_middle_of_a_batch_keeps_nothing(tmp_path: Path) -> Non
             log.append_events([request("b", B.PLANNING), partition("b", "p", P.BUILDING), request("b", B.FAILED)])
         assert log.head() == 1
         assert log.get_event("b:PLANNING") is None
-        assert consistency_check(log).ok
+        assert check(log).ok
 
 
 # -- printing, several logs, best effort -------------------------------------------------------------------------

@@ -28,7 +28,7 @@ class PastLog(SqliteLog):
             while chunk := list(islice(stream, _CHUNK)):
                 add_events(model, chunk)
 
-    def append_events(self, events: Iterable[BuildEvent]) -> NoReturn:
+    def append_events(self, events: Iterable[BuildEvent], *, check_states: bool | None = None) -> NoReturn:
         raise Refused(f"{self.uri} is the past: it cannot be written")
 
     def remove_events(self, indexes: Iterable[int]) -> NoReturn:

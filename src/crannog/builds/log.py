@@ -44,11 +44,17 @@ class EventLog(ABC):
     # -- what a store gives ----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def append_events(self, events: Iterable[BuildEvent]) -> list[int]:
+    def append_events(self, events: Iterable[BuildEvent], *, check_states: bool | None = None) -> list[int]:
         """Keep all of the events or none; return their indexes once they are durable and visible to every reader.
 
-        An event that is kept already returns the index it has. Raises Conflict if its id is kept with other
-        content, BadRows or CallerError if something is no event, Overloaded or Unavailable if it may be tried again.
+        An event that is already in the log returns the index it has. `check_states` refuses status changes that are
+        impossible (a build from FAILED to EXECUTING); None means as the log was opened, where the default is off.
+
+        Raises:
+            Conflict: the log has an event with the same id and other content.
+            Refused: a status change is impossible.
+            BadRows, CallerError: something is not an event.
+            Overloaded, Unavailable: the events were not kept; try again.
         """
 
     @abstractmethod
@@ -130,9 +136,9 @@ class EventLog(ABC):
 
     # -- what follows ----------------------------------------------------------------------------------------------
 
-    def append_event(self, event: BuildEvent) -> int:
+    def append_event(self, event: BuildEvent, *, check_states: bool | None = None) -> int:
         """Keep one event; return its index once it is durable. As `append_events`."""
-        return self.append_events([event])[0]
+        return self.append_events([event], check_states=check_states)[0]
 
     def all_events(self, since: int | None = None, until: int | None = None, **filter: Any) -> Iterator[BuildEvent]:
         """Yield events in commit order, strictly after `since`, up to `until`, reading in chunks."""

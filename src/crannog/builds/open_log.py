@@ -32,8 +32,8 @@ def register_scheme(scheme: str, opener: Opener) -> None:
 def open_log(uri: str, *, check_states: bool = False, best_effort: bool = False, **options: Any) -> EventLog:
     """Open the build log at an address, making it if there is none.
 
-    `check_states` refuses events whose status cannot follow the last one. `best_effort` returns a log whose appends
-    never raise and never wait for the store. CallerError tells what is wrong with an address.
+    `check_states` is the default of the argument of that name of `append_events`. `best_effort` returns a log whose
+    appends never raise and never wait for the store. Raises CallerError if the address is wrong.
     """
     if not isinstance(uri, str):
         raise CallerError(f"a build log is named by text like {FORMS}; got {type(uri).__name__}")
@@ -57,9 +57,12 @@ def _checked_scheme(uri: str) -> str:
 
 def configured_uri(settings: Settings) -> str:
     """Return the address of the log that the settings name; else of the one in the warehouse."""
-    if settings.build_log:
-        return settings.build_log
-    where = settings.warehouse.removeprefix("file://")
+    return settings.build_log or warehouse_uri(settings.warehouse)
+
+
+def warehouse_uri(location: str) -> str:
+    """Return the address of the log in the warehouse at `location`."""
+    where = location.removeprefix("file://")
     return f"delta+{where}" if "://" in where else f"delta://{quote(str(Path(where).expanduser().absolute()))}"
 
 

@@ -16,7 +16,7 @@ from crannog.cli.context import JsonOption, answer, place_of
 from crannog.errors import CallerError, CrannogError
 
 if TYPE_CHECKING:
-    from crannog.tables.lake import Lake
+    from crannog.embedded import EmbeddedLake
     from crannog.tour.notes import Audience, Notes
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1"
@@ -88,7 +88,7 @@ def _run(folder: Path, audience: Audience) -> tuple[list[Notes], CrannogError | 
 
 
 @contextmanager
-def _lake(folder: Path) -> Iterator[Lake]:
+def _lake(folder: Path) -> Iterator[EmbeddedLake]:
     from crannog.embedded import EmbeddedLake
     from crannog.settings import load_settings
 

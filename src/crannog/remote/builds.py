@@ -39,22 +39,34 @@ _JSON = {"Content-Type": "application/json"}
 class HttpLog(EventLog):
     """The log of a server. Safe for threads."""
 
-    def __init__(self, uri: str, *, check_states: bool = False, token: str | None = None) -> None:
+    def __init__(
+        self,
+        uri: str,
+        *,
+        check_states: bool = False,
+        token: str | None = None,
+        connection: Connection | None = None,
+    ) -> None:
         self.uri = uri
         self._check_states = check_states
+        self._owns_connection = connection is None
+        if connection is not None:
+            self._connection = connection
+            return
         self._connection = Connection(uri, token or os.environ.get("CRANNOG_TOKEN") or None)
-        self.head()  # an address without a log is told at once
+        self.head()  # so that an address without a log fails now
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def append_events(self, events: Iterable[BuildEvent]) -> list[int]:
+    def append_events(self, events: Iterable[BuildEvent], *, check_states: bool | None = None) -> list[int]:
         batch = checked(events)
         if not batch:
             return []
         lines = "\n".join(event.at(None).as_json() for event in batch).encode()
+        check = self._check_states if check_states is None else check_states
         # An event is kept once by its id, so what got no answer may be sent again.
         answer = self._connection.ask(
-            "POST", "/builds/events", params={"check_states": _word(self._check_states)}, content=lines,
+            "POST", "/builds/events", params={"check_states": _word(check)}, content=lines,
             headers={"Content-Type": "application/x-ndjson"}, tries=WRITE_TRIES,
         )  # fmt: skip
         return [int(index) for index in answer.json()["indexes"]]
@@ -209,7 +221,8 @@ class HttpLog(EventLog):
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def close(self) -> None:
-        self._connection.close()
+        if self._owns_connection:
+            self._connection.close()
 
 
 def _events(lines: Iterator[str]) -> Iterator[BuildEvent | None]:

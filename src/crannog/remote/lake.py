@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from crannog.api.load_report import LoadReport
     from crannog.api.producer import Producer, Producers
     from crannog.api.result import Result, Stream
+    from crannog.remote.builds import HttpLog
     from crannog.remote.traces import RemoteTraces
 
 _TIMES = ("claimed_at", "completed_at", "next_run_at")
@@ -65,6 +66,13 @@ class RemoteLake:
         from crannog.remote.traces import RemoteTraces
 
         return RemoteTraces(self._connection)
+
+    @cached_property
+    def builds(self) -> HttpLog:
+        """The build log that the server keeps, with the interface of `crannog.builds.open_log`."""
+        from crannog.remote.builds import HttpLog
+
+        return HttpLog(self.address, connection=self._connection)
 
     # -- tables ----------------------------------------------------------------------------------------------
 

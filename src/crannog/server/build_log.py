@@ -1,4 +1,4 @@
-"""The build log that a server serves: opened when it is first asked for, shared by all requests."""
+"""The build log that a server serves: that of its warehouse, or another one that is opened on first use."""
 
 from __future__ import annotations
 
@@ -6,34 +6,37 @@ import threading
 from collections import OrderedDict
 
 from crannog.builds.log import EventLog
-from crannog.builds.open_log import configured_uri, open_log
+from crannog.builds.open_log import open_log, warehouse_uri
+from crannog.embedded import EmbeddedLake
 from crannog.errors import CallerError, TooLarge
-from crannog.settings import Settings
 
 _PASTS = 2
 _LONGEST_PAST = 500_000
 
 
 class BuildLog:
-    """The log of the settings, or the one in the warehouse. Safe for threads."""
+    """The log at `uri`; if that is empty or the address of the warehouse, `lake.builds`. Safe for threads."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, lake: EmbeddedLake, uri: str) -> None:
+        self._lake = lake
+        self._uri = "" if uri == warehouse_uri(lake.warehouse.location) else uri
         self._lock = threading.Lock()
-        self._opened: dict[bool, EventLog] = {}
+        self._other: EventLog | None = None
         self._pasts: OrderedDict[tuple[int, int], EventLog] = OrderedDict()
         self._past_lock = threading.Lock()
 
-    def get(self, *, check_states: bool = False) -> EventLog:
-        """Return the log; with `check_states` the one that refuses status changes that cannot be."""
+    def get(self) -> EventLog:
+        """Return the log."""
+        if not self._uri:
+            return self._lake.builds
         with self._lock:
-            log = self._opened.get(check_states)
-            if log is None:
-                uri = configured_uri(self._settings)
-                if uri.startswith(("http:", "https:")):
-                    raise CallerError(f"this server keeps no build log: CRANNOG_BUILD_LOG is {uri}; ask that server")
-                log = self._opened[check_states] = open_log(uri, check_states=check_states)
-            return log
+            if self._other is None:
+                if self._uri.startswith(("http:", "https:")):
+                    raise CallerError(
+                        f"this server keeps no build log: CRANNOG_BUILD_LOG is {self._uri}; ask that server"
+                    )
+                self._other = open_log(self._uri)
+            return self._other
 
     def as_of(self, index: int | None) -> EventLog:
         """Return the log as it stood at an index, as it stands if none is given; TooLarge if that is more than fits in memory.
@@ -61,9 +64,10 @@ class BuildLog:
             return past
 
     def close(self) -> None:
+        """Close a log that was opened here; that of the warehouse is closed with the lake."""
         with self._lock:
-            for log in self._opened.values():
-                log.close()
-            self._opened.clear()
+            if self._other is not None:
+                self._other.close()
+                self._other = None
         with self._past_lock:
             self._pasts.clear()

@@ -28,7 +28,7 @@ class Service:
         self.bodies = Bodies(self.settings, self.threads)
         self.rates = Rates(self.settings.rate_per_s, self.settings.rate_burst)
         self.audit = Audit(lake)
-        self.build_log = BuildLog(self.settings)
+        self.build_log = BuildLog(lake, self.settings.build_log)
         self.metrics = Metrics(self)
         self.requests = 0
         self.draining = False

@@ -194,7 +194,11 @@ class Lake:
             self._producers.close()
         if self.scheduler is not None and not self.scheduler.stop():
             return  # a job that cannot be interrupted is still at work: what it uses must not be closed under it
+        self._close_domains()
         self.warehouse.close()
+
+    def _close_domains(self) -> None:
+        """Close what the domains keep open, before the warehouse closes."""
 
     def __enter__(self) -> Self:
         return self

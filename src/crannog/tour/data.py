@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from crannog.tables.lake import Lake
+    from crannog.embedded import EmbeddedLake
     from crannog.tables.table import Table
 
 ORDERS, READINGS = "shop.eu.orders", "ops.plant.readings"
@@ -32,7 +32,7 @@ START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 class Tour:
     """What the steps share."""
 
-    def __init__(self, lake: Lake, folder: Path) -> None:
+    def __init__(self, lake: EmbeddedLake, folder: Path) -> None:
         self.lake, self.folder = lake, folder
 
     @property

@@ -54,10 +54,9 @@ def builds(tour: Tour, note: Notes) -> None:
         JobStatus,
         PartitionEvent,
         PartitionStatus,
-        open_log,
     )
 
-    with open_log(f"delta://{tour.folder}") as log:
+    with tour.lake.builds as log:
         times = []
         for number in range(_BUILDS):
             build, ref, run = f"build-{number}", f"sales/2026-01-{number + 1:02}", f"run-{number}"

@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
+from itertools import groupby
 
 from crannog.builds.events import BuildEvent
 from crannog.builds.log import EventLog
@@ -35,12 +36,12 @@ class BestEffortLog(ForwardingLog):
         self._opener = opener
         self._log: EventLog | None = None
         self._open_lock = threading.Lock()
-        self._waiting: queue.Queue[BuildEvent | None] = queue.Queue(queue_events)
+        self._waiting: queue.Queue[tuple[BuildEvent, bool | None] | None] = queue.Queue(queue_events)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="crannog-best-effort", daemon=True)
         self._thread.start()
 
-    def append_events(self, events: Iterable[BuildEvent]) -> list[int]:
+    def append_events(self, events: Iterable[BuildEvent], *, check_states: bool | None = None) -> list[int]:
         """Take events; never raises, never waits; indexes are 0, not known yet. What does not fit the queue is dropped and counted."""
         try:
             batch = list(events)
@@ -52,7 +53,7 @@ class BestEffortLog(ForwardingLog):
                 self._lost(1, "the log is closed" if self._closing.is_set() else f"{type(event).__name__} is no event")
                 continue
             try:
-                self._waiting.put_nowait(event)
+                self._waiting.put_nowait((event, check_states))
             except queue.Full:
                 self._lost(1, "the queue is full")
         return [0] * len(batch)
@@ -102,21 +103,22 @@ class BestEffortLog(ForwardingLog):
                     self._waiting.task_done()
                     break
                 batch.append(more)
-            self._keep(batch)
+            for check_states, group in groupby(batch, key=lambda item: item[1]):
+                self._keep([event for event, _ in group], check_states)
             for _ in batch:
                 self._waiting.task_done()
         self._waiting.task_done()
 
-    def _keep(self, batch: list[BuildEvent]) -> None:
+    def _keep(self, batch: list[BuildEvent], check_states: bool | None) -> None:
         for attempt in range(_TRIES):
             try:
-                self._opened().append_events(batch)
+                self._opened().append_events(batch, check_states=check_states)
                 self.kept += len(batch)
                 return
             except CrannogError as error:
                 if len(batch) > 1 and not error.retryable:
                     for event in batch:  # one wrong event must not take the others with it
-                        self._keep([event])
+                        self._keep([event], check_states)
                     return
                 if not error.retryable or attempt == _TRIES - 1:
                     self._lost(len(batch), error.message)

@@ -48,13 +48,13 @@ class DatabaseLog(ModelLog, Generic[D]):
             database.close()
             raise
 
-    def append_events(self, events: Iterable[BuildEvent]) -> list[int]:
+    def append_events(self, events: Iterable[BuildEvent], *, check_states: bool | None = None) -> list[int]:
         batch = checked(events)
         if not batch:
             return []
         with self.database.writing() as model:
             planned = plan(batch, find(model, [event.event_id for event in batch]), last_index(model))
-            if self._check_states:
+            if self._check_states if check_states is None else check_states:
                 check_changes(model, planned.fresh)
             if planned.fresh:
                 with self._batched(model):

@@ -56,38 +56,55 @@ def open_delta_log(uri: str, location: str, query: str, options: dict[str, Any])
     if name is None and "://" not in location and (Path(location) / "_delta_log").is_dir():
         *above, catalog, schema, table = Path(location).parts
         name, location = f"{catalog}.{schema}.{table}", str(Path(*above))
-    return DeltaLog(uri, location, TableName.parse(name or DEFAULT_TABLE), **options)
+    check_states, model = options.pop("check_states", False), options.pop("model", None)
+    warehouse = Warehouse(location, load_settings(**options))
+    try:
+        return DeltaLog(
+            warehouse,
+            Tables(warehouse),
+            uri,
+            TableName.parse(name or DEFAULT_TABLE),
+            check_states=check_states,
+            model=model,
+            owns_warehouse=True,
+        )
+    except BaseException:
+        warehouse.close()
+        raise
 
 
 class DeltaLog(ModelLog):
-    """Events in a Crannog table. `model` is `None` (beside the table), `"memory"`, or the path of a file."""
+    """Events in a table of a warehouse, which is created if it does not exist.
+
+    `model` is where the read model is kept: `None` (beside the table), `"memory"`, or the path of a file. With
+    `owns_warehouse` the warehouse is closed with the log.
+    """
 
     def __init__(
         self,
+        warehouse: Warehouse,
+        tables: Tables,
         uri: str,
-        location: str,
         name: TableName,
         *,
         check_states: bool = False,
         model: str | Path | None = None,
-        **settings: Any,
+        owns_warehouse: bool = False,
     ) -> None:
+        self.warehouse = warehouse
         self.uri = uri
         self.name = name
+        self._tables = tables
+        self._owns_warehouse = owns_warehouse
         self._check_states = check_states
         self._closed = False
         self._model = model
         self._abandoned: list[tuple[Follower, DeltaAppends]] = []
         self._opening = threading.Lock()
-        self.warehouse = Warehouse(location, load_settings(**settings))
-        try:
-            self._open()
-        except BaseException:
-            self.warehouse.close()
-            raise
+        self._open()
 
     def _open(self) -> None:
-        table, migration = _open_table(self.warehouse, self.name, self.uri)
+        table, migration = _open_table(self._tables, self.name, self.uri)
         follower = Follower(table, _model_path(table, self._model), self.uri)
         appends = DeltaAppends(table, follower, self._desk(follower), self.uri)
         self.table, self.migration, self._follower, self._appends = table, migration, follower, appends
@@ -112,6 +129,7 @@ class DeltaLog(ModelLog):
                         shown(self.uri),
                     )
                     abandoned = self._follower, self._appends
+                    self._tables.forget(self.name)
                     self._open()
                     self._abandoned.append(abandoned)  # others may still be reading from it
             return act()
@@ -132,10 +150,13 @@ class DeltaLog(ModelLog):
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def append_events(self, events: Iterable[BuildEvent]) -> list[int]:
+    def append_events(self, events: Iterable[BuildEvent], *, check_states: bool | None = None) -> list[int]:
         batch = checked(events)
         self._check_open()
-        return self._again(lambda: self._appends.append(batch, check_states=self._check_states)) if batch else []
+        if not batch:
+            return []
+        check = self._check_states if check_states is None else check_states
+        return self._again(lambda: self._appends.append(batch, check_states=check))
 
     def remove_events(self, indexes: Iterable[int]) -> int:
         listed = checked_indexes(indexes)
@@ -239,19 +260,23 @@ class DeltaLog(ModelLog):
         if self._closed:
             raise CallerError(f"the build log at {self.uri} is closed; open it again")
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         self._follower.flush()
-        self.warehouse.close()
+        if self._owns_warehouse:
+            self.warehouse.close()
         for follower, appends in (*self._abandoned, (self._follower, self._appends)):
             appends.close()
             follower.close()
 
 
-def _open_table(warehouse: Warehouse, name: TableName, uri: str) -> tuple[OpenTable, Migration]:
-    tables = Tables(warehouse)
+def _open_table(tables: Tables, name: TableName, uri: str) -> tuple[OpenTable, Migration]:
     made = False
     try:
         table = tables.open(name)

@@ -15,7 +15,10 @@ from crannog.errors import Refused, Unavailable
 
 
 class StdoutLog(EventLog):
-    """Keeps nothing: reads are refused, an event sent twice is printed twice, indexes count from 1 in each process."""
+    """Keeps nothing: reads are refused, an event sent twice is printed twice, indexes count from 1 in each process.
+
+    There is no earlier status to check a change against, so `check_states` has no effect.
+    """
 
     uri = "stdout:"
 
@@ -23,7 +26,7 @@ class StdoutLog(EventLog):
         self._lock = threading.Lock()
         self._last = 0
 
-    def append_events(self, events: Iterable[BuildEvent]) -> list[int]:
+    def append_events(self, events: Iterable[BuildEvent], *, check_states: bool | None = None) -> list[int]:
         batch = checked(events)
         with self._lock:
             lines = [numbered(event, self._last + place).as_json() for place, event in enumerate(batch, 1)]

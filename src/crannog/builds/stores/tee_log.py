@@ -24,14 +24,14 @@ class TeeLog(ForwardingLog):
     def target(self) -> EventLog:
         return self.logs[0]
 
-    def append_events(self, events: Iterable[BuildEvent]) -> list[int]:
+    def append_events(self, events: Iterable[BuildEvent], *, check_states: bool | None = None) -> list[int]:
         """As the first log does. Unavailable if another fails: the first has the batch then, and sending it again is safe."""
         batch = checked(events)
-        indexes = self.logs[0].append_events(batch)
+        indexes = self.logs[0].append_events(batch, check_states=check_states)
         failures = []
         for log in self.logs[1:]:
             try:
-                log.append_events(batch)
+                log.append_events(batch, check_states=check_states)
             except CrannogError as error:
                 failures.append(f"{log.uri}: {error.message}")
         if failures:

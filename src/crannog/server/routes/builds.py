@@ -112,7 +112,7 @@ async def append_events(
     def keep() -> list[int]:
         events = _events(data, form)
         call.rows = len(events)
-        return call.service.build_log.get(check_states=check_states).append_events(events)
+        return call.service.build_log.get().append_events(events, check_states=check_states)
 
     return told({"indexes": await call.service.threads.run("write", keep)})
 

@@ -281,3 +281,46 @@ def test_a_light_command_loads_nothing_heavy(server: Server, files: Path, place:
     if place == "--server":
         heavy |= {"pyarrow", "deltalake", "pydantic_settings"}
     assert not loaded & heavy
+
+
+@pytest.mark.usefixtures("quiet")
+def test_builds_go_through_the_server_as_tables_do(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from crannog.builds import BuildEvent, BuildRequestEvent, BuildRequestStatus, open_log
+
+    def keep(uri: str, *builds: str) -> None:
+        with open_log(uri) as log:
+            log.append_events(
+                [BuildEvent(build, 0, build, BuildRequestEvent(BuildRequestStatus.RECEIVED)) for build in builds]
+            )
+
+    warehouse, other, third = files / "warehouse", f"sqlite:///{files}/other.db", f"sqlite:///{files}/third.db"
+    keep(f"delta://{warehouse}", "in-folder")
+    keep(third, "in-third")
+
+    def seen(shell: Shell, *options: str) -> list[str]:
+        return [build["build_request_id"] for build in shell.json("builds", *options, "list")["builds"]]
+
+    plain, named = Shell(monkeypatch, capsys), Shell(monkeypatch, capsys, "--warehouse", str(warehouse))
+    # Only through the server can a command find what is in the server's log.
+    with serving(warehouse, build_log=other) as running:
+        keep(running.url, "in-server")
+        assert seen(named) == ["in-server"]  # it runs on the warehouse
+        assert seen(plain) == ["in-server"]  # whose name is the default
+        assert seen(Shell(monkeypatch, capsys, "--server", running.url)) == ["in-server"]
+        assert seen(plain, "--log", third) == seen(named, "--log", third) == ["in-third"]
+        monkeypatch.setenv("CRANNOG_SERVER", running.url)
+        monkeypatch.chdir("/")  # no warehouse here
+        assert seen(plain) == ["in-server"]
+        assert plain.json("builds", "stats")["events"] == 1
+        assert plain("builds", "--as-of", "0", "list")[1] == "There are no builds.\n"
+        monkeypatch.setenv("CRANNOG_BUILD_LOG", third)
+        assert seen(plain) == ["in-third"]
+        assert seen(Shell(monkeypatch, capsys, "--server", running.url)) == ["in-server"]
+        monkeypatch.delenv("CRANNOG_BUILD_LOG")
+    assert plain("builds", "list")[0] == 5
+    assert seen(named) == ["in-folder"]
+    monkeypatch.delenv("CRANNOG_SERVER")
+    code, _, err = plain("builds", "list")
+    assert (code, "there is no warehouse at" in err) == (2, True)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from crannog.builds.log import EventLog
 from crannog.errors import CallerError
-
-if TYPE_CHECKING:
-    from crannog.settings import Settings
 
 FORMS = (
     "sqlite:///relative/file or sqlite:////absolute/file, sqlite::memory:, delta:///absolute/folder,"
@@ -53,11 +50,6 @@ def _checked_scheme(uri: str) -> str:
         return scheme
     hint = " (did you mean delta+s3://?)" if scheme in ("s3", "gs", "az") else ""
     raise CallerError(f"{scheme}: is no kind of build log{hint}: give {FORMS}")
-
-
-def configured_uri(settings: Settings) -> str:
-    """Return the address of the log that the settings name; else of the one in the warehouse."""
-    return settings.build_log or warehouse_uri(settings.warehouse)
 
 
 def warehouse_uri(location: str) -> str:

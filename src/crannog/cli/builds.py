@@ -6,7 +6,7 @@ import datetime as dt
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -20,18 +20,22 @@ from crannog.cli.builds_filters import (
     FilterTo,
     event_filter,
 )
-from crannog.cli.context import JsonOption, answer, place_of
+from crannog.cli.context import JsonOption, answer, lake_at, place_of
 from crannog.cli.plain_output import ago, moment, of_bytes
 from crannog.cli.waterfall import took
 from crannog.errors import NotFound
 
 if TYPE_CHECKING:
     from crannog.builds import BuildEvent, EventLog
+    from crannog.embedded import EmbeddedLake
+    from crannog.remote.lake import RemoteLake
 
 BuildArgument = Annotated[str, typer.Argument(metavar="BUILD", help="The id of a build request.")]
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Only so many, the newest.")]
 
 _LOG, _AS_OF = "builds log", "builds as of"
+_TABLE = "crannog.builds.build_events"
+_OTHER_LOGS = "--log URI or CRANNOG_BUILD_LOG names another, `crannog builds import` creates one"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -52,7 +56,9 @@ def _log_option(
     log: Annotated[
         str,
         typer.Option(
-            "--log", metavar="URI", help="The log; else CRANNOG_BUILD_LOG, else a Delta log in the warehouse."
+            "--log",
+            metavar="URI",
+            help="Address of the log [default: CRANNOG_BUILD_LOG, else that of the server or warehouse].",
         ),
     ] = "",
     as_of: Annotated[
@@ -65,15 +71,15 @@ def _log_option(
 
 
 @contextmanager
-def log_of(context: typer.Context, *, make: bool = False) -> Iterator[EventLog]:
-    """Open the log for one command; one in files that are not there is NotFound, and made only if `make`."""
-    from crannog.builds import open_log
+def log_of(context: typer.Context, *, create: bool = False) -> Iterator[EventLog]:
+    """Open the log for one command: that of --log, --server or CRANNOG_BUILD_LOG; else that of the lake.
 
-    uri = context.meta[_LOG] or default_uri(context)
-    if not make:
-        _check_there(uri)
-    options: dict[str, Any] = {"token": place_of(context).token} if uri.startswith(("http:", "https:")) else {}
-    with open_log(uri, **options) as log:
+    The lake is found as for any other command: a server, or the warehouse. Raises NotFound if there is no log and
+    `create` is false.
+    """
+    place = place_of(context)
+    uri = context.meta[_LOG] or ("" if place.server else place.settings().build_log)
+    with _log_at(uri, place.token, create) if uri else _log_of_lake(context, create) as log:
         if context.meta[_AS_OF] is None:
             yield log
             return
@@ -81,16 +87,31 @@ def log_of(context: typer.Context, *, make: bool = False) -> Iterator[EventLog]:
             yield then
 
 
-def default_uri(context: typer.Context) -> str:
-    """Return the server's address, or the one that the settings say, or that of the log in the warehouse."""
-    from crannog.builds.open_log import configured_uri
+def _log_at(uri: str, token: str, create: bool) -> EventLog:
+    from crannog.builds import open_log
 
-    place = place_of(context)
-    return place.server or configured_uri(place.settings())
+    if not create:
+        _check_exists(uri)
+    options: dict[str, Any] = {"token": token} if uri.startswith(("http:", "https:")) else {}
+    return open_log(uri, **options)
 
 
-def _check_there(uri: str) -> None:
-    """Refuse to make a log by looking at it; buckets and servers answer for themselves."""
+@contextmanager
+def _log_of_lake(context: typer.Context, create: bool) -> Iterator[EventLog]:
+    with lake_at(context, make=create) as opened:
+        lake = cast("EmbeddedLake | RemoteLake", opened)
+        # Asked by its attribute: the class of a remote lake takes long to load. A server creates its log by itself.
+        if not create and not hasattr(lake, "address"):
+            try:
+                lake.table(_TABLE)
+            except NotFound:
+                warehouse = place_of(context).settings().warehouse
+                raise NotFound(f"there is no build log in the warehouse {warehouse}: {_OTHER_LOGS}") from None
+        yield lake.builds
+
+
+def _check_exists(uri: str) -> None:
+    """Raise NotFound if a log in files does not exist: reading must not create it. Buckets and servers tell by themselves."""
     from pathlib import Path
     from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -98,15 +119,13 @@ def _check_there(uri: str) -> None:
         places = [Path(unquote(uri.removeprefix("sqlite:///")))]
     elif uri.startswith("delta:///"):
         parts = urlsplit(uri)
-        table = parse_qs(parts.query).get("table", ["crannog.builds.build_events"])[0]
+        table = parse_qs(parts.query).get("table", [_TABLE])[0]
         folder = Path(unquote(parts.path))
         places = [folder / "_delta_log", folder.joinpath(*table.split("."), "_delta_log")]
     else:
         return
     if not any(place.exists() for place in places):
-        raise NotFound(
-            f"there is no build log at {uri}: --log URI or CRANNOG_BUILD_LOG names another, `crannog builds import` makes one"
-        )
+        raise NotFound(f"there is no build log at {uri}: {_OTHER_LOGS}")
 
 
 def time_of(nanoseconds: int | None) -> str:

@@ -71,7 +71,7 @@ def import_(context: typer.Context, file: FileArgument = "-", as_json: JsonOptio
 
     if file != "-" and not Path(file).is_file():
         raise NotFound(f"there is no file {file}")
-    with log_of(context, make=True) as log:
+    with log_of(context, create=True) as log:
         if file == "-":
             report = import_lines(log, sys.stdin)
         else:

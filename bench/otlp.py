@@ -130,7 +130,7 @@ def _arrive(bench: Bench, lake: EmbeddedLake, total: int) -> None:
 
 def _stages(bench: Bench, attributes: int) -> None:
     """Processor time of a span at each stage on its way in."""
-    from crannog.protocol.staged_files import Change, encode, segment_of, staged_schema
+    from crannog.protocol.staged_files import Change, build_segment, encode, staged_schema
     from crannog.traces.ingest.decode import checked_request, nested
     from crannog.traces.ingest.receive import PROTOBUF, received
 
@@ -138,7 +138,7 @@ def _stages(bench: Bench, attributes: int) -> None:
     request = checked_request(body)
     rows = received(body, content_type=PROTOBUF, encoding=None, limit=len(body)).rows
     columns = {field.name: field.type for field in staged_schema(rows.schema)}
-    segment = segment_of([Change("bench", "append", rows, int(rows.nbytes), at_us=1)], 1, "bench", columns)
+    segment = build_segment([Change("bench", "append", rows, int(rows.nbytes), at_us=1)], 1, "bench", columns)
     checked, read, flat, written = (
         _processor_us(act)
         for act in (

@@ -161,7 +161,7 @@ class Worker:
 
         wanted, nth, during = self.plan.get("phase"), self.plan.get("hit", 1), self.plan.get("during")
 
-        def watcher(phase: str) -> None:
+        def hook(phase: str) -> None:
             if phase != wanted or self._acks < self.plan.get("after_acks", 0):
                 return
             if during is not None and getattr(self.step, "name", None) != during:
@@ -172,7 +172,7 @@ class Worker:
                     os.kill(os.getpid(), signal.SIGKILL)
 
         if wanted:
-            failpoints.watcher = watcher
+            failpoints.hook = hook
 
     # Threads
 

@@ -45,9 +45,9 @@ OPERATIONS = (
     "folders",
     "delete",
     "delete_folder",
-    "prune",
+    "remove_empty_folders",
     "sync",
-    "renew",
+    "rewrite_synced",
     "touch",
     "make_folder",
 )

@@ -290,7 +290,7 @@ def test_a_change_made_for_a_sequence_is_kept_there_or_not_at_all(log: DeltaLog)
     log.append_event(partition("b", "p", P.BUILDING))
     rows = [{"event_id": "x", "timestamp": 0, "build_request_id": "b", "event_type": "build_cancel",
              "build_cancel_event": {"reason": ""}, "index": 2, "partition_date": dt.date(1970, 1, 1)}]  # fmt: skip
-    with pytest.raises(Conflict, match="stands at sequence 1, the change was made for 0"):
+    with pytest.raises(Conflict, match="is at sequence 1, the change was prepared for 0"):
         log.table.write("append", rows, None, after=0)
     assert log.table.log.is_last(1)
     assert not log.table.log.is_last(0)

@@ -78,7 +78,7 @@ def test_a_file_that_is_no_log(tmp_path: Path) -> None:
         raw.close()
         with pytest.raises(Refused, match="a SQLite database, but no build log"):
             open_log(f"sqlite:///{tmp_path}/other.db")
-    with pytest.raises(Unavailable, match="cannot make the folder /proc/log"):
+    with pytest.raises(Unavailable, match="cannot create the folder /proc/log"):
         open_log("delta:///proc/log")
 
 

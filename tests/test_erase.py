@@ -66,12 +66,12 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], obje
     """Do something once when a phase is reached."""
 
     def watch(phase: str, act: Callable[[], object]) -> None:
-        def watcher(reached: str) -> None:
+        def hook(reached: str) -> None:
             if reached == phase:
-                monkeypatch.setattr(failpoints, "watcher", None)
+                monkeypatch.setattr(failpoints, "hook", None)
                 act()
 
-        monkeypatch.setattr(failpoints, "watcher", watcher)
+        monkeypatch.setattr(failpoints, "hook", hook)
 
     return watch
 

@@ -88,7 +88,7 @@ def test_a_paused_packer_cannot_put_an_erased_row_again(
     def erased() -> None:
         receipts.append(table.erase([1]))
         assert showing(lakes.root) == []
-        monkeypatch.setattr(failpoints, "watcher", killed)
+        monkeypatch.setattr(failpoints, "hook", killed)
 
     def killed(phase: str) -> None:
         if phase == "pack.written":
@@ -100,7 +100,7 @@ def test_a_paused_packer_cannot_put_an_erased_row_again(
         opened(packing).log.pack()
     except Killed:
         pass
-    monkeypatch.setattr(failpoints, "watcher", None)
+    monkeypatch.setattr(failpoints, "hook", None)
     assert hook.fired
     assert showing(lakes.root) == []
     assert {place.after for place in receipts[0].places} == {0}
@@ -118,7 +118,7 @@ def test_a_paused_writer_cannot_put_an_erased_row_again(
     table.append([row(2)])
     assert ids_of(late) == [2]
     if prepared:
-        opened(late).log.prepare()
+        opened(late).log.preallocate()
 
     def erased() -> None:
         table.append([row(1, NEEDLE)], batch_id="sent twice")
@@ -222,7 +222,7 @@ def test_scratch_folders_of_killed_processes_go_and_those_of_living_ones_stay(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     script = (
         "import sys, time; from pathlib import Path; from crannog.storage import scratch_folders as scratch;"
-        "folder = scratch.make('spill'); Path(folder, 'duckdb_temp_block').write_text(sys.argv[1]);"
+        "folder = scratch.create('spill'); Path(folder, 'duckdb_temp_block').write_text(sys.argv[1]);"
         "print(folder, flush=True); time.sleep(60)"
     )
     children = [

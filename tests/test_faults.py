@@ -172,9 +172,9 @@ WRITES = {
     "delete": 3,
     "delete_folder": 3,
     "sync": 2,
-    "renew": 1,
+    "rewrite_synced": 1,
     "make_folder": 3,
-    "prune": 2,
+    "remove_empty_folders": 2,
 }
 READS = {"read": 4, "open": 2, "names": 12, "walk": 4, "exists": 30}
 """Each with the stride of the default run; `make test-slow` takes every call."""

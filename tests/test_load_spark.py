@@ -95,15 +95,15 @@ def test_two_that_load_the_same_file_at_once_keep_it_once(lake: Lake, settings: 
 
     def another_process(phase: str) -> None:
         if phase == "rewrite.synced":
-            failpoints.watcher = None
+            failpoints.hook = None
             with opened(settings, load_spark_bytes=1) as other:
                 reports.append(other.load(path, NAME))
 
-    failpoints.watcher = another_process
+    failpoints.hook = another_process
     try:
         reports.append(lake.load(path, NAME))
     finally:
-        failpoints.watcher = None
+        failpoints.hook = None
     assert sorted((report.rows, report.duplicate_rows) for report in reports) == [(0, COUNT), (COUNT, 0)]
     assert lake.table(NAME).count() == COUNT + 3
     assert len(loads(lake)) == 2
@@ -120,12 +120,12 @@ def test_a_loader_that_dies_at_any_moment_leaves_all_or_nothing_and_can_be_repea
         if phase == "rewrite.synced":
             raise KeyboardInterrupt
 
-    failpoints.watcher = dies
+    failpoints.hook = dies
     try:
         with pytest.raises(KeyboardInterrupt):
             lake.load(path, NAME)
     finally:
-        failpoints.watcher = None
+        failpoints.hook = None
     assert lake.table(NAME).count() == 0
     with monkeypatch.context() as patch:
         patch.setattr(bulk._SparkLoad, "_remember", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))

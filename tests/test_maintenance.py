@@ -737,10 +737,10 @@ def test_evolve_with_rows_coming_in_from_another_process(
 
         def meanwhile(phase: str) -> None:
             if phase == "rewrite.verified":
-                monkeypatch.setattr(failpoints, "watcher", None)
+                monkeypatch.setattr(failpoints, "hook", None)
                 theirs.upsert([{"k_id": "a", "n": 2}, {"k_id": "b", "n": 3}])
 
-        monkeypatch.setattr(failpoints, "watcher", meanwhile)
+        monkeypatch.setattr(failpoints, "hook", meanwhile)
         table.evolve(pa.schema([("k_id", pa.string()), ("n", pa.int64())]))
         expected = canonical([{"k_id": "a", "n": 2}, {"k_id": "b", "n": 3}])
         assert canonical(table.to_arrow()) == canonical(theirs.to_arrow()) == expected
@@ -839,7 +839,7 @@ def test_cancelled_before_it_starts_or_at_the_last_step(
         VERBS[verb](ready, early)
     unchanged(lake, ready, before, seen)
     late = Cancellation()
-    monkeypatch.setattr(failpoints, "watcher", lambda phase: late.cancel() if phase == "rewrite.synced" else None)
+    monkeypatch.setattr(failpoints, "hook", lambda phase: late.cancel() if phase == "rewrite.synced" else None)
     with pytest.raises(Cancelled):
         VERBS[verb](ready, late)
     monkeypatch.undo()
@@ -924,7 +924,7 @@ def test_a_compaction_that_loses_to_a_fold_starts_again(
                 folds.append(None)
                 theirs.fold()
 
-        monkeypatch.setattr(failpoints, "watcher", meanwhile)
+        monkeypatch.setattr(failpoints, "hook", meanwhile)
         report = ready.compact()
     assert folds
     assert report.files_after == 1
@@ -941,7 +941,7 @@ def test_a_job_that_always_loses_gives_up_with_a_word(
 
     before, seen = every_file(root(lake, NAME)), canonical(ready.to_arrow())
     monkeypatch.setattr(Job, "commit", lose)
-    monkeypatch.setattr(compact_module, "_TRIES", 2)
+    monkeypatch.setattr(compact_module, "_MAX_ATTEMPTS", 2)
     with pytest.raises(Unavailable, match="2 times meanwhile; try again"):
         ready.compact()
     monkeypatch.undo()

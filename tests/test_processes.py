@@ -186,7 +186,7 @@ def test_a_read_just_after_a_pack_was_put_finds_it(tmp_path: Path, monkeypatch: 
     with connect(str(tmp_path)) as lake:
         make_tables(lake)
         log = lake.engine.open(TableName.parse(PLAIN)).log
-        monkeypatch.setattr(failpoints, "watcher", lambda phase: log.refresh() if phase == "pack.written" else None)
+        monkeypatch.setattr(failpoints, "hook", lambda phase: log.refresh() if phase == "pack.written" else None)
         for turn in range(70):
             send(lake, PLAIN, batch_of(PLAIN, "w", turn))
         lake.warehouse.behind(int).result(30)  # one thread: the pack is done before this
@@ -331,9 +331,9 @@ def test_a_fold_that_begins_while_a_vacuum_runs_is_left_alone(
             assert made.wait(60)
 
     monkeypatch.setattr(other.warehouse.storage, "make_folder", hold_after_making)
-    monkeypatch.setattr(failpoints, "watcher", begin)
+    monkeypatch.setattr(failpoints, "hook", begin)
     lake.table(KEYED).vacuum(0, force=True)
-    monkeypatch.setattr(failpoints, "watcher", None)
+    monkeypatch.setattr(failpoints, "hook", None)
     goes_on.set()
     folding.join(60)
     assert failures == []

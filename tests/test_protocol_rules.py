@@ -93,10 +93,10 @@ def at_phase(patch: pytest.MonkeyPatch, phase: str, act: Callable[[], None]) -> 
 
     def watch(reached: str) -> None:
         if reached == phase:
-            patch.setattr(failpoints, "watcher", None)
+            patch.setattr(failpoints, "hook", None)
             act()
 
-    patch.setattr(failpoints, "watcher", watch)
+    patch.setattr(failpoints, "hook", watch)
 
 
 def die() -> None:
@@ -211,7 +211,7 @@ def test_a_lost_answer_whose_file_was_packed_while_the_writer_made_it_durable(la
         opened(one).log.pack()
 
     lost = Fail("put_if_absent", STAGE, performed=True)
-    with rules(lake_of(other), lost, Meanwhile("renew", STAGE, pack)):
+    with rules(lake_of(other), lost, Meanwhile("rewrite_synced", STAGE, pack)):
         other.append([row(2)], batch_id="two")
     assert ids_of(other)[:2] == [1, 2]
     assert len(ids_of(other)) == 63
@@ -435,7 +435,9 @@ def test_a_duplicate_is_acknowledged_only_once_it_is_durable(
     storage_of(lake_of(other)).calls.clear()
     assert other.append([row(2)], batch_id="two").duplicate
     calls = storage_of(lake_of(other)).calls
-    assert any(act == "renew" and STAGE in path for act, path in calls), "acknowledged on a name that may not last"
+    assert any(act == "rewrite_synced" and STAGE in path for act, path in calls), (
+        "acknowledged on a name that may not last"
+    )
 
 
 # --- rule 6: seeing the stage -----------------------------------------------------------------------------------------
@@ -1085,7 +1087,7 @@ def test_the_cleaner_takes_nothing_above_the_folded_sequence(lakes: Lakes, arrow
     table = snapshot.tail.rows
     upto = dataclasses.replace(snapshot.tail, end=30)
     upto.__dict__["rows"] = table.slice(0, 30)
-    upto.__dict__["notes"] = snapshot.tail.notes[:30]
+    upto.__dict__["notes"] = snapshot.tail.records[:30]
     with Job(opened(one), "FOLD", opened(one).log.head()) as job:
         fold_module._fold_once(opened(one), dataclasses.replace(snapshot, tail=upto), job)
     assert behind.folded() == 30

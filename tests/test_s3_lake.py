@@ -160,7 +160,7 @@ def test_a_pack_under_way_when_its_rows_are_erased_does_not_arrive(
         def erase(phase: str) -> None:
             if phase != "stage.written":
                 return
-            monkeypatch.setattr(failpoints, "watcher", None)
+            monkeypatch.setattr(failpoints, "hook", None)
             # What the fold and the deletions of an erasure leave, without Spark.
             fold = {"txn": {"appId": erasing.table_id, "version": 63, "lastUpdated": 0}}
             assert put_entry(storage, erasing.log.entry_path(1), [{"commitInfo": {"timestamp": 0}}, fold])
@@ -169,9 +169,9 @@ def test_a_pack_under_way_when_its_rows_are_erased_does_not_arrive(
                 f"{erasing.stage_folder}/{each}" for each in erasing.staged_names() if not each.startswith("pack")
             )
 
-        monkeypatch.setattr(failpoints, "watcher", erase)
+        monkeypatch.setattr(failpoints, "hook", erase)
         assert packing.pack() == 0
-        assert failpoints.watcher is None
+        assert failpoints.hook is None
         found = objects(s3_client, s3_location)
         assert [path for path, data in found.items() if needle.encode() in data] == []
         assert [path.rpartition("/")[2] for path in found if "/stage/" in path] == ["pack-64-0000000000.parquet"], (

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crannog.protocol.row_buffer import FewRows, together
+from crannog.protocol.row_buffer import RowBuffer, concat_buffers
 from crannog.protocol.small_parquet import column, padded, small_file
 from crannog.spark.session import SparkRuntime
 
@@ -135,14 +135,14 @@ def test_a_type_that_takes_pyarrow_is_refused() -> None:
 
 
 def test_few_rows_together_are_null_where_a_column_is_missing() -> None:
-    one = FewRows([column("a", pa.int64()), column("b", pa.string())], [[1, 2], ["x", None]])
-    other = FewRows([column("b", pa.string())], [["y"]])
+    one = RowBuffer([column("a", pa.int64()), column("b", pa.string())], [[1, 2], ["x", None]])
+    other = RowBuffer([column("b", pa.string())], [["y"]])
     wanted = pa.schema([("b", pa.string()), ("a", pa.int64()), ("c", NESTED)])
-    assert together([one, other], wanted).to_pylist() == [
+    assert concat_buffers([one, other], wanted).to_pylist() == [
         {"b": "x", "a": 1, "c": None},
         {"b": None, "a": 2, "c": None},
         {"b": "y", "a": None, "c": None},
     ]
     assert one.fits({"a": pa.int64(), "b": pa.string(), "c": NESTED})
     assert not one.fits({"a": pa.int32(), "b": pa.string()})
-    assert one.table.to_pylist() == read(one.file({})).to_pylist()
+    assert one.table.to_pylist() == read(one.to_parquet({})).to_pylist()

@@ -13,16 +13,16 @@ import crannog
 from crannog.errors import Unavailable
 from crannog.storage import failpoints, preallocated_files
 from crannog.storage.local import LocalStorage
-from crannog.storage.preallocated_files import SPARE_BYTES, SpareFiles
+from crannog.storage.preallocated_files import PREALLOCATED_BYTES, PreallocatedFiles
 
-ONE, OTHER = b"1" * SPARE_BYTES, b"2" * SPARE_BYTES
+ONE, OTHER = b"1" * PREALLOCATED_BYTES, b"2" * PREALLOCATED_BYTES
 
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Iterator[LocalStorage]:
     opened = LocalStorage(tmp_path)
     opened.make_folder("t/stage")
-    opened.prepare("t/stage")
+    opened.preallocate("t/stage")
     yield opened
     opened.close()
 
@@ -32,7 +32,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], obje
     def watch(phase: str, act: Callable[[], object]) -> None:
         """Do something once, when a write is at `phase`."""
         left = [act]
-        monkeypatch.setattr(failpoints, "watcher", lambda reached: left.pop()() if left and reached == phase else None)
+        monkeypatch.setattr(failpoints, "hook", lambda reached: left.pop()() if left and reached == phase else None)
 
     return watch
 
@@ -43,7 +43,7 @@ def spares(tmp_path: Path) -> list[Path]:
 
 def test_what_is_put_uses_a_spare_up(storage: LocalStorage, tmp_path: Path) -> None:
     ready = {file.stat().st_ino for file in spares(tmp_path)}
-    assert storage.is_prepared("t/stage")
+    assert storage.is_preallocated("t/stage")
     assert storage.put_if_absent("t/stage/1", ONE)
     assert (tmp_path / "t/stage/1").read_bytes() == ONE
     used = (tmp_path / "t/stage/1").stat()
@@ -57,7 +57,7 @@ def test_a_name_that_is_taken_stays_as_it_is(storage: LocalStorage, tmp_path: Pa
     assert not storage.put_if_absent("t/stage/1", OTHER)
     assert (tmp_path / "t/stage/1").read_bytes() == ONE
     assert {file.read_bytes() for file in spares(tmp_path)} == {
-        bytes(SPARE_BYTES)
+        bytes(PREALLOCATED_BYTES)
     }  # one that was written to is never used again
 
 
@@ -90,10 +90,10 @@ def test_what_has_another_length_or_finds_no_spare_is_put_as_ever(storage: Local
     assert len(spares(tmp_path)) == before
     for number in range(before + 3):
         assert storage.put_if_absent(f"t/stage/{number}", ONE)
-    assert {len(file.read_bytes()) for file in (tmp_path / "t/stage").glob("[0-9]*")} == {SPARE_BYTES}
+    assert {len(file.read_bytes()) for file in (tmp_path / "t/stage").glob("[0-9]*")} == {PREALLOCATED_BYTES}
     assert spares(tmp_path) == []
-    assert not storage.is_prepared("t/stage")
-    storage.prepare("t/stage")
+    assert not storage.is_preallocated("t/stage")
+    storage.preallocate("t/stage")
     assert len(spares(tmp_path)) == before
 
 
@@ -115,7 +115,7 @@ def test_spares_that_were_taken_away_are_not_missed(storage: LocalStorage, tmp_p
     for file in spares(tmp_path):
         file.unlink()
     assert storage.put_if_absent("t/stage/1", ONE)
-    assert not storage.is_prepared("t/stage")
+    assert not storage.is_preallocated("t/stage")
 
 
 def test_one_that_is_taken_away_before_it_has_its_name_leaves_nothing(
@@ -131,7 +131,7 @@ def test_one_that_is_taken_away_before_it_has_its_name_leaves_nothing(
 
 def test_a_dropped_table_does_not_come_back(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
-    storage.prepare("gone/stage")
+    storage.preallocate("gone/stage")
     assert not (tmp_path / "gone").exists()
     with pytest.raises(FileNotFoundError):
         storage.put_if_absent("gone/stage/1", ONE)
@@ -157,11 +157,11 @@ def test_a_full_disk_makes_no_spares_and_no_noise(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    made = SpareFiles(str(tmp_path / "t/spare"))
+    made = PreallocatedFiles(str(tmp_path / "t/spare"))
     before = spares(tmp_path)
     monkeypatch.setattr(preallocated_files.os, "write", full)
-    made.fill()
-    assert made.written(ONE) is None
+    made.refill()
+    assert made.write_synced(ONE) is None
     assert spares(tmp_path) == before
 
 
@@ -185,5 +185,5 @@ def test_who_writes_often_has_spares_and_who_writes_now_and_then_none(tmp_path: 
     assert list(tmp_path.glob("warehouse/**/spare/*")) == []
     staged = sorted(tmp_path.glob("warehouse/**/stage/*.parquet"))
     assert len(staged) == 45
-    assert {file.stat().st_size for file in staged} == {SPARE_BYTES}
+    assert {file.stat().st_size for file in staged} == {PREALLOCATED_BYTES}
     assert [pq.read_table(file)["index"].to_pylist() for file in staged] == [[number] for number in range(1, 46)]

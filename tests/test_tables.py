@@ -513,7 +513,7 @@ def test_a_refresh_that_fails_leaves_the_old_snapshot_serving(
         failing.setattr(storage, call, away)
         with pytest.raises(Unavailable, match="away"):
             open_table.snapshot()
-        base, tail = open_table.log.latest()
+        base, tail = open_table.log.last_seen()
         assert (base.version, tail.end) == (before.base.version, before.sequence), call
         assert open_table.to_arrow(snapshot=before).num_rows == 1
         assert open_table.count(snapshot=before) == 1
@@ -603,7 +603,7 @@ def test_connect_refuses_what_it_cannot_open(tmp_path: Path) -> None:
     file.write_text("x")
     for location, words in (
         (str(file), "is a file"),
-        ("", "no place"),
+        ("", "not a valid warehouse location"),
         ("ftp://x/y", "cannot keep a warehouse"),
         ("file://host/x", "not absolute"),
     ):

@@ -115,12 +115,12 @@ class TraceStore(RuleBasedStateMachine):
             if left[0] == 0:
                 raise Died
 
-        failpoints.watcher = dies
+        failpoints.hook = dies
         try:
             with suppress(Died):
                 self.traces.derive()
         finally:
-            failpoints.watcher = None
+            failpoints.hook = None
         self.lake.close()
         self._connect()
 
@@ -136,11 +136,11 @@ class TraceStore(RuleBasedStateMachine):
                 with opened(self.settings) as other:
                     Traces(other.warehouse, other.engine).derive()
 
-        failpoints.watcher = overtakes
+        failpoints.hook = overtakes
         try:
             self.traces.derive()
         finally:
-            failpoints.watcher = None
+            failpoints.hook = None
         assert stored(self.lake) == derived_by_hand(counted(self.requests))
 
     @rule()

@@ -336,10 +336,12 @@ def metadata_action(
     }
 
 
-def put_entry(storage: Storage, path: str, actions: Iterable[Mapping[str, Any]], *, alive: str | None = None) -> bool:
-    """Commit a log entry unless its version is taken: True if this call did. `alive` as in `put_if_absent`."""
+def put_entry(
+    storage: Storage, path: str, actions: Iterable[Mapping[str, Any]], *, must_exist: str | None = None
+) -> bool:
+    """Commit a log entry unless its version is taken; return True if this call did. `must_exist` as in `put_if_absent`."""
     lines = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions) + "\n"
-    done = storage.put_if_absent(path, lines.encode(), alive=alive)
+    done = storage.put_if_absent(path, lines.encode(), must_exist=must_exist)
     if done:
         failpoints.reached("rewrite.committed")
     return done

@@ -21,7 +21,7 @@ from crannog.storage import failpoints
 from crannog.storage.interface import Storage
 from crannog.version import VERSION
 
-_TRIES = 1000
+_MAX_ATTEMPTS = 1000
 
 
 class RunAgain(Conflict):
@@ -103,7 +103,7 @@ def commit(storage: Storage, folder: str, rewrite: Rewrite, read_head: Callable[
     ours is committed. After Unavailable it may be: then the files must stay.
     """
     lost = False
-    for _ in range(_TRIES):
+    for _ in range(_MAX_ATTEMPTS):
         head = read_head()
         # Before anything is called another's: an answer that was lost may have been a yes.
         if lost and (version := _own_entry(storage, folder, rewrite, head)) is not None:
@@ -112,15 +112,15 @@ def commit(storage: Storage, folder: str, rewrite: Rewrite, read_head: Callable[
         version = head.version + 1
         path = f"{folder}/_delta_log/{version:020}.json"
         try:
-            if put_entry(storage, path, _entry(rewrite), alive=marker_path(folder, rewrite.read.table_id)):
+            if put_entry(storage, path, _entry(rewrite), must_exist=marker_path(folder, rewrite.read.table_id)):
                 return version
         except Unavailable:
             if not storage.exists(path):
                 raise
             # A second sync would succeed without a meaning; what is written anew is durable once it is synced.
-            storage.renew(path)
+            storage.rewrite_synced(path)
         lost = True
-    raise Conflict(f"cannot commit to {folder.replace('/', '.')}: other commits won {_TRIES} times in a row")
+    raise Conflict(f"cannot commit to {folder.replace('/', '.')}: other commits won {_MAX_ATTEMPTS} times in a row")
 
 
 def _own_entry(storage: Storage, folder: str, rewrite: Rewrite, head: Base) -> int | None:

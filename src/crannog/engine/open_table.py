@@ -32,7 +32,7 @@ from crannog.errors import (
 from crannog.names import TableName
 from crannog.protocol.changelog import ChangeLog
 from crannog.protocol.leases import Lease
-from crannog.protocol.row_buffer import FewRows
+from crannog.protocol.row_buffer import RowBuffer
 from crannog.protocol.staged_files import BYTES_PER_CHANGE, Change
 from crannog.protocol.tail import Tail
 
@@ -80,7 +80,7 @@ class OpenTable:
 
         With `after`, as the very next sequence after it, or Conflict.
         """
-        if verb == "upsert" and not self.log.latest_base().key:
+        if verb == "upsert" and not self.log.last_seen_base().key:
             raise CallerError(f"cannot upsert into {self.name}: it has no key; append to it, or create it with key=[…]")
         base, table = self._with_newest_schema(
             lambda schema: row_input.to_arrow(rows, schema, table=str(self.name), verb=verb)
@@ -93,9 +93,9 @@ class OpenTable:
             )
         return self._stage("upsert" if base.key else "append", base, table, batch_id, after=after)
 
-    def stage(self, rows: pa.Table | FewRows, *, after: int | None = None) -> WriteReceipt:
+    def stage(self, rows: pa.Table | RowBuffer, *, after: int | None = None) -> WriteReceipt:
         """Keep rows that are known to fit, as those of Crannog's own tables are; columns that are not given are null."""
-        base = self.log.latest_base()
+        base = self.log.last_seen_base()
         return self._stage("upsert" if base.key else "append", base, rows, None, after=after)
 
     def _check_partitions(self, base: Base, rows: pa.Table, verb: str) -> None:
@@ -113,14 +113,14 @@ class OpenTable:
         self, keys: Any, *, actor: str, reason: str, batch_id: str | None, after: int | None = None
     ) -> WriteReceipt:
         """Hide the rows of these keys from all snapshots at once; a fold then takes them out of the base, which others read."""
-        base = self.log.latest_base()
+        base = self.log.last_seen_base()
         if not base.key:
             raise CallerError(f"cannot delete from {self.name}: it has no key, so there is nothing to delete by")
         wanted = row_input.keys_to_arrow(keys, base.user_schema, base.key, table=str(self.name), verb="delete")
         return self._stage("delete", base, wanted, batch_id, actor=actor, reason=reason, after=after)
 
     def _with_newest_schema(self, convert: Callable[[pa.Schema], pa.Table]) -> tuple[Base, pa.Table]:
-        base = self.log.latest_base()
+        base = self.log.last_seen_base()
         try:
             return base, convert(base.user_schema)
         except (SchemaMismatch, BadRows):
@@ -134,7 +134,7 @@ class OpenTable:
         self,
         kind: str,
         base: Base,
-        given: pa.Table | FewRows,
+        given: pa.Table | RowBuffer,
         batch_id: str | None,
         *,
         actor: str = "",
@@ -145,7 +145,7 @@ class OpenTable:
         now_us = time.time_ns() // 1000
         count = given.num_rows
         if not count:
-            return WriteReceipt(self.log.latest()[1].end, 0, batch, duplicate=False)
+            return WriteReceipt(self.log.last_seen()[1].end, 0, batch, duplicate=False)
         size = int(given.nbytes) + count * _SYSTEM_BYTES_PER_ROW + BYTES_PER_CHANGE
         kept = self.writer.write(Change(batch, kind, given, size, actor, reason, now_us), after=after)
         return WriteReceipt(kept.sequence, count, batch, kept.duplicate)
@@ -153,8 +153,8 @@ class OpenTable:
     def _keep_up(self) -> None:
         if self.log.wants_packing:
             self.warehouse.behind(self._pack_quietly)
-        if self.log.wants_preparing:
-            self.warehouse.behind(self.log.prepare)
+        if self.log.wants_preallocation:
+            self.warehouse.behind(self.log.preallocate)
 
     def _pack_quietly(self) -> None:
         # A pack that fails costs nothing but files: the next one, or a fold, takes them.
@@ -174,7 +174,7 @@ class OpenTable:
             base, tail = self._refreshed()
             self._refreshed_at = now
         else:
-            base, tail = self.log.latest()
+            base, tail = self.log.last_seen()
         if min_sequence is not None and tail.end < min_sequence:
             base, tail = self.log.refresh()
             if tail.end < min_sequence:
@@ -190,7 +190,7 @@ class OpenTable:
             # A bucket that does not answer leaves the last snapshot serving; a damaged file is said at once.
             if self.warehouse.storage.is_local or isinstance(error, Corrupted) or not self._refreshed_at:
                 raise
-            return self.log.latest()
+            return self.log.last_seen()
 
     def _snapshot_of(self, base: Base, tail: Tail) -> Snapshot:
         last = self._snapshot
@@ -329,22 +329,22 @@ def tombstones_of(table: OpenTable, snapshot: Snapshot) -> list[dict[str, Any]]:
     listed = []
     ends: dict[int, list[tuple[int, Any]]] = {}
     place: dict[int, int] = {}
-    for note in snapshot.tail.notes:
-        place[note.sequence] = place.get(note.sequence, 0) + note.rows
-        ends.setdefault(note.sequence, []).append((place[note.sequence], note))
+    for record in snapshot.tail.records:
+        place[record.sequence] = place.get(record.sequence, 0) + record.rows
+        ends.setdefault(record.sequence, []).append((place[record.sequence], record))
     for row in found.to_pylist():
         sequence, order = row.pop("_seq"), row.pop("_ord")
-        note = next(note for end, note in ends[sequence] if order < end)
+        record = next(record for end, record in ends[sequence] if order < end)
         listed.append(
             {
                 "key": {name: row[name] for name in snapshot.key},
-                "actor": note.actor,
-                "reason": note.reason,
-                "deleted_at": dt.datetime.fromtimestamp(note.at_us / 1e6, dt.UTC),
+                "actor": record.actor,
+                "reason": record.reason,
+                "deleted_at": dt.datetime.fromtimestamp(record.at_us / 1e6, dt.UTC),
                 "outcome": "hidden" if row["was_there"] else "not there",
                 "sequence": sequence,
                 "order": order,
-                "batch_id": note.batch_id,
+                "batch_id": record.batch_id,
             }
         )
     return listed

@@ -27,7 +27,7 @@ class Warehouse:
         self.storage: Storage = open_storage(location)
         if self.storage.is_local:
             self.storage.make_folder("")
-        self._copies = None if self.storage.is_local else scratch_folders.make("copies")
+        self._copies = None if self.storage.is_local else scratch_folders.create("copies")
         self._local: LocalEngine | None = None
         self._lock = threading.Lock()
         # One thread: packing and small upkeep must never take cores from the callers.
@@ -40,7 +40,7 @@ class Warehouse:
         with self._lock:
             if self._local is None:
                 folder = self.storage.uri("") if self._copies is None else str(self._copies)
-                self._local = LocalEngine(self.settings, (folder,), scratch_folders.make("spill"))
+                self._local = LocalEngine(self.settings, (folder,), scratch_folders.create("spill"))
             return self._local
 
     def spark(self) -> SparkSession:
@@ -86,4 +86,4 @@ class Warehouse:
             if self._local is not None:
                 self._local.close()
             if self._copies is not None:
-                scratch_folders.leave(self._copies)
+                scratch_folders.remove(self._copies)

@@ -1,6 +1,6 @@
-"""The change log of one table: how a change becomes committed, and what stands committed now (PROTOCOL 1 to 8, 16).
+"""The change log of one table: commits changes and reads what is committed (PROTOCOL 1 to 8, 16).
 
-One `ChangeLog` per table and process, safe for threads. Any number of processes may have one.
+One thread-safe `ChangeLog` per table and process. Any number of processes may have one.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from typing import Any
 
 from crannog.delta.log import Base, DeltaLog, marker_path
 from crannog.errors import Conflict, CrannogError, NotFound, Unavailable
-from crannog.protocol.file_names import complete_blocks, file_name, packs_over, parse_name
+from crannog.protocol.file_names import complete_blocks, file_name, packs_covering, parse_name
 from crannog.protocol.ledger import Ledger
 from crannog.protocol.small_parquet import padded
-from crannog.protocol.staged_files import Change, Segment, encode, joined, segment_of, staged_schema
+from crannog.protocol.staged_files import Change, Segment, build_segment, encode, merge_segments, staged_schema
 from crannog.protocol.tail import Tail, TailCache
 from crannog.storage import failpoints
 from crannog.storage.interface import Storage
-from crannog.storage.preallocated_files import SPARE_BYTES, SPARE_FOLDER
+from crannog.storage.preallocated_files import PREALLOCATED_BYTES, PREALLOCATED_FOLDER
 
-_PATIENCE_S = 60.0
-_LOST_ANSWERS = 3
-_OFTEN = 8
-_MOST_REMEMBERED = 20_000
+_COMMIT_TIMEOUT_S = 60.0
+_MAX_LOST_ANSWERS = 3
+_PREALLOCATE_AFTER_COMMITS = 8
+_MAX_DURABLE_PATHS = 20_000
 
 
-class _Overtaken(Exception):
-    """What was to be put was folded meanwhile."""
+class _FoldedMeanwhile(Exception):
+    """The sequence to be put was folded meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Where a change stands; `duplicate` if an earlier call put it there."""
+class Committed:
+    """The sequence of a committed change; `duplicate` if an earlier call committed it."""
 
     sequence: int
     duplicate: bool
@@ -45,7 +45,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """How much is staged and not folded."""
+    """What is staged and not folded yet."""
 
     rows: int
     bytes: int
@@ -70,45 +70,45 @@ class ChangeLog:
         own = f"{folder}/_crannog/{base.table_id}"
         self.stage_folder = f"{own}/stage"
         self.own_folder = own
-        self.ledger = Ledger(storage, f"{own}/batches", window_s=dedup_window_s, most=dedup_window_batches)
+        self.ledger = Ledger(storage, f"{own}/batches", window_s=dedup_window_s, max_batches=dedup_window_batches)
         self._tail = TailCache(storage, self.stage_folder, base.table_id)
         self._writer = uuid.uuid4().hex
         self._durable: set[str] = set()
         self._groups = 0
-        self._is_preparing = False
+        self._is_preallocating = False
         self._ledger_version = -1
         self._stale = True
         self._known_base = base
-        self._quiet: tuple[int, int | None] = (-1, None)
+        self._last_checked: tuple[int, int | None] = (-1, None)
 
     def head(self) -> Base:
         """Return the newest version of the base."""
         with self._state:
             base = self.log.head()
             if base.table_id != self.table_id:
-                raise NotFound(f"table {self.folder.replace('/', '.')} was dropped and made again; open it anew")
+                raise NotFound(f"table {self.folder.replace('/', '.')} was dropped and created again; reopen it")
             return base
 
     def refresh(self) -> tuple[Base, Tail]:
-        """Return one whole snapshot: a version of the base and the changes staged after it."""
+        """Return one consistent snapshot: a version of the base and the changes staged after it."""
         with self._state:
             base = self._refresh()
             return base, self._tail.view(base)
 
-    def caught_up(self) -> tuple[Base, Tail]:
-        """Return as `refresh` does; where little was staged since the last look, without listing anything."""
+    def catch_up(self) -> tuple[Base, Tail]:
+        """Return what `refresh` returns, without a listing where few changes were staged since the last read."""
         with self._state:
             base = self._catch_up()
             return base, self._tail.view(base)
 
-    def latest(self) -> tuple[Base, Tail]:
+    def last_seen(self) -> tuple[Base, Tail]:
         """Return the snapshot as this process last saw it, its own commits included, without touching storage."""
         with self._state:
             if self._stale:
                 return self.refresh()
             return self._known_base, self._tail.view(self._known_base)
 
-    def latest_base(self) -> Base:
+    def last_seen_base(self) -> Base:
         """Return the base as this process last saw it."""
         with self._state:
             return self._refresh() if self._stale else self._known_base
@@ -122,100 +122,103 @@ class ChangeLog:
             return Backlog(tail.rows, tail.bytes, len(tail.coverage.files), tail.oldest_us)
 
     def is_last(self, sequence: int) -> bool:
-        """Tell, by a few probes instead of a listing, whether nothing was committed after `sequence`.
+        """Tell, with a few probes instead of a listing, whether nothing was committed after `sequence`.
 
-        False may also mean that it takes a refresh to tell. The next change would stand in a file of its own, then in a pack, then in the base: asked for in this order.
+        False may also mean that only a refresh can tell. The next change would be in a file of its own, then in a pack,
+        then in the base; they are probed in this order.
         """
-        # Before the probes: what is put after it changes it, what was put before it the probes find.
-        stamp = self._storage.quiet_stamp(self.stage_folder)
-        if stamp is not None and self._quiet == (sequence, stamp) and self._tail.end == sequence:
+        # Read before the probes: a put after it changes the stamp, and the probes find a put before it.
+        stamp = self._storage.change_stamp(self.stage_folder)
+        if stamp is not None and self._last_checked == (sequence, stamp) and self._tail.end == sequence:
             return True
         with self._state:
             if self._stale or self._tail.end != sequence:
                 return False
             following, base = sequence + 1, self._known_base
-        names = (file_name(following).name, *packs_over(following))
+        names = (file_name(following).name, *packs_covering(following))
         if any(self._storage.exists(f"{self.stage_folder}/{name}") for name in names):
             return False
         if self.head() is not base:
             return False
-        self._quiet = (sequence, stamp)
+        self._last_checked = (sequence, stamp)
         return True
 
-    def quiet_since(self, sequence: int) -> int | None:
-        """Return when the stage folder last changed, if that is long enough ago to tell the next change by it.
+    def unchanged_stamp(self, sequence: int) -> int | None:
+        """Return the change stamp under which `sequence` was last seen to be the end of the stage.
 
-        None if something was staged after `sequence`, or it is not known.
+        While the stage folder has this stamp, nothing was staged after `sequence`. None if that is not known.
         """
-        known, stamp = self._quiet
+        known, stamp = self._last_checked
         return stamp if known == sequence else None
 
-    def commit(self, changes: Sequence[Change], *, after: int | None = None) -> list[Kept]:
-        """Return once every change is durable and visible, in one staged file; a known batch is not kept again.
+    def commit(self, changes: Sequence[Change], *, after: int | None = None) -> list[Committed]:
+        """Commit the changes in one staged file and return once they are durable and visible; skip known batches.
 
-        With `after`, the changes are kept as the very next sequence after it or not at all: Conflict if another
-        writer took that one, for callers whose rows depend on everything committed before them.
+        With `after`, the changes become the very next sequence after it or are not committed: raises Conflict if
+        another writer took that sequence. This is for callers whose rows depend on everything committed before them.
 
-        Callers come one at a time (the writer's group commit). Raises Unavailable if the storage failed; then the
-        changes may or may not be kept, and sending them again with the same batch ids is safe.
+        Callers come one at a time (the writer's group commit). Raises Unavailable if the storage failed; the changes
+        may or may not be committed then, and sending them again with the same batch ids is safe.
         """
         with self._state:
             self._groups += 1
             own = f"{self._writer}-{self._groups}"
         lost = 0
-        gives_up = time.monotonic() + _PATIENCE_S
+        gives_up = time.monotonic() + _COMMIT_TIMEOUT_S
         while time.monotonic() < gives_up:
             with self._state:
                 if self._stale:
                     self._catch_up()
-                kept = self._look_up(changes, own)
-                fresh = self._first_of_each(changes, kept)
+                committed = self._look_up(changes, own)
+                fresh = self._first_per_batch(changes, committed)
                 sequence = self._tail.end + 1
             if not fresh:
-                if self._made_durable(kept):
-                    return kept  # type: ignore[return-value]
+                if self._make_durable(committed):
+                    return committed  # type: ignore[return-value]
                 continue
             if after is not None and sequence != after + 1:
                 raise Conflict(
-                    f"{self.folder.replace('/', '.')} stands at sequence {sequence - 1}, the change was made for {after}:"
-                    " nothing was kept; look at what was committed and make it again"
+                    f"{self.folder.replace('/', '.')} is at sequence {sequence - 1}, the change was prepared for {after}:"
+                    " nothing was committed; read the new changes and prepare it again"
                 )
-            segment = segment_of(fresh, sequence, own, self._known_base.staged_types)
+            segment = build_segment(fresh, sequence, own, self._known_base.staged_types)
             data = encode(segment, table_id=self.table_id, schema_version=str(self._known_base.version))
             if self._storage.is_local:
-                data = padded(data, SPARE_BYTES)
+                data = padded(data, PREALLOCATED_BYTES)
             path = f"{self.stage_folder}/{file_name(sequence).name}"
-            # In a bucket the look before the put would cost as much as the put, and could not stop a late one.
-            confirm = partial(self._confirm, sequence) if self._storage.is_local else None
+            # In a bucket the check before the put would cost as much as the put, and could not stop a late one.
+            before_write = partial(self._check_not_folded, sequence) if self._storage.is_local else None
             try:
-                taken = self._storage.put_if_absent(path, data, confirm=confirm)
-            except _Overtaken:
+                taken = self._storage.put_if_absent(path, data, before_write=before_write)
+            except _FoldedMeanwhile:
                 taken = False
             except FileNotFoundError:
                 if not self._storage.exists(marker_path(self.folder, self.table_id)):
                     raise NotFound(f"table {self.folder.replace('/', '.')} was dropped") from None
-                taken = False  # an erase took the unfinished file away
+                taken = False  # an erase deleted the unfinished file
             except Unavailable as error:
-                # The answer is lost: rule 1 finds the file if it was written after all.
+                # The answer is lost: rule 1 finds the file if it was written.
                 lost += 1
-                self._settle(sequence, error, lost)
+                self._resolve_lost_answer(sequence, error, lost)
                 continue
             with self._state:
-                if taken and self._still_counts(sequence):
-                    self._is_durable(path)
+                if taken and self._is_still_valid(sequence):
+                    self._mark_durable(path)
                     if self._tail.end < sequence:
                         self._tail.add(segment)
                     failpoints.reached("stage.acknowledged")
                     return self._look_up(changes, own)  # type: ignore[return-value]
                 self._stale = True
-        raise Unavailable(f"cannot write to {self.folder.replace('/', '.')}: other writers won for {_PATIENCE_S:.0f} s")
+        raise Unavailable(
+            f"cannot write to {self.folder.replace('/', '.')}: other writers won for {_COMMIT_TIMEOUT_S:.0f} s; try again"
+        )
 
     def pack(self) -> int:
-        """Join complete blocks of small staged files into packs and drop the files; return how many packs were made."""
+        """Merge complete blocks of small staged files into packs and delete the files; return the number of packs."""
         made = 0
         with self._packing:
             with self._state:
-                # Fresh: what was folded meanwhile, and perhaps erased, must not come back as a pack.
+                # Refresh first: what was folded meanwhile, and perhaps erased, must not come back as a pack.
                 self._refresh()
                 blocks = complete_blocks(self._tail.coverage)
                 work = [(pack, [self._tail.segment(file) for file in files], files) for pack, files in blocks]
@@ -223,35 +226,38 @@ class ChangeLog:
                 if sum(segment.bytes for segment in segments) > self._pack_bytes * (len(segments) // 64 + 1):
                     continue
                 base = self._known_base
-                whole = joined(segments, pack.first, pack.last, base.schema)
+                whole = merge_segments(segments, pack.first, pack.last, base.schema)
                 data = encode(whole, table_id=self.table_id, schema_version=str(base.version))
-                # Taken already: another packer put the same changes there.
-                with suppress(FileNotFoundError, _Overtaken):
+                # If the name is taken, another packer put the same changes there.
+                with suppress(FileNotFoundError, _FoldedMeanwhile):
                     path = f"{self.stage_folder}/{pack.name}"
-                    mine = self._storage.put_if_absent(path, data, confirm=partial(self._confirm, pack.first))
+                    mine = self._storage.put_if_absent(
+                        path, data, before_write=partial(self._check_not_folded, pack.first)
+                    )
                     failpoints.reached("pack.written")
                     with self._state:
                         if pack.last <= self.head().folded:
-                            # Another's stays: an erasure may have taken the name to keep late packers out.
+                            # Another packer's file stays: an erase may have taken the name to keep late packers out.
                             self._storage.delete([path] if mine else [])
                             continue
                         if all(file in self._tail.coverage.files for file in files):
-                            self._tail.packed(pack, whole)
-                    # No grace: readers that listed the files find them gone, list again and find the pack.
+                            self._tail.replace_with_pack(pack, whole)
+                    # No grace period: readers that listed the files find them gone, list again and find the pack.
                     self._storage.delete(f"{self.stage_folder}/{file.name}" for file in files)
                     failpoints.reached("pack.originals_deleted")
                     made += 1
         return made
 
     def end_unfinished_puts(self) -> bool:
-        """Make every put to the stage fail that began before this call and has not ended; a writer then starts over.
+        """Make every unfinished put to the stage that began before this call fail; its writer then starts over.
 
-        Together with `_confirm`, nothing that was staged up to the folded sequence can be put again after this call.
-        False if a pack is under way in a bucket that reaches beyond that sequence: fold once more and try again.
+        Together with `_check_not_folded`, this ensures that nothing staged up to the folded sequence can be put again
+        after this call. Returns False if, in a bucket, a pack that reaches beyond that sequence is being put: fold
+        once more and try again.
         """
         unfinished = [
             file.path
-            for folder in (self.stage_folder, f"{self.own_folder}/{SPARE_FOLDER}")
+            for folder in (self.stage_folder, f"{self.own_folder}/{PREALLOCATED_FOLDER}")
             for file in self._storage.walk(folder)
             if file.path.endswith(".tmp")
         ]
@@ -261,7 +267,7 @@ class ChangeLog:
         base = self.head()
         ended = True
         for path in unfinished:
-            # In a bucket a put cannot be called off, but its name can be taken: readers pass over a folded pack.
+            # In a bucket a put cannot be cancelled, but its name can be taken: readers skip a folded pack.
             pack = parse_name(path.rpartition("/")[2].removeprefix(".").rsplit(".", 2)[0])
             if pack is not None and pack.last > base.folded:
                 ended = False
@@ -275,32 +281,36 @@ class ChangeLog:
 
     @property
     def wants_packing(self) -> bool:
-        """Tell cheaply whether the last commit may have completed a block."""
+        """Tell, without I/O, whether the last commit may have completed a block."""
         return (self._tail.end + 1) % 64 == 0
 
     @property
-    def wants_preparing(self) -> bool:
-        """Tell cheaply whether there should be room for more small files: not for who writes now and then."""
-        return self._groups >= _OFTEN and not self._is_preparing and not self._storage.is_prepared(self.stage_folder)
+    def wants_preallocation(self) -> bool:
+        """Tell, without I/O, whether to preallocate files; not worthwhile for a process that rarely writes."""
+        return (
+            self._groups >= _PREALLOCATE_AFTER_COMMITS
+            and not self._is_preallocating
+            and not self._storage.is_preallocated(self.stage_folder)
+        )
 
-    def prepare(self) -> None:
-        """Make ready for the next commits."""
-        self._is_preparing = True
+    def preallocate(self) -> None:
+        """Preallocate files for the next commits."""
+        self._is_preallocating = True
         try:
-            self._storage.prepare(self.stage_folder)
+            self._storage.preallocate(self.stage_folder)
         finally:
-            self._is_preparing = False
+            self._is_preallocating = False
 
     def history(self, limit: int | None) -> list[dict[str, Any]]:
         """List the versions of the base, newest first."""
         return DeltaLog(self._storage, self.folder).history(limit)
 
     def staged_names(self) -> list[str]:
-        """Return what lies in the stage folder, for the cleaner."""
+        """Return the names of the staged files, for the cleaner."""
         return [name for name in self._storage.names(self.stage_folder) if parse_name(name)]
 
     def _catch_up(self) -> Base:
-        # In a bucket a listing costs no more than a few probes, and a refusal of a probe as much as its answer.
+        # In a bucket a listing costs no more than a few probes, and a miss costs as much as a hit.
         if self._storage.is_local and self._tail.is_open and self._tail.advance(self.head, self._known_base):
             self._stale = False
             return self._known_base
@@ -315,87 +325,87 @@ class ChangeLog:
         self._known_base, self._stale = base, False
         return base
 
-    def _look_up(self, changes: Sequence[Change], own: str) -> list[Kept | None]:
-        found: list[Kept | None] = []
+    def _look_up(self, changes: Sequence[Change], own: str) -> list[Committed | None]:
+        found: list[Committed | None] = []
         seen: set[str] = set()
         for change in changes:
-            place = self._tail.batches.get(change.batch_id) or self.ledger.place_of(change.batch_id)
-            if place is None:
+            position = self._tail.batches.get(change.batch_id) or self.ledger.find(change.batch_id)
+            if position is None:
                 found.append(None)
                 continue
-            # Of two calls with one id in this group, the first put it there.
-            repeated = place.writer != own or change.batch_id in seen
+            # Of two calls with the same id in this group, the first committed it.
+            repeated = position.writer != own or change.batch_id in seen
             seen.add(change.batch_id)
-            found.append(Kept(place.sequence, duplicate=repeated))
+            found.append(Committed(position.sequence, duplicate=repeated))
         return found
 
-    def _made_durable(self, kept: Sequence[Kept | None]) -> bool:
-        """Make durable what others staged before it is acknowledged as a repetition.
+    def _make_durable(self, committed: Sequence[Committed | None]) -> bool:
+        """Make durable what other writers staged before acknowledging it as a duplicate.
 
-        They may have died before they synced it, or their sync failed: then another one would prove nothing.
-        False if it was packed or folded meanwhile; the next look finds where it is.
+        They may have died before they synced it, or their sync failed, and then another sync would prove nothing.
+        Returns False if it was packed or folded meanwhile; the next lookup finds it.
         """
         with self._state:
             covering = self._tail.coverage.files
             doubtful = {
                 f"{self.stage_folder}/{file.name}": file
                 for file in covering
-                for place in kept
-                if place is not None and file.first <= place.sequence <= file.last
+                for position in committed
+                if position is not None and file.first <= position.sequence <= file.last
             }
         try:
             for path in doubtful.keys() - self._durable:
-                self._storage.renew(path, confirm=partial(self._confirm, doubtful[path].last))
-                self._is_durable(path)
-        except (FileNotFoundError, _Overtaken):
+                self._storage.rewrite_synced(path, before_write=partial(self._check_not_folded, doubtful[path].last))
+                self._mark_durable(path)
+        except (FileNotFoundError, _FoldedMeanwhile):
             with self._state:
                 self._stale = True
             return False
         return True
 
-    def _is_durable(self, path: str) -> None:
-        """Remember a staged file that this process has synced itself."""
+    def _mark_durable(self, path: str) -> None:
+        """Remember a staged file that this process has synced."""
         with self._state:
             self._durable.add(path)
-            if len(self._durable) > _MOST_REMEMBERED:
+            if len(self._durable) > _MAX_DURABLE_PATHS:
                 self._durable = {
                     f"{self.stage_folder}/{file.name}" for file in self._tail.coverage.files
                 } & self._durable
 
     @staticmethod
-    def _first_of_each(changes: Sequence[Change], kept: Sequence[Kept | None]) -> list[Change]:
+    def _first_per_batch(changes: Sequence[Change], committed: Sequence[Committed | None]) -> list[Change]:
         first: dict[str, Change] = {}
-        for change, place in zip(changes, kept, strict=True):
-            if place is None:
+        for change, position in zip(changes, committed, strict=True):
+            if position is None:
                 first.setdefault(change.batch_id, change)
         return list(first.values())
 
-    def _still_counts(self, sequence: int) -> bool:
-        # Rule 3: a paused writer may have re-used a number whose file was packed or folded, and deleted. Packs
-        # first: one that is gone when we look was folded, and the head tells.
-        if any(self._storage.exists(f"{self.stage_folder}/{name}") for name in packs_over(sequence)):
+    def _is_still_valid(self, sequence: int) -> bool:
+        # Rule 3: a paused writer may have reused a number whose file was packed or folded, and deleted. Packs
+        # first: one that is gone by now was folded, and the head shows it.
+        if any(self._storage.exists(f"{self.stage_folder}/{name}") for name in packs_covering(sequence)):
             return False
         return sequence > self.head().folded
 
-    def _confirm(self, sequence: int) -> None:
-        # After a temporary file exists, before it holds anything: an erase folds first and then deletes such files.
-        # So either this finds the fold, or the erase finds the file.
+    def _check_not_folded(self, sequence: int) -> None:
+        # Called when the temporary file exists and is still empty: an erase folds first and then deletes such files.
+        # So either this check finds the fold, or the erase finds the file.
         if sequence <= self.head().folded:
-            raise _Overtaken
+            raise _FoldedMeanwhile
 
-    def _settle(self, sequence: int, error: Unavailable, lost: int) -> None:
+    def _resolve_lost_answer(self, sequence: int, error: Unavailable, lost: int) -> None:
         path = f"{self.stage_folder}/{file_name(sequence).name}"
         try:
             there = self._storage.exists(path)
             if there and self._storage.is_local:
-                # Here it was the sync that failed, most likely. A second one would succeed without a meaning.
-                self._storage.renew(path, confirm=partial(self._confirm, sequence))
-                self._is_durable(path)
-        except (FileNotFoundError, _Overtaken):
-            there = True  # folded, and perhaps cleaned: rule 1 finds the batch in the ledger
+                # Most likely the sync failed. A second sync would succeed and prove nothing.
+                self._storage.rewrite_synced(path, before_write=partial(self._check_not_folded, sequence))
+                self._mark_durable(path)
+        except (FileNotFoundError, _FoldedMeanwhile):
+            there = True  # folded, and perhaps deleted: rule 1 finds the batch in the ledger
         except CrannogError:
             there = False
         with self._state:
             self._stale = True
-        if not there and (self._storage.is_local or lost >= _LOST_ANSWERS):
+        if not there and (self._storage.is_local or lost >= _MAX_LOST_ANSWERS):
             raise error

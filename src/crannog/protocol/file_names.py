@@ -1,7 +1,7 @@
 """Names of staged files, and which of them cover the sequences after the folded one.
 
 A staged file holds one sequence; a pack holds the sequences of one aligned block, so that two packers
-meet on one name. Everything here is pure.
+choose the same name. Everything here is pure.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def pack_name(size: int, sequence: int) -> StagedName:
 
 @lru_cache(maxsize=65_536)
 def parse_name(name: str) -> StagedName | None:
-    """Read a name back; None for anything else that may lie in the folder."""
+    """Parse a name; None for any other file in the folder."""
     stem, dot, ending = name.partition(".")
     if ending != "parquet" or not dot:
         return None
@@ -62,7 +62,7 @@ def parse_name(name: str) -> StagedName | None:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The files that hold the sequences from `after` + 1 without a hole, and what lies beyond the first hole."""
+    """The files that hold the sequences from `after` + 1 without a gap, and the first missing sequence."""
 
     after: int
     files: tuple[StagedName, ...]
@@ -70,25 +70,25 @@ class Coverage:
 
     @property
     def end(self) -> int:
-        """The last sequence covered; `after` when nothing is."""
+        """The last sequence covered; `after` if there is none."""
         return self.files[-1].last if self.files else self.after
 
 
 def cover(names: Collection[str], after: int) -> Coverage:
-    """Choose the files for the sequences after `after`: a pack wins over the files it was made of.
+    """Choose the files for the sequences after `after`: a pack wins over the files it was built from.
 
     `missing` is the first sequence that no file holds although a later one exists.
     """
     chosen: list[StagedName] = []
     position = after + 1
-    while found := _holder(names, position):
+    while found := _file_holding(names, position):
         chosen.append(found)
         position = found.last + 1
     beyond = any((parsed := parse_name(name)) is not None and parsed.last >= position for name in names)
     return Coverage(after, tuple(chosen), position if beyond else None)
 
 
-def _holder(names: Collection[str], sequence: int) -> StagedName | None:
+def _file_holding(names: Collection[str], sequence: int) -> StagedName | None:
     for size in reversed(BLOCK_SIZES):
         if (pack := pack_name(size, sequence)).name in names:
             return pack
@@ -96,21 +96,21 @@ def _holder(names: Collection[str], sequence: int) -> StagedName | None:
     return single if single.name in names else None
 
 
-def packs_over(sequence: int) -> tuple[str, ...]:
+def packs_covering(sequence: int) -> tuple[str, ...]:
     """Return the names of the packs that would hold `sequence`, small ones first."""
     return tuple(pack_name(size, sequence).name for size in BLOCK_SIZES)
 
 
-def larger_packs_over(file: StagedName) -> tuple[str, ...]:
+def larger_packs_covering(file: StagedName) -> tuple[str, ...]:
     """Return the names of the packs that `file` would be a member of."""
     return tuple(pack_name(size, file.first).name for size in BLOCK_SIZES if size > (file.block_size or 0))
 
 
 def complete_blocks(coverage: Coverage) -> list[tuple[StagedName, tuple[StagedName, ...]]]:
-    """Return the packs that could be made now, each with the covering files it would replace, oldest first.
+    """Return the packs that could be built now, each with the files it would replace, oldest first.
 
-    A block is complete when every sequence of it is covered from its very start: a block whose head is
-    folded away can never be packed whole, so it is left to the fold.
+    A block is complete when all of its sequences are covered: a block whose first sequences are
+    folded can never be packed whole, so it is left to the fold.
     """
     made = []
     for size in BLOCK_SIZES:

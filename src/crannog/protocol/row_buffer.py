@@ -1,6 +1,6 @@
-"""A few rows as Python values, in columns: how a small change travels from whoever makes it to its staged file.
+"""A few rows as columns of Python values: how a small change is passed from its producer to its staged file.
 
-To turn one event into Arrow and back into a file costs more than the file; Arrow's form is made if somebody reads it.
+Converting one event to Arrow and then to a file costs more than writing the file; Arrow arrays are built only on read.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pyarrow as pa
 from crannog.protocol.small_parquet import Column, small_file
 
 
-class FewRows:
-    """Rows of known columns; values as `small_file` takes them."""
+class RowBuffer:
+    """Rows with typed columns; the values are in the form that `small_file` takes."""
 
     def __init__(self, columns: Sequence[Column], values: Sequence[Sequence[Any]]) -> None:
         self.columns = columns
@@ -24,30 +24,30 @@ class FewRows:
 
     @cached_property
     def nbytes(self) -> int:
-        """About how much memory the rows take in Arrow's form."""
+        """The approximate size of the rows in Arrow's format."""
         return len(repr(self.values))
 
     @cached_property
     def table(self) -> pa.Table:
-        """The rows as Arrow has them."""
+        """The rows as an Arrow table."""
         arrays = [pa.array(values, column.kind) for column, values in zip(self.columns, self.values, strict=True)]
         return pa.Table.from_arrays(arrays, names=[column.name for column in self.columns])
 
-    def beside(self, columns: Sequence[Column], values: Sequence[Sequence[Any]]) -> FewRows:
-        """Return the rows with more columns."""
-        return FewRows([*self.columns, *columns], [*self.values, *values])
+    def with_columns(self, columns: Sequence[Column], values: Sequence[Sequence[Any]]) -> RowBuffer:
+        """Return the rows with additional columns."""
+        return RowBuffer([*self.columns, *columns], [*self.values, *values])
 
     def fits(self, columns: Mapping[str, pa.DataType]) -> bool:
-        """Tell whether a table with these columns takes the rows as they are."""
+        """Tell whether the rows match these column types without a conversion."""
         return all(columns.get(column.name) == column.kind for column in self.columns)
 
-    def file(self, metadata: Mapping[bytes, bytes]) -> bytes:
+    def to_parquet(self, metadata: Mapping[bytes, bytes]) -> bytes:
         """Return the rows as a Parquet file."""
         return small_file(self.columns, self.values, metadata)
 
 
-def together(rows: Sequence[FewRows], wanted: pa.Schema) -> pa.Table:
-    """Return rows one after the other as Arrow has them, in these columns; a column that some have not is null there."""
+def concat_buffers(rows: Sequence[RowBuffer], wanted: pa.Schema) -> pa.Table:
+    """Concatenate buffers into an Arrow table with the schema `wanted`; missing columns are null."""
     columns: dict[str, list[Any]] = {name: [] for name in wanted.names}
     for some in rows:
         given = {column.name: values for column, values in zip(some.columns, some.values, strict=True)}

@@ -1,8 +1,8 @@
-"""A few rows as a Parquet file, written value by value.
+"""Writes a few rows as a Parquet file, value by value.
 
-pyarrow's writer is made for many rows: for one row of twenty columns it takes a third of a millisecond, as long as
-syncing the file. What a column looks like in the schema is still taken from pyarrow, once; its one page holds plain
-values. For dozens of rows pyarrow is quicker.
+pyarrow's writer is built for many rows: one row of twenty columns takes it a third of a millisecond, as long as
+syncing the file. A column's schema elements still come from pyarrow, once; its single page holds plain values. For
+dozens of rows pyarrow is faster.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 _MAGIC = b"PAR1"
-# Thrift's compact protocol: a field is its distance from the one before and its type, in a byte.
+# Thrift's compact protocol: a field header is one byte, the difference to the previous field id and the type.
 _TEXT, _STRUCT = 8, 12
 _END = b"\x00"
 _VERSION = b"\x15\x04"
@@ -27,21 +27,21 @@ _ROOT = b"\x35\x00\x18\x06schema\x15"
 _NO_ROWS = b"\x16\x00\x19\x0c"
 _CREATED_BY = b"\x18\x11crannog version 1"
 _ENCODINGS = b"\x19\x25\x00\x06"  # plain values, levels in runs
-_PAGE_ENDS = b"\x15\x00\x15\x06\x15\x06\x00\x00"  # the same again, for the page
+_PAGE_ENDS = b"\x15\x00\x15\x06\x15\x06\x00\x00"  # the same encodings, in the page header
 
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A column of the file itself, inside structs and lists or not."""
+    """A leaf column of the file, at the top level or inside structs and lists."""
 
     depth: int
-    """The definition level of a value that is there."""
+    """The definition level of a value that is not null."""
     repeats: int
     pack: Callable[[Sequence[Any]], bytes]
-    described: bytes
+    schema_elements: bytes
 
     def page(self, values: Sequence[Any], depths: Sequence[int], repeats: Sequence[int]) -> bytes:
-        """Return the page of these values; one that is None is null at its depth."""
+        """Return the page of these values; None is null at its depth."""
         there = values
         if None not in values:
             levels = _run(self.depth, len(values))
@@ -57,10 +57,10 @@ class _Leaf:
         )  # fmt: skip
 
     def chunk(self, places: int, size: int, at: int) -> bytes:
-        """Return what the footer says of the page: how many places it has, how many bytes, and where they are."""
+        """Return the page's entry in the footer: its number of values, its size in bytes and its offset."""
         coded = _number(size)
         return b"\x26\x00\x1c%b\x16%b\x16%b\x16%b\x26%b\x00\x00" % (
-            self.described,
+            self.schema_elements,
             _number(places),
             coded,
             coded,
@@ -86,13 +86,13 @@ _Shredded = tuple[_Leaf, Sequence[Any], Sequence[int], Sequence[int]]
 
 
 class Column:
-    """A column of small files: its name and type. KeyError for a type that takes pyarrow."""
+    """A column of small files: its name and type. Raises KeyError for a type that needs pyarrow."""
 
     def __init__(self, name: str, kind: pa.DataType) -> None:
         self.name = name
         self.kind = kind
-        self.elements, self.described = _schema_of(name, kind)
-        """How many elements the column has in the file's schema, and what they are."""
+        self.elements, self.schema_elements = _schema_of(name, kind)
+        """The number of elements that the column has in the file's schema, and their bytes."""
         self._node = _node((name,), kind, 0, 0)
 
     def leaves(self, values: Sequence[Any], top: Sequence[int]) -> Iterable[_Shredded]:
@@ -102,14 +102,14 @@ class Column:
 
 @lru_cache(maxsize=256)
 def column(name: str, kind: pa.DataType) -> Column:
-    """Return a column, made once."""
+    """Return the column; cached."""
     return Column(name, kind)
 
 
 def small_file(columns: Sequence[Column], values: Sequence[Sequence[Any]], metadata: Mapping[bytes, bytes]) -> bytes:
-    """Return a Parquet file of these columns, each with its values: numbers, text, dicts, lists, None.
+    """Return a Parquet file of these columns and their values: numbers, text, dicts, lists, None.
 
-    Dates are given in days, times in microseconds, as Parquet keeps them.
+    Dates are in days and times in microseconds since the epoch, as Parquet stores them.
     """
     parts, chunks, at = [_MAGIC], [], len(_MAGIC)
     top = (0,) * len(values[0])
@@ -125,7 +125,7 @@ def small_file(columns: Sequence[Column], values: Sequence[Sequence[Any]], metad
     notes = [b"\x18" + _text(key) + b"\x18" + _text(value) + _END for key, value in metadata.items()]
     footer = b"".join(
         (
-            _VERSION, b"\x19", schema, *(one.described for one in columns), rows, b"\x19\x1c", group,
+            _VERSION, b"\x19", schema, *(one.schema_elements for one in columns), rows, b"\x19\x1c", group,
             b"\x19", _list(len(notes), _STRUCT), *notes, _CREATED_BY, _END,
         )
     )  # fmt: skip
@@ -133,13 +133,13 @@ def small_file(columns: Sequence[Column], values: Sequence[Sequence[Any]], metad
 
 
 def padded(file: bytes, size: int) -> bytes:
-    """Return a Parquet file with nothing between its pages and its footer, so that it has this size, unless it is larger."""
+    """Return the Parquet file padded to `size` with zeros between its pages and its footer, unless it is larger."""
     footer = len(file) - 8 - int.from_bytes(file[-8:-4], "little")
     return file[:footer] + bytes(max(size - len(file), 0)) + file[footer:]
 
 
 def _shredded(node: _Node, values: Sequence[Any], depths: Sequence[int], repeats: Sequence[int]) -> Iterable[_Shredded]:
-    """Return the values of each leaf with their levels, as Dremel's paper has them."""
+    """Return the values of each leaf with their definition and repetition levels (see the Dremel paper)."""
     if isinstance(node, _Leaf):
         return ((node, values, depths, repeats),)
     if isinstance(node, _Struct):
@@ -156,7 +156,7 @@ def _shredded(node: _Node, values: Sequence[Any], depths: Sequence[int], repeats
 
 
 def _node(path: tuple[str, ...], kind: pa.DataType, depth: int, repeats: int) -> _Node:
-    """Everything may be null, as everything in a staged file may."""
+    """Build the node of a column; every column of a staged file is nullable."""
     if pa.types.is_struct(kind):
         return _Struct(
             depth + 1,
@@ -170,13 +170,13 @@ def _node(path: tuple[str, ...], kind: pa.DataType, depth: int, repeats: int) ->
 
 
 def _schema_of(name: str, kind: pa.DataType) -> tuple[int, bytes]:
-    """Return how pyarrow describes a column, cut out of a file without rows."""
+    """Return the schema elements that pyarrow writes for a column, taken from a file without rows."""
     sink = pa.BufferOutputStream()
     pq.ParquetWriter(sink, pa.schema([pa.field(name, kind)]), store_schema=False).close()
     data = sink.getvalue().to_pybytes()
     footer = data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
     elements, found, _ = footer.partition(_ROOT + _number(1) + _END)[2].rpartition(_NO_ROWS)
-    assert found, "a footer without rows says so"
+    assert found, "the footer of a file without rows has an empty list of row groups"
     return _elements(kind), elements
 
 
@@ -189,7 +189,7 @@ def _elements(kind: pa.DataType) -> int:
 # -- values ----------------------------------------------------------------------------------------------------------
 
 
-def _packed(code: str) -> Callable[[Sequence[Any]], bytes]:
+def _number_encoder(code: str) -> Callable[[Sequence[Any]], bytes]:
     return lambda values: struct.pack(f"<{len(values)}{code}", *values)
 
 
@@ -198,13 +198,13 @@ def _texts(values: Sequence[str]) -> bytes:
 
 
 _TYPES: dict[pa.DataType, tuple[int, Callable[[Sequence[Any]], bytes]]] = {
-    pa.int8(): (1, _packed("i")),
-    pa.int32(): (1, _packed("i")),
-    pa.int64(): (2, _packed("q")),
-    pa.float64(): (5, _packed("d")),
+    pa.int8(): (1, _number_encoder("i")),
+    pa.int32(): (1, _number_encoder("i")),
+    pa.int64(): (2, _number_encoder("q")),
+    pa.float64(): (5, _number_encoder("d")),
     pa.string(): (6, _texts),
-    pa.date32(): (1, _packed("i")),
-    pa.timestamp("us", "UTC"): (2, _packed("q")),
+    pa.date32(): (1, _number_encoder("i")),
+    pa.timestamp("us", "UTC"): (2, _number_encoder("q")),
 }
 
 
@@ -234,13 +234,13 @@ def _varint(number: int) -> bytes:
 
 
 def _signed(number: int) -> bytes:
-    """Code 32 bits as the signed number that they are, folded so that small ones of either sign are alike; always in five bytes."""
+    """Encode 32 bits as a signed number in zigzag form, always in five bytes."""
     n = number << 1 if number < 1 << 31 else ((1 << 32) - number << 1) - 1
     return bytes((n & 127 | 128, n >> 7 & 127 | 128, n >> 14 & 127 | 128, n >> 21 & 127 | 128, n >> 28))
 
 
 def _number(value: int) -> bytes:
-    """Code a number that is not negative; a run's length is coded alike."""
+    """Encode a number that is not negative in zigzag form; the length of a run has the same encoding."""
     return _SHORT[value] if value < len(_SHORT) else _varint(value << 1)
 
 

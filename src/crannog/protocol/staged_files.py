@@ -1,7 +1,7 @@
 """A staged file: several callers' changes of one table in one small Parquet file.
 
-Rows carry the table's columns and `_seq` (the file's sequence), `_ord` (their order inside it) and `_op`.
-The footer carries, per change, its sequence, batch id, kind, rows, and for deletes who and why.
+Rows have the table's columns and `_seq` (the file's sequence), `_ord` (their order inside it) and `_op`.
+The footer has the sequence, batch id, kind and row count of each change, and the actor and reason of a delete.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 
 from crannog.delta.schemas import relaxed
 from crannog.errors import Corrupted
-from crannog.protocol.row_buffer import FewRows, together
+from crannog.protocol.row_buffer import RowBuffer, concat_buffers
 from crannog.protocol.small_parquet import column
 
 UPSERT, DELETE = 0, 1
 CREATED_AT, BATCH_ID, DATE = "_created_at", "_batch_id", "_date"
-_OURS = frozenset((CREATED_AT, BATCH_ID, DATE))
+_SYSTEM_COLUMN_NAMES = frozenset((CREATED_AT, BATCH_ID, DATE))
 _US_PER_DAY = 86_400_000_000
 
 STAGE_COLUMNS = (
@@ -40,18 +40,18 @@ _FOOTER = b"crannog"
 _JSON = json.JSONEncoder(separators=(",", ":"))
 _FORMAT = 1
 BYTES_PER_CHANGE = 256
-"""What a change costs in memory besides its rows."""
+"""The memory that a change takes in addition to its rows."""
 # Below this a codec costs more time than the bytes it saves; above it LZ4 costs less than writing them.
 _WORTH_COMPRESSING_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One call's change before it is staged; `rows` has the columns that the caller gave."""
+    """One call's change before it is staged; `rows` has only the columns that the caller gave."""
 
     batch_id: str
     kind: str
-    rows: pa.Table | FewRows
+    rows: pa.Table | RowBuffer
     bytes: int
     actor: str = ""
     reason: str = ""
@@ -59,8 +59,8 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """What the footer tells of one staged change."""
+class ChangeRecord:
+    """The footer's record of one staged change."""
 
     sequence: int
     batch_id: str
@@ -69,16 +69,16 @@ class Note:
     actor: str
     reason: str
     at_us: int
-    # Which group commit put it there: tells a writer whose answer was lost its own change from another's.
+    # The group commit that wrote it: a writer whose answer was lost can tell its own change from another's.
     writer: str
 
     @property
-    def place(self) -> Place:
-        return Place(self.sequence, self.writer)
+    def position(self) -> BatchPosition:
+        return BatchPosition(self.sequence, self.writer)
 
 
-class Place(NamedTuple):
-    """Where a batch is kept, and by which group commit."""
+class BatchPosition(NamedTuple):
+    """The sequence of a batch, and the group commit that wrote it."""
 
     sequence: int
     writer: str
@@ -90,75 +90,81 @@ class Segment:
 
     first: int
     last: int
-    held: pa.Table | FewRows
-    notes: tuple[Note, ...]
+    content: pa.Table | RowBuffer
+    records: tuple[ChangeRecord, ...]
     bytes: int
 
     @property
     def rows(self) -> pa.Table:
-        return _as_table(self.held)
+        return _as_table(self.content)
 
 
-def _as_table(rows: pa.Table | FewRows) -> pa.Table:
-    return rows.table if isinstance(rows, FewRows) else rows
+def _as_table(rows: pa.Table | RowBuffer) -> pa.Table:
+    return rows.table if isinstance(rows, RowBuffer) else rows
 
 
 def staged_schema(table: pa.Schema) -> pa.Schema:
-    """Return the columns of a staged file: the table's, none of them required (a delete has only keys), and ours."""
+    """Return the schema of a staged file: the table's columns, all nullable (a delete has only keys), and the stage columns."""
     return pa.schema([*relaxed(table), *STAGE_COLUMNS])
 
 
-def segment_of(changes: Sequence[Change], sequence: int, writer: str, columns: Mapping[str, pa.DataType]) -> Segment:
-    """Join the changes of one group commit under their sequence, in the table's `columns`, none of them required.
+def build_segment(changes: Sequence[Change], sequence: int, writer: str, columns: Mapping[str, pa.DataType]) -> Segment:
+    """Merge the changes of one group commit under their sequence, in the table's `columns`, all nullable.
 
-    What no change gives is left out (a delete gives its key alone), but for the system's columns: whoever reads the
-    tail finds it null.
+    A column that no change has is left out (a delete has only its key), except the system columns: readers of the tail
+    see it as null.
     """
     counts = [change.rows.num_rows for change in changes]
-    notes = tuple(
-        Note(sequence, change.batch_id, change.kind, count, change.actor, change.reason, change.at_us, writer)
+    records = tuple(
+        ChangeRecord(sequence, change.batch_id, change.kind, count, change.actor, change.reason, change.at_us, writer)
         for change, count in zip(changes, counts, strict=True)
     )
     return Segment(
-        sequence, sequence, _staged(changes, counts, sequence, columns), notes, sum(change.bytes for change in changes)
+        sequence,
+        sequence,
+        _staged(changes, counts, sequence, columns),
+        records,
+        sum(change.bytes for change in changes),
     )
 
 
 def _staged(
     changes: Sequence[Change], counts: Sequence[int], sequence: int, columns: Mapping[str, pa.DataType]
-) -> pa.Table | FewRows:
-    """Return the changes' rows with the system's columns beside them."""
+) -> pa.Table | RowBuffer:
+    """Return the rows of the changes with the system columns added."""
     first = changes[0]
-    if len(changes) == 1 and isinstance(first.rows, FewRows) and first.rows.fits(columns):
-        return _few_staged(first, first.rows, sequence, columns)
-    given = _side_by_side([_as_table(change.rows) for change in changes], columns)
+    if len(changes) == 1 and isinstance(first.rows, RowBuffer) and first.rows.fits(columns):
+        return _staged_buffer(first, first.rows, sequence, columns)
+    given = _concat_tables([_as_table(change.rows) for change in changes], columns)
     total = given.num_rows
     present = set(given.column_names)
     names: list[str] = []
     arrays: list[pa.Array | pa.ChunkedArray] = []
     for name, kind in columns.items():
-        if name not in present and name not in _OURS:
+        if name not in present and name not in _SYSTEM_COLUMN_NAMES:
             continue
         names.append(name)
         if name in present:
             column = given.column(name)
             arrays.append(column if column.type == kind else column.cast(kind))
         elif name == CREATED_AT:
-            arrays.append(_spread([change.at_us for change in changes], counts, kind))
+            arrays.append(_repeat_per_row([change.at_us for change in changes], counts, kind))
         elif name == BATCH_ID:
-            arrays.append(_spread([change.batch_id for change in changes], counts, kind))
+            arrays.append(_repeat_per_row([change.batch_id for change in changes], counts, kind))
         else:
-            arrays.append(_spread([change.at_us // _US_PER_DAY for change in changes], counts, kind))
+            arrays.append(_repeat_per_row([change.at_us // _US_PER_DAY for change in changes], counts, kind))
     arrays.append(pa.repeat(pa.scalar(sequence, pa.int64()), total))
     arrays.append(pa.array(range(total), pa.int32()))
-    arrays.append(_spread([DELETE if change.kind == "delete" else UPSERT for change in changes], counts, pa.int8()))
+    arrays.append(
+        _repeat_per_row([DELETE if change.kind == "delete" else UPSERT for change in changes], counts, pa.int8())
+    )
     rows = pa.Table.from_arrays(arrays, names=[*names, *(field.name for field in STAGE_COLUMNS)])
     return rows.combine_chunks() if len(changes) > 1 else rows
 
 
-def _few_staged(change: Change, rows: FewRows, sequence: int, columns: Mapping[str, pa.DataType]) -> FewRows:
+def _staged_buffer(change: Change, rows: RowBuffer, sequence: int, columns: Mapping[str, pa.DataType]) -> RowBuffer:
     count = rows.num_rows
-    ours: dict[str, Sequence[object]] = {
+    system: dict[str, Sequence[object]] = {
         CREATED_AT: [change.at_us] * count,
         BATCH_ID: [change.batch_id] * count,
         DATE: [change.at_us // _US_PER_DAY] * count,
@@ -166,11 +172,11 @@ def _few_staged(change: Change, rows: FewRows, sequence: int, columns: Mapping[s
         "_ord": range(count),
         "_op": [DELETE if change.kind == "delete" else UPSERT] * count,
     }
-    names = [name for name in ours if name in columns or name not in _OURS]
-    return rows.beside([_SYSTEM_COLUMNS[name] for name in names], [ours[name] for name in names])
+    names = [name for name in system if name in columns or name not in _SYSTEM_COLUMN_NAMES]
+    return rows.with_columns([_SYSTEM_COLUMNS[name] for name in names], [system[name] for name in names])
 
 
-def _side_by_side(tables: Sequence[pa.Table], columns: Mapping[str, pa.DataType]) -> pa.Table:
+def _concat_tables(tables: Sequence[pa.Table], columns: Mapping[str, pa.DataType]) -> pa.Table:
     if len(tables) == 1:
         return tables[0]
     if all(table.schema.equals(tables[0].schema) for table in tables):
@@ -183,7 +189,7 @@ def _side_by_side(tables: Sequence[pa.Table], columns: Mapping[str, pa.DataType]
     return pa.concat_tables(alike, promote_options="default")
 
 
-def _spread(values: Sequence[object], counts: Sequence[int], kind: pa.DataType) -> pa.Array:
+def _repeat_per_row(values: Sequence[object], counts: Sequence[int], kind: pa.DataType) -> pa.Array:
     """Repeat each change's value for each of its rows."""
     if len(values) == 1:
         return pa.repeat(pa.scalar(values[0], kind), counts[0])
@@ -192,11 +198,11 @@ def _spread(values: Sequence[object], counts: Sequence[int], kind: pa.DataType) 
     return pa.concat_arrays([pa.repeat(pa.scalar(v, kind), n) for v, n in zip(values, counts, strict=True)])
 
 
-def joined(segments: Sequence[Segment], first: int, last: int, schema: pa.Schema) -> Segment:
-    """Join neighbouring segments, in the columns of the table as it is now, into the one of a pack, in commit order."""
-    rows = rows_in(segments, staged_schema(schema)).combine_chunks()
-    notes = tuple(note for segment in segments for note in segment.notes)
-    return Segment(first, last, rows, notes, sum(segment.bytes for segment in segments))
+def merge_segments(segments: Sequence[Segment], first: int, last: int, schema: pa.Schema) -> Segment:
+    """Merge adjacent segments, in commit order and in the table's current columns, into the segment of a pack."""
+    rows = concat_segments(segments, staged_schema(schema)).combine_chunks()
+    records = tuple(record for segment in segments for record in segment.records)
+    return Segment(first, last, rows, records, sum(segment.bytes for segment in segments))
 
 
 def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
@@ -209,21 +215,21 @@ def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
         "last": segment.last,
         # Columns instead of objects: a pack of 4,096 single-row changes is read in a few milliseconds.
         "notes": {
-            "sequence": [note.sequence for note in segment.notes],
-            "batch_id": [note.batch_id for note in segment.notes],
-            "kind": [note.kind for note in segment.notes],
-            "rows": [note.rows for note in segment.notes],
-            "actor": [note.actor for note in segment.notes],
-            "reason": [note.reason for note in segment.notes],
-            "at_us": [note.at_us for note in segment.notes],
-            "writer": [note.writer for note in segment.notes],
+            "sequence": [record.sequence for record in segment.records],
+            "batch_id": [record.batch_id for record in segment.records],
+            "kind": [record.kind for record in segment.records],
+            "rows": [record.rows for record in segment.records],
+            "actor": [record.actor for record in segment.records],
+            "reason": [record.reason for record in segment.records],
+            "at_us": [record.at_us for record in segment.records],
+            "writer": [record.writer for record in segment.records],
         },
     }
     metadata = {_FOOTER: _JSON.encode(footer).encode()}
     small = segment.bytes < _WORTH_COMPRESSING_BYTES
-    if small and isinstance(segment.held, FewRows):
-        return segment.held.file(metadata)
-    # A column that is null throughout is left out: reading brings it back, and a file of few columns costs a third.
+    if small and isinstance(segment.content, RowBuffer):
+        return segment.content.to_parquet(metadata)
+    # A column with only nulls is left out: reading adds it again, and a file of few columns costs a third.
     rows = segment.rows.select(
         [name for name, column in _columns_of(segment.rows) if column.null_count < max(len(column), 1)]
     )
@@ -247,9 +253,9 @@ def _columns_of(rows: pa.Table) -> Iterable[tuple[str, pa.ChunkedArray]]:
 
 
 def decode(data: bytes, *, path: str, table_id: str) -> Segment:
-    """Read a staged file back, in the columns it was written with; Corrupted names the file."""
+    """Read a staged file, in the columns it was written with. Raises Corrupted with the file's path."""
     try:
-        # Handing the columns of a small file to threads costs more than reading them.
+        # Passing the columns of a small file to threads costs more than reading them.
         small = len(data) < _WORTH_COMPRESSING_BYTES
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, pre_buffer=not small)
         footer = json.loads((file.metadata.metadata or {})[_FOOTER])
@@ -258,10 +264,10 @@ def decode(data: bytes, *, path: str, table_id: str) -> Segment:
                 f"staged file {path} is format {footer['format']} of table {footer['table']},"
                 f" not format {_FORMAT} of table {table_id}; it was put there by another version or by hand"
             )
-        notes = tuple(map(Note, *(footer["notes"][name] for name in Note.__slots__)))
+        records = tuple(map(ChangeRecord, *(footer["notes"][name] for name in ChangeRecord.__slots__)))
         rows = file.read(use_threads=not small).replace_schema_metadata(None)
-        size = int(rows.nbytes) + BYTES_PER_CHANGE * len(notes)
-        return Segment(footer["first"], footer["last"], rows, notes, size)
+        size = int(rows.nbytes) + BYTES_PER_CHANGE * len(records)
+        return Segment(footer["first"], footer["last"], rows, records, size)
     except (KeyError, ValueError, TypeError, OSError, pa.ArrowException) as error:
         raise Corrupted(
             f"staged file {path} cannot be read ({type(error).__name__}: {str(error)[:200]});"
@@ -269,21 +275,24 @@ def decode(data: bytes, *, path: str, table_id: str) -> Segment:
         ) from error
 
 
-def rows_in(segments: Sequence[Segment], wanted: pa.Schema) -> pa.Table:
-    """Return the rows of segments, one after the other, in the columns of `wanted`, a staged schema."""
+def concat_segments(segments: Sequence[Segment], wanted: pa.Schema) -> pa.Table:
+    """Concatenate the rows of segments in the columns of `wanted`, a staged schema."""
     types = dict(zip(wanted.names, wanted.types, strict=True))
     parts: list[pa.Table] = []
-    # Each few rows by themselves would cost as much as all of them together.
+    # Converting each buffer by itself would cost as much as converting all of them together.
     for few, group in groupby(
-        (segment.held for segment in segments), lambda held: isinstance(held, FewRows) and held.fits(types)
+        (segment.content for segment in segments),
+        lambda content: isinstance(content, RowBuffer) and content.fits(types),
     ):
         some = list(group)
-        parts += [together(some, wanted)] if few else [conformed(_as_table(held), wanted) for held in some]
+        parts += (
+            [concat_buffers(some, wanted)] if few else [cast_to_schema(_as_table(content), wanted) for content in some]
+        )
     return pa.concat_tables(parts)
 
 
-def conformed(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
-    """Bring rows staged under an earlier schema to `wanted`, a staged one: columns added since are null, widened ones cast."""
+def cast_to_schema(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
+    """Convert rows staged under an earlier schema to the staged schema `wanted`: added columns are null, widened ones cast."""
     if rows.schema.equals(wanted):
         return rows
     present = set(rows.column_names)

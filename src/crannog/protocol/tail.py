@@ -1,6 +1,6 @@
-"""The tail: the changes staged after the folded sequence, held in memory, each file read once.
+"""The tail: the changes staged after the folded sequence, cached in memory; each file is read once.
 
-`Tail` is an immutable view; `TailCache` keeps the newest one current (PROTOCOL 6).
+`Tail` is an immutable view; `TailCache` keeps the newest view current (PROTOCOL 6).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from crannog.protocol.file_names import (
     StagedName,
     cover,
     file_name,
-    larger_packs_over,
-    packs_over,
+    larger_packs_covering,
+    packs_covering,
     parse_name,
 )
-from crannog.protocol.staged_files import Note, Place, Segment, decode, rows_in, staged_schema
+from crannog.protocol.staged_files import BatchPosition, ChangeRecord, Segment, concat_segments, decode, staged_schema
 from crannog.storage.interface import Storage
 
-_TRIES = 50
-_MOST_STEPS = 256
+_MAX_ATTEMPTS = 50
+_MAX_STEPS = 256
 _PAUSE_S = 0.01
 
 
@@ -49,18 +49,18 @@ class Tail:
         wanted = staged_schema(self.schema)
         if not self.segments:
             return wanted.empty_table()
-        table = rows_in(self.segments, wanted)
+        table = concat_segments(self.segments, wanted)
         if self.segments[0].first <= self.after:  # a pack may reach below the folded sequence
             table = table.filter(pc.greater(table["_seq"], self.after))
         return table
 
     @cached_property
-    def notes(self) -> tuple[Note, ...]:
-        return tuple(note for segment in self.segments for note in segment.notes if note.sequence > self.after)
+    def records(self) -> tuple[ChangeRecord, ...]:
+        return tuple(record for segment in self.segments for record in segment.records if record.sequence > self.after)
 
     @property
     def row_count(self) -> int:
-        return sum(note.rows for note in self.notes)
+        return sum(record.rows for record in self.records)
 
     @cached_property
     def bytes(self) -> int:
@@ -68,7 +68,7 @@ class Tail:
 
 
 class TailCache:
-    """The staged changes of one table as this process knows them. Not safe for threads; its owner holds a lock."""
+    """The staged changes of one table as this process knows them. Not thread-safe; its owner holds a lock."""
 
     def __init__(self, storage: Storage, folder: str, table_id: str) -> None:
         self._storage = storage
@@ -77,7 +77,7 @@ class TailCache:
         self._segments: dict[str, Segment] = {}
         self._names: frozenset[str] = frozenset()
         self._coverage = Coverage(0, (), None)
-        self.batches: dict[str, Place] = {}
+        self.batches: dict[str, BatchPosition] = {}
         self.rows = 0
         self.bytes = 0
         self.oldest_us: int | None = None
@@ -99,19 +99,19 @@ class TailCache:
     def refresh(self, read_head: Callable[[], Base]) -> Base:
         """List and read the files, then the small packs, then the large ones, and then read the head.
 
-        In this order, because no listing is atomic and a pack's originals go as soon as it stands: whatever was
-        there when the refresh began is found under one of its names. Contents are read before the head, because a
-        number that was folded and cleaned may come back with what a paused writer put there. Starts over until the
-        sequences after the head's have no hole.
+        In this order, because no listing is atomic and the originals of a pack are deleted as soon as it exists:
+        whatever existed when the refresh began is found under one of its names. Contents are read before the head,
+        because a number that was folded and deleted may come back with what a paused writer put there. Starts over
+        until the sequences after the head's have no gap.
         """
         if not self.is_open:
             self._coverage, self.is_open = Coverage(read_head().folded, (), None), True
         missing = None
-        for attempt in range(_TRIES):
+        for attempt in range(_MAX_ATTEMPTS):
             if attempt > 2:
                 time.sleep(_PAUSE_S)
-            # Before the listing: what is put after it changes it.
-            stamp = self._storage.quiet_stamp(self.folder)
+            # Read before the listing: a later put changes the stamp.
+            stamp = self._storage.change_stamp(self.folder)
             if stamp is not None and stamp == self._stamp:
                 base = read_head()
                 if base.folded == self._coverage.after:
@@ -120,18 +120,18 @@ class TailCache:
             try:
                 names = self._read_in_order(after, fresh)
             except FileNotFoundError:
-                continue  # folded or packed since it was listed: the next listing shows how
+                continue  # folded or packed since it was listed: the next listing shows which
             unchanged = names == self._names
             missing = None if unchanged else cover(names, after).missing
             if missing is not None:
-                # A listing may show n + 1 without n, although n was there before it: ask for n by name.
+                # A listing may show n + 1 without n, although n existed before it: read n by name.
                 with suppress(FileNotFoundError):
                     self._read(file_name(missing), fresh)
                     names |= {file_name(missing).name}
             base = read_head()
             if unchanged and base.folded == self._coverage.after:
                 self._stamp = stamp
-                return base  # the same listing after the same fold: what is installed covers it
+                return base  # same listing and same fold: the installed tail is current
             coverage = cover(names, base.folded)
             if coverage.missing is None and all(file.name in fresh for file in coverage.files):
                 self._install(coverage, names, fresh)
@@ -143,21 +143,21 @@ class TailCache:
         )
 
     def advance(self, read_head: Callable[[], Base], base: Base) -> bool:
-        """Take in what was staged since, file by file, by its name; False if that cannot tell and it takes a refresh.
+        """Add what was staged since the last read, file by file, by name; return False if it takes a refresh instead.
 
         The order is the one of `refresh`: contents, then packs over them, then the head, which must still be `base`.
         """
         fresh: dict[str, Segment] = {}
         following = self.end + 1
         try:
-            while following <= self.end + _MOST_STEPS:
+            while following <= self.end + _MAX_STEPS:
                 self._read(file_name(following), fresh)
                 following += 1
             return False
         except FileNotFoundError:
             pass
-        asked = {name for sequence in range(self.end + 1, following + 1) for name in packs_over(sequence)}
-        if any(self._storage.exists(f"{self.folder}/{name}") for name in sorted(asked, key=_block_size)):
+        covering = {name for sequence in range(self.end + 1, following + 1) for name in packs_covering(sequence)}
+        if any(self._storage.exists(f"{self.folder}/{name}") for name in sorted(covering, key=_block_size)):
             return False
         if read_head() is not base:
             return False
@@ -175,13 +175,13 @@ class TailCache:
                 if file is None or file.block_size != size or file.last <= after:
                     continue
                 found.add(name)
-                # A pack that stands already wins, and its originals may be going.
-                if name not in fresh and packs.isdisjoint(larger_packs_over(file)):
+                # An existing pack wins, and its originals may be disappearing.
+                if name not in fresh and packs.isdisjoint(larger_packs_covering(file)):
                     self._read(file, fresh)
         return frozenset(found)
 
     def add(self, segment: Segment) -> None:
-        """Take in a segment that this process has just committed as the next sequence."""
+        """Add a segment that this process has just committed as the next sequence."""
         name = file_name(segment.first)
         self._segments[name.name] = segment
         self._names |= {name.name}
@@ -189,8 +189,8 @@ class TailCache:
         self._count(segment)
         self._view = None
 
-    def packed(self, pack: StagedName, segment: Segment) -> None:
-        """Replace the members of a pack by the pack, as the next listing would."""
+    def replace_with_pack(self, pack: StagedName, segment: Segment) -> None:
+        """Replace the members of a pack with the pack, as the next listing would."""
         members = {file.name for file in self._coverage.files if pack.first <= file.first <= file.last <= pack.last}
         self._segments[pack.name] = segment
         for name in members:
@@ -214,7 +214,7 @@ class TailCache:
         )
 
     def _from_memory(self, pack: StagedName) -> Segment | None:
-        """Build a pack from the files it was made of, if all of them were read before."""
+        """Build a pack from its original files, if all of them were read before."""
         if not pack.is_pack:
             return None
         members = [
@@ -224,12 +224,12 @@ class TailCache:
         ]
         if not members or members[0].first != pack.first or members[-1].last != pack.last:
             return None
-        tables = [member.held for member in members if isinstance(member.held, pa.Table)]
+        tables = [member.content for member in members if isinstance(member.content, pa.Table)]
         if len(tables) < len(members) or any(not table.schema.equals(tables[0].schema) for table in tables):
-            return None  # not in Arrow's form yet, or written before and after an evolution: the file has them in one
+            return None  # not converted to Arrow yet, or written before and after an evolution: the pack has one schema
         rows = pa.concat_tables(tables).combine_chunks()
-        notes = tuple(note for member in members for note in member.notes)
-        return Segment(pack.first, pack.last, rows, notes, sum(member.bytes for member in members))
+        records = tuple(record for member in members for record in member.records)
+        return Segment(pack.first, pack.last, rows, records, sum(member.bytes for member in members))
 
     def _install(self, coverage: Coverage, names: frozenset[str], segments: dict[str, Segment]) -> None:
         if coverage == self._coverage and names == self._names:
@@ -242,12 +242,12 @@ class TailCache:
 
     def _count(self, segment: Segment) -> None:
         after = self._coverage.after
-        for note in segment.notes:
-            if note.sequence > after:
-                self.batches[note.batch_id] = note.place
-                self.rows += note.rows
+        for record in segment.records:
+            if record.sequence > after:
+                self.batches[record.batch_id] = record.position
+                self.rows += record.rows
                 if self.oldest_us is None:
-                    self.oldest_us = note.at_us
+                    self.oldest_us = record.at_us
         self.bytes += segment.bytes
 
 

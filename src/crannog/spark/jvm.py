@@ -52,7 +52,7 @@ class Jvm:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        scratch_folders.leave(self.folder)
+        scratch_folders.remove(self.folder)
 
     def last_words(self) -> str:
         """Return what the process said of its failure, in one line."""

@@ -205,7 +205,7 @@ class SparkRuntime:
                 "this process runs a Spark session that Crannog did not start; stop it first, a process can have one"
             )
         _silence_python_side()
-        folder = scratch_folders.make("spark")
+        folder = scratch_folders.create("spark")
         conf = configuration.process_conf(
             self._settings,
             cores=configuration.cores(),

@@ -1,13 +1,13 @@
-"""Named moments of the protocol, so that a test can stop, fail or kill a process exactly there.
+"""Failpoints: named steps of the protocol at which a test can stop, fail or kill a process.
 
-In production nobody watches and `reached` is one attribute test.
+No hook is set in production, so `reached` costs one attribute test.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-watcher: Callable[[str], None] | None = None
+hook: Callable[[str], None] | None = None
 
 ALL = (
     "stage.written",
@@ -28,7 +28,7 @@ ALL = (
 )
 
 
-def reached(phase: str) -> None:
-    """Tell the watcher, if there is one, that the process is at `phase`."""
-    if watcher is not None:
-        watcher(phase)
+def reached(name: str) -> None:
+    """Call the hook, if one is set, with the name of the failpoint."""
+    if hook is not None:
+        hook(name)

@@ -1,6 +1,6 @@
-"""Where files live: the few acts the lake needs, and one of them carries all concurrency.
+"""The storage interface: the few file operations that a warehouse needs.
 
-`put_if_absent` is the only way anything becomes committed. Paths are relative to the warehouse,
+`put_if_absent` is the only way anything is committed; all concurrency control rests on it. Paths are relative to the warehouse,
 with forward slashes. A missing file is `FileNotFoundError`; every other failure is `Unavailable`.
 """
 
@@ -13,7 +13,7 @@ from typing import BinaryIO, Protocol
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file as a listing shows it; `modified` is seconds since the epoch by the storage's clock."""
+    """A file in a listing; `modified` is seconds since the epoch by the storage's clock."""
 
     path: str
     size: int
@@ -28,51 +28,52 @@ class Storage(Protocol):
         """True where a listing and a stat cost microseconds and are never stale."""
 
     def make_folder(self, folder: str) -> None:
-        """Make `folder` and its parents, durably; nothing to do where folders are only prefixes."""
+        """Create `folder` and its parents durably; does nothing where folders are only prefixes."""
 
     def put_if_absent(
-        self, path: str, data: bytes, *, alive: str | None = None, confirm: Callable[[], None] | None = None
+        self, path: str, data: bytes, *, must_exist: str | None = None, before_write: Callable[[], None] | None = None
     ) -> bool:
-        """Commit `data` under `path`, durably, unless something stands there: True if this call did.
+        """Commit `data` durably as `path` unless that file exists; return True if this call created it.
 
-        The folder must exist (FileNotFoundError): a writer to a dropped table must not bring its folder back.
-        `alive` names a file that must stand in the same table (FileNotFoundError): a commit must not reach a table
-        that was made again under the name; on a local disk the two are one step.
-        `confirm` is called before the first byte is written and raises to give up. On a local disk the temporary file
-        exists by then: if somebody deletes it afterwards, the put fails (FileNotFoundError), however late it comes.
-        In a bucket an empty `.<name>.<id>.tmp` announces the put while it lasts: taking the name makes the put fail.
-        When it raises anything else, the answer is lost: the file may or may not be there.
+        The folder must exist (FileNotFoundError): a writer to a dropped table must not recreate its folder.
+        `must_exist` names another file of the same table that must exist (FileNotFoundError): a commit must not reach
+        a table that was recreated under the same name. On a local disk the check and the commit are one step.
+        `before_write` is called before the first byte is written and raises to abandon the put. On a local disk the
+        temporary file exists by then: if another process deletes it afterwards, the put fails (FileNotFoundError),
+        however late it comes. In a bucket an empty `.<name>.<id>.tmp` announces the put while it lasts: taking the
+        name makes the put fail.
+        Any other exception means that the answer is lost: the file may or may not exist.
         """
 
-    def is_prepared(self, folder: str) -> bool:
-        """Tell whether `prepare` would do nothing for what is put into `folder` next."""
+    def is_preallocated(self, folder: str) -> bool:
+        """Tell whether enough files are preallocated for the next puts into `folder`."""
 
-    def prepare(self, folder: str) -> None:
-        """Make ready for more files of `SPARE_BYTES` in `folder`, where that makes putting them quicker."""
+    def preallocate(self, folder: str) -> None:
+        """Preallocate files of `PREALLOCATED_BYTES` for puts into `folder`, where that makes them faster."""
 
     def close(self) -> None:
-        """Remove what was made ready and is not needed."""
+        """Remove preallocated files that were not used."""
 
     def replace(self, path: str, data: bytes) -> None:
-        """Put `data` under `path`, durably and atomically, whatever stood there."""
+        """Write `data` to `path` durably and atomically, replacing any existing file."""
 
     def read(self, path: str) -> bytes:
-        """Return the whole file; FileNotFoundError if there is none."""
+        """Return the whole file. Raises FileNotFoundError if it does not exist."""
 
     def open(self, path: str) -> BinaryIO:
-        """Open a file to read parts of it; FileNotFoundError if there is none."""
+        """Open a file to read parts of it. Raises FileNotFoundError if it does not exist."""
 
     def exists(self, path: str) -> bool:
         """Tell whether `path` is a file."""
 
     def names(self, folder: str) -> list[str]:
-        """Return the names directly in `folder`, in no order; empty if there is no such folder."""
+        """Return the names directly in `folder`, in no order; empty if the folder does not exist."""
 
-    def quiet_stamp(self, folder: str) -> int | None:
-        """Return a number that any later change of the names directly in `folder` changes; None if there is none just now.
+    def change_stamp(self, folder: str) -> int | None:
+        """Return a number that changes whenever the names directly in `folder` change; None if unknown.
 
-        One cheap look tells then that a folder is as it was. None where the storage cannot, or the folder changed so
-        shortly ago that another change might leave the number as it is.
+        Comparing two stamps is a cheap way to see that a folder has not changed. None if the storage has no such
+        number, or if the folder changed so recently that another change might leave the number the same.
         """
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
@@ -82,30 +83,30 @@ class Storage(Protocol):
         """Return the names of the folders directly in `folder`."""
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Remove files; a missing one is no error."""
+        """Delete files; a missing file is not an error."""
 
     def delete_folder(self, folder: str) -> None:
-        """Remove everything below `folder`, so that it disappears for others at once where the storage can."""
+        """Delete everything below `folder`; where the storage can, it disappears for others in one step."""
 
-    def prune(self, folder: str) -> None:
-        """Remove `folder` and the folders in it that hold no file; nothing to do where folders are only prefixes."""
+    def remove_empty_folders(self, folder: str) -> None:
+        """Remove `folder` and its subfolders that hold no file; does nothing where folders are only prefixes."""
 
     def sync(self, paths: Iterable[str]) -> None:
         """Make files that another program wrote, and their folders, durable.
 
-        After a sync that failed this proves nothing: the system may have given up on what it could not write and
-        reports success the next time. Write the files anew then, or `renew` them.
+        Repeating a failed sync proves nothing: the system may have dropped what it could not write and report success
+        the next time. Write the files again, or call `rewrite_synced`.
         """
 
-    def renew(self, path: str, *, confirm: Callable[[], None] | None = None) -> None:
-        """Make a file durable of which nobody knows whether it is: written anew with the same content and synced.
+    def rewrite_synced(self, path: str, *, before_write: Callable[[], None] | None = None) -> None:
+        """Make sure that an existing file is durable: write it again with the same content and sync it.
 
-        FileNotFoundError if there is none. `confirm` as in `put_if_absent`. Nothing to do where a file that can be
-        seen is durable.
+        Raises FileNotFoundError if it does not exist. `before_write` as in `put_if_absent`. Does nothing where a file
+        that can be seen is durable.
         """
 
     def touch(self, path: str) -> None:
-        """Set the modification time of `path` to now; FileNotFoundError if there is none."""
+        """Set the modification time of `path` to now. Raises FileNotFoundError if it does not exist."""
 
     def now(self) -> float:
         """Return the time by the clock that `modified` uses."""
@@ -122,4 +123,4 @@ class Storage(Protocol):
 
     @property
     def spark_settings(self) -> Mapping[str, str]:
-        """Return the Spark configuration that makes `spark_uri` readable."""
+        """Return the Spark configuration that lets Spark read `spark_uri`."""

@@ -1,4 +1,4 @@
-"""The warehouse as a local folder: everything committed is fsynced, file and folder.
+"""Storage in a local folder: every commit fsyncs the file and its folder.
 
 Put-if-absent is a hard link: the temporary file is complete and synced before its name appears, so a
 reader or a power cut never sees half a file, and the link fails if the name is taken.
@@ -20,7 +20,7 @@ from typing import BinaryIO
 from crannog.errors import CallerError, Unavailable
 from crannog.storage import failpoints
 from crannog.storage.interface import StoredFile
-from crannog.storage.preallocated_files import SPARE_FOLDER, SpareFiles
+from crannog.storage.preallocated_files import PREALLOCATED_FOLDER, PreallocatedFiles
 
 _ADVICE = {
     errno.ENOSPC: "free some space and try again",
@@ -33,7 +33,7 @@ _ADVICE = {
 }
 
 TRASH = "_crannog/trash"
-_CLOCK_TICK_NS = 100_000_000
+_SETTLED_AFTER_NS = 100_000_000
 
 
 class LocalStorage:
@@ -45,17 +45,17 @@ class LocalStorage:
         self.root = root.absolute()
         if any(letter in str(self.root) for letter in "*?[]{}\\\n"):
             raise CallerError(
-                f"cannot keep a warehouse in {self.root}: Spark would read *, ?, [, ], {{, }} and \\ as patterns"
+                f"cannot keep a warehouse in {self.root}: Spark would read *, ?, [, ], {{, }} and \\ as patterns; rename the folder"
             )
         self._prefix = f"{self.root}/"
-        self._spares: dict[str, SpareFiles] = {}
+        self._preallocated: dict[str, PreallocatedFiles] = {}
 
-    def _at(self, path: str) -> str:
+    def _full_path(self, path: str) -> str:
         return self._prefix + path
 
     def make_folder(self, folder: str) -> None:
-        target = Path(self._at(folder))
-        with _translated("make the folder", folder):
+        target = Path(self._full_path(folder))
+        with _os_errors_translated("create the folder", folder):
             missing = [target, *target.parents]
             missing = missing[: next((i for i, p in enumerate(missing) if p.is_dir()), len(missing))]
             try:
@@ -64,29 +64,31 @@ class LocalStorage:
                     _sync_path(str(made.parent))
             except (
                 FileNotFoundError
-            ) as error:  # /proc and the like; to callers it would mean that something was dropped
-                raise Unavailable(f"cannot make the folder {target}: {error.strerror}; give another place") from error
+            ) as error:  # in /proc and the like; callers would take it to mean that a table was dropped
+                raise Unavailable(
+                    f"cannot create the folder {target}: {error.strerror}; choose another location"
+                ) from error
             except OSError:
-                # The next call would find them there and take them for durable.
+                # The next call would find the folders and assume that they are durable.
                 for made in missing:
                     with suppress(OSError):
                         os.rmdir(made)
                 raise
 
     def put_if_absent(
-        self, path: str, data: bytes, *, alive: str | None = None, confirm: Callable[[], None] | None = None
+        self, path: str, data: bytes, *, must_exist: str | None = None, before_write: Callable[[], None] | None = None
     ) -> bool:
-        if alive is not None:
-            return self._put_beside(path, data, alive)
-        target = self._at(path)
+        if must_exist is not None:
+            return self._put_while_exists(path, data, must_exist)
+        target = self._full_path(path)
         folder, _, name = target.rpartition("/")
-        with _translated("write", path):
-            spares = self._spares.get(path.rpartition("/")[0])
-            spare = spares.written(data, confirm) if spares is not None else None
-            temporary = spare or f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
+        with _os_errors_translated("write", path):
+            preallocated = self._preallocated.get(path.rpartition("/")[0])
+            ready = preallocated.write_synced(data, before_write) if preallocated is not None else None
+            temporary = ready or f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
             try:
-                if spare is None:
-                    _write_synced(temporary, data, confirm=confirm)
+                if ready is None:
+                    _write_synced(temporary, data, before_write=before_write)
                 failpoints.reached("stage.written")
                 try:
                     os.link(temporary, target)
@@ -99,46 +101,48 @@ class LocalStorage:
                 with suppress(OSError):
                     os.unlink(temporary)
 
-    def is_prepared(self, folder: str) -> bool:
-        spares = self._spares.get(folder)
-        # Elsewhere a sync is another thing, and nobody has measured it.
-        return sys.platform != "linux" or (spares is not None and not spares.runs_low)
+    def is_preallocated(self, folder: str) -> bool:
+        preallocated = self._preallocated.get(folder)
+        # Only measured on Linux; a sync works differently elsewhere.
+        return sys.platform != "linux" or (preallocated is not None and not preallocated.is_low)
 
-    def prepare(self, folder: str) -> None:
-        if folder not in self._spares:
-            self._spares[folder] = SpareFiles(self._at(f"{folder.rpartition('/')[0]}/{SPARE_FOLDER}"))
-        self._spares[folder].fill()
+    def preallocate(self, folder: str) -> None:
+        if folder not in self._preallocated:
+            self._preallocated[folder] = PreallocatedFiles(
+                self._full_path(f"{folder.rpartition('/')[0]}/{PREALLOCATED_FOLDER}")
+            )
+        self._preallocated[folder].refill()
 
     def close(self) -> None:
-        while self._spares:
-            self._spares.popitem()[1].close()
+        while self._preallocated:
+            self._preallocated.popitem()[1].close()
 
-    def _put_beside(self, path: str, data: bytes, alive: str) -> bool:
-        # Through the open folder: if it is renamed away, by a drop, the link goes with it and not to its successor.
-        anchor = os.path.commonpath([path, alive])
-        inside, guard = path[len(anchor) + 1 :], alive[len(anchor) + 1 :]
-        temporary = f"{os.path.dirname(inside)}/.{os.path.basename(inside)}.{uuid.uuid4().hex}.tmp"
-        with _translated("write", path):
-            folder = os.open(self._at(anchor), os.O_RDONLY | os.O_DIRECTORY)
+    def _put_while_exists(self, path: str, data: bytes, must_exist: str) -> bool:
+        # Through the open folder: if a drop renames it, the link goes with it and not into the folder that replaces it.
+        common_folder = os.path.commonpath([path, must_exist])
+        relative, required = path[len(common_folder) + 1 :], must_exist[len(common_folder) + 1 :]
+        temporary = f"{os.path.dirname(relative)}/.{os.path.basename(relative)}.{uuid.uuid4().hex}.tmp"
+        with _os_errors_translated("write", path):
+            folder = os.open(self._full_path(common_folder), os.O_RDONLY | os.O_DIRECTORY)
             try:
-                os.stat(guard, dir_fd=folder)
+                os.stat(required, dir_fd=folder)
                 _write_synced(temporary, data, folder)
                 try:
-                    os.link(temporary, inside, src_dir_fd=folder, dst_dir_fd=folder)
+                    os.link(temporary, relative, src_dir_fd=folder, dst_dir_fd=folder)
                 except FileExistsError:
                     return False
                 finally:
                     os.unlink(temporary, dir_fd=folder)
-                _sync_path(os.path.dirname(inside), folder)
+                _sync_path(os.path.dirname(relative), folder)
                 return True
             finally:
                 os.close(folder)
 
     def replace(self, path: str, data: bytes) -> None:
-        target = self._at(path)
+        target = self._full_path(path)
         folder, _, name = target.rpartition("/")
         temporary = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
-        with _translated("write", path):
+        with _os_errors_translated("write", path):
             try:
                 _write_synced(temporary, data)
                 os.replace(temporary, target)
@@ -148,15 +152,15 @@ class LocalStorage:
                     os.unlink(temporary)
                 raise
 
-    def renew(self, path: str, *, confirm: Callable[[], None] | None = None) -> None:
+    def rewrite_synced(self, path: str, *, before_write: Callable[[], None] | None = None) -> None:
         data = self.read(path)
-        target = self._at(path)
+        target = self._full_path(path)
         folder, _, name = target.rpartition("/")
         temporary = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
-        with _translated("write", path):
+        with _os_errors_translated("write", path):
             try:
-                _write_synced(temporary, data, confirm=confirm)
-                os.stat(target)  # deleted meanwhile: it must not come back
+                _write_synced(temporary, data, before_write=before_write)
+                os.stat(target)  # a file deleted meanwhile must not come back
                 os.replace(temporary, target)
                 _sync_path(folder)
             finally:
@@ -164,12 +168,12 @@ class LocalStorage:
                     os.unlink(temporary)
 
     def read(self, path: str) -> bytes:
-        with _translated("read", path), open(self._at(path), "rb") as file:
+        with _os_errors_translated("read", path), open(self._full_path(path), "rb") as file:
             return file.read()
 
     def open(self, path: str) -> BinaryIO:
-        with _translated("open", path):
-            return open(self._at(path), "rb")
+        with _os_errors_translated("open", path):
+            return open(self._full_path(path), "rb")
 
     def exists(self, path: str) -> bool:
         try:
@@ -177,26 +181,26 @@ class LocalStorage:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
-            raise _unavailable("look at", path, error) from error
+            raise _unavailable("check", path, error) from error
         return True
 
     def names(self, folder: str) -> list[str]:
-        with _translated("list", folder):
+        with _os_errors_translated("list", folder):
             try:
-                return [name for name in os.listdir(self._at(folder)) if not name.startswith(".")]
+                return [name for name in os.listdir(self._full_path(folder)) if not name.startswith(".")]
             except (FileNotFoundError, NotADirectoryError):
                 return []
 
-    def quiet_stamp(self, folder: str) -> int | None:
+    def change_stamp(self, folder: str) -> int | None:
         try:
             changed_ns = os.stat(self._prefix + folder).st_mtime_ns
         except OSError:
             return None
-        return changed_ns if is_settled(changed_ns) else None
+        return changed_ns if shows_later_changes(changed_ns) else None
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
-        with _translated("list", folder):
-            for place, _, names in os.walk(self._at(folder), onerror=_raise_unless_missing):
+        with _os_errors_translated("list", folder):
+            for place, _, names in os.walk(self._full_path(folder), onerror=_raise_unless_missing):
                 for name in names:
                     full = f"{place}/{name}"
                     with suppress(FileNotFoundError):  # deleted since the listing
@@ -204,9 +208,9 @@ class LocalStorage:
                         yield StoredFile(full[len(self._prefix) :], stat.st_size, stat.st_mtime)
 
     def folders(self, folder: str) -> list[str]:
-        with _translated("list", folder):
+        with _os_errors_translated("list", folder):
             try:
-                with os.scandir(self._at(folder)) as entries:
+                with os.scandir(self._full_path(folder)) as entries:
                     return [entry.name for entry in entries if entry.is_dir()]
             except (FileNotFoundError, NotADirectoryError):
                 return []
@@ -214,57 +218,57 @@ class LocalStorage:
     def delete(self, paths: Iterable[str]) -> None:
         folders = set()
         for path in paths:
-            with _translated("delete", path), suppress(FileNotFoundError):
-                os.unlink(self._at(path))
+            with _os_errors_translated("delete", path), suppress(FileNotFoundError):
+                os.unlink(self._full_path(path))
                 folders.add(path.rpartition("/")[0])
         for folder in folders:
-            with suppress(FileNotFoundError), _translated("sync", folder):
-                _sync_path(self._at(folder))
+            with suppress(FileNotFoundError), _os_errors_translated("sync", folder):
+                _sync_path(self._full_path(folder))
 
     def delete_folder(self, folder: str) -> None:
-        # Renamed first: for everybody else it is gone in one step, however long the removal takes.
+        # Renamed first: for everyone else it is gone in one step, however long the removal takes.
         self.make_folder(TRASH)
-        away = self._at(f"{TRASH}/{uuid.uuid4().hex}")
-        with _translated("delete", folder):
+        away = self._full_path(f"{TRASH}/{uuid.uuid4().hex}")
+        with _os_errors_translated("delete", folder):
             try:
-                os.rename(self._at(folder), away)
+                os.rename(self._full_path(folder), away)
             except FileNotFoundError:
                 return
-            _sync_path(os.path.dirname(self._at(folder)))
-            # Whatever an earlier removal left when it was killed goes too; the folder itself others may be using.
-            for name in os.listdir(self._at(TRASH)):
-                shutil.rmtree(self._at(f"{TRASH}/{name}"), ignore_errors=True)
+            _sync_path(os.path.dirname(self._full_path(folder)))
+            # Also remove what an earlier, killed removal left. The trash folder stays: others may be using it.
+            for name in os.listdir(self._full_path(TRASH)):
+                shutil.rmtree(self._full_path(f"{TRASH}/{name}"), ignore_errors=True)
 
-    def prune(self, folder: str) -> None:
-        with _translated("prune", folder):
-            for place, _, _ in os.walk(self._at(folder), topdown=False):
+    def remove_empty_folders(self, folder: str) -> None:
+        with _os_errors_translated("remove empty folders of", folder):
+            for place, _, _ in os.walk(self._full_path(folder), topdown=False):
                 with suppress(OSError):  # not empty, or gone already
                     os.rmdir(place)
 
     def sync(self, paths: Iterable[str]) -> None:
         folders = set()
         for path in paths:
-            with _translated("sync", path):
-                _sync_path(self._at(path))
+            with _os_errors_translated("sync", path):
+                _sync_path(self._full_path(path))
             while path := path.rpartition("/")[0]:
                 folders.add(path)
         for folder in folders:
-            with _translated("sync", folder):
-                _sync_path(self._at(folder))
+            with _os_errors_translated("sync", folder):
+                _sync_path(self._full_path(folder))
 
     def touch(self, path: str) -> None:
-        with _translated("touch", path):
-            os.utime(self._at(path))
+        with _os_errors_translated("touch", path):
+            os.utime(self._full_path(path))
 
     def now(self) -> float:
         return time.time()
 
     def uri(self, path: str) -> str:
-        return self._at(path)
+        return self._full_path(path)
 
     def spark_uri(self, path: str) -> str:
-        # Spark takes the text as it stands: percent-encoding it would name another file.
-        return f"file://{self._at(path)}"
+        # Spark takes the text literally: percent-encoding it would name another file.
+        return f"file://{self._full_path(path)}"
 
     @property
     def options(self) -> Mapping[str, str]:
@@ -278,27 +282,27 @@ class LocalStorage:
         return str(self.root)
 
 
-def is_settled(changed_ns: int) -> bool:
-    """Tell whether a folder that changed then would show any later change by its time.
+def shows_later_changes(changed_ns: int) -> bool:
+    """Tell whether any later change of a folder last changed at `changed_ns` would change its time.
 
     The file system's clock ticks in milliseconds: two changes within one tick leave the same time.
     """
-    return time.time_ns() - changed_ns >= _CLOCK_TICK_NS
+    return time.time_ns() - changed_ns >= _SETTLED_AFTER_NS
 
 
 def _raise_unless_missing(error: OSError) -> None:
-    # os.walk would pass over a folder it cannot list, as if nothing were in it.
+    # os.walk would skip a folder that it cannot list, as if it were empty.
     if not isinstance(error, FileNotFoundError):
         raise error
 
 
 def _write_synced(
-    path: str, data: bytes, folder: int | None = None, *, confirm: Callable[[], None] | None = None
+    path: str, data: bytes, folder: int | None = None, *, before_write: Callable[[], None] | None = None
 ) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=folder)
     try:
-        if confirm is not None:
-            confirm()
+        if before_write is not None:
+            before_write()
         view = memoryview(data)
         while view:
             view = view[os.write(descriptor, view) :]
@@ -316,7 +320,7 @@ def _sync_path(path: str, folder: int | None = None) -> None:
 
 
 @contextmanager
-def _translated(act: str, path: str) -> Iterator[None]:
+def _os_errors_translated(act: str, path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""The warehouse as the prefix of a bucket, over obstore: S3 and what speaks it, Google Cloud, Azure, and memory for tests.
+"""Storage in a bucket, through obstore: S3 and compatible stores, Google Cloud, Azure, and memory for tests.
 
 Put-if-absent is a conditional put (If-None-Match on S3 and Azure, generation 0 on Google Cloud). Folders are
-only prefixes: they cannot be made, and a folder disappears file by file. Keys come from the providers' usual
-environment variables; neither they nor the store's raw answers, which can quote a session token, get into a message.
+only prefixes: they cannot be created, and a folder disappears file by file. Credentials come from the providers' usual
+environment variables; neither they nor the store's raw answers, which can quote a session token, appear in a message.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
-CLOCK: Final = ".crannog-clock"
+CLOCK_PROBE: Final = ".crannog-clock"
 CHECKED: Final = ".crannog-checked"
 USE_ANOTHER_STORE: Final = (
     "use a store with conditional puts, such as S3, Google Cloud Storage, Azure or a current MinIO, or a local folder"
 )
 
 _CLOCK_CHECK_S: Final = 3600.0
-_FETCHES_AT_ONCE: Final = 16
+_CONCURRENT_FETCHES: Final = 16
 _FETCH_CHUNK_BYTES: Final = 8 * 1024**2
 _LIST_CHUNK: Final = 1000
 _READ_AHEAD_BYTES: Final = 256 * 1024
@@ -65,7 +65,7 @@ _KEYS_TO_CHECK: Final = {
 _NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 
 # One per name and process, so that a second ObjectStorage("memory://x") finds what the first one wrote.
-_memories: Final[dict[str, MemoryStore]] = {}
+_memory_stores: Final[dict[str, MemoryStore]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +79,17 @@ class Address:
 
     @classmethod
     def parse(cls, uri: str) -> Address:
-        """Return the parts of `uri`; CallerError says what is wrong with it and repeats no password."""
+        """Return the parts of `uri`. Raises CallerError, without repeating a password, if it is invalid."""
         parts = urlsplit(uri)
         scheme = {"s3a": "s3", "abfs": "az", "abfss": "az"}.get(parts.scheme, parts.scheme)
         shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         if parts.scheme not in SCHEMES:
-            raise CallerError(f"cannot keep a warehouse in {shown}: the schemes are {', '.join(SCHEMES)}")
+            raise CallerError(f"cannot keep a warehouse in {shown}: use one of the schemes {', '.join(SCHEMES)}")
         bucket, at, host = parts.netloc.partition("@")
         if at and (scheme != "az" or ":" in bucket):
-            raise CallerError(f"the address {shown} holds a user or password: set {_KEYS_TO_CHECK[scheme]} instead")
+            raise CallerError(f"the address {shown} contains a user or password; set {_KEYS_TO_CHECK[scheme]} instead")
         if not bucket and scheme != "memory":
-            raise CallerError(f"the address {shown} names no bucket: write {parts.scheme}://bucket/folder")
+            raise CallerError(f"the address {shown} names no bucket; write {parts.scheme}://bucket/folder")
         prefix = parts.path.strip("/")
         # Delta-rs decodes percent signs in addresses and DuckDB does not, so the warehouse's own name needs none.
         plain = all(
@@ -98,19 +98,19 @@ class Address:
         )
         if not plain or parts.query or parts.fragment:
             raise CallerError(
-                f"the address {shown} is not plain: use letters, digits and . _ = + @ ~ - between slashes"
+                f"the address {shown} has unsupported characters; use letters, digits and . _ = + @ ~ - between slashes"
             )
         return cls(scheme, bucket, prefix, host.partition(".")[0])
 
 
 class ObjectStorage:
-    """A prefix of a bucket. `options` are delta-rs's names (AWS_REGION, timeout…) and win over the environment."""
+    """A prefix of a bucket. `options` use delta-rs's names (AWS_REGION, timeout…) and override the environment."""
 
     is_local = False
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None) -> None:
         self.address = Address.parse(uri)
-        self._settings = {**_DEFAULTS, **{_spelled(key): value for key, value in (options or {}).items()}}
+        self._settings = {**_DEFAULTS, **{_option_name(key): value for key, value in (options or {}).items()}}
         self._prefix = f"{self.address.prefix}/" if self.address.prefix else ""
         self._s3 = _s3_settings(self._settings) if self.address.scheme == "s3" else {}
         self._store = self._connect()
@@ -122,9 +122,9 @@ class ObjectStorage:
         """Check once that the bucket can be listed and that conditional puts work there.
 
         The second check writes a marker, so later opens of the warehouse cost one listing. Raises Unavailable, with
-        what to look at, if the bucket is missing or denies access, and CallerError if it ignores conditions.
+        advice, if the bucket is missing or denies access, and CallerError if it ignores conditions.
         """
-        with self._asking("list", ""):
+        with self._store_errors_translated("list", ""):
             listed = next(iter(obstore.list(self._store, self._key(CHECKED), chunk_size=1)), None)
         # Memory, which tests use, is obstore's own and honours conditions.
         if listed or self.address.scheme == "memory":
@@ -132,7 +132,7 @@ class ObjectStorage:
         try:
             refuses = self.refuses_second_put()
         except Unavailable as error:
-            # A reader without the right to write commits nothing.
+            # A reader without write permission commits nothing.
             if isinstance(error.__context__, (PermissionDeniedError, UnauthenticatedError)):
                 return
             raise
@@ -144,7 +144,7 @@ class ObjectStorage:
         self.replace(f"{CHECKED}/conditional-puts", b"")
 
     def refuses_second_put(self) -> bool:
-        """Return whether the store refuses to put an object that exists: some that speak S3 ignore the condition."""
+        """Return whether the store refuses to put an object that exists: some S3-compatible stores do not."""
         path = f".crannog-probe-{uuid.uuid4().hex}"
         try:
             # The name is new: a first put that is refused met its own object, put again after a lost answer.
@@ -157,27 +157,27 @@ class ObjectStorage:
         self._key(folder)
 
     def put_if_absent(
-        self, path: str, data: bytes, *, alive: str | None = None, confirm: Callable[[], None] | None = None
+        self, path: str, data: bytes, *, must_exist: str | None = None, before_write: Callable[[], None] | None = None
     ) -> bool:
-        if confirm is not None:
+        if before_write is not None:
             folder, _, name = path.rpartition("/")
             announcement = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
-            with self._asking("write", announcement):
+            with self._store_errors_translated("write", announcement):
                 obstore.put(self._store, self._key(announcement), b"")
             try:
-                confirm()
-                return self.put_if_absent(path, data, alive=alive)
+                before_write()
+                return self.put_if_absent(path, data, must_exist=must_exist)
             finally:
                 with suppress(CrannogError):
                     self.delete([announcement])
-        # Not one step here: a drop and a new table in between would be met by the put.
-        if alive is not None and not self.exists(alive):
-            raise FileNotFoundError(errno.ENOENT, "there is no such object", self.uri(alive))
-        # False is "look again", not "another's": obstore repeats a put whose connection broke or that met a 5xx, and
-        # then finds its own file; S3 also answers 409 while another put is under way. The caller lists (rule 2).
+        # Not atomic here: if the table is dropped and recreated in between, the put reaches the new table.
+        if must_exist is not None and not self.exists(must_exist):
+            raise FileNotFoundError(errno.ENOENT, "there is no such object", self.uri(must_exist))
+        # False means "look again", not "another writer's": obstore repeats a put after a broken connection or a 5xx, and
+        # then finds its own file; S3 also answers 409 while another put is in progress. The caller lists (rule 2).
         key = self._key(path)
         failpoints.reached("stage.written")
-        with self._asking("write", path):
+        with self._store_errors_translated("write", path):
             try:
                 obstore.put(self._store, key, data, mode="create")
             except AlreadyExistsError:
@@ -186,25 +186,25 @@ class ObjectStorage:
         return True
 
     def replace(self, path: str, data: bytes) -> None:
-        with self._asking("write", path):
+        with self._store_errors_translated("write", path):
             obstore.put(self._store, self._key(path), data)
 
     def read(self, path: str) -> bytes:
-        with self._asking("read", path):
+        with self._store_errors_translated("read", path):
             return bytes(obstore.get(self._store, self._key(path)).bytes())
 
     def open(self, path: str) -> BinaryIO:
-        with self._asking("open", path):
+        with self._store_errors_translated("open", path):
             size = obstore.head(self._store, self._key(path))["size"]
         return io.BufferedReader(_ObjectFile(self, path, size), _READ_AHEAD_BYTES)
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
-        """Return `length` bytes from `start` on, which must lie inside the file."""
-        with self._asking("read", path):
+        """Return `length` bytes from `start` on; the range must lie inside the file."""
+        with self._store_errors_translated("read", path):
             return bytes(obstore.get_range(self._store, self._key(path), start=start, length=length))
 
     def exists(self, path: str) -> bool:
-        with self._asking("look at", path):
+        with self._store_errors_translated("check", path):
             try:
                 obstore.head(self._store, self._key(path))
             except FileNotFoundError:
@@ -215,23 +215,23 @@ class ObjectStorage:
         files, folders = self._listing(folder)
         return [name for name in dict.fromkeys(files + folders) if not name.startswith(".")]
 
-    def is_prepared(self, folder: str) -> bool:
+    def is_preallocated(self, folder: str) -> bool:
         return True
 
-    def prepare(self, folder: str) -> None:
+    def preallocate(self, folder: str) -> None:
         return
 
     def close(self) -> None:
         return
 
-    def quiet_stamp(self, folder: str) -> int | None:
+    def change_stamp(self, folder: str) -> int | None:
         return None
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
         key = self._key(folder, root=True)
         stream = obstore.list(self._store, key or None, chunk_size=_LIST_CHUNK)
         while True:
-            with self._asking("list", folder):
+            with self._store_errors_translated("list", folder):
                 chunk = next(stream, None)
             if chunk is None:
                 return
@@ -248,13 +248,13 @@ class ObjectStorage:
         keys = [self._key(path) for path in paths]
         if not keys:
             return
-        with self._asking("delete", keys[0].removeprefix(self._prefix)):
+        with self._store_errors_translated("delete", keys[0].removeprefix(self._prefix)):
             try:
                 obstore.delete(self._store, keys)
             except FileNotFoundError as error:
                 if any(sign in str(error) for sign in _NO_BUCKET):
                     raise
-                # Google Cloud and Azure refuse to delete what is gone, and the batch stops there.
+                # Google Cloud and Azure refuse to delete a missing object, and the batch stops there.
                 for key in keys:
                     with suppress(FileNotFoundError):
                         obstore.delete(self._store, key)
@@ -268,26 +268,26 @@ class ObjectStorage:
                 batch.clear()
         self.delete(batch)
 
-    def prune(self, folder: str) -> None:
-        """Nothing to do: a prefix without objects is no folder."""
+    def remove_empty_folders(self, folder: str) -> None:
+        """Do nothing: a prefix without objects does not exist."""
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Do nothing: what the store has answered is durable."""
+        """Do nothing: a put that the store has acknowledged is durable."""
 
-    def renew(self, path: str, *, confirm: Callable[[], None] | None = None) -> None:
+    def rewrite_synced(self, path: str, *, before_write: Callable[[], None] | None = None) -> None:
         if not self.exists(path):
             raise FileNotFoundError(errno.ENOENT, "there is no such object", self.uri(path))
 
     def touch(self, path: str) -> None:
         key = self._key(path)
-        with self._asking("touch", path):
+        with self._store_errors_translated("touch", path):
             found = obstore.get(self._store, key)
             data, version = bytes(found.bytes()), _version(found.meta["e_tag"], found.meta["version"])
             try:
                 # Conditional, so that a heartbeat neither revives a lease just deleted nor overwrites its successor.
                 obstore.put(self._store, key, data, mode=version or "overwrite")
             except PreconditionError:
-                # Changed since, and so as new as a touch would make it; or deleted, and then this raises.
+                # Changed since, so it is as new as a touch would make it; or deleted, and then this raises.
                 obstore.head(self._store, key)
             except NotSupportedError:
                 obstore.put(self._store, key, data)
@@ -335,15 +335,15 @@ class ObjectStorage:
         return {}
 
     def fetch(self, paths: Iterable[str], into: Path) -> list[Path]:
-        """Bring files, several at once, to the same paths below `into` and return those; one already there stays.
+        """Copy files concurrently to the same paths below `into` and return those paths; existing copies are reused.
 
-        Only for files that never change. Who erases a file must delete its copy too. FileNotFoundError names
-        the first that is gone; the others may have arrived.
+        Only for files that never change. An erase must delete the copies too. Raises FileNotFoundError with the
+        first missing file; others may have been copied.
         """
         wanted = list(paths)
         targets = {path: into / self._key(path).removeprefix(self._prefix) for path in wanted}
         missing = [path for path, target in targets.items() if not target.exists()]
-        with ThreadPoolExecutor(_FETCHES_AT_ONCE, thread_name_prefix="fetch") as pool:
+        with ThreadPoolExecutor(_CONCURRENT_FETCHES, thread_name_prefix="fetch") as pool:
             try:
                 for _ in pool.map(lambda path: self._fetch_one(path, targets[path]), missing):
                     pass
@@ -357,7 +357,7 @@ class ObjectStorage:
 
     def _fetch_one(self, path: str, target: Path) -> None:
         temporary = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
-        with self._asking("read", path):
+        with self._store_errors_translated("read", path):
             found = obstore.get(self._store, self._key(path))
             chunks = iter(found.stream(min_chunk_size=_FETCH_CHUNK_BYTES))
         try:
@@ -367,7 +367,7 @@ class ObjectStorage:
                     file.write(chunk)
                 if file.tell() != found.meta["size"]:
                     raise Unavailable(f"cannot read {self.uri(path)}: the answer was cut short; try again")
-                # Synced before it has its name: a power cut must not leave an empty file that counts as fetched.
+                # Synced before it gets its name: a power cut must not leave an empty file that counts as fetched.
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(target)
@@ -379,27 +379,27 @@ class ObjectStorage:
                 temporary.unlink(missing_ok=True)
 
     def _next_chunk(self, chunks: Iterator[bytes], path: str) -> bytes:
-        with self._asking("read", path):
+        with self._store_errors_translated("read", path):
             return next(chunks, b"")
 
     def _listing(self, folder: str) -> tuple[list[str], list[str]]:
         key = self._key(folder, root=True)
-        with self._asking("list", folder):
+        with self._store_errors_translated("list", folder):
             found = obstore.list_with_delimiter(self._store, key or None)
         files = [meta["path"].rpartition("/")[2] for meta in found["objects"] if meta["path"] != key]
         return files, [path.rpartition("/")[2] for path in found["common_prefixes"]]
 
     def _measure_skew(self) -> float:
-        """Return how far the store's clock is ahead of ours, 0 if it cannot be told from the round trip."""
+        """Return how far the store's clock is ahead of ours; 0 if the round trip hides the difference."""
         before = time.time()
         try:
-            self.replace(CLOCK, b"")
+            self.replace(CLOCK_PROBE, b"")
             after = time.time()
-            with self._asking("look at", CLOCK):
-                modified = obstore.head(self._store, self._key(CLOCK))["last_modified"].timestamp()
+            with self._store_errors_translated("check", CLOCK_PROBE):
+                modified = obstore.head(self._store, self._key(CLOCK_PROBE))["last_modified"].timestamp()
         except (Unavailable, FileNotFoundError):
-            return self._skew_s  # a reader without the right to write goes by its own clock
-        # Stores cut the time to whole seconds.
+            return self._skew_s  # a reader without write permission uses its own clock
+        # Stores truncate the time to whole seconds.
         least, most = modified - after, modified + 1 - before
         return 0.0 if least <= 0 <= most else (least + most) / 2
 
@@ -408,7 +408,7 @@ class ObjectStorage:
         if names == [""] and root:
             return self.address.prefix
         if path.startswith("/") or any(name in ("", ".", "..") for name in names):
-            raise CallerError(f"{path!r} is no path inside the warehouse")
+            raise CallerError(f"{path!r} is not a path inside the warehouse")
         return self._prefix + "/".join(names)
 
     def _azure_account(self) -> str:
@@ -418,15 +418,15 @@ class ObjectStorage:
     def _connect(self) -> S3Store | GCSStore | AzureStore | MemoryStore:
         address, settings = self.address, self._settings
         if not re.fullmatch(r"\d+s", settings["retry_timeout"]) or not settings["max_retries"].isdigit():
-            raise CallerError("the options retry_timeout and max_retries must be like 30s and 4")
+            raise CallerError("retry_timeout must look like 30s, and max_retries like 4")
         retries: RetryConfig = {
             "max_retries": int(settings["max_retries"]),
             "retry_timeout": timedelta(seconds=int(settings["retry_timeout"][:-1])),
         }
         client: ClientConfig = {"timeout": settings["timeout"], "connect_timeout": settings["connect_timeout"]}
         if address.scheme == "memory":
-            return _memories.setdefault(address.bucket, MemoryStore())
-        with self._asking("open", ""):
+            return _memory_stores.setdefault(address.bucket, MemoryStore())
+        with self._store_errors_translated("open", ""):
             if address.scheme == "gs":
                 return GCSStore(address.bucket, client_options=client, retry_config=retries)
             if address.scheme == "az":
@@ -448,8 +448,8 @@ class ObjectStorage:
             return S3Store(address.bucket, config=s3, client_options=client, retry_config=retries)
 
     @contextmanager
-    def _asking(self, act: str, path: str) -> Iterator[None]:
-        """Turn obstore's errors into ours, leaving the store's raw answer out of the chain as well."""
+    def _store_errors_translated(self, act: str, path: str) -> Iterator[None]:
+        """Translate obstore's errors into ours, without the store's raw answer in the exception chain."""
         try:
             yield
         except FileNotFoundError as error:
@@ -460,20 +460,20 @@ class ObjectStorage:
             raise Unavailable(f"cannot {act} {self.uri(path)}: {self._diagnosis(str(error))}") from None
 
     def _diagnosis(self, answer: str) -> str:
-        """Return what went wrong and what to do; of the store's answer only the status and the code are repeated."""
+        """Return what went wrong and what to do; only the status and the code of the store's answer are repeated."""
         bucket, keys = self.address.bucket, _KEYS_TO_CHECK[self.address.scheme]
         where = f" at {self._s3['AWS_ENDPOINT_URL']}" if self._s3.get("AWS_ENDPOINT_URL") else ""
         status = re.search(r"status code: (\d{3})", answer)
         code = re.search(r"<Code>(\w+)</Code>", answer)
         said = " ".join(filter(None, [status and status[1], code and code[1]])) or "no answer"
         if any(sign in answer for sign in _NO_BUCKET):
-            return f"bucket {bucket} does not exist{where}; create it or correct the warehouse's address"
+            return f"bucket {bucket} does not exist{where}; create it or correct the warehouse address"
         if "169.254.169.254" in answer or "metadata" in answer.lower():
             return f"no credentials for bucket {bucket}; set {keys}"
         if "RequestTimeTooSkewed" in answer:
             return f"{said}; this machine's clock is wrong, set it"
         if (status and status[1] in ("401", "403")) or "lacked" in answer:
-            return f"bucket {bucket}{where} refused us ({said}); check {keys}, and that they may list, get, put and delete there"
+            return f"bucket {bucket}{where} refused access ({said}); check {keys}, and that they may list, get, put and delete there"
         if "configured region" in answer:
             return f"bucket {bucket} is in another region; check AWS_REGION"
         if "kind: Timeout" in answer:
@@ -481,12 +481,12 @@ class ObjectStorage:
         if "kind: Connect" in answer:
             return f"no connection to bucket {bucket}{where}; check the network and the endpoint"
         if (status and status[1] == "501") or "not supported" in answer:
-            return f"bucket {bucket}{where} cannot do this ({said}); Crannog needs a store with conditional puts"
+            return f"bucket {bucket}{where} does not support this operation ({said}); Crannog needs a store with conditional puts"
         return f"bucket {bucket}{where} failed ({said}); try again"
 
 
 class _ObjectFile(io.RawIOBase):
-    """An object that is read in parts, for readers of Parquet footers and single columns."""
+    """An object read in parts, for readers of Parquet footers and single columns."""
 
     def __init__(self, storage: ObjectStorage, path: str, size: int) -> None:
         self._storage, self._path, self._size, self._at = storage, path, size, 0
@@ -514,14 +514,14 @@ class _ObjectFile(io.RawIOBase):
         return length
 
 
-def _spelled(key: str) -> str:
-    """Return an option's name as this module spells it: timeout and AWS_REGION, whatever the case."""
+def _option_name(key: str) -> str:
+    """Normalize the case of an option's name: timeout, AWS_REGION."""
     lowered = key.lower()
     return lowered if lowered in _DEFAULTS else key.upper()
 
 
 def _version(e_tag: str | None, version: str | None) -> UpdateVersion | None:
-    """Return what a conditional put compares; obstore takes no None inside it."""
+    """Return the version that a conditional put compares; obstore accepts no None inside it."""
     found: UpdateVersion = {}
     if e_tag is not None:
         found["e_tag"] = e_tag
@@ -531,7 +531,7 @@ def _version(e_tag: str | None, version: str | None) -> UpdateVersion | None:
 
 
 def _s3_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the AWS_* settings in force: the given ones, else the environment's."""
+    """Return the effective AWS_* settings: the given ones, else the environment's."""
 
     def first(*names: str) -> str:
         return next((value for name in names if (value := given.get(name) or os.environ.get(name))), "")
@@ -548,12 +548,12 @@ def _s3_settings(given: Mapping[str, str]) -> dict[str, str]:
     endpoint = found["AWS_ENDPOINT_URL"]
     # obstore panics on a malformed endpoint, with an exception that `except Exception` does not catch.
     if endpoint and not re.fullmatch(r"https?://[A-Za-z0-9.\[\]:-]+(/[\w./-]*)?", endpoint):
-        raise CallerError("AWS_ENDPOINT_URL must be like https://host:port, without user and password")
+        raise CallerError("AWS_ENDPOINT_URL must look like https://host:port, without user and password")
     return {name: value for name, value in found.items() if value}
 
 
 def _spark_s3(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return what the s3a connector needs; its jar (hadoop-aws) is not part of PySpark."""
+    """Return the settings of the s3a connector; its jar (hadoop-aws) is not part of PySpark."""
     s3a = {"endpoint.region": settings["AWS_REGION"]}
     if endpoint := settings.get("AWS_ENDPOINT_URL"):
         s3a["endpoint"] = endpoint

@@ -1,8 +1,8 @@
-"""Spare files: made and synced beforehand, so that what is put next needs no new file.
+"""Preallocated files: created and synced in advance, so that a small put needs no new file.
 
-To sync a new file takes the file system more than the bytes in it: its entry, its place on the disk. A spare has those
-already, and content of the same length is one write and one sync. It has no name that anybody looks for until it is
-linked to one, as any temporary file; and as one it is removed by an erase, and by a vacuum if its process was killed.
+Syncing a new file costs more than syncing its bytes: the file system also writes its entry and allocates its blocks. A
+preallocated file has both, so content of the same length takes one write and one sync. Until it is linked to a name it
+is a temporary file like any other: an erase removes it, and so does a vacuum if its process was killed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-SPARE_BYTES = 4_096
-SPARE_FOLDER = "spare"
-_MOST = 32
-_ZEROS = bytes(SPARE_BYTES)
+PREALLOCATED_BYTES = 4_096
+PREALLOCATED_FOLDER = "spare"
+_MAX_READY = 32
+_ZEROS = bytes(PREALLOCATED_BYTES)
 
 
-class SpareFiles:
-    """The spare files of one process for one folder; they lie in `folder`. Safe for threads."""
+class PreallocatedFiles:
+    """The preallocated files of one process for one stage folder, stored in `folder`. Thread-safe."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -30,30 +30,30 @@ class SpareFiles:
         self._ready: deque[str] = deque()
 
     @property
-    def runs_low(self) -> bool:
-        return len(self._ready) <= _MOST // 2
+    def is_low(self) -> bool:
+        return len(self._ready) <= _MAX_READY // 2
 
-    def fill(self) -> None:
-        """Make more, if there is room; a disk that has none left will say so to whoever puts something."""
+    def refill(self) -> None:
+        """Create more files, if there is room; on a full disk the next put reports the error."""
         with suppress(OSError), ExitStack() as made:
-            # Not its parents: the table may have been dropped.
+            # Without parents: the table may have been dropped.
             with suppress(FileExistsError):
                 Path(self._folder).mkdir()
             new = [
-                made.enter_context(_made(f"{self._folder}/{uuid.uuid4().hex}.tmp"))
-                for _ in range(_MOST - len(self._ready))
+                made.enter_context(_created(f"{self._folder}/{uuid.uuid4().hex}.tmp"))
+                for _ in range(_MAX_READY - len(self._ready))
             ]
             for _, descriptor in new:
                 os.fsync(descriptor)
             self._ready.extend(path for path, _ in new)
 
-    def written(self, data: bytes, confirm: Callable[[], None] | None = None) -> str | None:
-        """Return the path of a spare with this content, synced; None if there is none, or it takes another length.
+    def write_synced(self, data: bytes, before_write: Callable[[], None] | None = None) -> str | None:
+        """Return the path of a synced file with this content; None if none is ready or the length differs.
 
-        `confirm` is called before the content is written; what it raises comes out and nothing is written.
+        `before_write` is called before the content is written; if it raises, nothing is written.
         """
-        # A process that was forked has the list, too, and the files are the other's.
-        if len(data) != SPARE_BYTES or self._process != os.getpid():
+        # A forked process has a copy of the list, but the files belong to its parent.
+        if len(data) != PREALLOCATED_BYTES or self._process != os.getpid():
             return None
         try:
             path = self._ready.popleft()
@@ -61,18 +61,18 @@ class SpareFiles:
         except IndexError:
             return None
         except FileNotFoundError:
-            self._ready.clear()  # an erase took them away
+            self._ready.clear()  # an erase deleted them
             return None
-        with _removed_if_it_fails(path, descriptor):
-            if confirm is not None:
-                confirm()
+        with _closed_and_removed_on_error(path, descriptor):
+            if before_write is not None:
+                before_write()
             if os.pwrite(descriptor, data, 0) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fdatasync(descriptor)
         return path
 
     def close(self) -> None:
-        """Remove what was not used."""
+        """Remove the unused files."""
         if self._process == os.getpid():
             while self._ready:
                 _remove(self._ready.popleft())
@@ -84,18 +84,18 @@ def _remove(path: str) -> None:
 
 
 @contextmanager
-def _made(path: str) -> Iterator[tuple[str, int]]:
+def _created(path: str) -> Iterator[tuple[str, int]]:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    with _removed_if_it_fails(path, descriptor):
+    with _closed_and_removed_on_error(path, descriptor):
         os.write(descriptor, _ZEROS)
-        # All are on their way to the disk before the first is waited for.
+        # Start writing all of them to the disk before waiting for the first.
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         yield path, descriptor
 
 
 @contextmanager
-def _removed_if_it_fails(path: str, descriptor: int) -> Iterator[None]:
-    """Close a file in any case."""
+def _closed_and_removed_on_error(path: str, descriptor: int) -> Iterator[None]:
+    """Close the file, and remove it if the block raises."""
     try:
         yield
     except BaseException:

@@ -30,7 +30,7 @@ from crannog.engine.open_table import OpenTable
 from crannog.engine.owned_tables import check_create
 from crannog.errors import NotFound
 from crannog.names import TableName
-from crannog.protocol.staged_files import BATCH_ID, CREATED_AT, Place
+from crannog.protocol.staged_files import BATCH_ID, CREATED_AT, BatchPosition
 from crannog.tables.loading.load import load
 from crannog.tables.loading.options import LoadOptions
 from crannog.tables.loading.write import Batches, Bulk
@@ -103,18 +103,18 @@ class _SparkLoad:
 
     def _known_batches(self) -> set[str]:
         log = self._table.log
-        known = {note.batch_id for note in log.refresh()[1].notes if note.batch_id.startswith(self._source)}
+        known = {record.batch_id for record in log.refresh()[1].records if record.batch_id.startswith(self._source)}
         committed = {batch for entry in log.history(None) for batch in self._batches_of(entry)}
         # A loader may have died between its commit and the ledger: what it kept must be found there as well.
-        missing = [batch for batch in committed if log.ledger.place_of(batch) is None]
+        missing = [batch for batch in committed if log.ledger.find(batch) is None]
         if missing:
             self._remember(new_batch_id(), missing)
-        return known | committed | {batch for batch in self._numbered() if log.ledger.place_of(batch) is not None}
+        return known | committed | {batch for batch in self._numbered() if log.ledger.find(batch) is not None}
 
     def _numbered(self) -> list[str]:
         # Batches are numbered without gaps; the ledger is asked until it knows no more.
         found: list[str] = []
-        while self._table.log.ledger.place_of(batch := f"{self._source}-{len(found):06}") is not None:
+        while self._table.log.ledger.find(batch := f"{self._source}-{len(found):06}") is not None:
             found.append(batch)
         return found
 
@@ -199,7 +199,7 @@ class _SparkLoad:
 
     def _remember(self, job: str, batches: Sequence[str]) -> None:
         sequence = self._table.log.head().folded
-        self._table.log.ledger.add(job, {batch: Place(sequence, job) for batch in batches})
+        self._table.log.ledger.add(job, {batch: BatchPosition(sequence, job) for batch in batches})
 
 
 def _ranges(numbers: Sequence[int]) -> list[list[int]]:

@@ -79,12 +79,12 @@ class Table:
         properties: Mapping[str, str] | None = None
         # Of a table that is damaged, the name alone tells whose it is.
         with suppress(NotFound, Corrupted, Refused):
-            properties = self._on(lambda table: (table.log.head() if fresh else table.log.latest_base()).properties)
+            properties = self._on(lambda table: (table.log.head() if fresh else table.log.last_seen_base()).properties)
         check_change(change, self._name, properties)
 
     def _change(self, change: str, act: Callable[[OpenTable], T]) -> T:
         def checked(table: OpenTable) -> T:
-            check_change(change, self._name, table.log.latest_base().properties)
+            check_change(change, self._name, table.log.last_seen_base().properties)
             return act(table)
 
         return self._on(checked)
@@ -97,7 +97,7 @@ class Table:
     @property
     def user_schema(self) -> pa.Schema:
         """The columns that a caller gives, as this process last saw them."""
-        return self._on(lambda table: table.log.latest_base().user_schema)
+        return self._on(lambda table: table.log.last_seen_base().user_schema)
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
 from crannog.engine.sql.duckdb_compiler.terms import Condition
 from crannog.engine.sql.file_pruning import pruned
-from crannog.protocol.staged_files import conformed
+from crannog.protocol.staged_files import cast_to_schema
 from crannog.traces.ids import first_half
 from crannog.traces.query_scope import cursor_of
 
@@ -81,7 +81,7 @@ def _kept(
             "" if most is not None and most <= limit else f" LIMIT {int(limit)}"
         )  # a limit that is not needed costs a tenth
         rows = read(cursor, f"SELECT {wanted} FROM {engine.scan(paths, there)} {by_id}{ending}")
-    return conformed(rows, schema)
+    return cast_to_schema(rows, schema)
 
 
 def with_age(columns: Sequence[str]) -> list[str]:

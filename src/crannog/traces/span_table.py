@@ -147,7 +147,7 @@ def existing_spans(tables: Tables) -> OpenTable:
     Raises Refused as `open_spans`.
     """
     table = tables.open(SPANS)
-    base = table.log.latest_base()
+    base = table.log.last_seen_base()
     stored = base.properties.get(VERSION_PROPERTY)
     if stored is None:
         raise Refused(

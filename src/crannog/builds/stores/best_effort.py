@@ -20,7 +20,7 @@ from crannog.errors import CrannogError
 
 _QUEUE = 10_000
 _GROUP = 500
-_TRIES = 3
+_MAX_ATTEMPTS = 3
 _PAUSE_S = 0.5
 _logger = logging.getLogger("crannog.builds")
 
@@ -110,7 +110,7 @@ class BestEffortLog(ForwardingLog):
         self._waiting.task_done()
 
     def _keep(self, batch: list[BuildEvent], check_states: bool | None) -> None:
-        for attempt in range(_TRIES):
+        for attempt in range(_MAX_ATTEMPTS):
             try:
                 self._opened().append_events(batch, check_states=check_states)
                 self.kept += len(batch)
@@ -120,7 +120,7 @@ class BestEffortLog(ForwardingLog):
                     for event in batch:  # one wrong event must not take the others with it
                         self._keep([event], check_states)
                     return
-                if not error.retryable or attempt == _TRIES - 1:
+                if not error.retryable or attempt == _MAX_ATTEMPTS - 1:
                     self._lost(len(batch), error.message)
                     return
             except Exception as error:

@@ -24,7 +24,7 @@ from crannog.engine.commit.group import Group
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError, Conflict, Unavailable
 
-_TRIES = 1_000
+_MAX_ATTEMPTS = 1_000
 _MOST_WAITING = 10_000
 _PAUSE_S = 0.0001
 _MOMENT_S = 0.002
@@ -139,11 +139,11 @@ class DeltaAppends:
         return list(read.values())
 
     def _commit(self, calls: Sequence[Append]) -> None:
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             if self._try(calls):
                 return
         raise Unavailable(
-            f"cannot append to {self._uri}: other writers won {_TRIES} times; try again", retry_after_s=1.0
+            f"cannot append to {self._uri}: other writers won {_MAX_ATTEMPTS} times; try again", retry_after_s=1.0
         )
 
     def _try(self, calls: Sequence[Append]) -> bool:

@@ -41,7 +41,7 @@ from crannog.settings import load_settings
 DEFAULT_TABLE = "crannog.builds.build_events"
 log = logging.getLogger("crannog.builds")
 T = TypeVar("T")
-_TRIES = 1_000
+_MAX_ATTEMPTS = 1_000
 _PATIENCE_S, _BUCKET_PATIENCE_S = 2.0, 10.0
 
 
@@ -163,7 +163,7 @@ class DeltaLog(ModelLog):
         return self._again(lambda: self._removed(listed))
 
     def _removed(self, listed: list[int]) -> int:
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             seen = self._follower.newest()
             with self.reading() as model:
                 known = [
@@ -186,7 +186,8 @@ class DeltaLog(ModelLog):
             self._follower.committed(Applied(receipt.sequence, removed=tuple(known)))
             return len(known)
         raise Unavailable(
-            f"cannot remove events from {self.uri}: other writers won {_TRIES} times; try again", retry_after_s=1.0
+            f"cannot remove events from {self.uri}: other writers won {_MAX_ATTEMPTS} times; try again",
+            retry_after_s=1.0,
         )
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -209,7 +210,7 @@ class DeltaLog(ModelLog):
         self._again(lambda: self._follower.rebuild())
 
     def size(self) -> tuple[int | None, dict[str, Any]]:
-        base, backlog, model = self.table.log.latest_base(), self.table.log.backlog(), self._follower.model
+        base, backlog, model = self.table.log.last_seen_base(), self.table.log.backlog(), self._follower.model
         return base.bytes + backlog.bytes, {
             "backend": "delta",
             "table": str(self.name),

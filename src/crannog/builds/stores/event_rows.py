@@ -18,7 +18,7 @@ from crannog.builds.events import BuildEvent, Kind, stored_event
 from crannog.builds.read_model.stored_events import payload_of
 from crannog.engine.owned_tables import BUILDS
 from crannog.errors import Corrupted
-from crannog.protocol.row_buffer import FewRows
+from crannog.protocol.row_buffer import RowBuffer
 from crannog.protocol.small_parquet import Column, column
 
 SCHEMA_VERSION = 1
@@ -71,7 +71,7 @@ _FEW = 16
 _DAY_NS = 86_400 * 10**9
 
 
-def rows_of(events: Sequence[BuildEvent]) -> pa.Table | FewRows:
+def rows_of(events: Sequence[BuildEvent]) -> pa.Table | RowBuffer:
     """Return events, their indexes given, as rows of the table, in the columns of the kinds that occur."""
     kinds = tuple(sorted({event.payload.KIND for event in events}))
     rows = [
@@ -87,7 +87,7 @@ def rows_of(events: Sequence[BuildEvent]) -> pa.Table | FewRows:
         for event in events
     ]
     if len(rows) <= _FEW:
-        return FewRows(_columns(kinds), list(zip(*rows, strict=True)))
+        return RowBuffer(_columns(kinds), list(zip(*rows, strict=True)))
     return pa.Table.from_batches([pa.RecordBatch.from_struct_array(pa.array(rows, _row_type(kinds)))])
 
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from crannog.builds.stores.shared_mailbox import ENDING, Tray
-from crannog.storage.local import is_settled
+from crannog.storage.local import shows_later_changes
 
 _PATIENCE_S = 2.0
 _EVENTS_PER_S, _MOST_EVENTS = 5_000, 200_000
@@ -170,7 +170,7 @@ class Desk:
                 self._others[name] = Tray(self._folder / here[name], own=False)
         for tray in list(self._others.values()):
             self._leave_out_if_abandoned(tray)
-        self._changed_ns = changed_ns if is_settled(changed_ns) else None
+        self._changed_ns = changed_ns if shows_later_changes(changed_ns) else None
 
     def close(self) -> None:
         for tray in (*self._others.values(), *([self._tray] if self._tray is not None else [])):

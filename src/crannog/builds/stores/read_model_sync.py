@@ -80,7 +80,7 @@ class Follower:
             if not self.table.log.is_last(self._seen.sequence):
                 with self._state:
                     self._pull()
-            self._quiet_since = self.table.log.quiet_since(self._seen.sequence)
+            self._quiet_since = self.table.log.unchanged_stamp(self._seen.sequence)
         elif time.monotonic() - self._looked_at > self._refresh_s:
             self.newest()
             self._looked_at = time.monotonic()
@@ -120,7 +120,7 @@ class Follower:
             self._pull()
 
     def _pull(self) -> None:
-        base, tail = self.table.log.caught_up()
+        base, tail = self.table.log.catch_up()
         if base.folded > self._seen.sequence:
             # What was folded before we saw it stands in the base alone. No flush here: who flushes may want the state.
             self._start_from_model()
@@ -251,7 +251,7 @@ class Follower:
             [(count,)], at = model.query("SELECT count(*) FROM events"), self.model.position(model)
         snapshot = self.table.snapshot()
         # An index is added once and removed at most once, so the footers tell the number without looking at a row.
-        staged = sum(-note.rows if note.kind == "delete" else note.rows for note in snapshot.tail.notes)
+        staged = sum(-record.rows if record.kind == "delete" else record.rows for record in snapshot.tail.records)
         if at.sequence == snapshot.sequence and count != snapshot.base.rows + staged:
             self.rebuild()
 

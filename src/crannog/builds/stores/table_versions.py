@@ -23,7 +23,7 @@ Step = Callable[[OpenTable], None]
 STEPS: dict[int, Step] = {}
 """How to get from a version to the next one."""
 
-_TRIES = 100
+_MAX_ATTEMPTS = 100
 
 
 def bring_up(
@@ -54,7 +54,7 @@ def stored_version(table: OpenTable, uri: str) -> int:
 
 
 def _stamp(table: OpenTable, version: int, uri: str) -> None:
-    for _ in range(_TRIES):
+    for _ in range(_MAX_ATTEMPTS):
         base = table.log.head()
         if stored_version(table, uri) >= version:
             return  # another process was first
@@ -76,6 +76,6 @@ def _stamp(table: OpenTable, version: int, uri: str) -> None:
         table.log.refresh()
         return
     raise Unavailable(
-        f"cannot upgrade the build log at {uri}: its table changed {_TRIES} times meanwhile; try again",
+        f"cannot upgrade the build log at {uri}: its table changed {_MAX_ATTEMPTS} times meanwhile; try again",
         retry_after_s=1.0,
     )

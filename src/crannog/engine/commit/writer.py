@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from crannog.engine.commit.group import Call, Group
 from crannog.errors import Overloaded
-from crannog.protocol.changelog import ChangeLog, Kept
+from crannog.protocol.changelog import ChangeLog, Committed
 from crannog.protocol.staged_files import Change
 
 
@@ -37,11 +37,11 @@ class Writer:
         self._log = log
         self._limits = limits
         self._after_commit = after_commit
-        self._group: Group[Wish, Kept] = Group(
+        self._group: Group[Wish, Committed] = Group(
             self._commit, called=lambda: self._name, most_waiting=limits.queue_calls, take=self._take
         )
 
-    def write(self, change: Change, *, after: int | None = None) -> Kept:
+    def write(self, change: Change, *, after: int | None = None) -> Committed:
         """Commit one change; Overloaded at a limit, Unavailable if the storage fails; neither keeps anything halfway.
 
         With `after`, as the very next sequence after it, or Conflict.
@@ -52,7 +52,7 @@ class Writer:
     def _name(self) -> str:
         return self._log.folder.replace("/", ".")
 
-    def _commit(self, group: list[Call[Wish, Kept]]) -> None:
+    def _commit(self, group: list[Call[Wish, Committed]]) -> None:
         admitted = self._admit(group)
         if admitted:
             done = self._log.commit([call.value.change for call in admitted], after=admitted[0].value.after)
@@ -60,8 +60,8 @@ class Writer:
                 call.result = kept
         self._after_commit()
 
-    def _take(self, waiting: deque[Call[Wish, Kept]]) -> list[Call[Wish, Kept]]:
-        group: list[Call[Wish, Kept]] = []
+    def _take(self, waiting: deque[Call[Wish, Committed]]) -> list[Call[Wish, Committed]]:
+        group: list[Call[Wish, Committed]] = []
         rows = 0
         while waiting and (not group or rows + waiting[0].value.change.rows.num_rows <= self._limits.group_rows):
             if group and waiting[0].value.after is not None:
@@ -73,11 +73,11 @@ class Writer:
                 break  # its place is its own
         return group
 
-    def _admit(self, group: list[Call[Wish, Kept]]) -> list[Call[Wish, Kept]]:
+    def _admit(self, group: list[Call[Wish, Committed]]) -> list[Call[Wish, Committed]]:
         """Refuse what would go over the staged backlog; a refusal looks at storage first, a fold may have made room."""
         backlog = self._log.backlog()
         rows, size = backlog.rows, backlog.bytes
-        admitted: list[Call[Wish, Kept]] = []
+        admitted: list[Call[Wish, Committed]] = []
         looked = False
         for call in group:
             change = call.value.change

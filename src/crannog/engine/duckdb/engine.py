@@ -224,7 +224,7 @@ class LocalEngine:
                         with suppress(duckdb.Error):  # those that were idle are closed already
                             cursor.interrupt()
             time.sleep(0.01)
-        scratch_folders.leave(self._spill_folder)
+        scratch_folders.remove(self._spill_folder)
 
 
 def literal(text: str) -> str:

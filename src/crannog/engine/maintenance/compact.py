@@ -20,7 +20,7 @@ from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
 from crannog.errors import SnapshotGone, Unavailable
 
-_TRIES = 10
+_MAX_ATTEMPTS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def compact(
     if dry_run:
         return _plan_only(table)
     folded = fold(table, progress=part_of(progress, 0, 0.5), cancellation=cancellation)
-    for _ in range(_TRIES):
+    for _ in range(_MAX_ATTEMPTS):
         snapshot = table.snapshot()
         base = snapshot.base
         groups = files_to_compact(base.files.values(), CompactionLimits(table.file_bytes(base)))
@@ -101,7 +101,9 @@ def compact(
                 return _compact_once(table, snapshot, groups, job, report)
             except (RunAgain, SnapshotGone):
                 continue
-    raise Unavailable(f"cannot compact {table.name}: other jobs changed the table {_TRIES} times meanwhile; try again")
+    raise Unavailable(
+        f"cannot compact {table.name}: other jobs changed the table {_MAX_ATTEMPTS} times meanwhile; try again"
+    )
 
 
 def _compact_once(
@@ -186,13 +188,13 @@ def _plan_only(table: OpenTable) -> CompactReport:
     snapshot = table.snapshot()
     base, tail = snapshot.base, snapshot.tail
     groups = files_to_compact(base.files.values(), CompactionLimits(table.file_bytes(base)))
-    plan = [f"fold {len(tail.notes):,} staged changes of {tail.row_count:,} rows"] if tail.segments else []
+    plan = [f"fold {len(tail.records):,} staged changes of {tail.row_count:,} rows"] if tail.segments else []
     plan += [f"merge {group.reason}" for group in groups]
     return CompactReport(
         base_rows=base.rows,
         delta_rows=tail.row_count,
         final_rows=table.count(snapshot=snapshot),
-        deltas_merged=len(tail.notes),
+        deltas_merged=len(tail.records),
         tombstones_applied=0,
         rows_dropped_by_tombstones=0,
         files_before=len(base.files),

@@ -47,7 +47,7 @@ SCHEMA = pa.schema(
         pa.field("last_result", pa.string()),
     ]
 )
-_TRIES = 50
+_MAX_ATTEMPTS = 50
 _CHECKPOINT_EVERY = 20
 _OLD_FILES_S = 3600.0
 log = logging.getLogger("crannog.engine")
@@ -164,7 +164,7 @@ class ControlTable:
 
     def _change(self, name: str, change: Callable[[Task], Task | None], *, drop: bool = False) -> bool:
         with self._lock:
-            for _ in range(_TRIES):
+            for _ in range(_MAX_ATTEMPTS):
                 version, tasks, current = self._read()
                 if drop:
                     if tasks.pop(name, None) is None:
@@ -176,11 +176,11 @@ class ControlTable:
                     tasks[name] = changed
                 if self._commit(version, tasks, current):
                     return True
-        raise Conflict(f"cannot change task {name}: other processes won {_TRIES} times in a row")
+        raise Conflict(f"cannot change task {name}: other processes won {_MAX_ATTEMPTS} times in a row")
 
     def _read(self) -> tuple[int, dict[str, Task], list[DataFile]]:
         seen = None
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             try:
                 return self._read_newest()
             except _FileGone as gone:
@@ -189,7 +189,7 @@ class ControlTable:
                     path, version = gone.args
                     raise _damaged(f"{FOLDER}/{path} is gone, and version {version} of the log names it") from None
                 seen = gone.args
-        raise Conflict(f"cannot read the control table: it changed {_TRIES} times meanwhile")
+        raise Conflict(f"cannot read the control table: it changed {_MAX_ATTEMPTS} times meanwhile")
 
     def _read_newest(self) -> tuple[int, dict[str, Task], list[DataFile]]:
         path = ""

@@ -87,7 +87,7 @@ def erase(
         "query results": result_files.end(table.warehouse.storage, str(table.name)),
         "unfinished deletions": result_files.empty_trash(table.warehouse.storage),
     }
-    killed = scratch_folders.sweep()
+    killed = scratch_folders.remove_abandoned()
     report("clean the log", 0.8)
     _redact_log(table, search)
     failpoints.reached("erase.log_redacted")

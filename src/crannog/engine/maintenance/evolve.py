@@ -27,14 +27,14 @@ from crannog.engine.open_table import OpenTable
 from crannog.engine.tables import table_properties
 from crannog.errors import Unavailable
 
-_TRIES = 10
+_MAX_ATTEMPTS = 10
 
 
 def evolve(
     table: OpenTable, schema: Any, *, progress: Progress | None = None, cancellation: Cancellation | None = None
 ) -> EvolveReport:
     """Bring the table to `schema`: its present columns, wider or as they are, and new nullable ones. Anything else is refused."""
-    for _ in range(_TRIES):
+    for _ in range(_MAX_ATTEMPTS):
         base = table.log.head()
         current = user_columns(base.schema)
         proposed = check_key(user_schema(schema, known_pairs=list(same_columns(current))), base.key)
@@ -47,7 +47,9 @@ def evolve(
                 return _evolve_once(table, base, target, change, job)
             except RunAgain:
                 continue
-    raise Unavailable(f"cannot evolve {table.name}: other jobs changed the table {_TRIES} times meanwhile; try again")
+    raise Unavailable(
+        f"cannot evolve {table.name}: other jobs changed the table {_MAX_ATTEMPTS} times meanwhile; try again"
+    )
 
 
 def _evolve_once(table: OpenTable, base: Base, target: pa.Schema, change: Any, job: Job) -> EvolveReport:

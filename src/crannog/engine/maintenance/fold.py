@@ -20,14 +20,14 @@ from crannog.errors import SnapshotGone, Unavailable
 from crannog.protocol.staged_files import DELETE, UPSERT
 from crannog.storage import failpoints
 
-_TRIES = 10
+_MAX_ATTEMPTS = 10
 _BYTES_PER_WRITER = 16 * 1024**2
 
 
 def fold(table: OpenTable, *, progress: Progress | None = None, cancellation: Cancellation | None = None) -> FoldReport:
     """Fold everything staged when the call starts, exactly once whoever else folds; writers go on meanwhile."""
     target: int | None = None
-    for _ in range(_TRIES):
+    for _ in range(_MAX_ATTEMPTS):
         snapshot = table.snapshot()
         if target is None:
             target = snapshot.tail.end
@@ -47,7 +47,9 @@ def fold(table: OpenTable, *, progress: Progress | None = None, cancellation: Ca
                 return _fold_once(table, snapshot, job)
             except (RunAgain, AlreadyFolded, SnapshotGone):
                 continue
-    raise Unavailable(f"cannot fold {table.name}: other jobs changed the table {_TRIES} times meanwhile; try again")
+    raise Unavailable(
+        f"cannot fold {table.name}: other jobs changed the table {_MAX_ATTEMPTS} times meanwhile; try again"
+    )
 
 
 def _fold_once(table: OpenTable, snapshot: Snapshot, job: Job) -> FoldReport:
@@ -74,7 +76,7 @@ def _fold_once(table: OpenTable, snapshot: Snapshot, job: Job) -> FoldReport:
         job.step("verify", 0.8)
         added = verified_files(job.storage, table.folder, job.folder, base, rows=expected)
     # The ledger goes first: a retry that finds the new version must find its batch ids too.
-    table.log.ledger.add(job.id, {note.batch_id: note.place for note in tail.notes})
+    table.log.ledger.add(job.id, {record.batch_id: record.position for record in tail.records})
     delete_audit.record(table, job.id, tombstones)
     failpoints.reached("rewrite.ledger_written")
     job.step("commit", 0.95)
@@ -98,7 +100,7 @@ def _fold_once(table: OpenTable, snapshot: Snapshot, job: Job) -> FoldReport:
     return FoldReport(
         folded_to=tail.end,
         version=version,
-        changes=len(tail.notes),
+        changes=len(tail.records),
         staged_rows=tail.row_count,
         base_rows=base.rows,
         final_rows=base.rows - hidden + upserts,

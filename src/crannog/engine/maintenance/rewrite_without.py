@@ -22,7 +22,7 @@ from crannog.errors import SnapshotGone, Unavailable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_TRIES = 10
+_MAX_ATTEMPTS = 10
 
 
 class Choice(Protocol):
@@ -58,7 +58,7 @@ def drop_rows(
     cancellation: Cancellation | None = None,
 ) -> Dropped:
     """Drop rows of the newest base, as one commit named `operation`; no commit if none is to go."""
-    for _ in range(_TRIES):
+    for _ in range(_MAX_ATTEMPTS):
         snapshot = table.snapshot()
         with Job(table, operation, snapshot.base, progress=progress, cancellation=cancellation) as job:
             try:
@@ -66,7 +66,7 @@ def drop_rows(
             except (RunAgain, SnapshotGone):
                 continue
     raise Unavailable(
-        f"cannot {operation.lower()} {table.name}: other jobs changed the table {_TRIES} times meanwhile; try again"
+        f"cannot {operation.lower()} {table.name}: other jobs changed the table {_MAX_ATTEMPTS} times meanwhile; try again"
     )
 
 

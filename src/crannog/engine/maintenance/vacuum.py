@@ -65,13 +65,13 @@ def vacuum(
         doomed = [path for path in doomed if path not in live]
         storage.delete(doomed)
         for job in {path.split("/")[4] for path in doomed} - jobs:
-            storage.prune(f"{table.folder}/data/{job}")
+            storage.remove_empty_folders(f"{table.folder}/data/{job}")
         failpoints.reached("vacuum.files_deleted")
         storage.delete([*staged, *leftovers, *_of_dead_jobs(table, jobs, older_than_s=settings.orphan_grace_s)])
         # The leases anew, after the folders: a job has its lease before its folder.
         folders = set(storage.folders(f"{table.log.own_folder}/jobs"))
         for job in folders - {lease.get("job") for lease in live_leases(storage, f"{table.log.own_folder}/leases")}:
-            storage.prune(f"{table.log.own_folder}/jobs/{job}")
+            storage.remove_empty_folders(f"{table.log.own_folder}/jobs/{job}")
         failpoints.reached("clean.staged_files_deleted")
         result_files.sweep(storage)
         storage.delete(

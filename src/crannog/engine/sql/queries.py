@@ -38,7 +38,7 @@ from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError, SnapshotGone, SparkLost, Unavailable
 from crannog.names import TableName
 
-_TRIES = 4
+_MAX_ATTEMPTS = 4
 _PLAIN_NAME = re.compile(r"[a-z_]\w*")
 # The first argument of date_add, datediff and their relatives may be one of these.
 _UNITS = frozenset(
@@ -397,7 +397,7 @@ class Queries:
         return pa.Table.from_batches(kept, schema)
 
     def _on_newest(self, statement: Statement, act: Callable[[], T]) -> T:
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             try:
                 return act()
             except (SnapshotGone, SparkLost):

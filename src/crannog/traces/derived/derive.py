@@ -35,7 +35,7 @@ from crannog.traces.derived.tables import TO_PROPERTY, derived_to, existing, mad
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_TRIES = 10
+_MAX_ATTEMPTS = 10
 _FILES_PER_DAY = 16
 """A day with this many files of partial rows is merged into one by the next derive that adds to it."""
 _SPANS_PER_FILE = 5_000_000
@@ -81,7 +81,7 @@ def _bring(
     progress: Progress | None,
     cancellation: Cancellation | None,
 ) -> tuple[int, int]:
-    for _ in range(_TRIES):
+    for _ in range(_MAX_ATTEMPTS):
         table = made(tables, derived, spans)
         base = table.log.refresh()[0]
         start = derived_to(base)
@@ -102,7 +102,7 @@ def _bring(
                 # Erased or vacuumed under our hands: the log and the folder tell now.
                 head = spans.snapshot()
                 known.clear()
-    raise Unavailable(f"cannot derive {derived.name}: other jobs changed it {_TRIES} times meanwhile; try again")
+    raise Unavailable(f"cannot derive {derived.name}: other jobs changed it {_MAX_ATTEMPTS} times meanwhile; try again")
 
 
 @dataclass(frozen=True)

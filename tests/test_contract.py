@@ -221,7 +221,7 @@ def test_the_same_definition_again_is_ok_if_asked_and_another_never(connection: 
     with pytest.raises(Conflict) as caught:
         connection.create_table(name, ORDERS, key="id")
     assert (
-        caught.value.message == f'table {name} exists already, with the same definition; pass if_exists="ok" to use it'
+        caught.value.message == f"table {name} exists already, with the same definition; set if_exists to ok to use it"
     )
     for schema, key in ((WIDE, None), (ORDERS, None), (ORDERS, "amount")):
         with pytest.raises(Conflict, match=f"table {name} exists with another definition"):
@@ -262,7 +262,7 @@ def test_a_wrong_definition_is_refused_in_the_same_words(
 
 def test_a_table_that_is_not_there_is_not_found(connection: LakeVerbs) -> None:
     for act in (connection.table, connection.drop_table, connection.cache.pin, connection.cache.evict):
-        with pytest.raises(NotFound, match=r"there is no table shop\.eu\.nowhere; tables\(\) lists those there are"):
+        with pytest.raises(NotFound, match=r"there is no table shop\.eu\.nowhere; list the tables to see which exist"):
             act("shop.eu.nowhere")
         with pytest.raises(CallerError, match="has 2 part"):
             act("shop.eu")
@@ -420,7 +420,7 @@ def test_what_needs_a_key_says_so_and_keys_that_do_not_fit_are_refused(
 ) -> None:
     plain = connection.create_table(f"{name}n", ORDERS)
     with pytest.raises(
-        CallerError, match=r"cannot upsert into .*: it has no key; append to it, or create it with key="
+        CallerError, match=r"cannot upsert into .*: it has no key; append to it, or create it with a key"
     ):
         plain.upsert([{"id": "a"}])
     with pytest.raises(CallerError, match=r"cannot delete from .*: it has no key, so there is nothing to delete by"):

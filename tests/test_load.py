@@ -434,10 +434,10 @@ def test_keys_and_partitions_are_made_and_upserts_replace(lake: Lake, tmp_path: 
 def test_wrong_wishes_are_refused_before_anything_is_made(lake: Lake, tmp_path: Path) -> None:
     path = put(tmp_path, "f.csv", "a,b\n1,x\n")
     for wishes, error, told in (
-        ({}, NotFound, "give create=True"),
+        ({}, NotFound, "set the option create"),
         ({"create": True, "key": "z"}, CallerError, "no column z"),
         ({"create": True, "partition_by": "z"}, CallerError, "z is not a column"),
-        ({"create": True, "mode": "upsert"}, CallerError, "give key="),
+        ({"create": True, "mode": "upsert"}, CallerError, "give a key"),
         ({"create": True, "mode": "merge"}, CallerError, "append or upsert"),
         ({"create": True, "max_bad": -1}, CallerError, "whole number"),
         ({"create": True, "colour": 1}, CallerError, "no option colour"),

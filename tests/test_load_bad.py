@@ -210,7 +210,7 @@ def test_new_columns_are_an_error_that_names_them_or_left_out_or_added(
     path = put(tmp_path, name, text)
     with pytest.raises(
         SchemaMismatch,
-        match="the files have new, more, the table has no such columns: give evolve=True to add, or ignore_extra=True",
+        match="the files have new, more, the table has no such columns: set the option evolve to add them, or ignore_extra",
     ):
         lake.load(path, NAME)
     dry = lake.load(path, NAME, dry_run=True)
@@ -233,7 +233,7 @@ def test_wider_numbers_are_told_and_widened_only_when_asked(lake: Lake, table: A
         path = put(tmp_path, name, text)
         if types_of(lake)["n"] == "int32":
             with pytest.raises(
-                SchemaMismatch, match="column n is int, the files need bigint: give evolve=True to widen"
+                SchemaMismatch, match="column n is int, the files need bigint: set the option evolve to widen"
             ):
                 lake.load(path, NAME)
             assert table.count() == 0

@@ -73,13 +73,13 @@ def test_every_refusal_has_its_exit_code_and_speaks_of_flags(shell: Shell) -> No
     wide = shell.file("w.csv", "a,b,c\n1,x,2\n")
     for arguments, code, told in (
         (("load", NAME), 2, "crannog load FILE... NAME"),
-        (("load", good, "shop.eu.other"), 2, "give --create to make it from the files"),
+        (("load", good, "shop.eu.other"), 2, "set the option create to make it from the files"),
         (("load", "no*.csv", NAME), 2, "no file matches no*.csv"),
-        (("load", path, NAME), 2, "Give --reject FILE to put them aside"),
-        (("load", wide, NAME), 2, "give --evolve to add, or --ignore-extra to leave out"),
-        (("load", good, NAME, "--mode", "upsert"), 2, "create one with --key"),
+        (("load", path, NAME), 2, "Set the option reject to a file to put them aside"),
+        (("load", wide, NAME), 2, "set the option evolve to add them, or ignore_extra to leave them out"),
+        (("load", good, NAME, "--mode", "upsert"), 2, "create it with a key"),
         (("load", good, NAME, "--create", "--key", "a"), 3, "its key is []"),
-        (("load", shell.file("x.dat", "??"), NAME), 2, "give --format csv, json, ndjson or parquet"),
+        (("load", shell.file("x.dat", "??"), NAME), 2, "set the format to csv, json, ndjson or parquet"),
     ):
         answer = shell(*arguments)
         assert (answer.code, told in answer.error) == (code, True), answer

@@ -630,7 +630,7 @@ def test_keys_of_two_columns() -> None:
     assert keys([{"k": 1, "day": "2024-05-01"}], ["day", "k"]) == [{"day": day, "k": 1}]
     assert keys(pa.table({"k": [1], "day": [day]}), ["day", "k"]) == [{"day": day, "k": 1}]
     for bare in ([1], [(1, day)], pa.array([1])):
-        with pytest.raises(CallerError, match="as a dict of these columns"):
+        with pytest.raises(CallerError, match="give each key with its columns by name"):
             keys(bare, ["k", "day"])
 
 

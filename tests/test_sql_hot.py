@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from crannog.engine.sql.hot_tables import HotCache
 from crannog.errors import CallerError, NotFound, Overloaded
 from crannog.names import TableName
 from crannog.settings import Settings
@@ -306,3 +308,30 @@ def test_hot_is_refused_where_it_cannot_serve(lake: Lake) -> None:
         with pytest.raises(CallerError, match="cannot serve"):
             lake.sql(f"SELECT * FROM {travelling}", engine="hot")
         assert lake.sql(f"SELECT count(*) AS n FROM {travelling}").engine == "local"
+
+
+def test_a_load_in_the_background_that_fails_is_logged_and_shown_until_one_succeeds(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise Overloaded("there is no room")
+
+    with opened(settings, cache_auto_reads=1) as lake:
+        lake.create_table(PLAIN, SCHEMA).append(rows(1, 2))
+        with monkeypatch.context() as patch, caplog.at_level("WARNING", logger="crannog.engine"):
+            patch.setattr(HotCache, "_load_snapshot", fail)
+            deadline = time.monotonic() + 30
+            while not any(task["failures"] > 1 for task in lake.tasks()) and time.monotonic() < deadline:
+                assert lake.sql(f"SELECT count(*) AS n FROM {PLAIN}").engine == "local"
+        assert [record.getMessage() for record in caplog.records] == [
+            f"cannot load {PLAIN} into memory, its files are read instead: there is no room"
+        ]
+        [failed] = lake.cache.stats()["tables"]
+        assert (failed["name"], failed["state"], failed["error"]) == (PLAIN, "failed", "there is no room")
+        [task] = lake.tasks()
+        assert (task["task_name"], task["status"]) == (f"hot_load:{PLAIN}", "idle")
+        assert json.loads(task["last_result"]) == {"error": "there is no room"}
+        lake.cache.pin(PLAIN)
+        [held] = lake.cache.stats()["tables"]
+        assert (held["state"], held["error"]) == ("pinned", None)
+        assert lake.tasks() == []

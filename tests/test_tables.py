@@ -69,7 +69,7 @@ def test_creating_again_follows_if_exists(lake: Lake, other: Lake) -> None:
     for connection in (lake, other):
         assert connection.create_table(NAME, ORDERS, key=["order_id"], if_exists="ok").count() == 1
         assert connection.create_table(NAME, reordered, key=["order_id"], if_exists="ok").count() == 1
-        with pytest.raises(Conflict, match='exists already, with the same definition; pass if_exists="ok"'):
+        with pytest.raises(Conflict, match="exists already, with the same definition; set if_exists to ok"):
             connection.create_table(NAME, ORDERS, key=["order_id"])
     with pytest.raises(CallerError, match="if_exists"):
         lake.create_table(NAME, ORDERS, key=["order_id"], if_exists="replace")
@@ -399,18 +399,18 @@ def test_at_most_so_many_tables_are_open_and_any_use_wakes_one(settings: Setting
         tables = [lake.create_table(name, ORDERS, key="order_id") for name in names]
         for number, table in enumerate(tables):
             table.append([{"order_id": "a", "n": number}])
-            assert len(lake.engine.open_names()) <= 2
+            assert len(lake.engine.opened()) <= 2
         for _ in range(2):
             for number, table in enumerate(tables):
                 table.append([{"order_id": "b", "n": number}], batch_id=f"twice-{number}")
                 assert table.count() == 2
                 assert sorted(table.to_arrow()["n"].to_pylist()) == [number, number]
-                assert lake.engine.open_names()[-1] == TableName.parse(table.name)
-                assert len(lake.engine.open_names()) <= 2
+                assert lake.engine.opened()[-1].name == TableName.parse(table.name)
+                assert len(lake.engine.opened()) <= 2
         tables[0].delete(["a"])
         tables[3].count()
         tables[4].count()
-        assert TableName.parse(names[0]) not in lake.engine.open_names()
+        assert TableName.parse(names[0]) not in [table.name for table in lake.engine.opened()]
         assert tables[0].count() == 1
         assert [entry["key"] for entry in tables[0].tombstones()] == [{"order_id": "a"}]
 
@@ -419,15 +419,15 @@ def test_idle_tables_close_and_wake(settings: Settings) -> None:
     with opened(settings, idle_close_s=0.05) as lake:
         first = lake.create_table("shop.eu.first", ORDERS)
         first.append([{"order_id": "a", "n": 1}])
-        assert [str(name) for name in lake.engine.open_names()] == ["shop.eu.first"]
+        assert [str(table.name) for table in lake.engine.opened()] == ["shop.eu.first"]
         time.sleep(0.1)
         lake.engine.close_idle()
-        assert lake.engine.open_names() == []
+        assert lake.engine.opened() == []
         assert first.count() == 1
         time.sleep(0.1)
         # Opening another one is enough.
         lake.create_table("shop.eu.second", ORDERS).append([{"order_id": "b", "n": 2}])
-        assert [str(name) for name in lake.engine.open_names()] == ["shop.eu.second"]
+        assert [str(table.name) for table in lake.engine.opened()] == ["shop.eu.second"]
         assert first.append([{"order_id": "c", "n": 3}]).sequence == 2
 
 

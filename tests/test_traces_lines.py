@@ -176,14 +176,14 @@ def test_a_request_that_would_leave_spans_out_says_how_to_get_them(settings: Set
     small = Store(settings.model_copy(update={"trace_spans_limit": 3}))
     small.send(*(span(1, number) for number in range(1, 6)))
     for export in (small.export, small.export_protobuf):
-        with pytest.raises(TooLarge, match=r"export_lines\(\)"):
+        with pytest.raises(TooLarge, match="export it as lines"):
             export([LONG])
     assert len(spans_of(list(small.export_lines([LONG])))) == 5
     small.warehouse.close()
     told: Any = CliRunner().invoke(
         app, ["--warehouse", settings.warehouse, "traces", "export", LONG], env={"CRANNOG_TRACE_SPANS_LIMIT": "3"}
     )
-    assert "--lines gives traces of any size;" in told.exception.message
+    assert "export it as lines (NDJSON), which take traces of any size," in told.exception.message
 
 
 # -- while they are read -------------------------------------------------------------------------------------------

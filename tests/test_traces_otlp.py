@@ -32,7 +32,7 @@ from crannog.traces.ingest.otlp_json import json_of_request
 from crannog.traces.ingest.receive import JSON, ZIPKIN, Received, received
 from crannog.traces.jaeger.v1 import trace_of
 from crannog.traces.jaeger.v3 import traces_of
-from crannog.traces.search_text import matches
+from crannog.traces.search_text import attribute_word
 from crannog.traces.span_table import SCHEMA
 from crannog.traces.trace import span_of
 from flatten_reference import flat_by_objects
@@ -40,6 +40,11 @@ from otlp_samples import START, attribute, comparable, recorded_by_sdk, request_
 
 MANY = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 LIMIT = 64 * 1024 * 1024
+
+
+def matches(blob: str, key: str, value: str) -> bool:
+    """`match_attr` for one blob in Python."""
+    return attribute_word(key, value) in blob
 
 
 def both(request: ExportTraceServiceRequest) -> pa.Table:

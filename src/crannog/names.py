@@ -11,9 +11,6 @@ from crannog.errors import CallerError
 Sequence = NewType("Sequence", int)
 """The place of a staged change in commit order; the first is 1, and 0 means nothing yet."""
 
-Version = NewType("Version", int)
-"""A version of the base, the number of its Delta log entry."""
-
 RAW_PREFIX = "__raw__"
 OWN_CATALOG = "crannog"
 """Where Crannog keeps tables of its own: spans and what is derived from them, the audit log."""

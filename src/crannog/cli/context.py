@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crannog.cli.completion import beginning
-from crannog.errors import CallerError, CrannogError, NotFound, Unauthorized, Unavailable
+from crannog.errors import CallerError, NotFound, Unauthorized, Unavailable
 
 if TYPE_CHECKING:
     from crannog.api.lake import LakeVerbs
@@ -39,22 +39,6 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 NameArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="The table, as catalog.schema.table.", autocompletion=names_that_begin)
 ]
-
-# The engine speaks to whoever calls it from Python; these are its hints in the words of the command line.
-_WORDS = (
-    ("tables() lists", "`crannog tables` lists"),
-    ("history() lists", "`crannog history` lists"),
-    ("history() tells", "`crannog history` tells"),
-    ("history() and describe() tell", "`crannog history` and `crannog describe` tell"),
-    ('pass if_exists="ok" to use it', "give --if-exists ok to use it"),
-    ("create it with key=[…]", "create one with --key"),
-    ("fold the table (fold())", "fold the table (`crannog fold`)"),
-    (
-        "export_lines() gives traces of any size, over HTTP an Accept of application/x-ndjson",
-        "--lines gives traces of any size",
-    ),
-    ("give each key as a dict of these columns", "give each key as a JSON object of these columns"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +76,7 @@ def lake_at(context: typer.Context, *, make: bool = False) -> Iterator[LakeVerbs
     A warehouse that is not there is NotFound, and made only if `make`.
     """
     place = place_of(context)
-    with _in_words_of_the_shell(), _opened(place, make) as lake:
+    with _opened(place, make) as lake:
         yield lake
 
 
@@ -102,18 +86,8 @@ def warehouse_at(context: typer.Context) -> Iterator[EmbeddedLake]:
     place = place_of(context)
     if place.server:
         raise CallerError("this works on the warehouse itself: give --warehouse DIR instead of --server")
-    with _in_words_of_the_shell(), _embedded(place.settings(), make=True) as lake:
+    with _embedded(place.settings(), make=True) as lake:
         yield lake
-
-
-@contextmanager
-def _in_words_of_the_shell() -> Iterator[None]:
-    try:
-        yield
-    except CrannogError as error:
-        for python, shell in _WORDS:
-            error.message = error.message.replace(python, shell)
-        raise
 
 
 def _opened(place: Place, make: bool) -> Lake | RemoteLake:

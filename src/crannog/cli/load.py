@@ -12,24 +12,13 @@ import typer
 
 from crannog.cli.context import JsonOption, answer, lake_at, names_that_begin
 from crannog.cli.plain_output import counted, of_bytes
-from crannog.errors import CallerError, Cancelled, CrannogError, NotFound
+from crannog.errors import CallerError, Cancelled, NotFound
 
 if TYPE_CHECKING:
     from crannog.api.lake import LakeVerbs
     from crannog.api.load_report import LoadReport
 
 _FEW_FILES = 20
-# The load speaks to whoever calls it from Python; these are its hints in the words of the command line.
-_WORDS = (
-    ("create=True", "--create"),
-    ("evolve=True", "--evolve"),
-    ("ignore_extra=True", "--ignore-extra"),
-    ("again=True", "--again"),
-    ("create it with key=[…]", "create one with --key"),
-    ("give key=[…]", "give --key"),
-    ("reject=FILE", "--reject FILE"),
-    ("give format=", "give --format "),
-)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -116,10 +105,7 @@ def load(
                 progress=progress,
             )
     except KeyboardInterrupt as stop:
-        raise Cancelled(_in_words(f"stopped: {stop}" if str(stop) else "stopped before anything was kept")) from None
-    except CrannogError as error:
-        error.message = _in_words(error.message)
-        raise
+        raise Cancelled(f"stopped: {stop}" if str(stop) else "stopped before anything was kept") from None
     answer(report.as_dict(), as_json=as_json, otherwise=lambda: _show(report))
 
 
@@ -137,12 +123,6 @@ def _lake(context: typer.Context, create: bool, dry_run: bool) -> Iterator[LakeV
             passing: LakeVerbs = crannog.connect(stack.enter_context(TemporaryDirectory(prefix="crannog-load-")))
             lake = stack.enter_context(passing)
         yield lake
-
-
-def _in_words(message: str) -> str:
-    for python, shell in _WORDS:
-        message = message.replace(python, shell)
-    return message
 
 
 def _unescaped(delimiter: str | None) -> str | None:

@@ -143,4 +143,7 @@ def _show_tables(tables: list[dict[str, Any]], ending: str) -> None:
     ]
     columns = ("table", "state", "rows", "size", "hits", "misses", "last access")
     listing(columns, rows, empty="No table is held in memory.", right=("rows", "size", "hits", "misses"))
+    for held in tables:
+        if held["error"]:
+            say(f"{held['name']} could not be loaded: {held['error']}")
     say(ending)

@@ -33,7 +33,6 @@ class Footer:
     size: int
     rows: int
     schema: pa.Schema
-    row_groups: int
     minimum: dict[str, Any]
     maximum: dict[str, Any]
     nulls: dict[str, int]
@@ -82,7 +81,7 @@ def read_footer(storage: Storage, path: str, statistics_columns: Sequence[str] =
                 low, high, nulls[name] = _bounds_by_scan(parquet, name)
                 if low is not None:
                     minimum[name], maximum[name] = low, high
-        return Footer(path, size, meta.num_rows, parquet.schema_arrow, meta.num_row_groups, minimum, maximum, nulls)
+        return Footer(path, size, meta.num_rows, parquet.schema_arrow, minimum, maximum, nulls)
 
 
 def _bounds_by_scan(parquet: pq.ParquetFile, name: str) -> tuple[Any, Any, int]:

@@ -161,7 +161,7 @@ class DeltaLog:
             table = self._opened(version)
         except (DeltaError, OSError, ValueError) as error:
             raise NotFound(
-                f"version {version} of {self.folder.replace('/', '.')} cannot be read; history() lists the versions that can"
+                f"version {version} of {self.folder.replace('/', '.')} cannot be read; the table's history lists the versions that can"
             ) from error
         return _base_of(table, self.folder)
 
@@ -196,7 +196,7 @@ class DeltaLog:
             self._table = self._opened()
         except TableNotFoundError:
             raise NotFound(
-                f"there is no table {self.folder.replace('/', '.')}; tables() lists those there are"
+                f"there is no table {self.folder.replace('/', '.')}; list the tables to see which exist"
             ) from None
         except (DeltaError, OSError, ValueError) as error:
             raise self._explained(error) from error
@@ -225,7 +225,7 @@ class DeltaLog:
         """Find the file behind an error of the log's reader."""
         names = self._storage.names(f"{self.folder}/{LOG}")
         if not names:
-            return NotFound(f"there is no table {self.folder.replace('/', '.')}; tables() lists those there are")
+            return NotFound(f"there is no table {self.folder.replace('/', '.')}; list the tables to see which exist")
         if (torn := torn_entry(self._storage, self.folder)) is not None:
             return Corrupted(f"log entry {torn} is not valid; restore it from a backup")
         return Corrupted(f"the log in {self.folder}/{LOG} cannot be read: {str(error)[:300]}")

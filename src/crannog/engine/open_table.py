@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ from crannog.errors import (
     CallerError,
     Corrupted,
     CrannogError,
+    NotFound,
     Overloaded,
     SchemaMismatch,
     SnapshotGone,
@@ -35,6 +37,8 @@ from crannog.protocol.leases import Lease
 from crannog.protocol.row_buffer import RowBuffer
 from crannog.protocol.staged_files import BYTES_PER_CHANGE, Change
 from crannog.protocol.tail import Tail
+
+log = logging.getLogger("crannog.engine")
 
 _SYSTEM_BYTES_PER_ROW = 64
 _READS = 5
@@ -81,7 +85,7 @@ class OpenTable:
         With `after`, as the very next sequence after it, or Conflict.
         """
         if verb == "upsert" and not self.log.last_seen_base().key:
-            raise CallerError(f"cannot upsert into {self.name}: it has no key; append to it, or create it with key=[…]")
+            raise CallerError(f"cannot upsert into {self.name}: it has no key; append to it, or create it with a key")
         base, table = self._with_newest_schema(
             lambda schema: row_input.to_arrow(rows, schema, table=str(self.name), verb=verb)
         )
@@ -160,8 +164,10 @@ class OpenTable:
         # A pack that fails costs nothing but files: the next one, or a fold, takes them.
         try:
             self.log.pack()
-        except CrannogError:
-            return
+        except NotFound:
+            return  # dropped meanwhile
+        except CrannogError as error:
+            log.warning("cannot pack the staged changes of %s, the next pack or fold takes them: %s", self.name, error)
 
     # -- reading ---------------------------------------------------------------------------------------------
 

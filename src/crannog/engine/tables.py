@@ -121,7 +121,7 @@ class Tables:
         if clashes:
             raise Conflict(f"table {name} exists with another definition: {'; '.join(clashes)}")
         if if_exists == "error":
-            raise Conflict(f'table {name} exists already, with the same definition; pass if_exists="ok" to use it')
+            raise Conflict(f"table {name} exists already, with the same definition; set if_exists to ok to use it")
 
     def open(self, name: TableName) -> OpenTable:
         """Return the open table, opening it if need be; NotFound if there is none.
@@ -165,10 +165,6 @@ class Tables:
         with self._lock:
             self._close_surplus()
 
-    def open_names(self) -> list[TableName]:
-        with self._lock:
-            return list(self._open)
-
     def opened(self) -> list[OpenTable]:
         """Return the open tables; looking at them does not keep them open."""
         with self._lock:
@@ -211,7 +207,7 @@ class Tables:
         self._warehouse.check_open()
         storage = self._warehouse.storage
         if not storage.names(f"{name.path}/_delta_log"):
-            raise NotFound(f"there is no table {name}; tables() lists those there are")
+            raise NotFound(f"there is no table {name}; list the tables to see which exist")
         self.forget(name)
         if not storage.is_local:
             # Where a folder does not vanish in one step, the marker goes first: for everybody the table is gone.

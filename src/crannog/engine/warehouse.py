@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +17,8 @@ from crannog.storage.open import open_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger("crannog.engine")
 
 
 class Warehouse:
@@ -70,9 +73,11 @@ class Warehouse:
     def behind(self, work: object, *arguments: object) -> Future[object] | None:
         """Run `work` in the background thread; None if the warehouse is closing."""
         try:
-            return self._background.submit(work, *arguments)  # type: ignore[arg-type]
+            future: Future[object] = self._background.submit(work, *arguments)  # type: ignore[arg-type]
         except RuntimeError:
             return None
+        future.add_done_callback(_log_failure)
+        return future
 
     def check_open(self) -> None:
         if self._closed:
@@ -87,3 +92,8 @@ class Warehouse:
                 self._local.close()
             if self._copies is not None:
                 scratch_folders.remove(self._copies)
+
+
+def _log_failure(done: Future[object]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        log.warning("work in the background failed: %s: %s", type(error).__name__, error)

@@ -211,7 +211,7 @@ def _form_of(called: str, head: bytes) -> str:
         form = "json"
     if form is None:
         raise CallerError(
-            f"cannot tell the format of {called}: give format={', '.join(FILE_FORMATS[:-1])} or {FILE_FORMATS[-1]}"
+            f"cannot tell the format of {called}: set the format to {', '.join(FILE_FORMATS[:-1])} or {FILE_FORMATS[-1]}"
         )
     return form
 

@@ -55,7 +55,7 @@ def run_job(
             if progress is not None and "progress" in told:
                 progress(told["progress"]["step"], told["progress"]["share"])
     raise Unavailable(
-        f"the server at {connection.address} ended in the middle of POST {path}: it may be done or not; history() and describe() tell"
+        f"the server at {connection.address} ended in the middle of POST {path}: it may be done or not; the table's history shows which"
     )
 
 
@@ -65,7 +65,7 @@ def _check(cancellation: Cancellation, path: str) -> None:
     except Cancelled:
         # The server may have committed in this very moment: do not promise that the table is as it was.
         raise Cancelled(
-            f"POST {path} was cancelled: the server takes the job back unless it had committed already; history() tells"
+            f"POST {path} was cancelled: the server takes the job back unless it had committed already; the table's history shows which"
         ) from None
 
 

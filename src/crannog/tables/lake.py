@@ -167,8 +167,13 @@ class Lake:
         self._queries.cancel(query_id)
 
     def tasks(self) -> list[dict[str, Any]]:
-        """Return the control table: state, owner, last result and next run of each maintenance task."""
-        return [{name: getattr(task, name) for name in task.__slots__} for task in self.control.tasks()]
+        """Return the control table: state, owner, last result and next run of each maintenance task.
+
+        Loads of hot tables that failed in this process follow, as tasks named `hot_load`.
+        """
+        failed_loads = self._queries.cache.failed_tasks() if "_queries" in self.__dict__ else []
+        tasks = [*self.control.tasks(), *failed_loads]
+        return [{name: getattr(task, name) for name in task.__slots__} for task in tasks]
 
     def producer(self, name: str, model: type[BaseModel] | None = None, **options: Any) -> Producer:
         """Return a producer of a table, which sends rows in batches behind the scenes; see `crannog.Producer`."""

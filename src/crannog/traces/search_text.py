@@ -11,8 +11,6 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crannog.engine.sql.own_functions import written
-
 _VALUE = (("\\", "\\\\"), ("|", "\\p"))
 _NAME = (*_VALUE, ("=", "\\e"))
 BETWEEN = "| |"
@@ -35,16 +33,6 @@ def value_word(text: str) -> str:
 def attribute_word(key: str, value: str) -> str:
     """Return what the blob of a span holds exactly if the span has this attribute with this value, as text."""
     return f"|{name_word(key)}={value_word(value)}|"
-
-
-def matches(blob: str, key: str, value: str) -> bool:
-    """`match_attr` for one blob in Python."""
-    return attribute_word(key, value) in blob
-
-
-def match_attr_sql(blob: str, key: str, value: str) -> str:
-    """Return `match_attr` of three SQL expressions: plain SQL that Spark and DuckDB read alike, null if one is."""
-    return written("match_attr", [blob, key, value])
 
 
 def name_words(texts: pa.Array) -> pa.Array:

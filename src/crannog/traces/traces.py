@@ -309,7 +309,7 @@ class Traces:
                 if truncated:
                     raise TooLarge(
                         f"trace {trace_id.hex()} has more spans than one request takes, which would leave some out:"
-                        " export_lines() gives traces of any size, over HTTP an Accept of application/x-ndjson;"
+                        " export it as lines (NDJSON), which take traces of any size,"
                         f" or raise `trace_spans_limit`, now {self._warehouse.settings.trace_spans_limit:,}"
                     )
                 found[trace_id] = rows.select(SCHEMA.names)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from crannog.builds.events import PAYLOADS, BuildEvent, Kind, stored_event
+from crannog.builds.events import PAYLOADS, BuildEvent, stored_event
 from crannog.builds.statuses import Status
 
 COLUMNS = "idx, event_id, timestamp, build_request_id, kind, body"
@@ -37,7 +37,3 @@ def payload_of(kind: int, values: dict[str, Any]) -> Any:
         else:
             _set(payload, name, values[name])
     return payload
-
-
-def kind_of(event_type: str) -> int:
-    return int(Kind.read(event_type))

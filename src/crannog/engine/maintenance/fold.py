@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 
@@ -19,6 +20,8 @@ from crannog.engine.snapshot import Snapshot
 from crannog.errors import SnapshotGone, Unavailable
 from crannog.protocol.staged_files import DELETE, UPSERT
 from crannog.storage import failpoints
+
+log = logging.getLogger("crannog.engine")
 
 _MAX_ATTEMPTS = 10
 _BYTES_PER_WRITER = 16 * 1024**2
@@ -168,5 +171,5 @@ def checkpoint_quietly(table: OpenTable) -> None:
 
     try:
         DeltaLog(table.warehouse.storage, table.folder).checkpoint()
-    except (CrannogError, OSError):
-        return
+    except (CrannogError, OSError) as error:
+        log.warning("cannot write a checkpoint of %s, the next commit tries again: %s", table.name, error)

@@ -50,7 +50,7 @@ def keys_to_arrow(keys: Any, schema: pa.Schema, key: Sequence[str], *, table: st
     if isinstance(keys, (list, tuple)):
         bare = any(not isinstance(k, Mapping) and not hasattr(k, "model_dump") for k in keys)
     if bare and len(key) != 1:
-        raise CallerError(f"{call}: the key is {', '.join(key)}; give each key as a dict of these columns")
+        raise CallerError(f"{call}: the key is {', '.join(key)}; give each key with its columns by name")
     if isinstance(keys, (pa.Array, pa.ChunkedArray)):
         keys = pa.table([keys], names=list(key))
     elif bare:

@@ -7,7 +7,10 @@ visible row, so they leave it as it is; after anything else it is loaded anew, a
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
+import json
+import logging
 import threading
 import time
 from collections import deque
@@ -20,12 +23,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crannog.engine.duckdb.engine import LocalEngine, quoted
+from crannog.engine.maintenance.control import Task
 from crannog.engine.maintenance.unreferenced_files import log_entries
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, last_per_key, written
-from crannog.errors import Overloaded
+from crannog.errors import CrannogError, NotFound, Overloaded
 from crannog.names import TableName
 from crannog.protocol.staged_files import UPSERT
+
+log = logging.getLogger("crannog.engine")
 
 _KEEPS_ROWS = {"FOLD", "COMPACT"}
 _WASTE = 0.25
@@ -47,13 +53,21 @@ class HotTable:
     bytes: int
     pinned: bool
     hits: int = 0
-    loaded_at: float = field(default_factory=time.time)
     last_access: float = field(default_factory=time.time)
     replaced: int = 0
     # Queries that read it now: a copy that was let go of stays until the last of them is done.
     users: int = 0
     gone: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedLoad:
+    """A load behind the scenes that failed; the table is served from its files until one succeeds."""
+
+    error: str
+    failures: int
+    failed_at: float
 
 
 class HotCache:
@@ -67,6 +81,7 @@ class HotCache:
         self._misses: dict[TableName, int] = {}
         self._recent: dict[TableName, deque[float]] = {}
         self._loading: set[TableName] = set()
+        self._failed: dict[TableName, FailedLoad] = {}
         self._lock = threading.RLock()
         # One load at a time: its bytes are told by how much the engine's memory grew.
         self._load_lock = threading.Lock()
@@ -88,15 +103,16 @@ class HotCache:
         """Let go of a table; False if it was not held."""
         with self._lock:
             held = self._tables.pop(name, None)
+            self._failed.pop(name, None)
         if held is None:
             return False
         self._retire(held)
         return True
 
     def stats(self) -> dict[str, Any]:
-        """Return what is held, how it was used, and the limit."""
+        """Return what is held, how it was used, and the limit; also the tables that could not be loaded, with the error."""
         with self._lock:
-            tables = [
+            tables: list[dict[str, Any]] = [
                 {
                     "name": str(held.name),
                     "rows": held.rows,
@@ -108,8 +124,26 @@ class HotCache:
                     "sequence": held.sequence,
                     "state": "pinned" if held.pinned else "loaded",
                     "pinned": held.pinned,
+                    "error": failed.error if (failed := self._failed.get(held.name)) else None,
                 }
                 for held in self._tables.values()
+            ]
+            tables += [
+                {
+                    "name": str(name),
+                    "rows": 0,
+                    "bytes": 0,
+                    "hits": 0,
+                    "misses": self._misses.get(name, 0),
+                    "last_access": failed.failed_at,
+                    "version": None,
+                    "sequence": None,
+                    "state": "failed",
+                    "pinned": False,
+                    "error": failed.error,
+                }
+                for name, failed in self._failed.items()
+                if name not in self._tables
             ]
             return {
                 "tables": sorted(tables, key=lambda entry: str(entry["name"])),
@@ -118,6 +152,20 @@ class HotCache:
                 "hits": sum(held.hits for held in self._tables.values()),
                 "misses": sum(self._misses.values()),
             }
+
+    def failed_tasks(self) -> list[Task]:
+        """Return the failed loads in the form of the control table, whose tasks run elsewhere."""
+        with self._lock:
+            return [
+                Task(
+                    f"hot_load:{name}",
+                    claimed_at=(at := dt.datetime.fromtimestamp(failed.failed_at, dt.UTC)),
+                    completed_at=at,
+                    failures=failed.failures,
+                    last_result=json.dumps({"error": failed.error}),
+                )
+                for name, failed in sorted(self._failed.items())
+            ]
 
     # -- what queries ask for ----------------------------------------------------------------------------------
 
@@ -270,14 +318,25 @@ class HotCache:
         def run() -> None:
             try:
                 load()
-            except Exception:
+            except NotFound:
+                return  # dropped meanwhile
+            except Exception as error:
                 # The table is served from its files meanwhile; the next read tries again.
-                return
+                self._note_failure(name, error)
             finally:
                 with self._lock:
                     self._loading.discard(name)
 
         threading.Thread(target=run, name="crannog-hot-load", daemon=True).start()
+
+    def _note_failure(self, name: TableName, error: Exception) -> None:
+        text = error.message if isinstance(error, CrannogError) else f"{type(error).__name__}: {error}"
+        with self._lock:
+            before = self._failed.get(name)
+            self._failed[name] = FailedLoad(text, before.failures + 1 if before else 1, time.time())
+        # Once for each reason: every read tries again.
+        if before is None or before.error != text:
+            log.warning("cannot load %s into memory, its files are read instead: %s", name, text)
 
     def _load(self, table: OpenTable, *, pinned: bool) -> HotTable:
         with self._load_lock:
@@ -314,6 +373,7 @@ class HotCache:
             if old is not None:
                 held.hits, held.pinned = old.hits, old.pinned or pinned
             self._tables[table.name] = held
+            self._failed.pop(table.name, None)
         table.before_fold = lambda snapshot: self.follow(table, snapshot)
         if old is not None:
             self._retire(old)

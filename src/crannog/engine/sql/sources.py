@@ -85,7 +85,7 @@ class Sources:
         newest = table.snapshot().base.version
         if version > newest:
             raise NotFound(
-                f"{ref.written} has no version {str(version)[:40]}: the newest is {newest}; history() lists those that can be read"
+                f"{ref.written} has no version {str(version)[:40]}: the newest is {newest}; the table's history lists those that can be read"
             )
         base = log.at(version)
         return table.past(base)

@@ -95,14 +95,14 @@ def check(name: str, table: pa.Schema, found: Comparison) -> None:
     if added := [drift.column for drift in open_ones if drift.change == "added"]:
         faults.append(
             f"the files have {', '.join(added)}, the table has no such column{'s' * (len(added) > 1)}:"
-            " give evolve=True to add, or ignore_extra=True to leave out"
+            " set the option evolve to add them, or ignore_extra to leave them out"
         )
     for drift in open_ones:
         if drift.change == "removed":
             faults.append(f"column {drift.column} is {drift.in_table} not null, the files do not have it")
         elif drift.change == "widened":
             faults.append(
-                f"column {drift.column} is {drift.in_table}, the files need {drift.in_files}: give evolve=True to widen it"
+                f"column {drift.column} is {drift.in_table}, the files need {drift.in_files}: set the option evolve to widen it"
             )
         elif drift.change == "incompatible":
             faults.append(f"column {drift.column} is {drift.in_table}, the files have {drift.in_files}")

@@ -89,16 +89,16 @@ def _table(lake: LakeVerbs, name: str, options: LoadOptions) -> TableVerbs | Non
         table = lake.table(name)
     except NotFound as error:
         if not options.create:
-            raise NotFound(f"{error.message.rstrip('.')}; give create=True to make it from the files") from None
+            raise NotFound(f"{error.message.rstrip('.')}; set the option create to make it from the files") from None
         if options.mode == "upsert" and not options.key:
             raise CallerError(
-                f"cannot upsert into {name}: a table without a key has no rows to replace; give key=[…]"
+                f"cannot upsert into {name}: a table without a key has no rows to replace; give a key"
             ) from None
         return None
     if options.key and tuple(table.key) != options.key:
         raise Conflict(f"table {name} exists, its key is {list(table.key)}, asked for {list(options.key)}")
     if options.mode == "upsert" and not table.key:
-        raise CallerError(f"cannot upsert into {name}: it has no key; append to it, or create it with key=[…]")
+        raise CallerError(f"cannot upsert into {name}: it has no key; append to it, or create it with a key")
     return table
 
 
@@ -118,7 +118,7 @@ def _check_bad(name: str, plan: Plan, options: LoadOptions) -> None:
     first = [str(row) for survey in plan.surveys for row in survey.first_bad][:3]
     more = f"; and {bad - len(first):,} more" if bad > len(first) else ""
     allowed = f", {most:,} may be" if most else ""
-    hint = "" if options.reject else ". Give reject=FILE to put them aside and keep the others"
+    hint = "" if options.reject else ". Set the option reject to a file to put them aside and load the others"
     raise BadRows(
         f"cannot load into {name}: {bad:,} bad row{'s' * (bad != 1)}{allowed}; nothing was kept: {'; '.join(first)}{more}{hint}"
     )

@@ -80,7 +80,7 @@ class Keeping:
     def _tell_rest(self, error: BaseException) -> None:
         rest = "load the same files again to go on: nothing is kept twice"
         if self._options.again:
-            rest = "what was kept stays; loading with again=True would keep it twice"
+            rest = "what was kept stays; loading with the option again would keep it twice"
         told = f"{self._kept:,} rows were kept before it stopped; {rest}"
         if isinstance(error, CrannogError):
             error.message = f"{error.message.rstrip('.')}. {told[0].upper()}{told[1:]}"

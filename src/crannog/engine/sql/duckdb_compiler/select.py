@@ -190,7 +190,7 @@ class _Compiler:
         if order is not None:
             outputs = [Typed(f"{alias}.{column.sql}", column.type, column.name) for column in query.columns]
             ending = " ORDER BY " + ", ".join(
-                self._order_item(item, outputs, expressions, only_outputs=True) for item in self.take.nodes(order)
+                self._order_item(item, outputs, expressions) for item in self.take.nodes(order)
             )
         return Query(f"SELECT * FROM ({query.sql}) AS {alias}{ending}{limit}", query.columns)
 
@@ -361,9 +361,7 @@ class _Compiler:
                 raise
         return expressions.term(item)
 
-    def _order_item(
-        self, item: exp.Expression, outputs: Sequence[Typed], expressions: Expressions, *, only_outputs: bool = False
-    ) -> str:
+    def _order_item(self, item: exp.Expression, outputs: Sequence[Typed], expressions: Expressions) -> str:
         if not isinstance(item, exp.Ordered):
             raise Unproved("ORDER BY of this kind")
         key = self.take(item, "this")

@@ -131,20 +131,20 @@ def _arrive(bench: Bench, lake: EmbeddedLake, total: int) -> None:
 def _stages(bench: Bench, attributes: int) -> None:
     """Processor time of a span at each stage on its way in."""
     from crannog.protocol.staged_files import Change, build_segment, encode, staged_schema
-    from crannog.traces.ingest.decode import checked_request, nested
-    from crannog.traces.ingest.receive import PROTOBUF, received
+    from crannog.traces.ingest.decode import parse_protobuf, resource_spans
+    from crannog.traces.ingest.receive import PROTOBUF, read_request
 
     body = _request(10_000, 0, attributes)
-    request = checked_request(body)
-    rows = received(body, content_type=PROTOBUF, encoding=None, limit=len(body)).rows
+    request = parse_protobuf(body)
+    rows = read_request(body, content_type=PROTOBUF, encoding=None, limit=len(body)).rows
     columns = {field.name: field.type for field in staged_schema(rows.schema)}
     segment = build_segment([Change("bench", "append", rows, int(rows.nbytes), at_us=1)], 1, "bench", columns)
     checked, read, flat, written = (
         _processor_us(act)
         for act in (
-            lambda: checked_request(body),
-            lambda: nested(request),
-            lambda: received(body, content_type=PROTOBUF, encoding=None, limit=len(body)),
+            lambda: parse_protobuf(body),
+            lambda: resource_spans(request),
+            lambda: read_request(body, content_type=PROTOBUF, encoding=None, limit=len(body)),
             lambda: encode(segment, table_id="bench", schema_version="0"),
         )
     )

@@ -19,8 +19,8 @@ import pytest
 from crannog.engine import spark_files
 from crannog.engine.maintenance import expire as expire_module
 from crannog.traces.derived import derive as derive_module
-from crannog.traces.derived.engines import on_duckdb
-from crannog.traces.derived.missing_rows import Rest, partial_rows
+from crannog.traces.derived.engines import duckdb_query_engine
+from crannog.traces.derived.missing_rows import MissingRows, missing_rows_sql
 from forcing import ArrowFrame, stand_in_for_spark
 
 
@@ -30,8 +30,10 @@ def stand_in_for_all(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(spark_files, "write_files", _write_files)
     patch.setattr(spark_files, "newest_of_each", _newest_of_each)
     patch.setattr(expire_module._Before, "kept", _kept)
-    patch.setattr(derive_module._Step, "_write", _write_derived)
-    patch.setattr(derive_module, "on_spark", lambda table, schema, session: on_duckdb(table, table.snapshot()))
+    patch.setattr(derive_module._TableDerivation, "_write", _write_derived)
+    patch.setattr(
+        derive_module, "spark_query_engine", lambda table, schema, session: duckdb_query_engine(table, table.snapshot())
+    )
 
 
 def _write_files(rows: ArrowFrame, storage: Any, folder: str, _base: Any, *, sort_by: Sequence[str], **_: Any) -> None:
@@ -67,14 +69,14 @@ def _kept(self: Any, rows: ArrowFrame, _job: Any, _session: Any) -> ArrowFrame:
     return ArrowFrame(table.filter(pc.invert(goes)))
 
 
-def _write_derived(self: Any, engine: Any, rest: Rest, crowded: Sequence[Any]) -> None:
-    query = partial_rows(engine, self.derived, rest)
+def _write_derived(self: Any, engine: Any, missing: MissingRows, crowded: Sequence[Any]) -> None:
+    query = missing_rows_sql(engine, self.derived, missing)
     if crowded:
         listed = ", ".join(name for name in self.derived.columns.names if name != "spans_version")
         paths = [self.job.storage.uri(f"{self.table.folder}/{file.path}") for file in crowded]
         old = f"SELECT {listed} FROM {self.table.warehouse.local.scan(paths, self.base.schema)}"
-        query = self.derived.merged(f"(SELECT {listed} FROM ({query}) n UNION ALL {old})")
-    rows = engine.ask(query)
+        query = self.derived.merged_sql(f"(SELECT {listed} FROM ({query}) n UNION ALL {old})")
+    rows = engine.query(query)
     count = rows.num_rows
     more = {
         "spans_version": pa.array([self.changes.end] * count, pa.int64()),

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crannog.api.traces import Span
-from crannog.traces.attribute_values import text_of_double
-from crannog.traces.search.filter_sql import lowered, words_of
+from crannog.traces.attribute_values import double_json
+from crannog.traces.search.filter_sql import lower_case, search_words
 from crannog.traces.search.filter_tree import (
     EVENT_NAME,
-    POSITIVE,
+    NEGATED_OPERATORS,
     And,
     Compare,
     Exists,
@@ -27,7 +27,7 @@ from crannog.traces.search.filter_tree import (
     Type,
     Value,
 )
-from crannog.traces.search_text import value_word
+from crannog.traces.search_text import escaped_value
 
 _ORDER = {"<": operators.lt, "<=": operators.le, ">": operators.gt, ">=": operators.ge, "=": operators.eq}
 _NAMES = {
@@ -52,8 +52,8 @@ def matches(filter: Filter, span: Span, blob: str) -> bool:
         case Compare(field, operator, value) if field.type is Type.WORDS:
             return _says(operator, str(value), span, blob)
         case Compare(field, operator, value):
-            if operator in POSITIVE:
-                return any(not _meets(found, POSITIVE[operator], value) for found in _values(field, span))
+            if operator in NEGATED_OPERATORS:
+                return any(not _meets(found, NEGATED_OPERATORS[operator], value) for found in _values(field, span))
             return any(_meets(found, operator, value) for found in _values(field, span))
 
 
@@ -114,15 +114,15 @@ def _text(found: Any) -> str | None:
         case int():
             return str(found)
         case float():
-            return text_of_double(found)
+            return double_json(found)
     return found if isinstance(found, str) else None
 
 
 def _says(operator: str, asked: str, span: Span, blob: str) -> bool:
     texts = [text for text in (span.input, span.output) if text is not None]
     if operator == "contains":
-        return value_word(asked) in blob or any(asked in text for text in texts)
+        return escaped_value(asked) in blob or any(asked in text for text in texts)
     return all(
-        lowered(value_word(word)) in lowered(blob) or any(word in lowered(text) for text in texts)
-        for word in words_of(asked)
+        lower_case(escaped_value(word)) in lower_case(blob) or any(word in lower_case(text) for text in texts)
+        for word in search_words(asked)
     )

@@ -13,18 +13,18 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from crannog.traces.attribute_values import each_text, to_json
+from crannog.traces.attribute_values import repeated_key_json, to_json
 from crannog.traces.ingest.flatten import entity_refs_text
-from crannog.traces.ingest.llm_dialects import columns_of
-from crannog.traces.ingest.span_validation import REASONS, Rejected, reason_of
-from crannog.traces.search_text import BETWEEN, name_word, value_word
-from crannog.traces.span_table import KINDS, SCHEMA, UNKNOWN_SERVICE
+from crannog.traces.ingest.llm_dialects import llm_columns_of_span
+from crannog.traces.ingest.span_validation import REASONS, RejectedSpans, rejection_reason
+from crannog.traces.search_text import WORD_SEPARATOR, escaped_name, escaped_value
+from crannog.traces.span_table import SCHEMA, SPAN_KINDS, UNKNOWN_SERVICE
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 Triple = tuple[str, str, bool]
 
 
-def flat_by_objects(request: ExportTraceServiceRequest) -> tuple[pa.Table, Rejected]:
+def flat_by_objects(request: ExportTraceServiceRequest) -> tuple[pa.Table, RejectedSpans]:
     """Return the spans of a request that can be kept as a table of `SCHEMA`, and what was rejected."""
     rows = []
     counts: dict[str, int] = {}
@@ -33,7 +33,7 @@ def flat_by_objects(request: ExportTraceServiceRequest) -> tuple[pa.Table, Rejec
         for scope_spans in resource_spans.scope_spans:
             scoped = shared | _of_scope(scope_spans)
             for span in scope_spans.spans:
-                reason = reason_of(
+                reason = rejection_reason(
                     span.trace_id, span.span_id, span.parent_span_id, span.start_time_unix_nano, span.end_time_unix_nano
                 )
                 if reason is None:
@@ -41,7 +41,7 @@ def flat_by_objects(request: ExportTraceServiceRequest) -> tuple[pa.Table, Rejec
                 else:
                     counts[reason] = counts.get(reason, 0) + 1
     ordered = {reason: counts[reason] for reason in REASONS if reason in counts}
-    return pa.Table.from_pylist(rows, schema=SCHEMA), Rejected(ordered)
+    return pa.Table.from_pylist(rows, schema=SCHEMA), RejectedSpans(ordered)
 
 
 def _of_resource(resource_spans: Any) -> dict[str, Any]:
@@ -80,14 +80,14 @@ def _row(span: Span, shared: dict[str, Any]) -> dict[str, Any]:
     parent = span.parent_span_id
     return {
         **shared,
-        **columns_of(found),
+        **llm_columns_of_span(found),
         "trace_id": span.trace_id,
         "span_id": span.span_id,
         "parent_span_id": parent if any(parent) else None,
         "flags": span.flags,
         "trace_state": span.trace_state,
         "span_name": span.name,
-        "span_kind": KINDS[span.kind] if 0 < span.kind < len(KINDS) else None,
+        "span_kind": SPAN_KINDS[span.kind] if 0 < span.kind < len(SPAN_KINDS) else None,
         "start_time": _instant(start),
         "end_time": _instant(end),
         "duration_ms": (end - start) // 1_000_000,
@@ -134,12 +134,12 @@ def _link(link: Span.Link) -> dict[str, Any]:
 
 
 def _blob(span: Span, shared: dict[str, Any], found: Sequence[Triple]) -> str:
-    words = [name_word(shared["service_name"]), name_word(span.name), name_word(shared["scope_name"])]
+    words = [escaped_name(shared["service_name"]), escaped_name(span.name), escaped_name(shared["scope_name"])]
     if span.status.message:
-        words.append(name_word(span.status.message))
-    words += [f"{name_word(key)}={value_word(text)}" for key, text, _ in found]
-    words += [name_word(event.name) for event in span.events]
-    return f"|{BETWEEN.join(words)}|"
+        words.append(escaped_name(span.status.message))
+    words += [f"{escaped_name(key)}={escaped_value(text)}" for key, text, _ in found]
+    words += [escaped_name(event.name) for event in span.events]
+    return f"|{WORD_SEPARATOR.join(words)}|"
 
 
 def triples(attributes: Iterable[KeyValue]) -> list[Triple]:
@@ -158,7 +158,7 @@ def pairs(attributes: Iterable[KeyValue]) -> list[tuple[str, str]]:
     found: dict[str, list[str]] = {}
     for attribute in attributes:
         found.setdefault(attribute.key, []).append(to_json(attribute.value))
-    return [(key, texts[0] if len(texts) == 1 else each_text(texts)) for key, texts in found.items()]
+    return [(key, texts[0] if len(texts) == 1 else repeated_key_json(texts)) for key, texts in found.items()]
 
 
 def _signed(number: int) -> int:

@@ -16,8 +16,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 
 from crannog.tables.lake import Lake
 from crannog.traces import Traces
-from crannog.traces.derived.definitions import ALL, Derived
-from crannog.traces.derived.views import Views
+from crannog.traces.derived.definitions import DERIVED_TABLES, DerivedTable
+from crannog.traces.derived.views import DerivedViews
 from lakes import read_delta_rs, root
 
 NOON = 1_760_011_200_000_000_000
@@ -130,8 +130,8 @@ def _summary(spans: Sequence[Sent]) -> tuple[Any, ...]:
 
 def _red(spans: Sequence[Sent]) -> tuple[Any, ...]:
     durations = [sent.duration for sent in spans]
-    seconds, rest = sum(d // SECOND for d in durations), sum(d % SECOND for d in durations)
-    return (len(spans), _errors(spans), seconds, rest, min(durations), max(durations))
+    seconds, missing = sum(d // SECOND for d in durations), sum(d % SECOND for d in durations)
+    return (len(spans), _errors(spans), seconds, missing, min(durations), max(durations))
 
 
 def _edges(spans: Sequence[Sent]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
@@ -173,7 +173,7 @@ def _written(value: Any) -> tuple[str, str]:
 _LEFT_OUT = ("trace_hi", "spans_version")
 
 
-def as_dict(derived: Derived, rows: pa.Table) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+def as_dict(derived: DerivedTable, rows: pa.Table) -> dict[tuple[Any, ...], tuple[Any, ...]]:
     """Merged rows in the form of `derived_by_hand`."""
     keys = [name for name in derived.group_by if name not in _LEFT_OUT]
     values = [name for name in derived.columns.names if name not in (*derived.group_by, *_LEFT_OUT)]
@@ -184,24 +184,26 @@ def as_dict(derived: Derived, rows: pa.Table) -> dict[tuple[Any, ...], tuple[Any
 
 def seen(lake: Lake, traces: Traces) -> dict[str, dict[tuple[Any, ...], tuple[Any, ...]]]:
     """Each derived table as readers see it: merged, with what was not derived yet."""
-    views = Views(lake.engine)
+    views = DerivedViews(lake.engine)
     return {
-        derived.name.table: as_dict(derived, views.ask(traces.spans, derived, lambda rows: f"SELECT * FROM {rows}"))
-        for derived in ALL
+        derived.name.table: as_dict(derived, views.query(traces.spans, derived, lambda rows: f"SELECT * FROM {rows}"))
+        for derived in DERIVED_TABLES
     }
 
 
 def stored(lake: Lake) -> dict[str, dict[tuple[Any, ...], tuple[Any, ...]]]:
     """Each derived table as it stands on disk, read by delta-rs and merged by Python."""
-    return {derived.name.table: _merged(derived, read_delta_rs(root(lake, str(derived.name)))) for derived in ALL}
+    return {
+        derived.name.table: _merged(derived, read_delta_rs(root(lake, str(derived.name)))) for derived in DERIVED_TABLES
+    }
 
 
-def _merged(derived: Derived, rows: pa.Table) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+def _merged(derived: DerivedTable, rows: pa.Table) -> dict[tuple[Any, ...], tuple[Any, ...]]:
     keys = [name for name in derived.group_by if name not in _LEFT_OUT]
     values = [name for name in derived.columns.names if name not in (*derived.group_by, *_LEFT_OUT)]
 
     def one(found: list[dict[str, Any]]) -> tuple[Any, ...]:
-        merged: dict[str, Any] = {}
+        merged_sql: dict[str, Any] = {}
         roots = sorted(
             (row["root_start_ns"], row["root_span_id"], row["root_operation"])
             for row in found
@@ -211,14 +213,14 @@ def _merged(derived: Derived, rows: pa.Table) -> dict[tuple[Any, ...], tuple[Any
             present = [row[name] for row in found if row[name] is not None]
             if name.startswith("root_"):
                 place = ("root_start_ns", "root_span_id", "root_operation").index(name)
-                merged[name] = roots[0][place] if roots else None
+                merged_sql[name] = roots[0][place] if roots else None
             elif name in ("start_ns", "min_ns") or name.startswith("example_"):
-                merged[name] = min(present, default=None)
+                merged_sql[name] = min(present, default=None)
             elif name in ("end_ns", "max_ns", "max_status"):
-                merged[name] = max(present)
+                merged_sql[name] = max(present)
             else:
-                merged[name] = sum(present)
-        return tuple(merged[name] for name in values)
+                merged_sql[name] = sum(present)
+        return tuple(merged_sql[name] for name in values)
 
     return _grouped(rows.to_pylist(), lambda row: tuple(row[name] for name in keys), one)
 

@@ -16,7 +16,7 @@ from crannog.cli.main import app
 from crannog.cli.waterfall import bar, took
 from crannog.embedded import EmbeddedLake
 from crannog.errors import CallerError, CrannogError
-from crannog.traces.ingest.otlp_json import json_of_request, request_of_json
+from crannog.traces.ingest.otlp_json import json_of_request, parse_otlp_json
 from doors import serving_here
 from otlp_samples import START, comparable, request_of, span, trace_id
 from test_jaeger import CHECKOUT, MISSING, SHORT, fill
@@ -175,8 +175,8 @@ def test_a_trace_goes_out_and_comes_back_the_same(crannog: Crannog, tmp_path: Pa
     again = CliRunner().invoke(app, [*other, "import", str(tmp_path / name)])
     assert again.stdout == "0 spans kept; 4 were there already, 0 rejected.\n"
     back = CliRunner().invoke(app, [*other, "export", CHECKOUT])
-    assert comparable(request_of_json(back.stdout_bytes)) == comparable(
-        request_of_json(crannog("export", CHECKOUT).stdout_bytes)
+    assert comparable(parse_otlp_json(back.stdout_bytes)) == comparable(
+        parse_otlp_json(crannog("export", CHECKOUT).stdout_bytes)
     )
 
 

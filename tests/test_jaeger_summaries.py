@@ -16,7 +16,7 @@ from crannog.engine.maintenance.fold import fold
 from crannog.settings import Settings
 from crannog.traces.ingest.otlp_json import json_of_request
 from crannog.traces.jaeger import summaries, v3
-from crannog.traces.search.snapshot_reader import Reading
+from crannog.traces.search.snapshot_reader import SnapshotReader
 from derived_stand_in import stand_in_for_all
 from doors import serving_here
 from otlp_samples import START, request_of, span, span_id, trace_id
@@ -66,8 +66,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
 def test_summaries_are_those_of_the_whole_traces(
     store: Model, monkeypatch: pytest.MonkeyPatch, most_ids: int, few_rows: int
 ) -> None:
-    monkeypatch.setattr(summaries, "MOST_IDS", most_ids)
-    monkeypatch.setattr(summaries, "FEW_ROWS", few_rows)
+    monkeypatch.setattr(summaries, "MAX_IDS", most_ids)
+    monkeypatch.setattr(summaries, "MAX_PYTHON_ROWS", few_rows)
     found = alike(store)
     assert any(one["errorSpanCount"] for one in found)
     assert any(len(one["services"]) > 1 for one in found)
@@ -78,7 +78,7 @@ def test_odd_traces_are_summed_up_as_they_are_shown(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, few_rows: int
 ) -> None:
     stand_in_for_all(monkeypatch)
-    monkeypatch.setattr(summaries, "FEW_ROWS", few_rows)
+    monkeypatch.setattr(summaries, "MAX_PYTHON_ROWS", few_rows)
     store = Model(settings)
     tied = [span(1, number, start=START) for number in (3, 2)]  # two roots at once: the lower id is the first
     cycle = [span(2, 1, 2), span(2, 2, 1), span(2, 3, 3)]
@@ -109,21 +109,21 @@ def test_odd_traces_are_summed_up_as_they_are_shown(
 def test_the_list_is_one_query_that_opens_a_few_columns(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, few_rows: int, mark: str
 ) -> None:
-    monkeypatch.setattr(summaries, "FEW_ROWS", few_rows)
+    monkeypatch.setattr(summaries, "MAX_PYTHON_ROWS", few_rows)
     plans: list[str] = []
-    ask = Reading.ask
+    query = SnapshotReader.query
 
-    def explained(self: Reading, sql: str, *rest: Any) -> Any:
+    def explained(self: SnapshotReader, sql: str, *rest: Any) -> Any:
         if mark in sql:
             plans.append(str(self.cursor.execute(f"EXPLAIN {sql}").fetchall()))
         else:
             assert "resource_attributes" not in sql.partition(" FROM ")[0]  # no trace is read as a whole
-        return ask(self, sql, *rest)
+        return query(self, sql, *rest)
 
     with serving_here(tmp_path) as server, httpx.Client(base_url=server.url) as api:
         fill(server.service.lake)
         times = {"query.start_time_min": "2025-10-09T08:00:00Z", "query.start_time_max": "2025-10-09T10:00:00Z"}
-        monkeypatch.setattr(Reading, "ask", explained)
+        monkeypatch.setattr(SnapshotReader, "query", explained)
         assert len(api.get("/api/v3/trace-summaries", params=times).json()["summaries"]) == 2
     [plan] = plans
     assert "span_name" in plan

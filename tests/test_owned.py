@@ -35,7 +35,7 @@ from crannog.spark.session import SparkRuntime
 from crannog.tables.lake import Lake
 from crannog.tables.table import Table
 from crannog.traces.derived.definitions import SUMMARIES
-from crannog.traces.derived.tables import made as made_derived
+from crannog.traces.derived.tables import open_or_create as made_derived
 from crannog.traces.span_table import SPANS
 from lakes import engine, opened, read_delta_rs, root
 from otlp_samples import request_of, span, trace_id

@@ -12,7 +12,7 @@ from crannog.engine.maintenance.fold import fold
 from crannog.errors import NotFound, TooLarge
 from crannog.settings import Settings
 from crannog.traces import many_traces
-from crannog.traces.search.snapshot_reader import Reading
+from crannog.traces.search.snapshot_reader import SnapshotReader
 from derived_stand_in import stand_in_for_all
 from doors import serving_here
 from otlp_samples import START, request_of, span, trace_id
@@ -42,8 +42,8 @@ def equal_one_by_one(store: Model) -> None:
 def test_many_traces_are_each_what_it_is_alone(
     store: Model, monkeypatch: pytest.MonkeyPatch, most_ids: int, most_rows: int
 ) -> None:
-    monkeypatch.setattr(many_traces, "MOST_IDS", most_ids)
-    monkeypatch.setattr(many_traces, "MOST_ROWS", most_rows)
+    monkeypatch.setattr(many_traces, "MAX_IDS", most_ids)
+    monkeypatch.setattr(many_traces, "MAX_ROWS", most_rows)
     equal_one_by_one(store)
     assert (
         list(store.get_many([MISSING, MISSING[1:] + "e"]))
@@ -86,17 +86,17 @@ def test_many_traces_are_exported_as_they_came_in(store: Model) -> None:
 
 def test_a_page_of_jaeger_is_read_at_once(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    ask = Reading.ask
+    query = SnapshotReader.query
 
-    def counted(self: Reading, sql: str, *rest: Any) -> Any:
+    def counted(self: SnapshotReader, sql: str, *rest: Any) -> Any:
         asked.append(sql)
-        return ask(self, sql, *rest)
+        return query(self, sql, *rest)
 
     with serving_here(tmp_path) as server, httpx.Client(base_url=server.url) as api:
         fill(server.service.lake)
         made = [span(number, number + 1, start=START + number) for number in range(60)]
         server.service.lake.traces.write_otlp(request_of(*made, service="many").SerializeToString())
-        monkeypatch.setattr(Reading, "ask", counted)
+        monkeypatch.setattr(SnapshotReader, "query", counted)
         found = api.get(
             "/api/traces", params={"service": "many", "start": "1", "end": str(START // 1000 + 1), "limit": "60"}
         ).json()["data"]

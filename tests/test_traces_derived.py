@@ -17,8 +17,8 @@ from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
 from crannog.tables.lake import Lake
 from crannog.traces import Traces
-from crannog.traces.derived.base_changes import sorted_out
-from crannog.traces.derived.definitions import ALL, RED
+from crannog.traces.derived.base_changes import added_files_and_stale_days
+from crannog.traces.derived.definitions import DERIVED_TABLES, RED
 from derived_stand_in import stand_in_for_all
 from lakes import live_files, log_entries, opened, read_delta_rs, root
 from span_samples import DAY, HOUR, MINUTE, NOON, Sent, any_spans, body, counted, derived_by_hand, seen, stored
@@ -85,7 +85,7 @@ def entry(operation: str, added: dict[str, str], removed: dict[str, str] | None 
 
 
 def test_only_entries_that_take_rows_away_make_a_day_stale() -> None:
-    fresh, stale = sorted_out(
+    fresh, stale = added_files_and_stale_days(
         [
             entry("FOLD", {"data/a%20b": "2026-01-01", "data/b": "2026-01-02"}),
             entry("COMPACT", {"data/c": "2026-01-01"}, {"data/a%20b": "2026-01-01"}),
@@ -174,7 +174,7 @@ def test_derived_tables_follow_the_spans_through_everything(lake: Lake, traces: 
     assert report.days_anew["red"] == 1
     assert stored(lake) == seen(lake, traces) == derived_by_hand(counted(requests))
 
-    for derived in ALL:
+    for derived in DERIVED_TABLES:
         operations = [
             actions[0]["commitInfo"]["operation"] for actions in log_entries(root(lake, str(derived.name))).values()
         ]
@@ -187,7 +187,7 @@ def test_many_small_derives_of_a_day_are_merged(
     lake: Lake, traces: Traces, jobs: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("crannog.traces.derived.derive._FILES_PER_DAY", 1)
-    monkeypatch.setattr("crannog.traces.derived.derive.ALL", (RED,))
+    monkeypatch.setattr("crannog.traces.derived.derive.DERIVED_TABLES", (RED,))
     requests: list[list[Sent]] = []
     for number in range(2):
         write(traces, requests, [Sent(number + 1, 1), Sent(number + 1, 2, start=NOON + number * MINUTE)])

@@ -178,19 +178,19 @@ class TraceStore(RuleBasedStateMachine):
     @rule(data=st.data())
     def erase_while_deriving(self, data: st.DataObject) -> None:
         trace = data.draw(st.sampled_from([sent.trace for request in self.requests for sent in request]))
-        found, plain = [], derive_module.find_rest
+        found, plain = [], derive_module.find_missing_rows
 
         def overtaken(*asked: Any) -> Any:
-            rest = plain(*asked)
+            missing = plain(*asked)
             if not found:
-                found.append(rest)
+                found.append(missing)
                 with opened(self.settings) as other:
                     Traces(other.warehouse, other.engine).erase([trace_id(trace).hex()])
                 self._forget(lambda sent: sent.trace == trace)
-            return rest
+            return missing
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(derive_module, "find_rest", overtaken)
+            patch.setattr(derive_module, "find_missing_rows", overtaken)
             self.traces.derive()
         derive(self.lake.engine, self.traces.spans)
         assert stored(self.lake) == derived_by_hand(counted(self.requests))

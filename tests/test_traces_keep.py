@@ -17,8 +17,8 @@ from crannog.errors import CallerError, NotFound
 from crannog.settings import Settings
 from crannog.tables.lake import Lake
 from crannog.traces import Traces
-from crannog.traces.derived.definitions import ALL
-from crannog.traces.maintenance import TraceUpkeep
+from crannog.traces.derived.definitions import DERIVED_TABLES
+from crannog.traces.maintenance import TraceMaintenance
 from crannog.traces.retention import expire_by_settings
 from derived_stand_in import stand_in_for_all
 from lakes import every_file, opened, root
@@ -58,9 +58,9 @@ def said(content: bytes) -> str:
 
 
 def test_where_no_span_was_kept_there_is_nothing_to_erase_and_no_table_is_made(lake: Lake, traces: Traces) -> None:
-    for ask in (traces.erasure_plan, traces.erase):
+    for query in (traces.erasure_plan, traces.erase):
         with pytest.raises(NotFound, match="nothing to erase"):
-            ask(where='user.id = "x"')
+            query(where='user.id = "x"')
     assert lake.tables() == []
 
 
@@ -114,7 +114,7 @@ def test_the_scheduler_derives_after_folds_and_expires_where_days_are_set(settin
     with opened(settings, trace_retention_days=30) as lake:
         traces = Traces(lake.warehouse, lake.engine)
         traces.write_otlp(body([Sent(1, 1)]))
-        upkeep = TraceUpkeep(lake.engine)
+        upkeep = TraceMaintenance(lake.engine)
         due = upkeep.due(traces.spans, Cancellation())
         assert [kind for kind, _, _ in due] == ["expire-traces"], "nothing is folded yet"
         lake.create_table("main.default.other", {"type": "object", "properties": {"a": {"type": "integer"}}})
@@ -151,7 +151,10 @@ def test_expired_days_and_erased_traces_are_gone_from_everything(lake: Lake, tra
     words = ("secret-name", "secret-id", "secret-note", repr(trace_id(4))[2:-1], repr(trace_id(5))[2:-1])
     assert [(name, word) for name, content in everything.items() for word in words if word in said(content)] == []
     assert any("someone" in said(content) for content in everything.values()), "the search finds what is there"
-    assert {name.partition("/")[0] for name in everything} == {"spans", *(derived.name.table for derived in ALL)}
+    assert {name.partition("/")[0] for name in everything} == {
+        "spans",
+        *(derived.name.table for derived in DERIVED_TABLES),
+    }
 
 
 def test_services_with_days_of_their_own_are_kept_by_these(settings: Settings, jobs: None) -> None:
@@ -172,7 +175,7 @@ def test_services_with_days_of_their_own_are_kept_by_these(settings: Settings, j
 
         traces.write_otlp(body([Sent(99, 1)]))
         fold(traces.spans)
-        scheduler = Scheduler(lake.warehouse, lake.engine, lake.control, upkeep=[TraceUpkeep(lake.engine)])
+        scheduler = Scheduler(lake.warehouse, lake.engine, lake.control, upkeep=[TraceMaintenance(lake.engine)])
         assert "derive:crannog.traces.spans" in scheduler.run_due()
         tasks = {task["task_name"]: task for task in lake.tasks()}
         assert tasks["expire-traces:crannog.traces.spans"]["completed_at"] is not None

@@ -114,9 +114,9 @@ def ends(condition: Callable[[], bool]) -> bool:
 class Asking(threading.Thread):
     """A question in a thread of its own, and the error it ends with."""
 
-    def __init__(self, ask: Callable[[], Any]) -> None:
+    def __init__(self, query: Callable[[], Any]) -> None:
         super().__init__(daemon=True)
-        self._ask = ask
+        self._ask = query
         self.error: BaseException | None = None
         self.start()
 
@@ -229,8 +229,8 @@ def test_what_is_within_limits_is_answered_as_ever(server: HttpServer) -> None:
     with RemoteLake(server.url) as remote:
         for traces in (server.service.lake.traces, remote.traces):
             limited = traces.within(timeout_s=60, query_id="again")
-            for ask in READS.values():
-                assert repr(ask(limited)) == repr(ask(traces))
+            for query in READS.values():
+                assert repr(query(limited)) == repr(query(traces))
 
 
 def test_an_error_under_a_question_stays_what_it_is(lake: EmbeddedLake) -> None:

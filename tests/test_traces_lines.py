@@ -27,8 +27,8 @@ from crannog.server.auth.tokens import Tokens
 from crannog.server.http_server import HttpServer
 from crannog.settings import Settings
 from crannog.traces import export_stream, many_traces
-from crannog.traces.export_stream import Outgoing
-from crannog.traces.search.snapshot_reader import Reading
+from crannog.traces.export_stream import TraceExport
+from crannog.traces.search.snapshot_reader import SnapshotReader
 from derived_stand_in import stand_in_for_all
 from doors import serving_here
 from otlp_samples import START, request_of, span, trace_id
@@ -103,8 +103,8 @@ def test_lines_have_the_spans_that_one_request_has(
     store: Model, monkeypatch: pytest.MonkeyPatch, most_spans: int, most_rows: int
 ) -> None:
     monkeypatch.setattr(export_stream, "SPANS_PER_LINE", most_spans)
-    monkeypatch.setattr(many_traces, "MOST_ROWS", most_rows)
-    monkeypatch.setattr(many_traces, "MOST_IDS", 50)
+    monkeypatch.setattr(many_traces, "MAX_ROWS", most_rows)
+    monkeypatch.setattr(many_traces, "MAX_IDS", 50)
     ids = ids_of(store)[::-1]
     assert store.spans.snapshot().base.rows
     lines = list(store.export_lines([*ids, ids[0]]))
@@ -228,13 +228,13 @@ def test_lines_end_in_the_middle_when_their_time_is_over(store: Model, single: N
 
 
 def test_a_read_that_works_on_its_first_line_is_ended(store: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, batches = threading.Event(), Reading.batches
+    begun, batches = threading.Event(), SnapshotReader.batches
 
-    def endless(self: Reading, sql: str, size: int) -> Any:
+    def endless(self: SnapshotReader, sql: str, size: int) -> Any:
         begun.set()
         return batches(self, "SELECT max(hash(i)) FROM range(1000000000000000) t(i)", size)
 
-    monkeypatch.setattr(Reading, "batches", endless)
+    monkeypatch.setattr(SnapshotReader, "batches", endless)
     lines = store.within(query_id="deep").export_lines([LONG])
     canceller = threading.Thread(target=lambda: (begun.wait(20), store.cancel("deep")))
     canceller.start()
@@ -347,15 +347,15 @@ def test_lines_need_the_right_to_read(tmp_path: Path) -> None:
 @pytest.fixture
 def halted(monkeypatch: pytest.MonkeyPatch, few: None) -> threading.Event:
     """Let each export stop before its second line, until this is set."""
-    go, lines = threading.Event(), Outgoing.lines
+    go, lines = threading.Event(), TraceExport.lines
 
-    def stopped(self: Outgoing) -> Iterator[str]:
+    def stopped(self: TraceExport) -> Iterator[str]:
         for place, line in enumerate(lines(self)):
             if place == 1:
                 assert go.wait(20)
             yield line
 
-    monkeypatch.setattr(Outgoing, "lines", stopped)
+    monkeypatch.setattr(TraceExport, "lines", stopped)
     return go
 
 

@@ -10,17 +10,17 @@ import pytest
 
 import crannog
 import llm_samples as samples
-from crannog.traces.ingest.llm_dialects import DIALECTS, TOTALS
-from crannog.traces.ingest.llm_usage import detail
+from crannog.traces.ingest.llm_dialects import AGGREGATE_MARKERS, COLUMN_KEYS
+from crannog.traces.ingest.llm_usage import usage_number
 from otlp_samples import request_of, span, trace_id
 from test_traces_otlp import both
 
-_NONE = dict.fromkeys(DIALECTS)
+_NONE = dict.fromkeys(COLUMN_KEYS)
 
 
 def columns(sample: list[samples.Sample]) -> list[dict[str, Any]]:
     """The columns of each span, without those that are null."""
-    rows = both(request_of(*samples.spans_of(sample))).select(list(DIALECTS)).to_pylist()
+    rows = both(request_of(*samples.spans_of(sample))).select(list(COLUMN_KEYS)).to_pylist()
     return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
 
@@ -123,14 +123,14 @@ def test_a_span_that_says_totals_in_two_ways_keeps_those_that_are_named_so() -> 
 def test_usage_that_is_none_gives_nothing(text: str) -> None:
     [row] = (
         both(request_of(span(1, 1, attributes={"langfuse.observation.usage_details": text})))
-        .select(list(DIALECTS))
+        .select(list(COLUMN_KEYS))
         .to_pylist()
     )
     assert row == _NONE
 
 
 def test_numbers_that_no_column_holds_are_left_out() -> None:
-    assert detail('{"input": %s, "input_more": 1.5}' % ("9" * 4_000), "input_tokens") == ""
+    assert usage_number('{"input": %s, "input_more": 1.5}' % ("9" * 4_000), "input_tokens") == ""
     for cost in ("-1", "1e400", "nan", "free", True):
         [row] = both(request_of(span(1, 1, attributes={"gen_ai.usage.cost": cost}))).to_pylist()
         assert row["cost"] is None
@@ -140,8 +140,8 @@ def test_numbers_that_no_column_holds_are_left_out() -> None:
 
 def test_the_docs_name_every_attribute() -> None:
     documented = (Path(__file__).parents[1] / "docs" / "traces.md").read_text()
-    values = {value.strip('"') for listed in TOTALS.values() for value in listed or ()}
-    named = {key for keys in DIALECTS.values() for key in keys} | set(TOTALS) | values
+    values = {value.strip('"') for listed in AGGREGATE_MARKERS.values() for value in listed or ()}
+    named = {key for keys in COLUMN_KEYS.values() for key in keys} | set(AGGREGATE_MARKERS) | values
     assert [name for name in sorted(named) if f"`{name}`" not in documented] == []
 
 

@@ -18,8 +18,8 @@ from crannog.settings import Settings
 from crannog.tables.lake import Lake
 from crannog.traces import Traces
 from crannog.traces.metrics import Dependency, MetricPoint
-from crannog.traces.metrics.points import middle_of
-from crannog.traces.metrics.time_steps import step_of
+from crannog.traces.metrics.points import bucket_middle
+from crannog.traces.metrics.time_steps import parse_step
 from lakes import opened
 from span_samples import DAY, HOUR, MINUTE, NOON, SECOND, Sent, any_spans, body, bucket_of, counted
 
@@ -44,7 +44,7 @@ def rank(durations: list[int], share: int) -> int:
 
 def test_a_quantile_is_off_by_less_than_two_percent() -> None:
     for duration in [*range(5_000), *(int(1.37**power) + power for power in range(20, 135)), 2**63 - 1]:
-        found = middle_of(bucket_of(duration))
+        found = bucket_middle(bucket_of(duration))
         assert abs(found - duration) <= duration / 64, duration
     buckets = [bucket_of(duration) for duration in range(100_000)]
     assert buckets == sorted(buckets)
@@ -73,7 +73,7 @@ def test_metrics_equal_what_python_counts(
         for sent in counted(requests)
         if (start is None or sent.start >= start) and (end is None or sent.start < end)
     ]
-    _check(found, chosen, step_of(step).seconds, group)
+    _check(found, chosen, parse_step(step).seconds, group)
 
 
 def _check(found: list[MetricPoint], spans: list[Sent], step_s: int, group: str | None) -> None:

@@ -25,16 +25,16 @@ from crannog.errors import CallerError, TooLarge
 from crannog.traces.attribute_values import to_python
 from crannog.traces.export import request_of_rows
 from crannog.traces.ingest import flatten
-from crannog.traces.ingest.decode import nested
-from crannog.traces.ingest.flatten import flat
-from crannog.traces.ingest.llm_dialects import DIALECTS
+from crannog.traces.ingest.decode import resource_spans
+from crannog.traces.ingest.flatten import span_rows
+from crannog.traces.ingest.llm_dialects import COLUMN_KEYS
 from crannog.traces.ingest.otlp_json import json_of_request
-from crannog.traces.ingest.receive import JSON, ZIPKIN, Received, received
+from crannog.traces.ingest.receive import JSON, ZIPKIN, ReceivedSpans, read_request
 from crannog.traces.jaeger.v1 import trace_of
 from crannog.traces.jaeger.v3 import traces_of
 from crannog.traces.search_text import attribute_word
 from crannog.traces.span_table import SCHEMA
-from crannog.traces.trace import span_of
+from crannog.traces.trace import span_from_row
 from flatten_reference import flat_by_objects
 from otlp_samples import START, attribute, comparable, recorded_by_sdk, request_of, requests, span, trace_id
 
@@ -49,7 +49,7 @@ def matches(blob: str, key: str, value: str) -> bool:
 
 def both(request: ExportTraceServiceRequest) -> pa.Table:
     """The table of a request, after the two ways to it were compared."""
-    fast, rejected = flat(nested(request))
+    fast, rejected = span_rows(resource_spans(request))
     slow, also_rejected = flat_by_objects(request)
     fast.validate(full=True)
     assert fast.schema.equals(SCHEMA)
@@ -59,8 +59,8 @@ def both(request: ExportTraceServiceRequest) -> pa.Table:
     return fast
 
 
-def read(body: bytes, **how: Any) -> Received:
-    return received(body, limit=LIMIT, **how)
+def read(body: bytes, **how: Any) -> ReceivedSpans:
+    return read_request(body, limit=LIMIT, **how)
 
 
 # -- any request -----------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def test_the_columnar_way_gives_what_the_plain_one_gives(request: ExportTraceSer
 @MANY
 @given(requests)
 def test_an_export_equals_what_came_in(request: ExportTraceServiceRequest) -> None:
-    rows, rejected = flat(nested(request))
+    rows, rejected = span_rows(resource_spans(request))
     back = request_of_rows(rows)
     good = ExportTraceServiceRequest()
     good.CopyFrom(request)
@@ -95,7 +95,7 @@ def test_an_export_equals_what_came_in(request: ExportTraceServiceRequest) -> No
 def test_json_gives_what_protobuf_gives(request: ExportTraceServiceRequest) -> None:
     document = json_of_request(request)
     got = read(json.dumps(document).encode(), content_type="application/json; charset=utf-8")
-    wanted, rejected = flat(nested(request))
+    wanted, rejected = span_rows(resource_spans(request))
     assert got.rows.to_pylist() == wanted.to_pylist()
     assert got.rejected == rejected
 
@@ -266,7 +266,7 @@ def test_a_span_that_ends_before_it_starts_is_kept_and_marked() -> None:
     assert rows["end_time"][0] == rows["start_time"][0]
     assert rows["reported_end_ns"].to_pylist() == [0, START - 5, None]
     assert comparable(request_of_rows(rows)) == comparable(request), "an export has the ends as they were sent"
-    shown = [span_of(row) for row in rows.to_pylist()]
+    shown = [span_from_row(row) for row in rows.to_pylist()]
     assert [one.warnings for one in shown] == [
         ("the span was sent with an end of 0; it is shown to end when it started",),
         (f"the span was sent with an end of {START - 5}, 5 ns before its start; it is shown to end when it started",),
@@ -307,12 +307,12 @@ def test_a_request_without_spans_is_fine() -> None:
 def test_a_request_that_swells_is_refused_before_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
     request = request_of(*[span(1, number) for number in range(1, 100)])
     request.resource_spans[0].resource.attributes.append(attribute("large", "x" * 10_000))
-    monkeypatch.setattr(flatten, "_MOST_SHARED_BYTES", 500_000)
+    monkeypatch.setattr(flatten, "_MAX_SHARED_BYTES", 500_000)
     with pytest.raises(TooLarge, match="99 spans"):
-        flat(nested(request))
+        span_rows(resource_spans(request))
     for scope in request.resource_spans[0].scope_spans:
         del scope.spans[10:]
-    assert flat(nested(request))[0].num_rows == 10
+    assert span_rows(resource_spans(request))[0].num_rows == 10
 
 
 # -- search blob -----------------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ def llm(**attributes: Any) -> dict[str, Any]:
     given_keys = {key.replace("__", "."): value for key, value in attributes.items()}
     other = span(1, 2, attributes={"k": 1})
     rows = both(request_of(span(1, 1, attributes=given_keys), other))
-    [row, empty] = rows.select(list(DIALECTS)).to_pylist()
+    [row, empty] = rows.select(list(COLUMN_KEYS)).to_pylist()
     assert not any(empty.values()), "the neighbour has none of it"
     assert {key for key, _ in rows["attributes"][0].as_py()} == set(given_keys), "the originals are kept"
     return {name: value for name, value in row.items() if value is not None}
@@ -411,7 +411,7 @@ def test_of_a_dialects_key_sent_twice_the_last_counts() -> None:
 
 
 def test_only_objects_of_usage_belong_to_two_columns() -> None:
-    keys = Counter(key for keys in DIALECTS.values() for key in keys)
+    keys = Counter(key for keys in COLUMN_KEYS.values() for key in keys)
     assert {key for key, columns in keys.items() if columns > 1} == {
         "langfuse.observation.usage_details",
         "mlflow.chat.tokenUsage",
@@ -549,7 +549,7 @@ def _field(number: int, data: bytes) -> bytes:
 # -- Zipkin ----------------------------------------------------------------------------------------------------
 
 
-def zipkin(*spans: dict[str, Any]) -> Received:
+def zipkin(*spans: dict[str, Any]) -> ReceivedSpans:
     return read(json.dumps(spans).encode(), content_type=ZIPKIN)
 
 
@@ -657,9 +657,9 @@ def test_a_body_is_measured_after_it_is_unpacked() -> None:
     bomb = bytes(50_000_000)
     for encoding, packed in packings(bomb).items():
         with pytest.raises(TooLarge, match="10,000 bytes"):
-            received(packed, encoding=encoding, limit=10_000)
+            read_request(packed, encoding=encoding, limit=10_000)
     exact = request_of(span(1, 1)).SerializeToString()
     for encoding, packed in packings(exact).items():
-        assert received(packed, encoding=encoding, limit=len(exact)).rows.num_rows == 1
+        assert read_request(packed, encoding=encoding, limit=len(exact)).rows.num_rows == 1
         with pytest.raises(TooLarge):
-            received(packed, encoding=encoding, limit=len(exact) - 1)
+            read_request(packed, encoding=encoding, limit=len(exact) - 1)

@@ -21,11 +21,11 @@ from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
 from crannog.traces import Span, Traces
 from crannog.traces.search import newest_first, span_search
-from crannog.traces.search.filter_parser import parsed
-from crannog.traces.search.filter_tree import EVERYTHING
-from crannog.traces.search.request import SPAN_ORDERS, TRACE_ORDERS, Asked
-from crannog.traces.search.time_histogram import EARLIEST, Spread, Stretch
-from crannog.traces.trace import span_of
+from crannog.traces.search.filter_parser import parse_filter
+from crannog.traces.search.filter_tree import MATCH_ALL
+from crannog.traces.search.request import SPAN_ORDERS, TRACE_ORDERS, SearchRequest
+from crannog.traces.search.time_histogram import EARLIEST, TimeBin, TimeHistogram
+from crannog.traces.trace import span_from_row
 from filter_reference import matches
 from flatten_reference import flat_by_objects
 from otlp_samples import START, request_of, span, span_id, trace_id
@@ -45,11 +45,11 @@ class Model(Traces):
         request = request_of(*made, **more)
         assert self.write_otlp(request.SerializeToString()).accepted == len(made)
         for row in flat_by_objects(request)[0].to_pylist():
-            one = span_of(row)
+            one = span_from_row(row)
             self.kept[one.trace_id, one.span_id] = (one, row["search_blob"])
 
     def matching(self, where: str) -> list[Span]:
-        return [one for one, blob in self.kept.values() if matches(parsed(where), one, blob)]
+        return [one for one, blob in self.kept.values() if matches(parse_filter(where), one, blob)]
 
     def summaries(self, where: str = "") -> list[TraceSummary]:
         found = {one.trace_id for one in self.matching(where)}
@@ -123,11 +123,11 @@ def in_order(found: list[Any], order: str) -> list[Any]:
     return sorted(by_id, key=VALUES[order])
 
 
-def pages(ask: Any, **question: Any) -> list[list[Any]]:
+def pages(query: Any, **question: Any) -> list[list[Any]]:
     """All pages, there and back again, which must be the same."""
     there, cursor = [], None
     while True:
-        page = ask(cursor=cursor, **question)
+        page = query(cursor=cursor, **question)
         assert (page.previous_cursor is None) == (cursor is None)
         there.append(page)
         cursor = page.next_cursor
@@ -137,7 +137,7 @@ def pages(ask: Any, **question: Any) -> list[list[Any]]:
     listed = [list(getattr(page, "traces", None) or getattr(page, "spans", ())) for page in there]
     back, cursor = [], there[-1].previous_cursor
     while cursor is not None:
-        page = ask(cursor=cursor, **question)
+        page = query(cursor=cursor, **question)
         assert page.next_cursor is not None
         back.append(list(getattr(page, "traces", None) or page.spans))
         cursor = page.previous_cursor
@@ -225,7 +225,7 @@ def test_spans_come_in_pages_each_once_and_in_its_newest_form(
 def test_more_traces_at_one_nanosecond_than_a_step_takes_are_still_in_order(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newest_first, "_MOST_TRACES", 4)
+    monkeypatch.setattr(newest_first, "_MAX_TRACES", 4)
     store = Model(settings)
     store.send(*(span(number, number, start=START + number // 10) for number in range(1, 14)))
     found = pages(store.search, limit=5)
@@ -237,9 +237,9 @@ def test_in_a_large_base_many_traces_are_looked_for_near_their_matches(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("crannog.traces.search.snapshot_reader._SMALL_BASE_ROWS", -1)
-    monkeypatch.setattr("crannog.traces.search.snapshot_reader._REACH_NS", 40 * HOUR)
-    monkeypatch.setattr("crannog.traces.search.summaries._FEW", 0)
-    monkeypatch.setattr("crannog.traces.search.summaries.FEW_ROWS", 0)
+    monkeypatch.setattr("crannog.traces.search.snapshot_reader._TRACE_WINDOW_NS", 40 * HOUR)
+    monkeypatch.setattr("crannog.traces.search.summaries._MAX_BLOOM_IDS", 0)
+    monkeypatch.setattr("crannog.traces.search.summaries.MAX_PYTHON_ROWS", 0)
     for order in ("newest", "longest"):
         found = pages(model.search, limit=40, order=order, service="shop")
         assert [one for page in found for one in page] == in_order(model.summaries("service = 'shop'"), order)
@@ -264,7 +264,7 @@ def test_a_cursor_is_taken_by_its_own_search_only(model: Model) -> None:
 
 @pytest.mark.parametrize("content", [b'[1,"0 OR 1",""]', b"[]", b"{}", b"5", b'[1,"1; DROP TABLE x","%s",0,null]' % (b"00" * 16), b'[1,5,"%s",0,"x"]' % (b"00" * 16), b'[1,%d,"%s",0,null]' % (2**70, b"00" * 16)], ids=range(7))  # fmt: skip
 def test_a_made_up_cursor_is_refused_whatever_it_says(model: Model, content: bytes) -> None:
-    digest = Asked(EVERYTHING).digest
+    digest = SearchRequest(MATCH_ALL).digest
     signed = hashlib.sha256(digest.encode() + b"\0" + content).digest()[:8] + content
     with pytest.raises(CallerError, match="cursor"):
         model.search(cursor=base64.urlsafe_b64encode(signed).decode().rstrip("="))
@@ -333,12 +333,12 @@ def test_a_value_that_a_newer_copy_of_the_span_took_back_is_not_found(settings: 
     store = Model(settings)
     store.send(span(1, 1, attributes={"k": "old"}), span(2, 2, attributes={"k": "old"}))
     store.send(span(1, 1, attributes={"k": "new"}))
-    for ask, field in ((store.search, "traces"), (store.search_spans, "spans")):
+    for query, field in ((store.search, "traces"), (store.search_spans, "spans")):
         for order in ("newest", "longest"):
-            [found] = getattr(ask(attributes={"k": "old"}, order=order), field)
+            [found] = getattr(query(attributes={"k": "old"}, order=order), field)
             assert found.trace_id == trace_id(2).hex()
-        assert ask(attributes={"k": "old"}, count=True).total == 1
-        assert ask(attributes={"k": "new"}, count=True).total == 1
+        assert query(attributes={"k": "old"}, count=True).total == 1
+        assert query(attributes={"k": "new"}, count=True).total == 1
     assert store.search(attributes={"k": "new"}).traces[0].span_count == 1
     store.warehouse.close()
 
@@ -398,13 +398,13 @@ def test_names_keys_and_values_are_suggested_within_a_filter(settings: Settings)
 
 
 def test_a_step_holds_about_as_many_spans_as_were_asked_for() -> None:
-    spread = Spread([Stretch(0, 999, 1000), Stretch(500, 999, 500), Stretch(2000, 2000, 10)])
+    spread = TimeHistogram([TimeBin(0, 999, 1000), TimeBin(500, 999, 500), TimeBin(2000, 2000, 10)])
     assert spread.before(10_000, 10) == 2000
     assert spread.before(2000, 100) == 950
     assert spread.before(1000, 1000) == 500
     assert spread.before(500, 100) == 400
     assert spread.before(500, 10_000) == EARLIEST
-    assert Spread([]).before(5, 5) == EARLIEST
+    assert TimeHistogram([]).before(5, 5) == EARLIEST
 
 
 # -- in the base -----------------------------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from crannog.errors import CallerError
-from crannog.traces.ingest.decode import nested
-from crannog.traces.ingest.flatten import flat
-from crannog.traces.search.filter_parser import parsed
-from crannog.traces.search.filter_sql import certain, loose_sql_of, sql_of
+from crannog.traces.ingest.decode import resource_spans
+from crannog.traces.ingest.flatten import span_rows
+from crannog.traces.search.filter_parser import parse_filter
+from crannog.traces.search.filter_sql import condition_sql, null_as_false, prefilter_sql
 from crannog.traces.search.filter_tree import (
     EVENT_NAME,
     FIELDS,
@@ -35,8 +35,8 @@ from crannog.traces.search.filter_tree import (
     Or,
     Type,
 )
-from crannog.traces.search.pruning import conditions_of
-from crannog.traces.trace import span_of
+from crannog.traces.search.pruning import pruning_conditions
+from crannog.traces.trace import span_from_row
 from filter_reference import matches
 from otlp_samples import START, attribute, doubles, keys, request_of, requests, span, span_id, texts, trace_id, whole
 
@@ -106,11 +106,11 @@ filters = st.recursive(comparisons(), several, max_leaves=5)
 
 def checked(request: ExportTraceServiceRequest, *asked: Filter) -> list[list[bool]]:
     """Which spans of a request meet each filter, after the two evaluators were compared."""
-    rows, _ = flat(nested(request))
-    columns = ", ".join(f"{certain(sql_of(one))} AS c{place}" for place, one in enumerate(asked))
+    rows, _ = span_rows(resource_spans(request))
+    columns = ", ".join(f"{null_as_false(condition_sql(one))} AS c{place}" for place, one in enumerate(asked))
     CONNECTION.register("spans", rows)
     for one in asked:  # what walks use to look quickly misses nothing
-        exact, loose = certain(sql_of(one)), certain(loose_sql_of(one))
+        exact, loose = null_as_false(condition_sql(one)), null_as_false(prefilter_sql(one))
         if exact != loose:
             assert CONNECTION.execute(f"SELECT count(*) FROM spans WHERE {exact} AND NOT {loose}").fetchall() == [
                 (0,)
@@ -118,7 +118,7 @@ def checked(request: ExportTraceServiceRequest, *asked: Filter) -> list[list[boo
     found = CONNECTION.execute(f"SELECT {columns} FROM spans").fetchall()
     for row, answers in zip(rows.to_pylist(), found, strict=True):
         for one, answer in zip(asked, answers, strict=True):
-            assert matches(one, span_of(row), row["search_blob"]) == answer, (one, sql_of(one), row)
+            assert matches(one, span_from_row(row), row["search_blob"]) == answer, (one, condition_sql(one), row)
     return [list(answers) for answers in zip(*found, strict=True)]
 
 
@@ -280,7 +280,7 @@ def is_writable(filter: Filter) -> bool:
 @SOME
 @given(filters.filter(is_writable))
 def test_a_filter_written_down_is_read_as_itself(filter: Filter) -> None:
-    assert parsed(written(filter)) == filter
+    assert parse_filter(written(filter)) == filter
 
 
 ALL = Field(Level.ANY, "k")
@@ -321,7 +321,7 @@ ALL = Field(Level.ANY, "k")
     ],
 )  # fmt: skip
 def test_reads(text: str, tree: Filter) -> None:
-    assert parsed(text) == tree
+    assert parse_filter(text) == tree
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_reads(text: str, tree: Filter) -> None:
 )
 def test_a_mistake_is_told_with_its_place_and_what_was_expected(text: str, place: int, expected: str) -> None:
     with pytest.raises(CallerError) as told:
-        parsed(text)
+        parse_filter(text)
     assert f"at character {place}:" in told.value.message
     assert expected in told.value.message
 
@@ -379,7 +379,7 @@ def test_a_mistake_is_told_with_its_place_and_what_was_expected(text: str, place
 )
 def test_what_is_too_large_or_no_value_is_refused(text: str) -> None:
     with pytest.raises(CallerError):
-        parsed(text)
+        parse_filter(text)
 
 
 WORDS = re.split(" ", "service k = != ( ) , . and or not in exists 1 5ms ~ =~ error text span. event.name true -")
@@ -389,7 +389,7 @@ WORDS = re.split(" ", "service k = != ( ) , . and or not in exists 1 5ms ~ =~ er
 @given(st.one_of(st.text(max_size=40), st.lists(st.sampled_from([*WORDS, "'a'", '"b"']), max_size=12).map(" ".join)))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(CallerError):
-        sql_of(parsed(text))
+        condition_sql(parse_filter(text))
 
 
 # -- meaning ---------------------------------------------------------------------------------------------------------
@@ -409,7 +409,7 @@ def test_a_missing_attribute_meets_nothing_but_a_not() -> None:
         "a > 1",
         "a = '1'",
     ]
-    assert checked(request, *map(parsed, asked)) == [
+    assert checked(request, *map(parse_filter, asked)) == [
         [True, False], [False, True], [True, True], [True, False], [True, False], [False, True], [True, False], [True, False],
         [False, True], [False, False],
     ]  # fmt: skip
@@ -425,7 +425,7 @@ def test_attributes_are_found_at_each_level() -> None:
     one.links.add(trace_id=trace_id(2), span_id=span_id(9)).attributes.append(attribute("why", "retry"))
     for text in ("own = 'a'", "span.own = 'a'", "host = 'h'", "resource.host = 'h'", "lib = true", "scope.lib = true",
                  "event.at = 3", "event.name = 'boom'", "link.why = 'retry'", "resource.service.name = 'shop'"):  # fmt: skip
-        assert checked(request, parsed(text)) == [[True]], text
+        assert checked(request, parse_filter(text)) == [[True]], text
     for text in (
         "resource.own = 'a'",
         "span.host = 'h'",
@@ -434,7 +434,7 @@ def test_attributes_are_found_at_each_level() -> None:
         "event.own = 'a'",
         "scope.host = 'h'",
     ):
-        assert checked(request, parsed(text)) == [[False]], text
+        assert checked(request, parse_filter(text)) == [[False]], text
 
 
 def test_words_are_found_in_any_case_in_blob_input_and_output() -> None:
@@ -443,7 +443,10 @@ def test_words_are_found_in_any_case_in_blob_input_and_output() -> None:
         assert checked(request, Compare(TEXT, "~", text)) == [[True]], text
     for text in ("cart nowhere", "a|c"):
         assert checked(request, Compare(TEXT, "~", text)) == [[False]], text
-    assert checked(request, parsed('text contains "is Łódź"'), parsed('text contains "IS"')) == [[True], [False]]
+    assert checked(request, parse_filter('text contains "is Łódź"'), parse_filter('text contains "IS"')) == [
+        [True],
+        [False],
+    ]
 
 
 @pytest.mark.parametrize("number", [0, 1, -1, 1.0, 1e22, 2**63 - 1, 10**400], ids=str)
@@ -454,10 +457,10 @@ def test_a_text_never_equals_a_number_unless_asked_as_text(number: float) -> Non
 
 
 def test_conditions_that_prune_are_those_that_every_match_meets() -> None:
-    found = conditions_of(
-        parsed("service = 'a' and (k = 1 or service = 'b') and start >= 5 and duration < 2ns and error")
+    found = pruning_conditions(
+        parse_filter("service = 'a' and (k = 1 or service = 'b') and start >= 5 and duration < 2ns and error")
     )
     assert [(one.column, one.operator, one.values) for one in found] == [
         ("service_name", "=", ("a",)), ("start_ns", ">=", (5,)), ("duration_ns", "<", (2,)), ("status_code", "=", (2,)),
     ]  # fmt: skip
-    assert conditions_of(parsed("not service = 'a' or error")) == []
+    assert pruning_conditions(parse_filter("not service = 'a' or error")) == []

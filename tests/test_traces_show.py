@@ -20,11 +20,11 @@ from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
 from crannog.traces import Span, Traces
 from crannog.traces.span_table import SCHEMA
-from crannog.traces.trace import in_tree_order, span_of
-from crannog.traces.tree.compare import compared
+from crannog.traces.trace import in_tree_order, span_from_row
+from crannog.traces.tree.compare import compare_trees
 from crannog.traces.tree.critical_path import critical_times
-from crannog.traces.tree.span_arrays import built
-from crannog.traces.tree.tree import Tree, tree_of
+from crannog.traces.tree.span_arrays import span_arrays_of
+from crannog.traces.tree.tree import Tree, build_tree
 from flatten_reference import flat_by_objects
 from otlp_samples import START, request_of, span, span_id, trace_id
 
@@ -58,7 +58,7 @@ shapes = st.lists(
 def tree_and_spans(shape: list[tuple[int | None, int, int]]) -> tuple[Tree, list[Span]]:
     made = [span(1, n + 1, parent, start=START + begin, took=took) for n, (parent, begin, took) in enumerate(shape)]
     rows = flat_by_objects(request_of(*made))[0]
-    return tree_of(built(trace_id(1), rows)), [span_of(row) for row in rows.to_pylist()]
+    return build_tree(span_arrays_of(trace_id(1), rows)), [span_from_row(row) for row in rows.to_pylist()]
 
 
 @SOME
@@ -66,18 +66,18 @@ def tree_and_spans(shape: list[tuple[int | None, int, int]]) -> tuple[Tree, list
 def test_the_tree_is_that_of_a_whole_trace(shape: list[tuple[int | None, int, int]]) -> None:
     tree, spans = tree_and_spans(shape)
     expected = in_tree_order(spans)
-    listed = [tree.bones.span_id(place) for place in tree.order]
+    listed = [tree.arrays.span_id(index) for index in tree.order]
     assert listed == [one.span_id for one in expected]
-    for place, one in zip(tree.order, expected, strict=True):
-        assert (tree.depths[place], tree.is_orphan(place), tree.is_in_cycle(place)) == (
+    for index, one in zip(tree.order, expected, strict=True):
+        assert (tree.depths[index], tree.is_orphan(index), tree.is_in_cycle(index)) == (
             one.depth,
             one.orphan,
             one.in_cycle,
         )
-        below = [other for other in tree.order if place in tree.path(other, 100)]
-        assert tree.sizes[place] == len(below)
-        assert [tree.parents[child] for child in tree.children(place)] == [place] * sum(
-            p == place for p in tree.parents
+        below = [other for other in tree.order if index in tree.path(other, 100)]
+        assert tree.sizes[index] == len(below)
+        assert [tree.parents[child] for child in tree.children(index)] == [index] * sum(
+            p == index for p in tree.parents
         )
     assert tree.roots == sum(one.parent_span_id is None for one in spans)
     assert tree.orphans == sum(one.orphan for one in expected)
@@ -88,15 +88,15 @@ def test_the_tree_is_that_of_a_whole_trace(shape: list[tuple[int | None, int, in
 @given(shapes)
 def test_own_time_is_what_no_child_covers(shape: list[tuple[int | None, int, int]]) -> None:
     tree, _ = tree_and_spans(shape)
-    starts, ends = tree.bones.starts, tree.bones.ends
-    for place in tree.order:
-        children = list(tree.children(place))
+    starts, ends = tree.arrays.starts, tree.arrays.ends
+    for index in tree.order:
+        children = list(tree.children(index))
         alone = [
             moment
-            for moment in range(starts[place], ends[place])
+            for moment in range(starts[index], ends[index])
             if not any(starts[child] <= moment < ends[child] for child in children)
         ]
-        assert tree.own_ns[place] == len(alone)
+        assert tree.self_ns[index] == len(alone)
 
 
 @SOME
@@ -105,25 +105,25 @@ def test_the_critical_path_fills_the_time_in_which_anything_ran_at_the_top(
     shape: list[tuple[int | None, int, int]],
 ) -> None:
     tree, _ = tree_and_spans(shape)
-    starts, ends = tree.bones.starts, tree.bones.ends
+    starts, ends = tree.arrays.starts, tree.arrays.ends
     held = critical_times(tree)
     busy = [
         moment
         for moment in range(tree.start_ns, tree.end_ns)
-        if any(starts[top] <= moment < ends[top] for top in tree.tops)
+        if any(starts[top] <= moment < ends[top] for top in tree.top_spans)
     ]
     assert sum(held.values()) == len(busy)
-    for place, time in held.items():
-        assert 0 < time <= ends[place] - starts[place]
+    for index, time in held.items():
+        assert 0 < time <= ends[index] - starts[index]
 
 
 def test_the_critical_path_goes_through_what_was_waited_for() -> None:
     # root 0-100: a 10-40 and b 20-70 at once (b is waited for), then c 80-95 with d 85-90 in it
     tree, _ = tree_and_spans([(None, 0, 100), (1, 10, 30), (1, 20, 50), (1, 80, 15), (4, 85, 5)])
-    held = {int(tree.bones.span_id(place), 16): time for place, time in critical_times(tree).items()}
+    held = {int(tree.arrays.span_id(index), 16): time for index, time in critical_times(tree).items()}
     # Before b started a was the last to run: it is on the path until then.
     assert held == {1: 5 + 10 + 10, 2: 10, 3: 50, 4: 10, 5: 5}
-    assert [tree.own_ns[place] for place in tree.order] == [25, 30, 50, 10, 5]
+    assert [tree.self_ns[index] for index in tree.order] == [25, 30, 50, 10, 5]
 
 
 # -- through the store -----------------------------------------------------------------------------------------------
@@ -295,10 +295,10 @@ def many(count: int, parent: Any) -> pa.Table:
 
 @pytest.mark.parametrize("parent", [lambda n: n - 1 if n else None, lambda n: 0 if n else None, lambda n: (n - 1) // 3 if n else None, lambda n: n + 1 if n + 1 < 30_000 else 0], ids=["deep", "wide", "bushy", "circle"])  # fmt: skip
 def test_large_trees_of_any_shape_are_worked_out_in_a_moment(parent: Any) -> None:
-    tree = tree_of(built(trace_id(1), many(30_000, parent)))
+    tree = build_tree(span_arrays_of(trace_id(1), many(30_000, parent)))
     assert len(tree.order) == 30_000
     assert sum(critical_times(tree).values()) == tree.end_ns - tree.start_ns
-    assert compared(tree, tree, limit=5).spans_after == 30_000
+    assert compare_trees(tree, tree, limit=5).spans_after == 30_000
     assert len(tree.path(tree.order[-1], 128)) <= 128
 
 

@@ -32,7 +32,7 @@ from crannog.spark.session import SparkRuntime
 from crannog.traces import Traces
 from crannog.traces.export import request_of_rows
 from crannog.traces.span_table import SCHEMA, SPANS
-from crannog.traces.trace import in_tree_order, span_of
+from crannog.traces.trace import in_tree_order, span_from_row
 from flatten_reference import flat_by_objects
 from lakes import actions, footers, live_files, read_delta_rs
 from otlp_samples import START, comparable, recorded_by_sdk, request_of, requests, span, span_id, trace_id
@@ -286,7 +286,7 @@ def test_cycles_and_great_depth_end_in_a_tree() -> None:
             "trace_id": trace_id(1), "span_id": span_id(number), "parent_span_id": None if parent is None else span_id(parent),
             "status_code": 0, "start_ns": number, "end_ns": number + 1,
         }  # fmt: skip
-        return span_of(row)
+        return span_from_row(row)
 
     cycle = in_tree_order([made(1, 3), made(2, 1), made(3, 2), made(4, 4), made(5, 3), made(6, None)])
     shown = [(int(one.span_id, 16), one.depth, one.in_cycle) for one in cycle]

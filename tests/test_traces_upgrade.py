@@ -47,7 +47,7 @@ def make_first_version(lake: Lake) -> None:
     """The table as the first version made it: two folded spans, and one staged."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spans_module, "SCHEMA", FIRST)
-        patch.setattr(spans_module, "_NAMES", frozenset(FIRST.names))
+        patch.setattr(spans_module, "_COLUMN_NAMES", frozenset(FIRST.names))
         table = spans_module.open_spans(lake.engine)
         for number, trace in enumerate((1, 1, 2), 1):
             rows, _ = flat_by_objects(

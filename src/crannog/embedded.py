@@ -53,9 +53,9 @@ class EmbeddedLake(Lake):
 
     def new_scheduler(self) -> Scheduler:
         """Return a scheduler of all maintenance there is, that of traces included, not yet started."""
-        from crannog.traces.maintenance import TraceUpkeep
+        from crannog.traces.maintenance import TraceMaintenance
 
-        return Scheduler(self.warehouse, self.engine, self.control, [TraceUpkeep(self.engine)])
+        return Scheduler(self.warehouse, self.engine, self.control, [TraceMaintenance(self.engine)])
 
     def _close_domains(self) -> None:
         with self._builds_lock:

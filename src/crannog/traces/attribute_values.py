@@ -21,7 +21,7 @@ _TO_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def text_of_double(number: float) -> str:
+def double_json(number: float) -> str:
     """Return the shortest text that reads back as the very number, never mistaken for a whole one."""
     if math.isnan(number):
         return '{"$double":"NaN"}'
@@ -31,7 +31,7 @@ def text_of_double(number: float) -> str:
     return text if "." in text or "e" in text else text + ".0"
 
 
-def text_of_bytes(data: bytes) -> str:
+def bytes_json(data: bytes) -> str:
     return f'{{"$bytes":"{base64.b64encode(data).decode()}"}}'
 
 
@@ -49,32 +49,32 @@ def to_json(value: AnyValue) -> str:
         case "int_value":
             return str(inner)
         case "double_value":
-            return text_of_double(inner)
+            return double_json(inner)
         case "bytes_value":
-            return text_of_bytes(inner)
+            return bytes_json(inner)
         case "array_value":
-            return array_text(map(to_json, inner.values))
+            return array_json(map(to_json, inner.values))
         case "kvlist_value":
-            return map_text([(pair.key, to_json(pair.value)) for pair in inner.values])
+            return map_json([(pair.key, to_json(pair.value)) for pair in inner.values])
     return f'{{"$strindex":{inner}}}'
 
 
-def array_text(items: Iterable[str]) -> str:
+def array_json(items: Iterable[str]) -> str:
     return f"[{','.join(items)}]"
 
 
-def map_text(pairs: Sequence[tuple[str, str]]) -> str:
+def map_json(pairs: Sequence[tuple[str, str]]) -> str:
     if len({key for key, _ in pairs}) < len(pairs) or (len(pairs) == 1 and pairs[0][0].startswith("$")):
         return f'{{"$map":[{",".join(f"[{_TO_JSON(key)},{text}]" for key, text in pairs)}]}}'
     return f"{{{','.join(f'{_TO_JSON(key)}:{text}' for key, text in pairs)}}}"
 
 
-def each_text(texts: Iterable[str]) -> str:
+def repeated_key_json(texts: Iterable[str]) -> str:
     """Return the value of a key that was sent more than once."""
-    return f'{{"$each":{array_text(texts)}}}'
+    return f'{{"$each":{array_json(texts)}}}'
 
 
-def quoted(text: str) -> str:
+def text_json(text: str) -> str:
     """Return a text as JSON."""
     return _TO_JSON(text)
 
@@ -84,7 +84,7 @@ def to_python(text: str) -> Any:
     return unmarked(json.loads(text))
 
 
-def _marked(value: dict[str, Any]) -> tuple[str, Any] | None:
+def _type_marker(value: dict[str, Any]) -> tuple[str, Any] | None:
     if len(value) == 1:
         [(key, inner)] = value.items()
         if key.startswith("$"):
@@ -97,7 +97,7 @@ def to_key_values(attributes: Iterable[tuple[str, str | None]]) -> list[KeyValue
     pairs = []
     for key, text in attributes:
         value = json.loads("null" if text is None else text)
-        marked = _marked(value) if isinstance(value, dict) else None
+        marked = _type_marker(value) if isinstance(value, dict) else None
         for item in marked[1] if marked is not None and marked[0] == "$each" else [value]:
             pairs.append(KeyValue(key=key, value=_any_value(item)))
     return pairs
@@ -119,7 +119,7 @@ def _any_value(value: Any) -> AnyValue:
         result.array_value.SetInParent()
         result.array_value.values.extend(map(_any_value, value))
         return result
-    match _marked(value):
+    match _type_marker(value):
         case "$bytes", data:
             return AnyValue(bytes_value=base64.b64decode(data))
         case "$double", name:

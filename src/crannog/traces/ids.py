@@ -8,7 +8,7 @@ from crannog.errors import CallerError
 from crannog.traces.ingest.span_validation import NO_TRACE_ID, TRACE_ID_BYTES
 
 
-def trace_id_of(text: str) -> bytes:
+def parse_trace_id(text: str) -> bytes:
     """Read a trace id: 32 hexadecimal digits, or the last 16 of one whose first half is zero; CallerError otherwise."""
     try:
         if not isinstance(text, str) or len(text) not in (16, 32):
@@ -22,6 +22,6 @@ def trace_id_of(text: str) -> bytes:
     return found
 
 
-def first_half(trace_id: bytes) -> int:
+def trace_id_high(trace_id: bytes) -> int:
     """Return the first eight bytes as the signed number that `trace_hi` holds."""
     return int.from_bytes(trace_id[:8], signed=True)

@@ -17,14 +17,14 @@ from crannog.engine.snapshot import Snapshot, read
 from crannog.engine.sql.duckdb_compiler.terms import Condition
 from crannog.engine.sql.file_pruning import pruned
 from crannog.protocol.staged_files import cast_to_schema
-from crannog.traces.ids import first_half
-from crannog.traces.query_scope import cursor_of
+from crannog.traces.ids import trace_id_high
+from crannog.traces.query_scope import scoped_cursor
 
-ARRIVED = "_created_at"
-_FEW_FILES = 4
+ARRIVAL = "_created_at"
+_MAX_FILES_OPENED = 4
 _ID = pa.schema([("trace_id", pa.binary())])
-_NEWEST_FIRST = [
-    (ARRIVED, "descending"),
+_NEWEST_COPY_FIRST = [
+    (ARRIVAL, "descending"),
     ("end_ns", "descending"),
     ("start_ns", "descending"),
     ("_batch_id", "descending"),
@@ -34,39 +34,41 @@ _NEWEST_FIRST = [
 def rows_of_trace(
     table: OpenTable, snapshot: Snapshot, trace_id: bytes, *, columns: Sequence[str], limit: int, exact: bool = True
 ) -> pa.Table:
-    """Return up to `limit` rows of a trace in these columns, with what `newest_of_each` needs if a span is there twice.
+    """Return up to `limit` rows of a trace in these columns, with what `newest_copies` needs if a span is there twice.
 
     Unless they must be `exact`, an empty list or map may come as null: such columns are not opened.
     """
     names = [*dict.fromkeys([*columns, "span_id"])]
     rows = _rows(table, snapshot, trace_id, names, limit, exact)
-    return rows if _each_once(rows) else _rows(table, snapshot, trace_id, with_age(names), limit, exact)
+    return rows if _has_no_duplicates(rows) else _rows(table, snapshot, trace_id, with_copy_order(names), limit, exact)
 
 
 def _rows(table: OpenTable, snapshot: Snapshot, trace_id: bytes, names: list[str], limit: int, exact: bool) -> pa.Table:
     schema = pa.schema([snapshot.base.readable.field(name) for name in names])
-    parts = [_staged(snapshot, trace_id, names).cast(schema)] if snapshot.tail.segments else []
-    files = pruned(snapshot.base, [Condition(0, "trace_hi", "=", (first_half(trace_id),))]).files
+    parts = [_tail_rows(snapshot, trace_id, names).cast(schema)] if snapshot.tail.segments else []
+    files = pruned(snapshot.base, [Condition(0, "trace_hi", "=", (trace_id_high(trace_id),))]).files
     if files and sum(part.num_rows for part in parts) < limit:
-        parts.append(_kept(table.warehouse.local, snapshot.local_paths(list(files)), trace_id, schema, limit, exact))
+        parts.append(
+            _base_rows(table.warehouse.local, snapshot.local_paths(list(files)), trace_id, schema, limit, exact)
+        )
     return pa.concat_tables(parts).slice(0, limit) if parts else schema.empty_table()
 
 
-def _staged(snapshot: Snapshot, trace_id: bytes, names: list[str]) -> pa.Table:
+def _tail_rows(snapshot: Snapshot, trace_id: bytes, names: list[str]) -> pa.Table:
     rows = snapshot.tail.rows
     near = rows.select(names + [name for name in ("trace_hi", "trace_id") if name not in names]).filter(
-        pc.equal(rows["trace_hi"], first_half(trace_id))
+        pc.equal(rows["trace_hi"], trace_id_high(trace_id))
     )
     return near.filter(pc.equal(near["trace_id"], pa.scalar(trace_id, pa.binary()))).select(names)
 
 
-def _kept(
+def _base_rows(
     engine: LocalEngine, paths: list[str], trace_id: bytes, schema: pa.Schema, limit: int, exact: bool
 ) -> pa.Table:
     paths, most = engine.blooms("trace_id").may_hold(paths, trace_id)
     by_id = f"WHERE trace_id = from_hex('{trace_id.hex()}')"
-    with cursor_of(engine) as cursor:
-        if len(paths) > _FEW_FILES:
+    with scoped_cursor(engine) as cursor:
+        if len(paths) > _MAX_FILES_OPENED:
             # Of many files few have the trace: to look into all of them for its id alone costs a tenth of opening every column.
             where = engine.scan(paths, _ID, positions=True)
             paths = read(cursor, f"SELECT DISTINCT {FILE_COLUMN} FROM {where} {by_id}")[FILE_COLUMN].to_pylist()
@@ -84,20 +86,20 @@ def _kept(
     return cast_to_schema(rows, schema)
 
 
-def with_age(columns: Sequence[str]) -> list[str]:
+def with_copy_order(columns: Sequence[str]) -> list[str]:
     """Return the columns, and those that tell which of two rows of a span is the newer."""
-    return [*dict.fromkeys([*columns, ARRIVED, "_batch_id", "start_ns", "end_ns", "span_id"])]
+    return [*dict.fromkeys([*columns, ARRIVAL, "_batch_id", "start_ns", "end_ns", "span_id"])]
 
 
-def newest_of_each(rows: pa.Table) -> pa.Table:
+def newest_copies(rows: pa.Table) -> pa.Table:
     """Keep one row per span id, the newest: the last to arrive, of those that came together the one that ends last."""
-    if _each_once(rows):
+    if _has_no_duplicates(rows):
         return rows
-    ordered = rows.take(pc.sort_indices(rows, sort_keys=_NEWEST_FIRST))
+    ordered = rows.take(pc.sort_indices(rows, sort_keys=_NEWEST_COPY_FIRST))
     places = pa.table({"span_id": ordered["span_id"], "place": pa.array(range(ordered.num_rows), pa.int64())})
     first = places.group_by("span_id", use_threads=False).aggregate([("place", "min")])["place_min"]
     return ordered.take(first.combine_chunks().sort())
 
 
-def _each_once(rows: pa.Table) -> bool:
+def _has_no_duplicates(rows: pa.Table) -> bool:
     return bool(pc.count_distinct(rows["span_id"]).as_py() == rows.num_rows)

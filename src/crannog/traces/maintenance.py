@@ -10,12 +10,12 @@ from crannog.api.cancellation import Cancellation
 from crannog.engine.maintenance.scheduler import Work
 from crannog.engine.open_table import OpenTable
 from crannog.engine.tables import Tables
-from crannog.traces.derived.derive import behind, derive
+from crannog.traces.derived.derive import derive, needs_derive
 from crannog.traces.retention import expire_by_settings
 from crannog.traces.span_table import SPANS
 
 
-class TraceUpkeep:
+class TraceMaintenance:
     """The trace store's work for a scheduler: pass it as one of `upkeep`."""
 
     kinds: Sequence[str] = ("derive", "expire-traces")
@@ -29,7 +29,7 @@ class TraceUpkeep:
             return []
         settings = table.warehouse.settings
         work: list[Work] = []
-        if behind(self._tables, table):
+        if needs_derive(self._tables, table):
             work.append(
                 (
                     "derive",

@@ -20,34 +20,34 @@ from crannog.errors import CrannogError
 if TYPE_CHECKING:
     import duckdb
 
-_now: ContextVar[Cancellation | None] = ContextVar("question", default=None)
+_current: ContextVar[Cancellation | None] = ContextVar("question", default=None)
 T = TypeVar("T")
 
 
 @contextmanager
-def question(all_of_them: RunningQueries, query_id: str | None, timeout_s: float | None) -> Iterator[None]:
+def scope(running_queries: RunningQueries, query_id: str | None, timeout_s: float | None) -> Iterator[None]:
     """Ask something within limits; what is asked inside of it is a part of it.
 
     Raises TimedOut and Cancelled, Conflict if the id runs already, Overloaded if too many wait.
     """
-    if _now.get() is not None:
+    if _current.get() is not None:
         yield
         return
-    with all_of_them.running(query_id, timeout_s) as running, under(running):
+    with running_queries.running(query_id, timeout_s) as running, cancelled_by(running):
         yield
 
 
-def step_by_step(
-    all_of_them: RunningQueries, query_id: str | None, timeout_s: float | None, steps: Generator[T, None, None]
+def stream_in_scope(
+    running_queries: RunningQueries, query_id: str | None, timeout_s: float | None, steps: Generator[T, None, None]
 ) -> Generator[T, None, None]:
     """Yield what `steps` give as one question, from the first of them until the last, or until it is closed."""
-    with ExitStack() as held:
-        running = _now.get() or held.enter_context(all_of_them.running(query_id, timeout_s))
-        held.enter_context(closing(steps))
+    with ExitStack() as stack:
+        running = _current.get() or stack.enter_context(running_queries.running(query_id, timeout_s))
+        stack.enter_context(closing(steps))
         while True:
             # Between two steps the thread is the caller's, whose other questions are no part of this one.
-            with under(running):
-                check()
+            with cancelled_by(running):
+                check_cancelled()
                 try:
                     step = next(steps)
                 except StopIteration:
@@ -56,26 +56,28 @@ def step_by_step(
 
 
 @contextmanager
-def under(cancellation: Cancellation | None) -> Iterator[None]:
+def cancelled_by(cancellation: Cancellation | None) -> Iterator[None]:
     """Let what is asked in a block end with a job, which has an end of its own; without one, as ever."""
-    token = _now.set(cancellation)
+    token = _current.set(cancellation)
     try:
         yield
     finally:
-        _now.reset(token)
+        _current.reset(token)
 
 
-def check() -> None:
+def check_cancelled() -> None:
     """Raise TimedOut or Cancelled if the question that this thread works on is to end."""
-    running = _now.get()
+    running = _current.get()
     if running is not None:
         running.check()
 
 
 @contextmanager
-def cursor_of(engine: LocalEngine, tables: Mapping[str, pa.Table] | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+def scoped_cursor(
+    engine: LocalEngine, tables: Mapping[str, pa.Table] | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """Lend a cursor that sees `tables`, and whose query ends with the question; one at a time."""
-    running = _now.get()
+    running = _current.get()
     with engine.cursor(tables) as cursor:
         if running is None:
             yield cursor

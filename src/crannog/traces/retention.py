@@ -24,17 +24,17 @@ from crannog.engine.snapshot import Snapshot, read
 from crannog.engine.tables import Tables
 from crannog.errors import CallerError, CrannogError, NotFound, Unavailable, VerificationFailed
 from crannog.protocol.leases import live_leases
-from crannog.traces.derived.definitions import ALL, SUMMARIES
+from crannog.traces.derived.definitions import DERIVED_TABLES, SUMMARIES
 from crannog.traces.derived.derive import derive
-from crannog.traces.derived.tables import existing
-from crannog.traces.ids import first_half, trace_id_of
-from crannog.traces.query_scope import cursor_of
-from crannog.traces.search.filter_sql import sql_of
-from crannog.traces.search.filter_tree import EVERYTHING
-from crannog.traces.search.request import asked_of_spans
+from crannog.traces.derived.tables import existing_table
+from crannog.traces.ids import parse_trace_id, trace_id_high
+from crannog.traces.query_scope import scoped_cursor
+from crannog.traces.search.filter_sql import condition_sql
+from crannog.traces.search.filter_tree import MATCH_ALL
+from crannog.traces.search.request import span_filter
 
-MOST_TRACES = 1_000_000
-_NAMED = 10
+MAX_TRACES = 1_000_000
+_MAX_NAMED = 10
 
 
 # -- expiry --------------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def expire_by_settings(
 # -- erasure -------------------------------------------------------------------------------------------------------
 
 
-def chosen_traces(
+def select_traces(
     spans: OpenTable, *, trace_ids: Sequence[str] | None = None, where: str | Mapping[str, Any] | None = None
 ) -> list[bytes]:
     """Return the traces to erase: those named, or those that have a span, in any copy of it, that meets a filter."""
@@ -101,30 +101,30 @@ def chosen_traces(
     if trace_ids is not None:
         if isinstance(trace_ids, str):
             raise CallerError("trace_ids is a list of trace ids, not one text")
-        found = sorted({trace_id_of(text) for text in trace_ids})
+        found = sorted({parse_trace_id(text) for text in trace_ids})
     else:
-        filter = asked_of_spans(attributes=where) if isinstance(where, Mapping) else asked_of_spans(where=where)
-        if filter == EVERYTHING:
+        filter = span_filter(attributes=where) if isinstance(where, Mapping) else span_filter(where=where)
+        if filter == MATCH_ALL:
             raise CallerError("the filter is empty, which would erase every trace; drop the table to do that")
-        query = f"SELECT DISTINCT trace_id FROM spans WHERE {sql_of(filter)} ORDER BY 1 LIMIT {MOST_TRACES + 1}"
-        found = spans.newest(lambda of: _asked(spans, of, query)).column(0).to_pylist()
+        query = f"SELECT DISTINCT trace_id FROM spans WHERE {condition_sql(filter)} ORDER BY 1 LIMIT {MAX_TRACES + 1}"
+        found = spans.newest(lambda of: _query_spans(spans, of, query)).column(0).to_pylist()
     if not found:
         raise NotFound(
             "nothing to erase: no trace was named"
             if trace_ids is not None
             else "nothing to erase: no span meets the filter"
         )
-    if len(found) > MOST_TRACES:
-        raise CallerError(f"more than {MOST_TRACES:,} traces; erase them in parts")
+    if len(found) > MAX_TRACES:
+        raise CallerError(f"more than {MAX_TRACES:,} traces; erase them in parts")
     return found
 
 
-def plan(spans: OpenTable, traces: Sequence[bytes]) -> ErasurePlan:
+def plan_erasure(spans: OpenTable, traces: Sequence[bytes]) -> ErasurePlan:
     """Count what an erasure of these traces would erase; changes nothing."""
-    wanted = {"wanted": _keys(traces)}
+    wanted = {"wanted": _trace_keys(traces)}
     of_them = "FROM spans SEMI JOIN wanted ON spans.trace_hi = wanted.trace_hi AND spans.trace_id = wanted.trace_id"
     rows = spans.newest(
-        lambda of: _asked(
+        lambda of: _query_spans(
             spans,
             of,
             f"SELECT trace_id, service_name, partition_date, count(*) AS n {of_them} GROUP BY ALL ORDER BY ALL",
@@ -157,7 +157,7 @@ def erase(
     The derived tables are worked out anew without them, and their files of old versions go, which may hold names and
     example values of erased spans. Raises VerificationFailed if something is still readable afterwards.
     """
-    keys = _keys(traces).select(["trace_id"])
+    keys = _trace_keys(traces).select(["trace_id"])
     erased_from = partial(
         erase_rows, keys=keys, by=["trace_id"], actor=actor, reason=reason, copies=copies, cancellation=cancellation
     )
@@ -167,7 +167,7 @@ def erase(
         places, files = _erased_from_derived(tables, spans, erased_from, copies)
     except CrannogError as error:
         # By the ids: a filter would find nothing any more.
-        listed = ", ".join(trace.hex() for trace in traces[:_NAMED]) + (", …" if len(traces) > _NAMED else "")
+        listed = ", ".join(trace.hex() for trace in traces[:_MAX_NAMED]) + (", …" if len(traces) > _MAX_NAMED else "")
         raise Unavailable(
             f"the spans are erased, what was derived from them is not: {error.message}; erase again by the trace ids {listed}"
         ) from error
@@ -179,8 +179,8 @@ def _erased_from_derived(
     tables: Tables, spans: OpenTable, erased_from: Callable[[OpenTable], ErasureReceipt], copies: Copies | None
 ) -> tuple[list[Place], int]:
     places, files = [], 0
-    for derived in ALL:
-        table = existing(tables, derived, spans)
+    for derived in DERIVED_TABLES:
+        table = existing_table(tables, derived, spans)
         if table is None:
             continue
         if derived is SUMMARIES:
@@ -223,21 +223,21 @@ def _old_files(table: OpenTable) -> list[str]:
 
 
 def _derived_tables(tables: Tables, spans: OpenTable) -> list[OpenTable]:
-    found = [existing(tables, derived, spans) for derived in ALL]
+    found = [existing_table(tables, derived, spans) for derived in DERIVED_TABLES]
     return [table for table in found if table is not None]
 
 
-def _keys(traces: Sequence[bytes]) -> pa.Table:
+def _trace_keys(traces: Sequence[bytes]) -> pa.Table:
     return pa.table(
         {
             "trace_id": pa.array(list(traces), pa.binary()),
-            "trace_hi": pa.array([first_half(trace) for trace in traces], pa.int64()),
+            "trace_hi": pa.array([trace_id_high(trace) for trace in traces], pa.int64()),
         }
     )
 
 
-def _asked(spans: OpenTable, of: Snapshot, query: str, tables: Mapping[str, pa.Table] | None = None) -> pa.Table:
+def _query_spans(spans: OpenTable, of: Snapshot, query: str, tables: Mapping[str, pa.Table] | None = None) -> pa.Table:
     """Ask all rows of a snapshot, every copy of a span, as `spans`."""
     rows, held = spans.relation(of, "held")
-    with cursor_of(spans.warehouse.local, {**held, **(tables or {})}) as cursor:
+    with scoped_cursor(spans.warehouse.local, {**held, **(tables or {})}) as cursor:
         return read(cursor, f"WITH spans AS ({rows}) {query}")

@@ -13,17 +13,17 @@ import pyarrow.compute as pc
 
 _VALUE = (("\\", "\\\\"), ("|", "\\p"))
 _NAME = (*_VALUE, ("=", "\\e"))
-BETWEEN = "| |"
+WORD_SEPARATOR = "| |"
 
 
-def name_word(text: str) -> str:
+def escaped_name(text: str) -> str:
     """Write a name (of a service, span, scope, event, attribute) as it stands in the blob."""
     for plain, escaped in _NAME:
         text = text.replace(plain, escaped)
     return text
 
 
-def value_word(text: str) -> str:
+def escaped_value(text: str) -> str:
     """Write a value, or a text to look for, as it stands in the blob."""
     for plain, escaped in _VALUE:
         text = text.replace(plain, escaped)
@@ -32,18 +32,18 @@ def value_word(text: str) -> str:
 
 def attribute_word(key: str, value: str) -> str:
     """Return what the blob of a span holds exactly if the span has this attribute with this value, as text."""
-    return f"|{name_word(key)}={value_word(value)}|"
+    return f"|{escaped_name(key)}={escaped_value(value)}|"
 
 
-def name_words(texts: pa.Array) -> pa.Array:
+def escaped_names(texts: pa.Array) -> pa.Array:
     return _escaped(texts, _NAME)
 
 
-def value_words(texts: pa.Array) -> pa.Array:
+def escaped_values(texts: pa.Array) -> pa.Array:
     return _escaped(texts, _VALUE)
 
 
-def holds_any(texts: pa.Array, characters: bytes) -> bool:
+def contains_any(texts: pa.Array, characters: bytes) -> bool:
     """Tell whether any of these ASCII characters stands anywhere in a column: one pass over its bytes."""
     data = texts.buffers()[2]
     if data is None or not len(texts):
@@ -55,13 +55,13 @@ def holds_any(texts: pa.Array, characters: bytes) -> bool:
 
 
 def _escaped(texts: pa.Array, escapes: tuple[tuple[str, str], ...]) -> pa.Array:
-    if holds_any(texts, "".join(plain for plain, _ in escapes).encode()):
+    if contains_any(texts, "".join(plain for plain, _ in escapes).encode()):
         for plain, escaped in escapes:
             texts = pc.replace_substring(texts, plain, escaped)
     return texts
 
 
-def blobs(*parts: pa.Array) -> pa.Array:
+def search_texts(*parts: pa.Array) -> pa.Array:
     """Join the words of each span, given in order, in parts that may be null and are then left out."""
-    joined = pc.binary_join_element_wise(*parts, BETWEEN, null_handling="skip")
+    joined = pc.binary_join_element_wise(*parts, WORD_SEPARATOR, null_handling="skip")
     return pc.binary_join_element_wise("|", joined, "|", "")

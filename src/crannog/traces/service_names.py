@@ -9,7 +9,7 @@ from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
 from crannog.engine.sql.duckdb_compiler.terms import Condition
 from crannog.engine.sql.file_pruning import pruned
-from crannog.traces.query_scope import cursor_of
+from crannog.traces.query_scope import scoped_cursor
 
 
 def services(table: OpenTable, *, limit: int) -> list[str]:
@@ -30,5 +30,5 @@ def _distinct(
     table: OpenTable, of: Snapshot, columns: str, where: str, conditions: list[Condition], limit: int
 ) -> pa.Table:
     query, tables = table.relation(of, "spans", files=pruned(of.base, conditions).files)
-    with cursor_of(table.warehouse.local, tables) as cursor:
+    with scoped_cursor(table.warehouse.local, tables) as cursor:
         return read(cursor, f"SELECT DISTINCT {columns} FROM ({query}) WHERE {where} ORDER BY ALL LIMIT {int(limit)}")

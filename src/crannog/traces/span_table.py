@@ -103,16 +103,16 @@ SCHEMA = pa.schema(
     ]
 )
 
-_NAMES = frozenset(SCHEMA.names)
+_COLUMN_NAMES = frozenset(SCHEMA.names)
 
-KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
+SPAN_KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 """The names of OTLP's span kinds, by number; `span_kind` is null for the first and for numbers beyond."""
 
 UNKNOWN_SERVICE = "unknown_service"
 
-IDENTITY = ("partition_date", "trace_id", "span_id")
+SPAN_IDENTITY = ("partition_date", "trace_id", "span_id")
 """What makes two rows the same span: sent again with the same day of start."""
-NEWEST_BY = ("_created_at", "end_ns", "start_ns", "_batch_id", "service_name", "span_name", "kind", "status_code")
+NEWEST_COPY_BY = ("_created_at", "end_ns", "start_ns", "_batch_id", "service_name", "span_name", "kind", "status_code")
 """Which of them counts, and stays when files are compacted: the highest, column after column."""
 
 # By minute and trace: a trace's spans lie together, a time range is a few row groups, and equal ids compress.
@@ -155,7 +155,7 @@ def existing_spans(tables: Tables) -> OpenTable:
         )
     if int(stored) > SCHEMA_VERSION:
         raise Refused(f"{SPANS} has schema version {stored}, this Crannog knows {SCHEMA_VERSION}; upgrade Crannog")
-    if not _NAMES.issubset(base.schema.names):
+    if not _COLUMN_NAMES.issubset(base.schema.names):
         _add_columns(table)
     return table
 
@@ -163,15 +163,15 @@ def existing_spans(tables: Tables) -> OpenTable:
 def _add_columns(table: OpenTable) -> None:
     """Bring a table of an earlier Crannog up to `SCHEMA`: one entry of the log, which rewrites no file."""
     present = table.log.refresh()[0].user_schema
-    further = [field for field in present if field.name not in _NAMES]
+    further = [field for field in present if field.name not in _COLUMN_NAMES]
     evolve(table, pa.schema([*SCHEMA, *further]))
 
 
 def _properties() -> dict[str, str]:
     properties = {
         VERSION_PROPERTY: str(SCHEMA_VERSION),
-        "crannog.distinctBy": json.dumps(IDENTITY),
-        "crannog.newestBy": json.dumps(NEWEST_BY),
+        "crannog.distinctBy": json.dumps(SPAN_IDENTITY),
+        "crannog.newestBy": json.dumps(NEWEST_COPY_BY),
     }
     for name in _DICTIONARY_OR_BLOOM:
         properties[f"parquet.bloom.filter.enabled#{name}"] = "true"

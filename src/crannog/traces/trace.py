@@ -8,13 +8,13 @@ from typing import Any
 
 from crannog.api.traces import Event, Link, Span
 from crannog.traces.attribute_values import to_python
-from crannog.traces.span_table import KINDS
+from crannog.traces.span_table import SPAN_KINDS
 
-STATUS = ("UNSET", "OK", "ERROR")
-ERROR = 2
+STATUS_NAMES = ("UNSET", "OK", "ERROR")
+ERROR_STATUS = 2
 
 
-def span_of(row: dict[str, Any]) -> Span:
+def span_from_row(row: dict[str, Any]) -> Span:
     """Return a row of the span table as a span."""
     parent = row["parent_span_id"]
     code = row["status_code"]
@@ -24,18 +24,20 @@ def span_of(row: dict[str, Any]) -> Span:
         parent_span_id=None if parent is None else parent.hex(),
         name=row["span_name"],
         service=row["service_name"],
-        kind=row["span_kind"] or KINDS[0],
+        kind=row["span_kind"] or SPAN_KINDS[0],
         start_ns=row["start_ns"],
         end_ns=row["end_ns"],
-        status=STATUS[code] if 0 <= code < len(STATUS) else str(code),
+        status=STATUS_NAMES[code] if 0 <= code < len(STATUS_NAMES) else str(code),
         status_message=row["status_message"] or "",
-        attributes=_values(row["attributes"]),
-        resource=_values(row["resource_attributes"]),
+        attributes=_python_values(row["attributes"]),
+        resource=_python_values(row["resource_attributes"]),
         scope_name=row["scope_name"],
         scope_version=row["scope_version"] or "",
-        scope_attributes=_values(row["scope_attributes"]),
+        scope_attributes=_python_values(row["scope_attributes"]),
         events=tuple(
-            Event(event["name"], event["time_ns"], _values(event["attributes"]), event["dropped_attributes_count"])
+            Event(
+                event["name"], event["time_ns"], _python_values(event["attributes"]), event["dropped_attributes_count"]
+            )
             for event in row["events"] or ()
         ),
         links=tuple(
@@ -43,7 +45,7 @@ def span_of(row: dict[str, Any]) -> Span:
                 link["trace_id"].hex(),
                 link["span_id"].hex(),
                 link["trace_state"],
-                _values(link["attributes"]),
+                _python_values(link["attributes"]),
                 link["dropped_attributes_count"],
                 link["flags"],
             )
@@ -52,11 +54,11 @@ def span_of(row: dict[str, Any]) -> Span:
         trace_state=row["trace_state"],
         flags=row["flags"],
         reported_end_ns=row["reported_end_ns"],
-        **{name: row[name] for name in _LLM},
+        **{name: row[name] for name in _LLM_COLUMNS},
     )
 
 
-_LLM = (
+_LLM_COLUMNS = (
     "input",
     "output",
     "model",
@@ -70,15 +72,15 @@ _LLM = (
     "total_output_tokens",
     "total_cost",
 )
-COLUMNS = (
+SPAN_COLUMNS = (
     *("trace_id", "span_id", "parent_span_id", "span_name", "service_name", "span_kind", "start_ns", "end_ns"),
     *("status_code", "status_message", "attributes", "resource_attributes", "events", "links", "trace_state", "flags"),
-    *("scope_name", "scope_version", "scope_attributes", "reported_end_ns", *_LLM),
+    *("scope_name", "scope_version", "scope_attributes", "reported_end_ns", *_LLM_COLUMNS),
 )
 """What a span is made of; a read that asks for no more opens no other column."""
 
 
-def _values(pairs: Sequence[tuple[str, str | None]] | None) -> dict[str, Any]:
+def _python_values(pairs: Sequence[tuple[str, str | None]] | None) -> dict[str, Any]:
     return {key: None if text is None else to_python(text) for key, text in pairs or ()}
 
 
@@ -100,14 +102,14 @@ def in_tree_order(spans: Iterable[Span]) -> list[Span]:
             children.setdefault(span.parent_span_id, []).append(span)
     placed: list[Span] = []
     seen: set[str] = set()
-    _place([*roots, *orphans], children, placed, seen)
+    _append_subtrees([*roots, *orphans], children, placed, seen)
     for span in ordered:
         if span.span_id not in seen:
-            _place([replace(span, in_cycle=True)], children, placed, seen)
+            _append_subtrees([replace(span, in_cycle=True)], children, placed, seen)
     return placed
 
 
-def _place(tops: list[Span], children: dict[str, list[Span]], placed: list[Span], seen: set[str]) -> None:
+def _append_subtrees(tops: list[Span], children: dict[str, list[Span]], placed: list[Span], seen: set[str]) -> None:
     waiting = [(span, 0) for span in reversed(tops)]
     while waiting:
         span, depth = waiting.pop()

@@ -44,29 +44,29 @@ from crannog.protocol.staged_files import BYTES_PER_CHANGE, Change
 from crannog.traces import export_stream, many_traces, query_scope, retention, service_names
 from crannog.traces.derived.attribute_catalog import attribute_keys
 from crannog.traces.derived.derive import derive
-from crannog.traces.derived.views import Views
-from crannog.traces.ids import trace_id_of
-from crannog.traces.ingest.receive import PROTOBUF, ZIPKIN, received
+from crannog.traces.derived.views import DerivedViews
+from crannog.traces.ids import parse_trace_id
+from crannog.traces.ingest.receive import PROTOBUF, ZIPKIN, read_request
 from crannog.traces.jaeger.summaries import JaegerSummary, summaries
-from crannog.traces.lookup import newest_of_each, rows_of_trace
+from crannog.traces.lookup import newest_copies, rows_of_trace
 from crannog.traces.metrics.dependencies import dependencies
-from crannog.traces.metrics.metrics import asked, metrics
+from crannog.traces.metrics.metrics import metric_query, metrics
 from crannog.traces.search.completion import complete
 from crannog.traces.search.pages import search
 from crannog.traces.search.request import (
     SPAN_ORDERS,
-    Asked,
-    asked_of_spans,
-    asked_of_traces,
+    SearchRequest,
+    checked_limit,
     checked_order,
-    checked_size,
+    search_request,
+    span_filter,
 )
 from crannog.traces.search.span_search import search_spans
 from crannog.traces.span_table import SCHEMA, SPANS, existing_spans, open_spans
-from crannog.traces.trace import COLUMNS, in_tree_order, span_of
-from crannog.traces.tree.compare import compared
-from crannog.traces.tree.tree_cache import Trees
-from crannog.traces.tree.window import Absent, Shown, view_of
+from crannog.traces.trace import SPAN_COLUMNS, in_tree_order, span_from_row
+from crannog.traces.tree.compare import compare_trees
+from crannog.traces.tree.tree_cache import TreeCache
+from crannog.traces.tree.window import TraceOrSpanMissing, TreeAnalysis, trace_view
 
 _MOST_NAMES = 10_000
 _NO_ROWS = SCHEMA.empty_table()
@@ -83,8 +83,8 @@ class Traces:
         self._copies = copies
         self._warehouse = warehouse
         self._tables = tables
-        self._views = Views(tables)
-        self._trees = Trees()
+        self._views = DerivedViews(tables)
+        self._trees = TreeCache()
         # Apart from those of SQL: neither waits for its turn behind the other.
         self._running = RunningQueries(warehouse.settings)
         self._query_id: str | None = None
@@ -108,7 +108,7 @@ class Traces:
 
     def question(self) -> AbstractContextManager[None]:
         """Take all that is asked in a block for one question, with one time and one id."""
-        return query_scope.question(self._running, self._query_id, self._timeout_s)
+        return query_scope.scope(self._running, self._query_id, self._timeout_s)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ class Traces:
         if not isinstance(body, (bytes, bytearray, memoryview)):
             raise CallerError(f"the body of a request is bytes, got {type(body).__name__}")
         limit = self._warehouse.settings.otlp_request_bytes
-        got = received(bytes(body), content_type=content_type, encoding=encoding, limit=limit)
+        got = read_request(bytes(body), content_type=content_type, encoding=encoding, limit=limit)
         batch_id = "otlp-" + hashlib.sha256(got.body).hexdigest()
         duplicate = self._on(lambda table: self._keep(table, got.rows, batch_id)) if got.rows.num_rows else False
         return WriteOutcome(got.rows.num_rows, got.rejected.count, got.rejected.message, duplicate)
@@ -197,23 +197,23 @@ class Traces:
 
         Raises CallerError if the id is none, NotFound if no span has it.
         """
-        wanted = trace_id_of(trace_id)
+        wanted = parse_trace_id(trace_id)
         limit = self._warehouse.settings.trace_spans_limit
-        rows = self._rows_of(wanted, limit + 1, COLUMNS, exact=False)
+        rows = self._rows_of(wanted, limit + 1, SPAN_COLUMNS, exact=False)
         if not rows.num_rows:
             raise _no_trace(wanted)
         truncated = rows.num_rows > limit
-        spans = in_tree_order(span_of(row) for row in newest_of_each(rows.slice(0, limit)).to_pylist())
+        spans = in_tree_order(span_from_row(row) for row in newest_copies(rows.slice(0, limit)).to_pylist())
         return Trace(wanted.hex(), tuple(spans), truncated)
 
     def get_many(self, trace_ids: Sequence[str]) -> Iterator[Trace]:
         """Yield those of these traces that there are, in order and each as `get` gives it; read many at once."""
-        for trace_id, rows, truncated in self._many(trace_ids, COLUMNS):
-            yield Trace(trace_id.hex(), tuple(in_tree_order(map(span_of, rows.to_pylist()))), truncated)
+        for trace_id, rows, truncated in self._many(trace_ids, SPAN_COLUMNS):
+            yield Trace(trace_id.hex(), tuple(in_tree_order(map(span_from_row, rows.to_pylist()))), truncated)
 
     def span_counts(self, trace_ids: Sequence[str]) -> dict[str, int]:
         """Return how many spans each of these traces has, those that were sent again counted again; without those that are not there."""
-        found = many_traces.counts(self._read, [trace_id_of(text) for text in trace_ids])
+        found = many_traces.row_counts(self._read, [parse_trace_id(text) for text in trace_ids])
         return {trace_id.hex(): count for trace_id, count in found.items()}
 
     def jaeger_summaries(self, found: Sequence[TraceSummary]) -> list[JaegerSummary]:
@@ -223,23 +223,23 @@ class Traces:
     def _many(self, trace_ids: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[bytes, pa.Table, bool]]:
         """Yield the rows of traces, each span once, and whether there are more than were read."""
         limit = self._warehouse.settings.trace_spans_limit
-        ids = list(dict.fromkeys(map(trace_id_of, trace_ids)))
+        ids = list(dict.fromkeys(map(parse_trace_id, trace_ids)))
         if len(ids) == 1:  # one alone is found faster
             rows = self._rows_of(ids[0], limit + 1, columns)
             if rows.num_rows:
-                yield ids[0], newest_of_each(rows.slice(0, limit)), rows.num_rows > limit
+                yield ids[0], newest_copies(rows.slice(0, limit)), rows.num_rows > limit
             return
-        for each, found in many_traces.rows(self._read, ids, columns, limit):
+        for each, found in many_traces.trace_rows(self._read, ids, columns, limit):
             yield (
                 (each, found, False)
                 if found is not None
-                else (each, newest_of_each(self._rows_of(each, limit, columns)), True)
+                else (each, newest_copies(self._rows_of(each, limit, columns)), True)
             )
 
     def rows_of(self, trace_id: str) -> pa.Table:
         """Return the rows of a trace, each span once, in the columns of the span table; for exports."""
-        rows = self._rows_of(trace_id_of(trace_id), self._warehouse.settings.trace_spans_limit, SCHEMA.names)
-        return newest_of_each(rows).select(SCHEMA.names) if rows.num_rows else rows
+        rows = self._rows_of(parse_trace_id(trace_id), self._warehouse.settings.trace_spans_limit, SCHEMA.names)
+        return newest_copies(rows).select(SCHEMA.names) if rows.num_rows else rows
 
     def _rows_of(self, trace_id: bytes, limit: int, columns: Sequence[str], *, exact: bool = True) -> pa.Table:
         def found(table: OpenTable) -> pa.Table:
@@ -282,8 +282,8 @@ class Traces:
         They are read while the lines are taken: it is one question until the last line, or until it is closed. NotFound
         names a trace there is none of, before the first line.
         """
-        ids = list(dict.fromkeys(map(trace_id_of, trace_ids)))
-        lines = query_scope.step_by_step(self._running, self._query_id, self._timeout_s, self._lines(ids))
+        ids = list(dict.fromkeys(map(parse_trace_id, trace_ids)))
+        lines = query_scope.stream_in_scope(self._running, self._query_id, self._timeout_s, self._lines(ids))
         next(lines)  # so that what is wrong with the question is told here
         return lines
 
@@ -291,7 +291,7 @@ class Traces:
         """Yield an empty line once all is there, then the lines."""
         with ExitStack() as held:
             found = self._read_now(
-                lambda table: table.newest(lambda of: export_stream.opened(table, of, ids, held)), None
+                lambda table: table.newest(lambda of: export_stream.open_export(table, of, ids, held)), None
             )
             for trace_id in ids:
                 if found is None or trace_id not in found.counts:
@@ -313,7 +313,7 @@ class Traces:
                         f" or raise `trace_spans_limit`, now {self._warehouse.settings.trace_spans_limit:,}"
                     )
                 found[trace_id] = rows.select(SCHEMA.names)
-        for trace_id in map(trace_id_of, trace_ids):
+        for trace_id in map(parse_trace_id, trace_ids):
             if trace_id not in found:
                 raise _no_trace(trace_id)
         return request_of_rows(pa.concat_tables(found.values()) if found else SCHEMA.empty_table())
@@ -345,13 +345,13 @@ class Traces:
         newest, oldest, longest, shortest, most_spans or most_errors; `count` also counts all that match. Raises
         CallerError if the question is wrong, or the cursor is of another one.
         """
-        filter = asked_of_spans(
+        filter = span_filter(
             service=service, operation=operation, text=text, attributes=attributes, where=where, start=start, end=end
         )
-        question = asked_of_traces(
+        question = search_request(
             filter, order=order, has_errors=has_errors, min_duration_ms=min_duration_ms, max_duration_ms=max_duration_ms
         )
-        size = checked_size(limit)
+        size = checked_limit(limit)
         nothing = TracePage((), total=0 if count else None)
         return self._read(lambda table: search(table, question, limit=size, cursor=cursor, count=count), nothing)
 
@@ -371,10 +371,10 @@ class Traces:
         count: bool = False,
     ) -> SpanPage:
         """Return a page of the spans that meet all arguments, as `search`; `order` is newest, oldest, longest or shortest."""
-        filter = asked_of_spans(
+        filter = span_filter(
             service=service, operation=operation, text=text, attributes=attributes, where=where, start=start, end=end
         )
-        question, size = Asked(filter, checked_order(order, SPAN_ORDERS)), checked_size(limit)
+        question, size = SearchRequest(filter, checked_order(order, SPAN_ORDERS)), checked_limit(limit)
         nothing = SpanPage((), total=0 if count else None)
         return self._read(lambda table: search_spans(table, question, limit=size, cursor=cursor, count=count), nothing)
 
@@ -386,13 +386,13 @@ class Traces:
         key: str | None = None,
         where: str | None = None,
         limit: int = 20,
-        **asked: Any,
+        **filter_arguments: Any,
     ) -> list[Suggestion]:
         """Suggest what begins with `prefix` in the spans of a filter: "service", "operation", "key", or "value" of `key`.
 
         The most frequent first. The other arguments are those of `search_spans` that choose spans.
         """
-        filter, size = asked_of_spans(where=where, **asked), checked_size(limit)
+        filter, size = span_filter(where=where, **filter_arguments), checked_limit(limit)
         return self._read(lambda table: complete(table, what, prefix, key=key, filter=filter, limit=size), [])
 
     # -- showing -----------------------------------------------------------------------------------------------------
@@ -405,14 +405,14 @@ class Traces:
         `depth` leaves out what is deeper, `under` all but the subtree of a span. Raises CallerError if an argument is
         wrong, NotFound if there is no such trace or span.
         """
-        wanted, size = trace_id_of(trace_id), checked_size(limit)
+        wanted, size = parse_trace_id(trace_id), checked_limit(limit)
         for name, value in (("offset", offset), ("depth", depth)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
                 raise CallerError(f"{name} is a whole number, 0 or more, got {value!r}")
 
         def window(table: OpenTable) -> TraceView:
             return table.newest(
-                lambda of: view_of(
+                lambda of: trace_view(
                     table, of, self._tree(table, of, wanted), offset=offset, limit=size, depth=depth, under=under
                 )
             )
@@ -421,14 +421,14 @@ class Traces:
 
     def compare(self, before: str, after: str, limit: int = 1_000, *, tolerance: float = 0.0) -> TraceComparison:
         """Compare two traces by the paths of services and operations in them: what was added, removed, slower, faster."""
-        ids, size = (trace_id_of(before), trace_id_of(after)), checked_size(limit)
+        ids, size = (parse_trace_id(before), parse_trace_id(after)), checked_limit(limit)
         if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1e9:
             raise CallerError(f"tolerance is a share, 0 or more, got {tolerance!r}")
 
         def both(table: OpenTable) -> TraceComparison:
             def trees(of: Snapshot) -> TraceComparison:
                 old, new = (self._tree(table, of, each).tree for each in ids)
-                return compared(old, new, limit=size, tolerance=tolerance)
+                return compare_trees(old, new, limit=size, tolerance=tolerance)
 
             return table.newest(trees)
 
@@ -437,16 +437,16 @@ class Traces:
     def _shown(self, act: Callable[[OpenTable], T], trace_id: bytes) -> T:
         try:
             found = self._read(act, None)
-        except Absent as error:
+        except TraceOrSpanMissing as error:
             raise NotFound(str(error)) from None
         if found is None:
             raise _no_trace(trace_id)
         return found
 
-    def _tree(self, table: OpenTable, snapshot: Snapshot, trace_id: bytes) -> Shown:
+    def _tree(self, table: OpenTable, snapshot: Snapshot, trace_id: bytes) -> TreeAnalysis:
         found = self._trees.get(table, snapshot, trace_id, limit=self._warehouse.settings.trace_tree_spans_limit)
         if found is None:
-            raise Absent(_no_trace(trace_id).message)
+            raise TraceOrSpanMissing(_no_trace(trace_id).message)
         return found
 
     # -- numbers -----------------------------------------------------------------------------------------------------
@@ -472,7 +472,7 @@ class Traces:
         traces, of which one span meets what is asked; their groups are those of the root. `quantiles` are further
         ones. Raises CallerError if the question is wrong or has too many answers.
         """
-        question = asked(
+        question = metric_query(
             service=service, operation=operation, kind=kind, start=start, end=end, step=step, group_by=group_by, where=where,
             of=of, quantiles=quantiles,
         )  # fmt: skip
@@ -519,7 +519,7 @@ class Traces:
         """Tell what `erase` would erase; changes nothing."""
         table = self._kept_spans()
         with self.question():
-            return retention.plan(table, retention.chosen_traces(table, trace_ids=trace_ids, where=where))
+            return retention.plan_erasure(table, retention.select_traces(table, trace_ids=trace_ids, where=where))
 
     def erase(
         self,
@@ -536,8 +536,8 @@ class Traces:
         Raises NotFound if there are none, VerificationFailed if something is still readable afterwards.
         """
         table = self._kept_spans()
-        with query_scope.under(cancellation):
-            traces = retention.chosen_traces(table, trace_ids=trace_ids, where=where)
+        with query_scope.cancelled_by(cancellation):
+            traces = retention.select_traces(table, trace_ids=trace_ids, where=where)
         return retention.erase(
             self._tables,
             table,

@@ -87,7 +87,7 @@ class TraceVerbs(Protocol):
         key: str | None = None,
         where: str | None = None,
         limit: int = 20,
-        **asked: Any,
+        **filter_arguments: Any,
     ) -> list[Suggestion]:
         """Suggest what begins with `prefix` in the spans of a filter: "service", "operation", "key", or "value" of `key`."""
 

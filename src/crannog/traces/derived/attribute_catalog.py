@@ -8,15 +8,15 @@ from typing import Any
 from crannog.api.traces import AttributeKey
 from crannog.engine.open_table import OpenTable
 from crannog.traces.derived.definitions import ATTRIBUTE_KEYS
-from crannog.traces.derived.views import Views
+from crannog.traces.derived.views import DerivedViews
 
 
 def attribute_keys(
-    views: Views, spans: OpenTable, first: dt.date | None = None, last: dt.date | None = None, *, limit: int
+    views: DerivedViews, spans: OpenTable, first: dt.date | None = None, last: dt.date | None = None, *, limit: int
 ) -> list[AttributeKey]:
     """Return the keys that spans of some days have, those used most first."""
     examples = ", ".join(f"min(example_{number}) AS example_{number}" for number in (1, 2, 3))
-    found = views.ask(
+    found = views.query(
         spans,
         ATTRIBUTE_KEYS,
         lambda rows: (

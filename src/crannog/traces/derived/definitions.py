@@ -15,7 +15,7 @@ import pyarrow as pa
 from crannog.engine.owned_tables import TRACES
 from crannog.names import OWN_CATALOG, TableName
 
-ERROR = 2
+ERROR_STATUS = 2
 """OTLP's status code of a span that failed."""
 
 # Below 64 every duration is a bucket; from there each doubling has 32 of equal width.
@@ -33,10 +33,10 @@ def for_duckdb(sql: str) -> str:
 
 
 @dataclass(frozen=True)
-class Derived:
+class DerivedTable:
     """One derived table.
 
-    `reads` are the columns of spans that its rows are made of; `reach` is how many days away the spans lie that a row of one day may depend on. `spans` counts, in a sum over
+    `span_columns` are the columns of spans that its rows are made of; `reach_days` is how many days away the spans lie that a row of one day may depend on. `spans` counts, in a sum over
     the table's rows, the spans that went into them; None if its rows do not tell.
     """
 
@@ -46,21 +46,21 @@ class Derived:
     values: str
     merged_values: str
     cluster_by: tuple[str, ...]
-    reads: tuple[str, ...]
+    span_columns: tuple[str, ...]
     bloom: tuple[str, ...] = ()
-    reach: int = 0
+    reach_days: int = 0
     spans: str | None = None
 
-    def partials(self, rows: str, words: Callable[[str], str]) -> str:
+    def partial_rows_sql(self, rows: str, translate: Callable[[str], str]) -> str:
         """Return the SQL of the partial rows of some spans, each span once.
 
-        `rows` is a relation: of spans, of pairs for `EDGES`, of single attributes for `ATTRIBUTE_KEYS`; `words` puts the
+        `rows` is a relation: of spans, of pairs for `EDGES`, of single attributes for `ATTRIBUTE_KEYS`; `translate` puts the
         definition into an engine's words.
         """
         places = ", ".join(str(place + 1) for place in range(len(self.group_by)))
-        return f"SELECT {words(self.values)} FROM {rows} GROUP BY {places}"
+        return f"SELECT {translate(self.values)} FROM {rows} GROUP BY {places}"
 
-    def merged(self, rows: str) -> str:
+    def merged_sql(self, rows: str) -> str:
         """Return the SQL that has one row for each value of `group_by`; `rows` is a relation of partial rows."""
         keys = ", ".join(self.group_by)
         return f"SELECT {keys}, {self.merged_values} FROM {rows} GROUP BY {keys}"
@@ -70,7 +70,7 @@ def _table(name: str) -> TableName:
     return TableName(OWN_CATALOG, TRACES.schema, name)
 
 
-def _schema(
+def _derived_schema(
     keys: Sequence[tuple[str, pa.DataType, bool]], values: Sequence[tuple[str, pa.DataType, bool]]
 ) -> pa.Schema:
     listed = [("partition_date", pa.date32(), False), *keys, *values, ("spans_version", pa.int64(), False)]
@@ -82,7 +82,7 @@ def _sum(condition: str) -> str:
 
 
 def _errors() -> str:
-    return f"{_sum(f'CASE WHEN status_code = {ERROR} THEN 1 ELSE 0 END')} AS error_count"
+    return f"{_sum(f'CASE WHEN status_code = {ERROR_STATUS} THEN 1 ELSE 0 END')} AS error_count"
 
 
 def _root_key(start: str, span: str, is_root: str) -> str:
@@ -93,9 +93,9 @@ def _root_key(start: str, span: str, is_root: str) -> str:
 _ROOT = _root_key("start_ns", "span_id", "parent_span_id IS NULL")
 _MERGED_ROOT = _root_key("root_start_ns", "root_span_id", "root_span_id IS NOT NULL")
 
-SUMMARIES = Derived(
+SUMMARIES = DerivedTable(
     name=_table("summaries"),
-    columns=_schema(
+    columns=_derived_schema(
         [("trace_id", pa.binary(), False), ("trace_hi", pa.int64(), False), ("service_name", pa.string(), False)],
         [
             ("start_ns", pa.int64(), False),
@@ -122,7 +122,7 @@ SUMMARIES = Derived(
         f" min_by(root_operation, {_MERGED_ROOT}) AS root_operation"
     ),
     cluster_by=("start_ns", "trace_id"),
-    reads=("trace_hi", "parent_span_id", "service_name", "span_name", "start_ns", "end_ns", "status_code"),
+    span_columns=("trace_hi", "parent_span_id", "service_name", "span_name", "start_ns", "end_ns", "status_code"),
     bloom=("trace_id",),
     spans="span_count",
 )
@@ -136,9 +136,9 @@ HISTOGRAM = (
 )
 """What is known of the durations of some spans, as SQL over them; the bucket is one more thing to group by."""
 
-RED = Derived(
+RED = DerivedTable(
     name=_table("red"),
-    columns=_schema(
+    columns=_derived_schema(
         [
             ("minute", pa.int32(), False),
             ("service_name", pa.string(), False),
@@ -162,14 +162,14 @@ RED = Derived(
         f" {_sum('duration_rest_ns')} AS duration_rest_ns, min(min_ns) AS min_ns, max(max_ns) AS max_ns"
     ),
     cluster_by=("minute", "service_name"),
-    reads=("start_minute", "service_name", "span_name", "span_kind", "duration_ns", "status_code"),
+    span_columns=("start_minute", "service_name", "span_name", "span_kind", "duration_ns", "status_code"),
     spans="span_count",
 )
 """A row for each minute, service, operation, kind and bucket of durations: together they are a latency histogram."""
 
-EDGES = Derived(
+EDGES = DerivedTable(
     name=_table("edges"),
-    columns=_schema(
+    columns=_derived_schema(
         [("minute", pa.int32(), False), ("parent_service", pa.string(), False), ("child_service", pa.string(), False)],
         [("call_count", pa.int64(), False), ("error_count", pa.int64(), False)],
     ),
@@ -177,15 +177,15 @@ EDGES = Derived(
     values=f"partition_date, start_minute AS minute, parent_service, child_service, count(*) AS call_count, {_errors()}",
     merged_values=f"{_sum('call_count')} AS call_count, {_sum('error_count')} AS error_count",
     cluster_by=("minute",),
-    reads=("trace_hi", "parent_span_id", "service_name", "start_minute", "status_code"),
+    span_columns=("trace_hi", "parent_span_id", "service_name", "start_minute", "status_code"),
     # A trace may cross midnight.
-    reach=1,
+    reach_days=1,
 )
 """A row for each minute and pair of services: spans of one whose parent is a span of the other."""
 
-ATTRIBUTE_KEYS = Derived(
+ATTRIBUTE_KEYS = DerivedTable(
     name=_table("attribute_keys"),
-    columns=_schema(
+    columns=_derived_schema(
         [("level", pa.string(), False), ("key", pa.string(), False), ("type", pa.string(), False)],
         [
             ("use_count", pa.int64(), False),
@@ -214,8 +214,8 @@ ATTRIBUTE_KEYS = Derived(
         " min(example_3) AS example_3"
     ),
     cluster_by=("level",),
-    reads=("attributes", "resource_attributes", "scope_attributes", "events", "links"),
+    span_columns=("attributes", "resource_attributes", "scope_attributes", "events", "links"),
 )
 """A row for each attribute key, level (span, resource, scope, event, link) and type of value, per day."""
 
-ALL = (SUMMARIES, RED, EDGES, ATTRIBUTE_KEYS)
+DERIVED_TABLES = (SUMMARIES, RED, EDGES, ATTRIBUTE_KEYS)

@@ -26,11 +26,11 @@ from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
 from crannog.engine.tables import Tables
 from crannog.errors import CrannogError, SnapshotGone, Unavailable, VerificationFailed
-from crannog.traces.derived.base_changes import Changes, around, changes
-from crannog.traces.derived.definitions import ALL, Derived
-from crannog.traces.derived.engines import OnDuckDB, OnSpark, on_duckdb, on_spark
-from crannog.traces.derived.missing_rows import Rest, find_rest, partial_rows, spans_that_count
-from crannog.traces.derived.tables import TO_PROPERTY, derived_to, existing, made
+from crannog.traces.derived.base_changes import BaseChanges, changes_since, days_around
+from crannog.traces.derived.definitions import DERIVED_TABLES, DerivedTable
+from crannog.traces.derived.engines import DuckDBQueryEngine, SparkQueryEngine, duckdb_query_engine, spark_query_engine
+from crannog.traces.derived.missing_rows import MissingRows, count_new_spans, find_missing_rows, missing_rows_sql
+from crannog.traces.derived.tables import TO_PROPERTY, derived_version, existing_table, open_or_create
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,36 +55,38 @@ def derive(
     """
     started = time.perf_counter()
     head = spans.snapshot()
-    known: dict[tuple[int, int], Rest] = {}
+    known: dict[tuple[int, int], MissingRows] = {}
     written, days = {}, {}
-    for number, derived in enumerate(ALL):
-        share = part_of(progress, number / len(ALL), (number + 1) / len(ALL))
+    for number, derived in enumerate(DERIVED_TABLES):
+        share = part_of(progress, number / len(DERIVED_TABLES), (number + 1) / len(DERIVED_TABLES))
         name = derived.name.table
-        written[name], days[name] = _bring(tables, spans, head, derived, frozenset(anew), known, share, cancellation)
+        written[name], days[name] = _derive_table(
+            tables, spans, head, derived, frozenset(anew), known, share, cancellation
+        )
     return DeriveReport(head.base.version, written, days, round(time.perf_counter() - started, 3))
 
 
-def behind(tables: Tables, spans: OpenTable) -> bool:
+def needs_derive(tables: Tables, spans: OpenTable) -> bool:
     """Tell whether a derive has something to do."""
     version = spans.snapshot().base.version
-    found = [existing(tables, derived, spans) for derived in ALL]
-    return any(derived_to(table.log.head()) < version if table is not None else version > 0 for table in found)
+    found = [existing_table(tables, derived, spans) for derived in DERIVED_TABLES]
+    return any(derived_version(table.log.head()) < version if table is not None else version > 0 for table in found)
 
 
-def _bring(
+def _derive_table(
     tables: Tables,
     spans: OpenTable,
     head: Snapshot,
-    derived: Derived,
+    derived: DerivedTable,
     anew: frozenset[dt.date],
-    known: dict[tuple[int, int], Rest],
+    known: dict[tuple[int, int], MissingRows],
     progress: Progress | None,
     cancellation: Cancellation | None,
 ) -> tuple[int, int]:
     for _ in range(_MAX_ATTEMPTS):
-        table = made(tables, derived, spans)
+        table = open_or_create(tables, derived, spans)
         base = table.log.refresh()[0]
-        start = derived_to(base)
+        start = derived_version(base)
         if start > head.base.version:
             spans.log.refresh()
             head = spans.snapshot()
@@ -94,8 +96,8 @@ def _bring(
         lease = spans.reading(replace(head, base=replace(head.base, version=start)))
         with lease, Job(table, "DERIVE", base, progress=progress, cancellation=cancellation) as job:
             try:
-                found = changes(spans, start, head.base).with_stale(anew)
-                return _Step(spans, head.base, table, base, derived, found, job).run(known)
+                found = changes_since(spans, start, head.base).with_stale(anew)
+                return _TableDerivation(spans, head.base, table, base, derived, found, job).run(known)
             except RunAgain:
                 continue
             except SnapshotGone:
@@ -106,39 +108,39 @@ def _bring(
 
 
 @dataclass(frozen=True)
-class _Step:
+class _TableDerivation:
     """One derived table from one version of the spans to a later one."""
 
     spans: OpenTable
     head: Base
     table: OpenTable
     base: Base
-    derived: Derived
-    changes: Changes
+    derived: DerivedTable
+    changes: BaseChanges
     job: Job
 
-    def run(self, known: dict[tuple[int, int], Rest]) -> tuple[int, int]:
+    def run(self, known: dict[tuple[int, int], MissingRows]) -> tuple[int, int]:
         """Write, verify and commit; return the rows written and the days worked out anew."""
         added: list[DataFile] = []
         crowded: list[DataFile] = []
         found = self.changes
-        if found.fresh or any(found.live.get(day) for day in around(found.stale, self.derived.reach)):
+        if found.fresh or any(found.live.get(day) for day in days_around(found.stale, self.derived.reach_days)):
             self.job.step("look for duplicates", 0.1)
-            with on_duckdb(self.spans, self.spans.past(self.head)) as looking:
-                rest = known.get((found.start, found.end)) or find_rest(looking, found)
-                known[found.start, found.end] = rest
-                expected = self._expected_spans(looking, rest)
-            found, crowded = rest.changes, self._crowded(rest)
+            with duckdb_query_engine(self.spans, self.spans.past(self.head)) as looking:
+                missing = known.get((found.start, found.end)) or find_missing_rows(looking, found)
+                known[found.start, found.end] = missing
+                expected = self._expected_spans(looking, missing)
+            found, crowded = missing.changes, self._crowded(missing)
             self.job.step("work out with Spark", 0.3)
             try:
-                with self.job.spark() as session, on_spark(self.spans, self.head.schema, session) as engine:
-                    self._write(engine, rest, crowded)
+                with self.job.spark() as session, spark_query_engine(self.spans, self.head.schema, session) as engine:
+                    self._write(engine, missing, crowded)
             except CrannogError as error:
-                self._check_files(rest, error)
+                self._check_files(missing, error)
                 raise
             self.job.step("verify", 0.8)
             added = self._verified(expected, crowded)
-        gone = around(found.stale, self.derived.reach)
+        gone = days_around(found.stale, self.derived.reach_days)
         removed = [
             file for file in self.base.files.values() if found.everything or file.partition["partition_date"] in gone
         ]
@@ -148,34 +150,36 @@ class _Step:
         after_commit(self.table, version)
         return sum(file.rows for file in added), len(gone)
 
-    def _check_files(self, rest: Rest, error: CrannogError) -> None:
+    def _check_files(self, missing: MissingRows, error: CrannogError) -> None:
         """Tell a failure of Spark from files that went away under it."""
-        near = around(rest.appended, self.derived.reach)
-        for path in (*rest.changed_files, *(path for day in near for path in rest.changes.before(day))):
+        near = days_around(missing.appended, self.derived.reach_days)
+        for path in (*missing.changed_files, *(path for day in near for path in missing.changes.before(day))):
             if not self.job.storage.exists(f"{self.spans.folder}/{path}"):
                 raise SnapshotGone(f"{path} of {self.spans.name} went away while it was read") from error
 
-    def _crowded(self, rest: Rest) -> list[DataFile]:
+    def _crowded(self, missing: MissingRows) -> list[DataFile]:
         """Return the files of days that only get rows and have many files: they are merged with what comes."""
-        stale = rest.stale_for(self.derived)
+        stale = missing.stale_for(self.derived)
         days: dict[dt.date, list[DataFile]] = {}
         for file in self.base.files.values():
             day = file.partition["partition_date"]
-            if day in rest.appended and day not in stale and not rest.changes.everything:
+            if day in missing.appended and day not in stale and not missing.changes.everything:
                 days.setdefault(day, []).append(file)
         return [file for files in days.values() if len(files) >= _FILES_PER_DAY for file in files]
 
-    def _write(self, engine: OnSpark, rest: Rest, crowded: Sequence[DataFile]) -> None:
+    def _write(self, engine: SparkQueryEngine, missing: MissingRows, crowded: Sequence[DataFile]) -> None:
         from crannog.engine.spark_files import Portion, write_files
 
-        query = partial_rows(engine, self.derived, rest)
+        query = missing_rows_sql(engine, self.derived, missing)
         if crowded:
             names = [name for name in self.derived.columns.names if name != "spans_version"]
-            merged = engine.files_of(self.table, self.base.schema, [file.path for file in crowded])
+            merged_sql = engine.files_of(self.table, self.base.schema, [file.path for file in crowded])
             listed = ", ".join(names)
-            query = self.derived.merged(f"(SELECT {listed} FROM ({query}) n UNION ALL SELECT {listed} FROM {merged}) p")
-        days = around(rest.appended, self.derived.reach) | rest.stale_for(self.derived)
-        rows = self.head.rows / max(len(rest.changes.live), 1)
+            query = self.derived.merged_sql(
+                f"(SELECT {listed} FROM ({query}) n UNION ALL SELECT {listed} FROM {merged_sql}) p"
+            )
+        days = days_around(missing.appended, self.derived.reach_days) | missing.stale_for(self.derived)
+        rows = self.head.rows / max(len(missing.changes.live), 1)
         files = max(1, math.ceil(rows / _SPANS_PER_FILE))
         write_files(
             self._in_table_columns(engine, query),
@@ -186,7 +190,7 @@ class _Step:
             sort_by=self.base.cluster_by,
         )
 
-    def _in_table_columns(self, engine: OnSpark, query: str) -> DataFrame:
+    def _in_table_columns(self, engine: SparkQueryEngine, query: str) -> DataFrame:
         from pyspark.sql import functions as f
 
         from crannog.engine.spark_files import spark_schema
@@ -199,16 +203,16 @@ class _Step:
         )
         return rows.select(*[f.col(field.name).cast(field.dataType) for field in spark_schema(self.base.schema)])
 
-    def _expected_spans(self, engine: OnDuckDB, rest: Rest) -> int | None:
+    def _expected_spans(self, engine: DuckDBQueryEngine, missing: MissingRows) -> int | None:
         """Return how many spans the new rows must stand for, from the files' footers and the duplicates found."""
         if self.derived.spans is None:
             return None
         storage = self.job.storage
         total = 0
-        for path in rest.changed_files:
+        for path in missing.changed_files:
             known = self.head.files.get(path)
             total += known.rows if known else read_footer(storage, f"{self.spans.folder}/{path}", ()).rows
-        return spans_that_count(engine, rest, total)
+        return count_new_spans(engine, missing, total)
 
     def _verified(self, expected: int | None, crowded: Sequence[DataFile]) -> list[DataFile]:
         storage, folder = self.job.storage, f"{self.table.folder}/{self.job.folder}"

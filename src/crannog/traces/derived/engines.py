@@ -13,7 +13,7 @@ import pyarrow as pa
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
 from crannog.traces.derived.definitions import for_duckdb
-from crannog.traces.query_scope import cursor_of
+from crannog.traces.query_scope import scoped_cursor
 
 if TYPE_CHECKING:
     import duckdb
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _numbers = itertools.count(1)
 
 
-class OnDuckDB:
+class DuckDBQueryEngine:
     """Reads the files of a snapshot's table in the process."""
 
     def __init__(self, table: OpenTable, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -33,32 +33,32 @@ class OnDuckDB:
 
     def files(self, paths: Sequence[str]) -> str:
         if not paths:
-            return self.held(self._snapshot.base.readable.empty_table())
+            return self.register(self._snapshot.base.readable.empty_table())
         return self._engine.scan(self._snapshot.local_paths(list(paths)), self._snapshot.base.schema)
 
-    def held(self, rows: pa.Table) -> str:
+    def register(self, rows: pa.Table) -> str:
         if id(rows) not in self._held:
             name = f"held_{next(_numbers)}"
             self._cursor.register(name, rows)
             self._held[id(rows)] = name, rows
         return self._held[id(rows)][0]
 
-    def ask(self, query: str) -> pa.Table:
+    def query(self, query: str) -> pa.Table:
         return read(self._cursor, query)
 
-    def words(self, sql: str) -> str:
+    def translate(self, sql: str) -> str:
         return for_duckdb(sql)
 
 
 @contextmanager
-def on_duckdb(table: OpenTable, snapshot: Snapshot) -> Iterator[OnDuckDB]:
+def duckdb_query_engine(table: OpenTable, snapshot: Snapshot) -> Iterator[DuckDBQueryEngine]:
     """Lend the in-process engine on the files of a snapshot's table."""
-    with cursor_of(table.warehouse.local) as cursor:
-        yield OnDuckDB(table, snapshot, cursor)
+    with scoped_cursor(table.warehouse.local) as cursor:
+        yield DuckDBQueryEngine(table, snapshot, cursor)
 
 
-class OnSpark:
-    """Reads the files of a table with Spark, through views that `on_spark` drops."""
+class SparkQueryEngine:
+    """Reads the files of a table with Spark, through views that `spark_query_engine` drops."""
 
     def __init__(self, table: OpenTable, schema: pa.Schema, session: SparkSession) -> None:
         self._table = table
@@ -80,7 +80,7 @@ class OnSpark:
             (table.folder, places), read_files(self.session, table.warehouse.storage, places, schema), None
         )
 
-    def held(self, rows: pa.Table) -> str:
+    def register(self, rows: pa.Table) -> str:
         from crannog.engine.spark_files import spark_schema
 
         if (view := self._views.get(id(rows))) is not None:
@@ -93,10 +93,10 @@ class OnSpark:
         self._views[what] = name, kept
         return name
 
-    def ask(self, query: str) -> pa.Table:
+    def query(self, query: str) -> pa.Table:
         return self.session.sql(query).toArrow()
 
-    def words(self, sql: str) -> str:
+    def translate(self, sql: str) -> str:
         return sql
 
     def drop_views(self) -> None:
@@ -106,9 +106,9 @@ class OnSpark:
 
 
 @contextmanager
-def on_spark(table: OpenTable, schema: pa.Schema, session: SparkSession) -> Iterator[OnSpark]:
+def spark_query_engine(table: OpenTable, schema: pa.Schema, session: SparkSession) -> Iterator[SparkQueryEngine]:
     """Lend Spark on the files of a table."""
-    engine = OnSpark(table, schema, session)
+    engine = SparkQueryEngine(table, schema, session)
     try:
         yield engine
     finally:

@@ -18,19 +18,23 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from crannog.traces.derived.base_changes import Changes, around
-from crannog.traces.derived.definitions import ALL, ATTRIBUTE_KEYS, EDGES, Derived
-from crannog.traces.span_table import IDENTITY, NEWEST_BY
+from crannog.traces.derived.base_changes import BaseChanges, days_around
+from crannog.traces.derived.definitions import ATTRIBUTE_KEYS, DERIVED_TABLES, EDGES, DerivedTable
+from crannog.traces.span_table import NEWEST_COPY_BY, SPAN_IDENTITY
 
-_READ_BY_ANY = tuple(dict.fromkeys((*IDENTITY, *NEWEST_BY, *(name for derived in ALL for name in derived.reads))))
-_SAME = " AND ".join(f"r.{name} = d.{name}" for name in IDENTITY)
-_NEWEST_FIRST = ", ".join(f"{name} DESC" for name in NEWEST_BY)
+_ALL_COLUMNS_READ = tuple(
+    dict.fromkeys(
+        (*SPAN_IDENTITY, *NEWEST_COPY_BY, *(name for derived in DERIVED_TABLES for name in derived.span_columns))
+    )
+)
+_SAME_SPAN = " AND ".join(f"r.{name} = d.{name}" for name in SPAN_IDENTITY)
+_NEWEST_FIRST = ", ".join(f"{name} DESC" for name in NEWEST_COPY_BY)
 # Whatever a definition reads, as text; two engines may write it differently, and only one engine ever compares it.
-_READ = (
+_CONTENT_COLUMNS = (
     *("span_name", "span_kind", "service_name", "status_code", "start_ns", "end_ns", "hex(parent_span_id)"),
     *("attributes", "resource_attributes", "scope_attributes", "events", "links"),
 )
-_CONTENT = " || '|' || ".join(f"coalesce(cast({column} AS STRING), '')" for column in _READ)
+_CONTENT = " || '|' || ".join(f"coalesce(cast({column} AS STRING), '')" for column in _CONTENT_COLUMNS)
 _LEVELS = {"span": "attributes", "resource": "resource_attributes", "scope": "scope_attributes"}
 _NESTED = {"event": "events", "link": "links"}
 DUPLICATES = pa.schema(
@@ -45,34 +49,34 @@ DUPLICATES = pa.schema(
 """Spans with more than one row: whether one was counted before, and whether one is new."""
 
 
-class Engine(Protocol):
+class QueryEngine(Protocol):
     """What runs the queries: reads files of the span table and tables in memory."""
 
     def files(self, paths: Sequence[str]) -> str:
         """Return the name of a relation with the rows of these files of the span table."""
 
-    def held(self, rows: pa.Table) -> str:
+    def register(self, rows: pa.Table) -> str:
         """Return the name of a relation with these rows."""
 
-    def ask(self, query: str) -> pa.Table:
+    def query(self, query: str) -> pa.Table:
         """Return what a query gives; it is small."""
 
-    def words(self, sql: str) -> str:
+    def translate(self, sql: str) -> str:
         """Put a definition into the engine's words."""
 
 
 @dataclass(frozen=True)
-class Rest:
+class MissingRows:
     """What a derived table lacks, once the duplicates are known; of the tail, the rows of `tail_days`."""
 
-    changes: Changes
+    changes: BaseChanges
     tail: pa.Table | None
     tail_days: frozenset[dt.date]
     duplicates: pa.Table
 
-    def stale_for(self, derived: Derived) -> frozenset[dt.date]:
+    def stale_for(self, derived: DerivedTable) -> frozenset[dt.date]:
         """Return the days of a derived table that are worked out anew."""
-        return around(self.changes.stale, derived.reach)
+        return days_around(self.changes.stale, derived.reach_days)
 
     @property
     def appended(self) -> frozenset[dt.date]:
@@ -90,78 +94,78 @@ class Rest:
         return not self.appended and not self.changes.stale
 
 
-def find_rest(
-    engine: Engine, changes: Changes, tail: pa.Table | None = None, days: frozenset[dt.date] = frozenset()
-) -> Rest:
+def find_missing_rows(
+    engine: QueryEngine, changes: BaseChanges, tail: pa.Table | None = None, days: frozenset[dt.date] = frozenset()
+) -> MissingRows:
     """Look for spans that were sent again, and settle which days have to be worked out anew.
 
     `days` are those of the tail that are wanted.
     """
-    rest = Rest(changes, tail, days, DUPLICATES.empty_table())
-    if rest.is_empty:
-        return rest
-    old = _rows(engine, [path for day in rest.appended for path in changes.before(day)])
-    names = ", ".join(IDENTITY)
-    ids = f"SELECT {names}, 1 AS was_there FROM ({old}) UNION ALL SELECT {names}, 0 AS was_there FROM ({_changed_rows(engine, rest)})"
-    found = engine.ask(
+    missing = MissingRows(changes, tail, days, DUPLICATES.empty_table())
+    if missing.is_empty:
+        return missing
+    old = _span_rows(engine, [path for day in missing.appended for path in changes.before(day)])
+    names = ", ".join(SPAN_IDENTITY)
+    ids = f"SELECT {names}, 1 AS was_there FROM ({old}) UNION ALL SELECT {names}, 0 AS was_there FROM ({_changed_rows(engine, missing)})"
+    found = engine.query(
         f"SELECT {names}, max(was_there) = 1 AS was_there, min(was_there) = 0 AS came_again FROM ({ids})"
         f" GROUP BY {names} HAVING count(*) > 1"
     ).cast(DUPLICATES)
     if found.num_rows:
-        rest = replace(rest, duplicates=found)
-        rest = replace(rest, changes=changes.with_stale(_days_that_differ(engine, rest, old)))
-    return rest
+        missing = replace(missing, duplicates=found)
+        missing = replace(missing, changes=changes.with_stale(_days_that_differ(engine, missing, old)))
+    return missing
 
 
-def _days_that_differ(engine: Engine, rest: Rest, old: str) -> list[dt.date]:
+def _days_that_differ(engine: QueryEngine, missing: MissingRows, old: str) -> list[dt.date]:
     """Return the days on which a span that was counted came again with other content."""
-    duplicates = engine.held(rest.duplicates)
-    both = f"{old} UNION ALL {_changed_rows(engine, rest)}"
-    names = ", ".join(IDENTITY)
+    duplicates = engine.register(missing.duplicates)
+    both = f"{old} UNION ALL {_changed_rows(engine, missing)}"
+    names = ", ".join(SPAN_IDENTITY)
     again = (
         f"SELECT {names}, {_CONTENT} AS content FROM ({both}) r"
-        f" SEMI JOIN (SELECT * FROM {duplicates} WHERE was_there AND came_again) d ON {_SAME}"
+        f" SEMI JOIN (SELECT * FROM {duplicates} WHERE was_there AND came_again) d ON {_SAME_SPAN}"
     )
     query = f"SELECT DISTINCT partition_date FROM (SELECT {names} FROM ({again}) GROUP BY {names} HAVING min(content) <> max(content))"
-    stale = rest.changes.stale
-    return [day for day in engine.ask(query).column(0).to_pylist() if day not in stale]
+    stale = missing.changes.stale
+    return [day for day in engine.query(query).column(0).to_pylist() if day not in stale]
 
 
-def spans_that_count(engine: Engine, rest: Rest, changed: int) -> int:
+def count_new_spans(engine: QueryEngine, missing: MissingRows, changed: int) -> int:
     """Return how many spans the rest stands for, out of `changed` rows."""
-    if not rest.duplicates.num_rows:
+    if not missing.duplicates.num_rows:
         return changed
-    duplicates = engine.held(rest.duplicates)
-    again = f"SELECT r.trace_id FROM ({_changed_rows(engine, rest)}) r SEMI JOIN {duplicates} d ON {_SAME}"
-    [rows] = engine.ask(f"SELECT count(*) AS n FROM ({again})")["n"].to_pylist()
-    [counting] = engine.ask(f"SELECT count(*) AS n FROM {_counting(engine, rest)}")["n"].to_pylist()
+    duplicates = engine.register(missing.duplicates)
+    again = f"SELECT r.trace_id FROM ({_changed_rows(engine, missing)}) r SEMI JOIN {duplicates} d ON {_SAME_SPAN}"
+    [rows] = engine.query(f"SELECT count(*) AS n FROM ({again})")["n"].to_pylist()
+    [counting] = engine.query(f"SELECT count(*) AS n FROM {_spans_to_count(engine, missing)}")["n"].to_pylist()
     return changed - int(rows) + int(counting)
 
 
-def partial_rows(engine: Engine, derived: Derived, rest: Rest) -> str:
+def missing_rows_sql(engine: QueryEngine, derived: DerivedTable, missing: MissingRows) -> str:
     """Return the query that gives the rows a derived table lacks."""
     if derived is EDGES:
-        return derived.partials(f"({_pairs(engine, rest)})", engine.words)
-    rows = distinct_spans(engine, rest, columns_read(derived))
+        return derived.partial_rows_sql(f"({_call_pairs(engine, missing)})", engine.translate)
+    rows = distinct_spans(engine, missing, columns_needed(derived))
     if derived is ATTRIBUTE_KEYS:
         rows = _attributes(rows, engine)
-    return derived.partials(f"({rows})", engine.words)
+    return derived.partial_rows_sql(f"({rows})", engine.translate)
 
 
-def columns_read(derived: Derived) -> tuple[str, ...]:
+def columns_needed(derived: DerivedTable) -> tuple[str, ...]:
     """Return the columns of spans that a definition needs, and those that tell which copy of a span counts."""
-    return tuple(dict.fromkeys((*IDENTITY, *NEWEST_BY, *derived.reads)))
+    return tuple(dict.fromkeys((*SPAN_IDENTITY, *NEWEST_COPY_BY, *derived.span_columns)))
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------
 
 
-def _rows(
-    engine: Engine,
+def _span_rows(
+    engine: QueryEngine,
     paths: Sequence[str],
     tail: str | None = None,
     tail_where: str = "true",
-    columns: Sequence[str] = _READ_BY_ANY,
+    columns: Sequence[str] = _ALL_COLUMNS_READ,
 ) -> str:
     """Return the SQL of the rows of some files and of some of the tail."""
     names = ", ".join(columns)
@@ -171,40 +175,40 @@ def _rows(
     return " UNION ALL ".join(parts)
 
 
-def _of(days: Iterable[dt.date], column: str = "partition_date") -> str:
+def _on_days(days: Iterable[dt.date], column: str = "partition_date") -> str:
     listed = ", ".join(f"DATE '{day.isoformat()}'" for day in sorted(days))
     return f"{column} IN ({listed})" if listed else "false"
 
 
-def _changed_rows(engine: Engine, rest: Rest, columns: Sequence[str] = _READ_BY_ANY) -> str:
+def _changed_rows(engine: QueryEngine, missing: MissingRows, columns: Sequence[str] = _ALL_COLUMNS_READ) -> str:
     """Rows that came on days which only got some, and all rows of days to be worked out anew."""
-    tail = engine.held(rest.tail) if rest.tail is not None and rest.tail_days else None
-    return _rows(engine, rest.changed_files, tail, _of(rest.tail_days), columns)
+    tail = engine.register(missing.tail) if missing.tail is not None and missing.tail_days else None
+    return _span_rows(engine, missing.changed_files, tail, _on_days(missing.tail_days), columns)
 
 
-def distinct_spans(engine: Engine, rest: Rest, columns: Sequence[str]) -> str:
+def distinct_spans(engine: QueryEngine, missing: MissingRows, columns: Sequence[str]) -> str:
     """Return the SQL of the spans that a rest stands for: each once, and those left out that were there before."""
-    rows = _changed_rows(engine, rest, columns)
-    if not rest.duplicates.num_rows:
+    rows = _changed_rows(engine, missing, columns)
+    if not missing.duplicates.num_rows:
         return rows
     names = ", ".join(f"r.{name}" for name in columns)
-    once = f"SELECT {names} FROM ({rows}) r ANTI JOIN {engine.held(rest.duplicates)} d ON {_SAME}"
-    again = f"SELECT {names} FROM ({rows}) r SEMI JOIN {_counting(engine, rest)} d ON {_SAME}"
+    once = f"SELECT {names} FROM ({rows}) r ANTI JOIN {engine.register(missing.duplicates)} d ON {_SAME_SPAN}"
+    again = f"SELECT {names} FROM ({rows}) r SEMI JOIN {_spans_to_count(engine, missing)} d ON {_SAME_SPAN}"
     return f"{once} UNION ALL {_newest(again, columns)}"
 
 
-def _counting(engine: Engine, rest: Rest) -> str:
+def _spans_to_count(engine: QueryEngine, missing: MissingRows) -> str:
     """The spans sent again that count: those that were not there before; on a day worked out anew nothing was."""
-    return f"(SELECT * FROM {engine.held(rest.duplicates)} WHERE NOT was_there OR {_of(rest.changes.stale)})"
+    return f"(SELECT * FROM {engine.register(missing.duplicates)} WHERE NOT was_there OR {_on_days(missing.changes.stale)})"
 
 
 def _newest(rows: str, columns: Sequence[str]) -> str:
-    place = f"row_number() OVER (PARTITION BY {', '.join(IDENTITY)} ORDER BY {_NEWEST_FIRST}) AS place"
+    place = f"row_number() OVER (PARTITION BY {', '.join(SPAN_IDENTITY)} ORDER BY {_NEWEST_FIRST}) AS place"
     names = ", ".join(columns)
     return f"SELECT {names} FROM (SELECT {names}, {place} FROM ({rows}) a) b WHERE place = 1"
 
 
-def _attributes(rows: str, engine: Engine) -> str:
+def _attributes(rows: str, engine: QueryEngine) -> str:
     """A row for each attribute of each span, at every level."""
     parts = [
         f"SELECT partition_date, '{level}' AS level, explode(map_entries({column})) AS entry FROM spans"
@@ -215,7 +219,7 @@ def _attributes(rows: str, engine: Engine) -> str:
         f" FROM (SELECT partition_date, explode({column}) AS part FROM spans)"
         for level, column in _NESTED.items()
     ]
-    entries = engine.words(" UNION ALL ".join(parts))
+    entries = engine.translate(" UNION ALL ".join(parts))
     return (
         f"WITH spans AS ({rows}) SELECT partition_date, level, entry.key AS key, entry.value AS value FROM ({entries})"
     )
@@ -224,40 +228,40 @@ def _attributes(rows: str, engine: Engine) -> str:
 # -- pairs ---------------------------------------------------------------------------------------------------------
 
 
-def _pairs(engine: Engine, rest: Rest) -> str:
+def _call_pairs(engine: QueryEngine, missing: MissingRows) -> str:
     """Spans and their parents in other services, of which at least one is new; all of the days worked out anew."""
-    stale = rest.stale_for(EDGES)
-    columns = columns_read(EDGES)
-    with_day = engine.words(f"SELECT *, start_minute div {24 * 60} AS day")
+    stale = missing.stale_for(EDGES)
+    columns = columns_needed(EDGES)
+    with_day = engine.translate(f"SELECT *, start_minute div {24 * 60} AS day")
     parts = []
-    if rest.appended:
-        fresh = distinct_spans(engine, rest, columns)
-        near = [day for day in around(rest.appended, EDGES.reach) if day not in rest.changes.stale]
-        before = _rows(engine, [path for day in near for path in rest.changes.before(day)], columns=columns)
+    if missing.appended:
+        fresh = distinct_spans(engine, missing, columns)
+        near = [day for day in days_around(missing.appended, EDGES.reach_days) if day not in missing.changes.stale]
+        before = _span_rows(engine, [path for day in near for path in missing.changes.before(day)], columns=columns)
         names = ", ".join(f"r.{name}" for name in columns)
         related = (
             f"SELECT {names} FROM ({before}) r SEMI JOIN fresh f ON r.trace_hi = f.trace_hi AND r.trace_id = f.trace_id"
         )
         parts.append(
-            f"WITH fresh AS (SELECT * FROM ({fresh}) n WHERE NOT {_of(rest.changes.stale)}),"
+            f"WITH fresh AS (SELECT * FROM ({fresh}) n WHERE NOT {_on_days(missing.changes.stale)}),"
             f" related AS ({_newest(related, columns)}),"
             f" both_sides AS ({with_day}, 1 AS is_new FROM fresh UNION ALL {with_day}, 0 AS is_new FROM related)"
-            f" {_joined('both_sides')} AND (c.is_new = 1 OR p.is_new = 1) AND NOT {_of(stale, 'c.partition_date')}"
+            f" {_joined_pairs('both_sides')} AND (c.is_new = 1 OR p.is_new = 1) AND NOT {_on_days(stale, 'c.partition_date')}"
         )
     if stale or not parts:
-        days = around(stale, EDGES.reach)
-        paths = [path for day in days for path in rest.changes.live.get(day, ())]
-        tail = None if rest.tail is None else engine.held(rest.tail)
-        whole = _newest(_rows(engine, paths, tail, _of(days), columns), columns)
+        days = days_around(stale, EDGES.reach_days)
+        paths = [path for day in days for path in missing.changes.live.get(day, ())]
+        tail = None if missing.tail is None else engine.register(missing.tail)
+        whole = _newest(_span_rows(engine, paths, tail, _on_days(days), columns), columns)
         parts.append(
-            f"WITH every_side AS ({with_day} FROM ({whole}) w) {_joined('every_side')} AND {_of(stale, 'c.partition_date')}"
+            f"WITH every_side AS ({with_day} FROM ({whole}) w) {_joined_pairs('every_side')} AND {_on_days(stale, 'c.partition_date')}"
         )
     return " UNION ALL ".join(f"SELECT * FROM ({part}) pairs_{number}" for number, part in enumerate(parts))
 
 
-def _joined(sides: str) -> str:
+def _joined_pairs(sides: str) -> str:
     return (
         "SELECT c.partition_date, c.start_minute, p.service_name AS parent_service, c.service_name AS child_service,"
         f" c.status_code FROM {sides} c JOIN {sides} p ON p.trace_id = c.trace_id AND p.span_id = c.parent_span_id"
-        f" WHERE p.service_name <> c.service_name AND p.day BETWEEN c.day - {EDGES.reach} AND c.day + {EDGES.reach}"
+        f" WHERE p.service_name <> c.service_name AND p.day BETWEEN c.day - {EDGES.reach_days} AND c.day + {EDGES.reach_days}"
     )

@@ -11,18 +11,18 @@ from crannog.engine.open_table import OpenTable
 from crannog.engine.owned_tables import TRACES
 from crannog.engine.tables import Tables
 from crannog.errors import NotFound, Refused
-from crannog.traces.derived.definitions import Derived
+from crannog.traces.derived.definitions import DerivedTable
 
 FROM_PROPERTY, TO_PROPERTY = "crannog.derivedFrom", "crannog.derivedTo"
 VERSION_PROPERTY, DEFINITIONS_VERSION = TRACES.properties[1], 1
 
 
-def derived_to(base: Base) -> int:
+def derived_version(base: Base) -> int:
     """Return the version of the span table whose spans a derived table holds; 0 before the first derive."""
     return int(base.properties.get(TO_PROPERTY, "0"))
 
 
-def existing(tables: Tables, derived: Derived, spans: OpenTable) -> OpenTable | None:
+def existing_table(tables: Tables, derived: DerivedTable, spans: OpenTable) -> OpenTable | None:
     """Return a derived table, or None if it has to be made: there is none, of these spans and these definitions.
 
     Raises Refused if a table of that name is none of ours, or was made by a newer Crannog.
@@ -46,9 +46,9 @@ def existing(tables: Tables, derived: Derived, spans: OpenTable) -> OpenTable | 
     return table if fits else None
 
 
-def made(tables: Tables, derived: Derived, spans: OpenTable) -> OpenTable:
+def open_or_create(tables: Tables, derived: DerivedTable, spans: OpenTable) -> OpenTable:
     """Return a derived table, made if need be; one of other spans or older definitions is replaced."""
-    table = existing(tables, derived, spans)
+    table = existing_table(tables, derived, spans)
     if table is not None:
         return table
     try:

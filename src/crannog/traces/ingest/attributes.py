@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from crannog.traces.attribute_values import array_text, each_text, map_text, text_of_bytes, text_of_double, to_json
-from crannog.traces.search_text import BETWEEN, holds_any, name_words, value_words
+from crannog.traces.attribute_values import array_json, bytes_json, double_json, map_json, repeated_key_json, to_json
+from crannog.traces.search_text import WORD_SEPARATOR, contains_any, escaped_names, escaped_values
 from crannog.traces.span_table import ATTRIBUTES
 
 _CONTROL = "".join(map(chr, range(0x20)))
@@ -88,7 +88,7 @@ class Attributes:
             for place in range(start, end):
                 found.setdefault(all_keys[place], []).append(texts[place])
             keys += found
-            items += [each[0] if len(each) == 1 else each_text(each) for each in found.values()]
+            items += [each[0] if len(each) == 1 else repeated_key_json(each) for each in found.values()]
             ends.append(len(keys))
         return pa.array(ends, _INT32), pa.array(keys, pa.string()), pa.array(items, pa.string())
 
@@ -97,16 +97,16 @@ class Attributes:
         if not len(self.keys):
             return pa.nulls(len(self.offsets) - 1, pa.string())
         names = self._encoded_keys
-        escaped = name_words(names.dictionary)
+        escaped = escaped_names(names.dictionary)
         keys = self.keys if escaped is names.dictionary else escaped.take(names.indices)
-        words = pc.binary_join_element_wise(keys, value_words(self.text), "=")
-        return joined_words(self.offsets, words)
+        words = pc.binary_join_element_wise(keys, escaped_values(self.text), "=")
+        return words_per_owner(self.offsets, words)
 
 
-def joined_words(offsets: pa.Int32Array, words: pa.Array) -> pa.Array:
+def words_per_owner(offsets: pa.Int32Array, words: pa.Array) -> pa.Array:
     """Join the words of each owner; null for one without any."""
     lists = pa.ListArray.from_arrays(offsets, words)
-    joined = pc.binary_join(lists, BETWEEN)
+    joined = pc.binary_join(lists, WORD_SEPARATOR)
     return pc.if_else(pc.equal(lists.value_lengths(), 0), pa.scalar(None, pa.string()), joined)
 
 
@@ -117,9 +117,9 @@ def attributes_of(lists: pa.ListArray) -> Attributes:
         return Attributes(offsets_of(lists), _NO_OWNERS, _NO_TEXTS, _NO_TEXTS, _NO_TEXTS, _NO_TRUTHS)
     values = pairs.field("value")
     strings = values.field("string_value")
-    as_json, as_text, is_text = quoted_texts(strings), strings, strings.is_valid()
+    as_json, as_text, is_text = texts_json(strings), strings, strings.is_valid()
     if strings.null_count:
-        others = _others(values)
+        others = _non_text_json(values)
         as_json = pc.coalesce(as_json, others, pa.scalar("null"))
         as_text = pc.coalesce(strings, others, pa.scalar(""))
     return Attributes(offsets_of(lists), pc.list_parent_indices(lists), pairs.field("key"), as_json, as_text, is_text)
@@ -132,30 +132,30 @@ def offsets_of(lists: pa.ListArray) -> pa.Int32Array:
     return offsets if first.as_py() == 0 else pc.subtract(offsets, first)
 
 
-def quoted_texts(strings: pa.Array) -> pa.Array:
+def texts_json(strings: pa.Array) -> pa.Array:
     """Return texts as JSON."""
-    return pc.binary_join_element_wise('"', _escaped(strings), '"', "")
+    return pc.binary_join_element_wise('"', _json_escaped(strings), '"', "")
 
 
-def _escaped(strings: pa.Array) -> pa.Array:
-    if not holds_any(strings, _TO_ESCAPE):
+def _json_escaped(strings: pa.Array) -> pa.Array:
+    if not contains_any(strings, _TO_ESCAPE):
         return strings
     for plain, escaped in _ESCAPES:
-        if holds_any(strings, plain.encode()):
+        if contains_any(strings, plain.encode()):
             strings = pc.replace_substring(strings, plain, escaped)
-    if not holds_any(strings, _CONTROL.encode()):
+    if not contains_any(strings, _CONTROL.encode()):
         return strings
     rest = pc.fill_null(pc.match_substring_regex(strings, _LEFT_TO_ESCAPE), False)
     # Escapes of an earlier step are no control characters, and stay as they are.
-    done = [_without_control(text) for text in strings.filter(rest).to_pylist()]
+    done = [_control_escaped(text) for text in strings.filter(rest).to_pylist()]
     return pc.replace_with_mask(strings, rest, pa.array(done, pa.string()))
 
 
-def _without_control(text: str) -> str:
+def _control_escaped(text: str) -> str:
     return "".join(json.dumps(letter)[1:-1] if letter < " " else letter for letter in text)
 
 
-def _others(values: pa.StructArray) -> pa.Array:
+def _non_text_json(values: pa.StructArray) -> pa.Array:
     """Return the JSON of the values that are no text; null where there is none."""
     count = len(values)
     parts = []
@@ -171,40 +171,40 @@ def _others(values: pa.StructArray) -> pa.Array:
     ]
     if doubles.null_count < count:
         finite = pc.fill_null(pc.is_finite(doubles), False)
-        parts.append(_spread(finite, _double_texts(doubles.filter(finite))))
+        parts.append(_scatter(finite, _double_json(doubles.filter(finite))))
         odd.append(pc.and_not(doubles.is_valid(), finite))
     if odd:
         mask = odd[0]
         for other in odd[1:]:
             mask = pc.or_(mask, other)
         if pc.any(mask).as_py():
-            parts.append(_spread(mask, pa.array(map(_odd_text, values.filter(mask).to_pylist()), pa.string())))
+            parts.append(_scatter(mask, pa.array(map(_complex_json, values.filter(mask).to_pylist()), pa.string())))
     if not parts:
         return pa.nulls(count, pa.string())
     return pc.coalesce(*parts) if len(parts) > 1 else parts[0]
 
 
-def _odd_text(value: dict[str, Any]) -> str:
+def _complex_json(value: dict[str, Any]) -> str:
     match value:
         case {"array_value": {"values": items}}:
-            return array_text(to_json(AnyValue.FromString(item)) for item in items)
+            return array_json(to_json(AnyValue.FromString(item)) for item in items)
         case {"kvlist_value": {"values": items}}:
             pairs = [KeyValue.FromString(item) for item in items]
-            return map_text([(pair.key, to_json(pair.value)) for pair in pairs])
+            return map_json([(pair.key, to_json(pair.value)) for pair in pairs])
         case {"bytes_value": bytes(data)}:
-            return text_of_bytes(data)
+            return bytes_json(data)
         case {"double_value": float(number)}:
-            return text_of_double(number)
+            return double_json(number)
     return f'{{"$strindex":{value["string_value_strindex"]}}}'
 
 
-def _double_texts(numbers: pa.Array) -> pa.Array:
+def _double_json(numbers: pa.Array) -> pa.Array:
     texts = numbers.cast(pa.string())
     whole = pc.invert(pc.match_substring_regex(texts, "[.e]"))
     return pc.if_else(whole, pc.binary_join_element_wise(texts, ".0", ""), texts)
 
 
-def _spread(mask: pa.Array, texts: pa.Array) -> pa.Array:
+def _scatter(mask: pa.Array, texts: pa.Array) -> pa.Array:
     """Return an array that has the texts, in order, where `mask` is set."""
     places = pc.subtract(pc.cumulative_sum(mask.cast(pa.int64())), 1)
     return texts.take(pc.if_else(mask, places, pa.scalar(None, pa.int64())))

@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from crannog.errors import CallerError
 
 
-def checked_request(body: bytes) -> ExportTraceServiceRequest:
+def parse_protobuf(body: bytes) -> ExportTraceServiceRequest:
     """Read a request; CallerError if the bytes are none."""
     try:
         request: ExportTraceServiceRequest = ExportTraceServiceRequest.FromString(body)
@@ -23,7 +23,7 @@ def checked_request(body: bytes) -> ExportTraceServiceRequest:
         ) from None
 
 
-def nested(request: ExportTraceServiceRequest) -> pa.Array:
+def resource_spans(request: ExportTraceServiceRequest) -> pa.Array:
     """Return the request's resource spans as Arrow.
 
     ptars is given what protobuf writes of it, not what came in: there it is lax, takes some bytes that protobuf

@@ -11,27 +11,27 @@ import pyarrow.compute as pc
 
 from crannog.delta.schema_json import INSTANT, list_of
 from crannog.errors import TooLarge
-from crannog.traces.ingest.attributes import Attributes, attributes_of, joined_words, offsets_of
+from crannog.traces.ingest.attributes import Attributes, attributes_of, offsets_of, words_per_owner
 from crannog.traces.ingest.llm_columns import llm_columns
-from crannog.traces.ingest.span_validation import NO_SPAN_ID, Rejected, judged
-from crannog.traces.search_text import blobs, name_words
-from crannog.traces.span_table import EVENT, KINDS, LINK, SCHEMA, UNKNOWN_SERVICE
+from crannog.traces.ingest.span_validation import NO_SPAN_ID, RejectedSpans, validate_spans
+from crannog.traces.search_text import escaped_names, search_texts
+from crannog.traces.span_table import EVENT, LINK, SCHEMA, SPAN_KINDS, UNKNOWN_SERVICE
 
 _NS_PER_DAY, _NS_PER_MINUTE = 86_400 * 10**9, 60 * 10**9
-_KIND_NAMES = pa.array([None, *KINDS[1:]], pa.string())
-_MOST_SHARED_BYTES = 512 * 1024**2
+_KIND_NAMES = pa.array([None, *SPAN_KINDS[1:]], pa.string())
+_MAX_SHARED_BYTES = 512 * 1024**2
 _ZERO = pa.scalar(0, pa.int32())
 _EMPTY = {kind: pa.array([], kind) for kind in (EVENT, LINK)}
 _NO_TEXT = pa.scalar(None, pa.string())
 
 
-def flat(resource_spans: pa.StructArray) -> tuple[pa.Table, Rejected]:
+def span_rows(resource_spans: pa.StructArray) -> tuple[pa.Table, RejectedSpans]:
     """Return the spans of a request that can be kept as a table of `SCHEMA`, and what was rejected."""
     scopes = resource_spans.field("scope_spans")
     scope_spans = scopes.flatten()
     lists = scope_spans.field("spans")
     spans, scope_of = lists.flatten(), pc.list_parent_indices(lists)
-    keep, rejected = judged(spans)
+    keep, rejected = validate_spans(spans)
     if keep is not None:
         spans, scope_of = spans.filter(keep), scope_of.filter(keep)
     resource_of = pc.list_parent_indices(scopes).take(scope_of)
@@ -45,13 +45,13 @@ def flat(resource_spans: pa.StructArray) -> tuple[pa.Table, Rejected]:
 def _check_size(shared: list[tuple[dict[str, pa.Array], pa.Array]]) -> None:
     """Refuse what would swell: each span's row repeats what its resource and scope say."""
     for columns, places in shared:
-        if sum(column.nbytes for column in columns.values()) * len(places) <= _MOST_SHARED_BYTES:
+        if sum(column.nbytes for column in columns.values()) * len(places) <= _MAX_SHARED_BYTES:
             continue  # even if the largest were everybody's
         size = sum(pc.sum(_sizes(column).take(places)).as_py() or 0 for column in columns.values())
-        if size > _MOST_SHARED_BYTES:
+        if size > _MAX_SHARED_BYTES:
             raise TooLarge(
                 f"what the resources and scopes of the request say, repeated for each of its {len(places):,} spans, comes to"
-                f" {size:,} bytes; {_MOST_SHARED_BYTES:,} is the most: send fewer spans at once"
+                f" {size:,} bytes; {_MAX_SHARED_BYTES:,} is the most: send fewer spans at once"
             )
 
 
@@ -71,12 +71,12 @@ class _Resources:
 
     def __init__(self, resource_spans: pa.StructArray) -> None:
         given = resource_spans.field("resource")
-        attributes = attributes_of(_lists(given, "attributes"))
+        attributes = attributes_of(_list_field(given, "attributes"))
         self.services = _services(attributes, len(resource_spans))
         self.columns = {
             "resource_attributes": attributes.maps(given.is_null()),
-            "resource_dropped_attributes_count": _whole(_number(given, "dropped_attributes_count")),
-            "resource_schema_url": _or_null(resource_spans.field("schema_url")),
+            "resource_dropped_attributes_count": _to_int64(_count_field(given, "dropped_attributes_count")),
+            "resource_schema_url": _empty_to_null(resource_spans.field("schema_url")),
             "resource_entity_refs": _entity_refs(given),
         }
 
@@ -89,10 +89,10 @@ class _Scopes:
         self.names = pc.fill_null(pc.struct_field(given, "name"), "")
         self.columns = {
             "scope_name": self.names,
-            "scope_version": _or_null(pc.fill_null(pc.struct_field(given, "version"), "")),
-            "scope_attributes": attributes_of(_lists(given, "attributes")).maps(given.is_null()),
-            "scope_dropped_attributes_count": _whole(_number(given, "dropped_attributes_count")),
-            "scope_schema_url": _or_null(scope_spans.field("schema_url")),
+            "scope_version": _empty_to_null(pc.fill_null(pc.struct_field(given, "version"), "")),
+            "scope_attributes": attributes_of(_list_field(given, "attributes")).maps(given.is_null()),
+            "scope_dropped_attributes_count": _to_int64(_count_field(given, "dropped_attributes_count")),
+            "scope_schema_url": _empty_to_null(scope_spans.field("schema_url")),
         }
 
 
@@ -100,11 +100,11 @@ def _of_spans(spans: pa.StructArray, services: pa.Array, scopes: _Scopes, scope_
     count = len(spans)
     attributes = attributes_of(spans.field("attributes"))
     start, end = (spans.field(f"{name}_time_unix_nano").view(pa.int64()) for name in ("start", "end"))
-    end, reported_end = _ends(start, end)
+    end, reported_end = _valid_ends(start, end)
     duration = pc.subtract(end, start)
     kind, parents, names = spans.field("kind"), spans.field("parent_span_id"), spans.field("name")
     no_parent = pc.or_(pc.equal(pc.binary_length(parents), 0), pc.equal(parents, pa.scalar(NO_SPAN_ID, pa.binary())))
-    message = _or_null(pc.fill_null(pc.struct_field(spans.field("status"), "message"), ""))
+    message = _empty_to_null(pc.fill_null(pc.struct_field(spans.field("status"), "message"), ""))
     events, event_words = _events(spans.field("events"))
     by_scope = {name: column.take(scope_of) for name, column in scopes.columns.items()}
     return {
@@ -113,24 +113,24 @@ def _of_spans(spans: pa.StructArray, services: pa.Array, scopes: _Scopes, scope_
         "trace_id": spans.field("trace_id"),
         "span_id": spans.field("span_id"),
         "parent_span_id": pc.if_else(no_parent, pa.scalar(None, pa.binary()), parents),
-        "flags": _whole(spans.field("flags")),
+        "flags": _to_int64(spans.field("flags")),
         "trace_state": spans.field("trace_state"),
         "service_name": services,
         "span_name": names,
         "span_kind": _KIND_NAMES.take(pc.if_else(_is_kind(kind), kind, 0)),
-        "start_time": _instants(start),
-        "end_time": _instants(end),
+        "start_time": _to_timestamps(start),
+        "end_time": _to_timestamps(end),
         "duration_ms": pc.divide(duration, 1_000_000),
         "status_code": pc.fill_null(pc.struct_field(spans.field("status"), "code"), 0),
         "status_message": message,
         "attributes": attributes.maps(),
         "events": events,
         "links": _links(spans.field("links")),
-        "search_blob": blobs(
-            name_words(services),
-            name_words(names),
-            name_words(by_scope["scope_name"]),
-            name_words(message),
+        "search_blob": search_texts(
+            escaped_names(services),
+            escaped_names(names),
+            escaped_names(by_scope["scope_name"]),
+            escaped_names(message),
             attributes.words(),
             event_words,
         ),
@@ -139,16 +139,16 @@ def _of_spans(spans: pa.StructArray, services: pa.Array, scopes: _Scopes, scope_
         "end_ns": end,
         "duration_ns": duration,
         "reported_end_ns": reported_end,
-        "trace_hi": first_halves(spans.field("trace_id")),
+        "trace_hi": trace_id_highs(spans.field("trace_id")),
         "start_minute": pc.divide(start, _NS_PER_MINUTE).cast(pa.int32()),
         "kind": kind,
-        "dropped_attributes_count": _whole(spans.field("dropped_attributes_count")),
-        "dropped_events_count": _whole(spans.field("dropped_events_count")),
-        "dropped_links_count": _whole(spans.field("dropped_links_count")),
+        "dropped_attributes_count": _to_int64(spans.field("dropped_attributes_count")),
+        "dropped_events_count": _to_int64(spans.field("dropped_events_count")),
+        "dropped_links_count": _to_int64(spans.field("dropped_links_count")),
     }
 
 
-def _ends(start: pa.Array, reported: pa.Array) -> tuple[pa.Array, pa.Array]:
+def _valid_ends(start: pa.Array, reported: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return the ends that are kept, and those that were reported where they lie before the start; else null."""
     nothing = pa.scalar(None, pa.int64())
     backwards = pc.less(reported, start)
@@ -157,7 +157,7 @@ def _ends(start: pa.Array, reported: pa.Array) -> tuple[pa.Array, pa.Array]:
     return pc.if_else(backwards, start, reported), pc.if_else(backwards, reported, nothing)
 
 
-def first_halves(trace_ids: pa.Array) -> pa.Array:
+def trace_id_highs(trace_ids: pa.Array) -> pa.Array:
     """Return the first eight bytes of each trace id as a signed number, big end first."""
     if not len(trace_ids):
         return pa.array([], pa.int64())
@@ -176,41 +176,41 @@ def first_halves(trace_ids: pa.Array) -> pa.Array:
 def _events(lists: pa.ListArray) -> tuple[pa.Array, pa.Array]:
     """Return the events of each span, and their names as words of the blob."""
     if not len(lists.flatten()):
-        return _no_lists(EVENT, len(lists)), pa.nulls(len(lists), pa.string())
+        return _empty_lists(EVENT, len(lists)), pa.nulls(len(lists), pa.string())
     given, offsets = lists.flatten(), offsets_of(lists)
     # An event beyond the year 2262 wraps around; an export turns it back.
     time_ns = given.field("time_unix_nano").view(pa.int64())
     columns = [
         given.field("name"),
-        _instants(time_ns),
+        _to_timestamps(time_ns),
         time_ns,
         attributes_of(given.field("attributes")).maps(),
-        _whole(given.field("dropped_attributes_count")),
+        _to_int64(given.field("dropped_attributes_count")),
     ]
     made = pa.StructArray.from_arrays(columns, fields=list(EVENT))
-    return pa.ListArray.from_arrays(offsets, made, type=list_of(EVENT)), joined_words(
-        offsets, name_words(given.field("name"))
+    return pa.ListArray.from_arrays(offsets, made, type=list_of(EVENT)), words_per_owner(
+        offsets, escaped_names(given.field("name"))
     )
 
 
 def _links(lists: pa.ListArray) -> pa.Array:
     given = lists.flatten()
     if not len(given):
-        return _no_lists(LINK, len(lists))
+        return _empty_lists(LINK, len(lists))
     columns = [
         given.field("trace_id"),
         given.field("span_id"),
         given.field("trace_state"),
         attributes_of(given.field("attributes")).maps(),
-        _whole(given.field("dropped_attributes_count")),
-        _whole(given.field("flags")),
+        _to_int64(given.field("dropped_attributes_count")),
+        _to_int64(given.field("flags")),
     ]
     return pa.ListArray.from_arrays(
         offsets_of(lists), pa.StructArray.from_arrays(columns, fields=list(LINK)), type=list_of(LINK)
     )
 
 
-def _no_lists(kind: pa.DataType, count: int) -> pa.Array:
+def _empty_lists(kind: pa.DataType, count: int) -> pa.Array:
     return pa.ListArray.from_arrays(pa.repeat(_ZERO, count + 1), _EMPTY[kind], type=list_of(kind))
 
 
@@ -233,7 +233,7 @@ def entity_refs_text(refs: list[dict[str, object]]) -> str:
     return json.dumps(refs, ensure_ascii=False, separators=(",", ":"))
 
 
-def _lists(structs: pa.StructArray, name: str) -> pa.ListArray:
+def _list_field(structs: pa.StructArray, name: str) -> pa.ListArray:
     """Return a list child; a struct that is null has an empty one."""
     child = structs.field(name)
     if child.null_count:
@@ -243,21 +243,21 @@ def _lists(structs: pa.StructArray, name: str) -> pa.ListArray:
     return child
 
 
-def _number(structs: pa.StructArray, name: str) -> pa.Array:
+def _count_field(structs: pa.StructArray, name: str) -> pa.Array:
     return pc.fill_null(pc.struct_field(structs, name), 0)
 
 
-def _whole(numbers: pa.Array) -> pa.Array:
+def _to_int64(numbers: pa.Array) -> pa.Array:
     return numbers.cast(pa.int64())
 
 
-def _or_null(texts: pa.Array) -> pa.Array:
+def _empty_to_null(texts: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(texts, ""), _NO_TEXT, texts)
 
 
 def _is_kind(kind: pa.Array) -> pa.Array:
-    return pc.and_(pc.greater_equal(kind, 0), pc.less(kind, len(KINDS)))
+    return pc.and_(pc.greater_equal(kind, 0), pc.less(kind, len(SPAN_KINDS)))
 
 
-def _instants(nanoseconds: pa.Array) -> pa.Array:
+def _to_timestamps(nanoseconds: pa.Array) -> pa.Array:
     return pc.divide(nanoseconds, 1000).view(INSTANT)

@@ -7,57 +7,60 @@ import pyarrow.compute as pc
 
 from crannog.traces.ingest.attributes import Attributes
 from crannog.traces.ingest.llm_dialects import (
-    COST,
-    COSTS,
-    COUNT,
-    COUNTS,
-    DIALECTS,
+    AGGREGATE_MARKERS,
+    COLUMN_KEYS,
+    COST_COLUMNS,
+    COST_PATTERN,
+    COUNT_COLUMNS,
+    COUNT_PATTERN,
     JSON_KEYS,
+    MESSAGE_KEYS,
     MESSAGE_PREFIXES,
-    MESSAGES,
-    PAYLOADS,
-    QUOTED,
-    TOTAL_OF,
-    TOTALS,
-    conversation,
-    payload,
+    PAYLOAD_COLUMNS,
+    QUOTED_PATTERN,
+    TOTAL_COLUMNS,
+    conversation_json,
+    payload_json,
 )
-from crannog.traces.ingest.llm_usage import DETAILS, detail
+from crannog.traces.ingest.llm_usage import USAGE_KEYS, usage_number
 
-_KEYS = list(dict.fromkeys([*(key for keys in DIALECTS.values() for key in keys), *TOTALS]))
+_KEYS = list(dict.fromkeys([*(key for keys in COLUMN_KEYS.values() for key in keys), *AGGREGATE_MARKERS]))
 _KEY_SET = pa.array(_KEYS)
 _RANKS = {
     name: pa.array([keys.index(key) if key in keys else None for key in _KEYS], pa.int64())
-    for name, keys in DIALECTS.items()
+    for name, keys in COLUMN_KEYS.items()
 }
 """By place in `_KEYS`: which key of a column it is, null for those of other columns."""
 
 
-def _places_of(wanted: frozenset[str]) -> dict[str, pa.Array]:
+def _ranks_of(wanted: frozenset[str]) -> dict[str, pa.Array]:
     """Return, for each column that has any, the ranks of these keys."""
-    ranks = {name: [rank for rank, key in enumerate(keys) if key in wanted] for name, keys in DIALECTS.items()}
+    ranks = {name: [rank for rank, key in enumerate(keys) if key in wanted] for name, keys in COLUMN_KEYS.items()}
     return {name: pa.array(found, pa.int64()) for name, found in ranks.items() if found}
 
 
-_DETAIL_RANKS, _JSON_RANKS = _places_of(DETAILS), _places_of(JSON_KEYS)
-_TYPES = {name: pa.int64() if name in COUNTS else pa.float64() if name in COSTS else pa.string() for name in DIALECTS}
-_VALUES = {key: None if values is None else pa.array(sorted(values)) for key, values in TOTALS.items()}
+_DETAIL_RANKS, _JSON_RANKS = _ranks_of(USAGE_KEYS), _ranks_of(JSON_KEYS)
+_TYPES = {
+    name: pa.int64() if name in COUNT_COLUMNS else pa.float64() if name in COST_COLUMNS else pa.string()
+    for name in COLUMN_KEYS
+}
+_VALUES = {key: None if values is None else pa.array(sorted(values)) for key, values in AGGREGATE_MARKERS.items()}
 
 
 def llm_columns(attributes: Attributes, spans: int) -> dict[str, pa.Array]:
-    """Return each column of `DIALECTS` for `spans` spans, null where no attribute gives it."""
+    """Return each column of `COLUMN_KEYS` for `spans` spans, null where no attribute gives it."""
     columns: dict[str, pa.Array] = {name: pa.nulls(spans, kind) for name, kind in _TYPES.items()}
     codes = pc.index_in(attributes.key_names, value_set=_KEY_SET)
     if codes.null_count < len(codes):
         places, found = attributes.where(codes)
         everyone = pa.array(range(spans), attributes.owners.type)
         present = {_KEYS[code] for code in codes.drop_null().to_pylist()}
-        for name, keys in DIALECTS.items():
+        for name, keys in COLUMN_KEYS.items():
             if not present.isdisjoint(keys):
                 ranks = _RANKS[name].take(found)
                 mine = ranks.is_valid()
                 columns[name] = _column(name, attributes, places.filter(mine), ranks.filter(mine), everyone)
-        _set_totals_apart(columns, attributes, present, everyone)
+        _move_totals(columns, attributes, present, everyone)
     names = attributes.key_names.to_pylist()
     if any(key.startswith(MESSAGE_PREFIXES) for key in names):
         _add_conversations(columns, attributes, names)
@@ -66,7 +69,7 @@ def llm_columns(attributes: Attributes, spans: int) -> dict[str, pa.Array]:
 
 def _column(name: str, attributes: Attributes, places: pa.Array, ranks: pa.Array, everyone: pa.Array) -> pa.Array:
     texts = _texts(name, attributes.text.take(places), ranks)
-    pattern = COUNT if name in COUNTS else COST if name in COSTS else None
+    pattern = COUNT_PATTERN if name in COUNT_COLUMNS else COST_PATTERN if name in COST_COLUMNS else None
     usable = pc.not_equal(texts, "") if pattern is None else pc.match_substring_regex(texts, pattern)
     if not pc.all(usable).as_py():
         places, ranks, texts = places.filter(usable), ranks.filter(usable), texts.filter(usable)
@@ -77,15 +80,15 @@ def _column(name: str, attributes: Attributes, places: pa.Array, ranks: pa.Array
     kept = pc.index_in(order, value_set=best["order_min"].combine_chunks())
     chosen = pc.indices_nonzero(kept.is_valid())
     values: pa.Array = texts.take(chosen)
-    if name in COUNTS:
+    if name in COUNT_COLUMNS:
         values = pc.replace_substring_regex(values, r"\.0$", "").cast(pa.int64())
-    elif name in COSTS:
+    elif name in COST_COLUMNS:
         values = values.cast(pa.float64())
-    elif name in PAYLOADS:
+    elif name in PAYLOAD_COLUMNS:
         is_text = attributes.is_text.take(places.take(chosen)).to_pylist()
         is_json = pc.is_in(ranks.take(chosen), value_set=_JSON_RANKS[name]).to_pylist()
         given = zip(values.to_pylist(), is_text, is_json, strict=True)
-        values = pa.array([payload(text, is_text=flag, is_json=other) for text, flag, other in given], pa.string())
+        values = pa.array([payload_json(text, is_text=flag, is_json=other) for text, flag, other in given], pa.string())
     return values.take(pc.index_in(everyone, value_set=owners.take(chosen)))
 
 
@@ -94,32 +97,30 @@ def _texts(name: str, texts: pa.Array, ranks: pa.Array) -> pa.Array:
     if name in _DETAIL_RANKS:
         mask = pc.is_in(ranks, value_set=_DETAIL_RANKS[name])
         if pc.any(mask).as_py():
-            numbers = [detail(text, name) for text in texts.filter(mask).to_pylist()]
+            numbers = [usage_number(text, name) for text in texts.filter(mask).to_pylist()]
             texts = pc.replace_with_mask(texts, mask, pa.array(numbers, pa.string()))
-    elif name in _JSON_RANKS and name not in PAYLOADS:
+    elif name in _JSON_RANKS and name not in PAYLOAD_COLUMNS:
         mask = pc.is_in(ranks, value_set=_JSON_RANKS[name])
         if pc.any(mask).as_py():
-            texts = pc.if_else(mask, pc.replace_substring_regex(texts, QUOTED, r"\1"), texts)
+            texts = pc.if_else(mask, pc.replace_substring_regex(texts, QUOTED_PATTERN, r"\1"), texts)
     return texts
 
 
-def _set_totals_apart(
-    columns: dict[str, pa.Array], attributes: Attributes, present: set[str], everyone: pa.Array
-) -> None:
+def _move_totals(columns: dict[str, pa.Array], attributes: Attributes, present: set[str], everyone: pa.Array) -> None:
     """Move what spans that stand for several calls say of themselves to the columns of totals."""
-    marked = [_marked(attributes, key, values) for key, values in _VALUES.items() if key in present]
-    moved = [name for name in TOTAL_OF.values() if columns[name].null_count < len(everyone)]
+    marked = [_marked_spans(attributes, key, values) for key, values in _VALUES.items() if key in present]
+    moved = [name for name in TOTAL_COLUMNS.values() if columns[name].null_count < len(everyone)]
     if not marked or not moved:
         return
     is_total = pc.is_in(everyone, value_set=pa.concat_arrays(marked))
-    for total, own in TOTAL_OF.items():
+    for total, own in TOTAL_COLUMNS.items():
         if own in moved:
             theirs = pc.coalesce(columns[total], columns[own])
             columns[total] = pc.if_else(is_total, theirs, columns[total])
             columns[own] = pc.if_else(is_total, pa.scalar(None, columns[own].type), columns[own])
 
 
-def _marked(attributes: Attributes, key: str, values: pa.Array | None) -> pa.Array:
+def _marked_spans(attributes: Attributes, key: str, values: pa.Array | None) -> pa.Array:
     """Return the spans that have an attribute with one of these values, or with any."""
     places, _ = attributes.where(pc.if_else(pc.equal(attributes.key_names, key), 1, pa.scalar(None, pa.int64())))
     if values is not None:
@@ -137,9 +138,9 @@ def _add_conversations(columns: dict[str, pa.Array], attributes: Attributes, nam
     )
     for owner, key, text, is_text in zip(*listed, strict=True):
         parts.setdefault(owner, []).append((key, text, is_text))
-    for name, pattern in MESSAGES.items():
+    for name, pattern in MESSAGE_KEYS.items():
         values = columns[name].to_pylist()
         for owner, found in parts.items():
             if values[owner] is None:
-                values[owner] = conversation(found, pattern)
+                values[owner] = conversation_json(found, pattern)
         columns[name] = pa.array(values, pa.string())

@@ -3,7 +3,7 @@
 Within a column the first key that a span has wins. The attributes themselves are kept whatever is taken from them.
 
 `input_tokens`, `output_tokens` and `cost` are those of one call to a model, so that their sum over any spans counts
-nothing twice. A span that stands for several calls (`TOTALS` tells which one does) has what it used in all in
+nothing twice. A span that stands for several calls (`AGGREGATE_MARKERS` tells which one does) has what it used in all in
 `total_input_tokens`, `total_output_tokens` and `total_cost` instead.
 """
 
@@ -13,10 +13,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from crannog.traces.attribute_values import quoted
-from crannog.traces.ingest.llm_usage import DETAILS, detail
+from crannog.traces.attribute_values import text_json
+from crannog.traces.ingest.llm_usage import USAGE_KEYS, usage_number
 
-DIALECTS: Mapping[str, tuple[str, ...]] = {
+COLUMN_KEYS: Mapping[str, tuple[str, ...]] = {
     "input": (
         "gen_ai.input.messages",
         "input.value",
@@ -121,9 +121,9 @@ DIALECTS: Mapping[str, tuple[str, ...]] = {
     "total_cost": (),
 }
 
-PAYLOADS = frozenset({"input", "output"})
-COUNTS = frozenset({"input_tokens", "output_tokens", "total_input_tokens", "total_output_tokens"})
-COSTS = frozenset({"cost", "total_cost"})
+PAYLOAD_COLUMNS = frozenset({"input", "output"})
+COUNT_COLUMNS = frozenset({"input_tokens", "output_tokens", "total_input_tokens", "total_output_tokens"})
+COST_COLUMNS = frozenset({"cost", "total_cost"})
 
 JSON_KEYS = frozenset(
     {
@@ -134,9 +134,9 @@ JSON_KEYS = frozenset(
 )
 """Attributes whose text is JSON whatever it holds, so that a text among them has quotes of its own."""
 
-TOTAL_OF: Mapping[str, str] = {f"total_{name}": name for name in ("input_tokens", "output_tokens", "cost")}
+TOTAL_COLUMNS: Mapping[str, str] = {f"total_{name}": name for name in ("input_tokens", "output_tokens", "cost")}
 """Where a span that stands for several calls has what it says of itself."""
-TOTALS: Mapping[str, frozenset[str] | None] = {
+AGGREGATE_MARKERS: Mapping[str, frozenset[str] | None] = {
     "gen_ai.operation.name": frozenset({"invoke_agent", "invoke_workflow", "create_agent", "execute_tool"}),
     "openinference.span.kind": frozenset({"AGENT", "CHAIN", "TOOL", "RETRIEVER", "GUARDRAIL", "EVALUATOR", "PROMPT"}),
     "ai.operationId": frozenset(
@@ -158,21 +158,23 @@ TOTALS: Mapping[str, frozenset[str] | None] = {
 }
 """What tells that a span stands for several calls to models, or none: an attribute with one of these values, or any."""
 
-MESSAGES: Mapping[str, re.Pattern[str]] = {
+MESSAGE_KEYS: Mapping[str, re.Pattern[str]] = {
     "input": re.compile(r"(?:llm\.input_messages\.(\d{1,4})\.message|gen_ai\.prompt\.(\d{1,4}))\.(role|content)"),
     "output": re.compile(r"(?:llm\.output_messages\.(\d{1,4})\.message|gen_ai\.completion\.(\d{1,4}))\.(role|content)"),
 }
 """Conversations that are spread over one attribute per message and part: taken where no key above has it whole."""
 MESSAGE_PREFIXES = ("llm.input_messages.", "gen_ai.prompt.", "llm.output_messages.", "gen_ai.completion.")
 
-COUNT = r"^[0-9]{1,18}(\.0)?$"
-COST = r"^[0-9]{1,18}(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,2})?$"
-QUOTED = r'^"([^"\\]*)"$'
-_COUNT, _COST, _QUOTED = (re.compile(pattern) for pattern in (COUNT, COST, QUOTED))
+COUNT_PATTERN = r"^[0-9]{1,18}(\.0)?$"
+COST_PATTERN = r"^[0-9]{1,18}(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,2})?$"
+QUOTED_PATTERN = r'^"([^"\\]*)"$'
+_COUNT_REGEX, _COST_REGEX, _QUOTED_REGEX = (
+    re.compile(pattern) for pattern in (COUNT_PATTERN, COST_PATTERN, QUOTED_PATTERN)
+)
 _ONLY_PYTHONS = ("NaN", "Infinity", "-Infinity")
 
 
-def payload(text: str, *, is_text: bool, is_json: bool = False) -> str:
+def payload_json(text: str, *, is_text: bool, is_json: bool = False) -> str:
     """Return an input or output as JSON: a text that holds an object or array is that one, any other is quoted.
 
     `text` is the value in words if `is_text`, else its JSON. With `is_json`, for keys of `JSON_KEYS`, it may hold any
@@ -186,17 +188,17 @@ def payload(text: str, *, is_text: bool, is_json: bool = False) -> str:
             return text
         except (ValueError, RecursionError):
             pass
-    return quoted(text)
+    return text_json(text)
 
 
-def conversation(parts: Iterable[tuple[str, str, bool]], pattern: re.Pattern[str]) -> str | None:
+def conversation_json(parts: Iterable[tuple[str, str, bool]], pattern: re.Pattern[str]) -> str | None:
     """Put a conversation together from attributes (key, text, is it text); None if none of them belongs to it."""
     messages: dict[int, dict[str, str]] = {}
     for key, text, is_text in parts:
         found = pattern.fullmatch(key)
         if found is not None:
             number = int(found[1] or found[2])
-            messages.setdefault(number, {})[found[3]] = quoted(text) if is_text else text or "null"
+            messages.setdefault(number, {})[found[3]] = text_json(text) if is_text else text or "null"
     if not messages:
         return None
     listed = (
@@ -206,49 +208,49 @@ def conversation(parts: Iterable[tuple[str, str, bool]], pattern: re.Pattern[str
     return f"[{','.join(f'{{{message}}}' for message in listed)}]"
 
 
-def columns_of(attributes: Sequence[tuple[str, str, bool]]) -> dict[str, str | int | float | None]:
+def llm_columns_of_span(attributes: Sequence[tuple[str, str, bool]]) -> dict[str, str | int | float | None]:
     """Return what one span's attributes (key, text, is it text) give to each column, one by one."""
-    columns: dict[str, str | int | float | None] = dict.fromkeys(DIALECTS)
-    for column, keys in DIALECTS.items():
+    columns: dict[str, str | int | float | None] = dict.fromkeys(COLUMN_KEYS)
+    for column, keys in COLUMN_KEYS.items():
         for wanted in keys:
             given = ((_text_for(column, key, text), is_text) for key, text, is_text in attributes if key == wanted)
-            found = [(text, is_text) for text, is_text in given if usable(column, text)]
+            found = [(text, is_text) for text, is_text in given if is_usable(column, text)]
             if found:
                 text, is_text = found[-1]
-                if column in PAYLOADS:
-                    columns[column] = payload(text, is_text=is_text, is_json=wanted in JSON_KEYS)
-                elif column in COUNTS:
+                if column in PAYLOAD_COLUMNS:
+                    columns[column] = payload_json(text, is_text=is_text, is_json=wanted in JSON_KEYS)
+                elif column in COUNT_COLUMNS:
                     columns[column] = int(text.removesuffix(".0"))
                 else:
-                    columns[column] = float(text) if column in COSTS else text
+                    columns[column] = float(text) if column in COST_COLUMNS else text
                 break
-    for column, pattern in MESSAGES.items():
+    for column, pattern in MESSAGE_KEYS.items():
         if columns[column] is None:
-            columns[column] = conversation(attributes, pattern)
-    if any(is_total(key, text) for key, text, _ in attributes):
-        for total, own in TOTAL_OF.items():
+            columns[column] = conversation_json(attributes, pattern)
+    if any(marks_aggregate(key, text) for key, text, _ in attributes):
+        for total, own in TOTAL_COLUMNS.items():
             columns[total] = columns[own] if columns[total] is None else columns[total]
             columns[own] = None
     return columns
 
 
 def _text_for(column: str, key: str, text: str) -> str:
-    if key in DETAILS:
-        return detail(text, column)
-    inner = _QUOTED.fullmatch(text) if key in JSON_KEYS and column not in PAYLOADS else None
+    if key in USAGE_KEYS:
+        return usage_number(text, column)
+    inner = _QUOTED_REGEX.fullmatch(text) if key in JSON_KEYS and column not in PAYLOAD_COLUMNS else None
     return text if inner is None else inner[1]
 
 
-def is_total(key: str, text: str) -> bool:
+def marks_aggregate(key: str, text: str) -> bool:
     """Tell whether an attribute says that its span stands for several calls, or none."""
-    if key not in TOTALS:
+    if key not in AGGREGATE_MARKERS:
         return False
-    values = TOTALS[key]
+    values = AGGREGATE_MARKERS[key]
     return values is None or text in values
 
 
-def usable(column: str, text: str) -> bool:
+def is_usable(column: str, text: str) -> bool:
     """Tell whether a column takes a value: nothing takes an empty one, a count only a whole number, a cost any of 0 or more."""
-    if column in COUNTS:
-        return bool(_COUNT.fullmatch(text))
-    return bool(_COST.fullmatch(text)) if column in COSTS else bool(text)
+    if column in COUNT_COLUMNS:
+        return bool(_COUNT_REGEX.fullmatch(text))
+    return bool(_COST_REGEX.fullmatch(text)) if column in COST_COLUMNS else bool(text)

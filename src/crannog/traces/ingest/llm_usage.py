@@ -12,7 +12,7 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "cost": ("total", "total_cost"),
 }
 
-DETAILS = frozenset(
+USAGE_KEYS = frozenset(
     {
         "langfuse.observation.usage_details",
         "langfuse.observation.cost_details",
@@ -22,7 +22,7 @@ DETAILS = frozenset(
 )
 
 
-def detail(text: str, column: str) -> str:
+def usage_number(text: str, column: str) -> str:
     """Return the number that an object of usage or cost has for a column, as text; empty if it has none.
 
     As Langfuse counts: everything whose name starts with "input" is input (it names what came from a cache apart), and

@@ -16,7 +16,7 @@ from crannog.errors import CallerError
 _IDS = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
 
 
-def loaded(body: bytes, what: str) -> Any:
+def parse_json(body: bytes, what: str) -> Any:
     """Read JSON; CallerError says where it is none."""
     try:
         return json.loads(body)
@@ -24,12 +24,12 @@ def loaded(body: bytes, what: str) -> Any:
         raise CallerError(f"the body of {len(body):,} bytes is no {what}: {str(error)[:200]}") from None
 
 
-def request_of_json(body: bytes) -> ExportTraceServiceRequest:
+def parse_otlp_json(body: bytes) -> ExportTraceServiceRequest:
     """Read a request; unknown fields are ignored. An id that is not hexadecimal is left out, so that its span is rejected."""
-    document = loaded(body, "JSON")
+    document = parse_json(body, "JSON")
     if not isinstance(document, dict):
-        raise CallerError(f"an OTLP request is a JSON object with resourceSpans, got {_kind(document)}")
-    for holder in _with_ids(document):
+        raise CallerError(f"an OTLP request is a JSON object with resourceSpans, got {_json_type_name(document)}")
+    for holder in _spans_and_links(document):
         for name in _IDS:
             if name in holder:
                 holder[name] = _base64_of_hex(holder[name])
@@ -45,14 +45,14 @@ def request_of_json(body: bytes) -> ExportTraceServiceRequest:
 def json_of_request(request: ExportTraceServiceRequest) -> dict[str, Any]:
     """Return a request as OTLP JSON: ids in hexadecimal, enumerations as numbers, 64-bit numbers as text."""
     document: dict[str, Any] = json_format.MessageToDict(request, use_integers_for_enums=True)
-    for holder in _with_ids(document):
+    for holder in _spans_and_links(document):
         for name in _IDS:
             if name in holder:
                 holder[name] = base64.b64decode(holder[name]).hex()
     return document
 
 
-def _with_ids(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _spans_and_links(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield every span and link."""
     for resource in _listed(document, "resourceSpans", "resource_spans"):
         for scope in _listed(resource, "scopeSpans", "scope_spans"):
@@ -80,6 +80,6 @@ def bytes_of_hex(given: Any) -> bytes:
         return b""
 
 
-def _kind(value: Any) -> str:
+def _json_type_name(value: Any) -> str:
     kinds: dict[Callable[..., Any], str] = {list: "an array", str: "text", bool: "a truth value", type(None): "null"}
     return kinds.get(type(value), "a number")

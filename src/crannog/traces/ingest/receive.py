@@ -10,25 +10,25 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from crannog.errors import CallerError, TooLarge
 from crannog.formats.compression import ENCODINGS, PLAIN, unpacked
-from crannog.traces.ingest.decode import checked_request, nested
-from crannog.traces.ingest.flatten import flat
-from crannog.traces.ingest.otlp_json import request_of_json
-from crannog.traces.ingest.span_validation import Rejected
-from crannog.traces.ingest.zipkin import request_of_zipkin
+from crannog.traces.ingest.decode import parse_protobuf, resource_spans
+from crannog.traces.ingest.flatten import span_rows
+from crannog.traces.ingest.otlp_json import parse_otlp_json
+from crannog.traces.ingest.span_validation import RejectedSpans
+from crannog.traces.ingest.zipkin import parse_zipkin
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 ZIPKIN = "application/vnd.zipkin.v2+json"
 """Zipkin's JSON has no type of its own; its door says this one."""
-_PROTOBUF_TOO = "application/protobuf"
+_PROTOBUF_ALIAS = "application/protobuf"
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedSpans:
     """The unpacked body, its spans that can be kept, and what was rejected."""
 
     body: bytes
     rows: pa.Table
-    rejected: Rejected
+    rejected: RejectedSpans
 
 
 def media_type(content_type: str) -> str:
@@ -36,15 +36,17 @@ def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def received(body: bytes, *, content_type: str = PROTOBUF, encoding: str | None = None, limit: int) -> Received:
+def read_request(
+    body: bytes, *, content_type: str = PROTOBUF, encoding: str | None = None, limit: int
+) -> ReceivedSpans:
     """Read the spans of a request.
 
     Raises CallerError if the body is damaged or of an unknown type, TooLarge if it has more than `limit` bytes.
     """
-    plain = _plain(body, (encoding or "").strip().lower(), limit)
+    plain = _decompressed(body, (encoding or "").strip().lower(), limit)
     try:
         request = request_of(plain, content_type)
-        return Received(plain, *flat(nested(request)))
+        return ReceivedSpans(plain, *span_rows(resource_spans(request)))
     except CallerError as error:
         raise type(error)(f"{error.message}; nothing of it was kept") from None
 
@@ -52,16 +54,16 @@ def received(body: bytes, *, content_type: str = PROTOBUF, encoding: str | None 
 def request_of(body: bytes, content_type: str) -> ExportTraceServiceRequest:
     """Read an OTLP request from an uncompressed body. Raises CallerError if it cannot be read."""
     kind = media_type(content_type)
-    if kind in (PROTOBUF, _PROTOBUF_TOO):
-        return checked_request(body)
+    if kind in (PROTOBUF, _PROTOBUF_ALIAS):
+        return parse_protobuf(body)
     if kind == JSON:
-        return request_of_json(body)
+        return parse_otlp_json(body)
     if kind == ZIPKIN:
-        return request_of_zipkin(body, now_ns=time.time_ns())
+        return parse_zipkin(body, now_ns=time.time_ns())
     raise CallerError(f"content type {content_type!r} is not supported; send {PROTOBUF} or {JSON}")
 
 
-def _plain(body: bytes, encoding: str, limit: int) -> bytes:
+def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
     if encoding in ENCODINGS:
         return unpacked(body, encoding, limit)
     if encoding not in PLAIN:

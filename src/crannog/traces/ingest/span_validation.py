@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 TRACE_ID_BYTES, SPAN_ID_BYTES = 16, 8
 NO_TRACE_ID, NO_SPAN_ID = bytes(TRACE_ID_BYTES), bytes(SPAN_ID_BYTES)
-LAST_NS = 2**63 - 1
+MAX_TIME_NS = 2**63 - 1
 
 REASONS = (
     "the trace id is not 16 bytes, or all zero",
@@ -21,7 +21,7 @@ REASONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedSpans:
     """How many spans were rejected for each reason."""
 
     by_reason: Mapping[str, int]
@@ -43,7 +43,7 @@ class Rejected:
         return "; ".join(f"{count:,} because {reason}" for reason, count in self.by_reason.items())
 
 
-def reason_of(trace_id: bytes, span_id: bytes, parent: bytes, start_ns: int, end_ns: int) -> str | None:
+def rejection_reason(trace_id: bytes, span_id: bytes, parent: bytes, start_ns: int, end_ns: int) -> str | None:
     """Return why a span cannot be kept; None if it can."""
     if len(trace_id) != TRACE_ID_BYTES or trace_id == NO_TRACE_ID:
         return REASONS[0]
@@ -51,19 +51,19 @@ def reason_of(trace_id: bytes, span_id: bytes, parent: bytes, start_ns: int, end
         return REASONS[1]
     if len(parent) not in (0, SPAN_ID_BYTES):
         return REASONS[2]
-    return REASONS[3] if max(start_ns, end_ns) > LAST_NS else None
+    return REASONS[3] if max(start_ns, end_ns) > MAX_TIME_NS else None
 
 
-def judged(spans: pa.StructArray) -> tuple[pa.Array | None, Rejected]:
+def validate_spans(spans: pa.StructArray) -> tuple[pa.Array | None, RejectedSpans]:
     """Return which spans may be kept (None: all), and how many may not for which reason."""
     trace_ids, span_ids, parents = (spans.field(name) for name in ("trace_id", "span_id", "parent_span_id"))
     start, end = spans.field("start_time_unix_nano"), spans.field("end_time_unix_nano")
     lengths = pc.binary_length(parents)
     wrong = (
-        _not_an_id(trace_ids, TRACE_ID_BYTES, NO_TRACE_ID),
-        _not_an_id(span_ids, SPAN_ID_BYTES, NO_SPAN_ID),
+        _is_invalid_id(trace_ids, TRACE_ID_BYTES, NO_TRACE_ID),
+        _is_invalid_id(span_ids, SPAN_ID_BYTES, NO_SPAN_ID),
         pc.and_(pc.not_equal(lengths, 0), pc.not_equal(lengths, SPAN_ID_BYTES)),
-        pc.greater(pc.max_element_wise(start, end), pa.scalar(LAST_NS, pa.uint64())),
+        pc.greater(pc.max_element_wise(start, end), pa.scalar(MAX_TIME_NS, pa.uint64())),
     )
     keep: pa.Array | None = None
     counts: dict[str, int] = {}
@@ -73,8 +73,8 @@ def judged(spans: pa.StructArray) -> tuple[pa.Array | None, Rejected]:
         if count:
             counts[reason] = count
             keep = pc.invert(fresh) if keep is None else pc.and_(keep, pc.invert(fresh))
-    return keep, Rejected(counts)
+    return keep, RejectedSpans(counts)
 
 
-def _not_an_id(ids: pa.Array, length: int, zero: bytes) -> pa.Array:
+def _is_invalid_id(ids: pa.Array, length: int, zero: bytes) -> pa.Array:
     return pc.or_(pc.not_equal(pc.binary_length(ids), length), pc.equal(ids, pa.scalar(zero, pa.binary())))

@@ -10,7 +10,7 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from crannog.errors import CallerError
-from crannog.traces.ingest.otlp_json import bytes_of_hex, loaded
+from crannog.traces.ingest.otlp_json import bytes_of_hex, parse_json
 
 _KINDS = {
     "CLIENT": Span.SPAN_KIND_CLIENT,
@@ -20,16 +20,16 @@ _KINDS = {
 }
 _STATUS = {"OK": Status.STATUS_CODE_OK, "ERROR": Status.STATUS_CODE_ERROR, "UNSET": Status.STATUS_CODE_UNSET}
 _SCOPE_TAGS = (("otel.scope.name", "otel.library.name"), ("otel.scope.version", "otel.library.version"))
-_MOST = 2**64 - 1
+_MAX_UINT64 = 2**64 - 1
 
 
-def request_of_zipkin(body: bytes, *, now_ns: int) -> ExportTraceServiceRequest:
+def parse_zipkin(body: bytes, *, now_ns: int) -> ExportTraceServiceRequest:
     """Read a list of Zipkin spans; CallerError if it is none.
 
     A span without any time starts now. The server's half of a shared span gets an id of its own, with the client's
     as its parent: two spans of one trace cannot have one id.
     """
-    document = loaded(body, "JSON")
+    document = parse_json(body, "JSON")
     if not isinstance(document, list) or not all(isinstance(item, dict) for item in document):
         raise CallerError("Zipkin's v2 JSON is an array of spans")
     request = ExportTraceServiceRequest()
@@ -73,8 +73,8 @@ def _span(given: dict[str, Any], tags: dict[str, str], now_ns: int) -> Span:
         parent_span_id=parent,
         name=_text(given.get("name")),
         kind=_KINDS.get(_text(given.get("kind")), Span.SPAN_KIND_INTERNAL),
-        start_time_unix_nano=min(start * 1000, _MOST),
-        end_time_unix_nano=min((start + _us(given.get("duration"))) * 1000, _MOST),
+        start_time_unix_nano=min(start * 1000, _MAX_UINT64),
+        end_time_unix_nano=min((start + _us(given.get("duration"))) * 1000, _MAX_UINT64),
         trace_state=tags.pop("w3c.tracestate", ""),
     )
     _set_status(span, tags)
@@ -82,7 +82,9 @@ def _span(given: dict[str, Any], tags: dict[str, str], now_ns: int) -> Span:
     _add_endpoint(span, _endpoint(given, "localEndpoint"), "net.host", None)
     _add_endpoint(span, _endpoint(given, "remoteEndpoint"), "net.peer", "peer.service")
     for note in notes:
-        span.events.add(time_unix_nano=min(_us(note.get("timestamp")) * 1000, _MOST), name=_text(note.get("value")))
+        span.events.add(
+            time_unix_nano=min(_us(note.get("timestamp")) * 1000, _MAX_UINT64), name=_text(note.get("value"))
+        )
     return span
 
 

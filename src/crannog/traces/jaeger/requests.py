@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from crannog.errors import CallerError
-from crannog.traces.search.times import UNITS, nanoseconds
+from crannog.traces.search.times import DURATION_UNITS_NS, parse_time
 
 DAY_NS = 86_400 * 10**9
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ns|us|µs|μs|ms|s|m|h)\s*")
@@ -41,7 +41,7 @@ def duration_ns(text: str | None, name: str) -> int | None:
         raise CallerError(
             f"malformed parameter '{name}': expected a duration like 100ms, 1.2s or 1h30m, got {text[:80]!r}"
         )
-    return round(sum(float(number) * UNITS[unit] for number, unit in _DURATION_PART.findall(text)))
+    return round(sum(float(number) * DURATION_UNITS_NS[unit] for number, unit in _DURATION_PART.findall(text)))
 
 
 def microseconds(text: str | None, name: str) -> int | None:
@@ -69,7 +69,7 @@ def moment(text: str | None, name: str) -> int:
     """Read a time in RFC 3339; a plus sign may arrive as a space."""
     if not text:
         raise CallerError(f"parameter '{name}' is required: a time in RFC 3339 like 2026-01-31T12:00:00Z")
-    return nanoseconds(re.sub(r"(T.*) (\d\d:\d\d)$", r"\1+\2", text.strip()), name)
+    return parse_time(re.sub(r"(T.*) (\d\d:\d\d)$", r"\1+\2", text.strip()), name)
 
 
 def tags_of(pairs: Iterable[str], document: str | None) -> dict[str, str]:
@@ -123,9 +123,9 @@ def with_attributes(where: str | None, pairs: Iterable[str]) -> str | None:
     if not wanted:
         return where
     if where:
-        from crannog.traces.search.filter_parser import parsed  # here: not loaded before it is needed
+        from crannog.traces.search.filter_parser import parse_filter  # here: not loaded before it is needed
 
-        parsed(where)  # by itself, so that an error names the position in what the caller wrote
+        parse_filter(where)  # by itself, so that an error names the position in what the caller wrote
     return " and ".join(f"({part})" for part in (where, filter_of(wanted)) if part)
 
 

@@ -10,17 +10,17 @@ from crannog.api.traces import TraceSummary
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.engine.sql.duckdb_compiler.terms import Condition
-from crannog.traces.ids import first_half
-from crannog.traces.many_traces import MOST_IDS, Read
-from crannog.traces.search.snapshot_reader import Reading, between, reading
+from crannog.traces.ids import trace_id_high
+from crannog.traces.many_traces import MAX_IDS, ReadSpans
+from crannog.traces.search.snapshot_reader import SnapshotReader, open_reader, start_between
 from crannog.traces.search.summaries import (
-    FEW_ROWS,
-    newest_copies,
-    of_traces,
-    sent_again,
-    wanted_table,
+    MAX_PYTHON_ROWS,
+    newest_copies_sql,
+    rows_of_trace_table,
+    trace_id_table,
+    traces_with_duplicates,
 )
-from crannog.traces.trace import ERROR
+from crannog.traces.trace import ERROR_STATUS
 
 _SHOWN = ("trace_id", "span_id", "parent_span_id", "start_ns", "end_ns", "service_name", "span_name", "status_code")
 _COLUMNS = ", ".join((*_SHOWN, "trace_hi", "_created_at", "_batch_id"))
@@ -48,7 +48,7 @@ class JaegerSummary:
     services: list[ServiceCount] = field(default_factory=list)
 
 
-def summaries(read: Read, found: Sequence[TraceSummary]) -> list[JaegerSummary]:
+def summaries(read: ReadSpans, found: Sequence[TraceSummary]) -> list[JaegerSummary]:
     """Return the summaries of traces that a search found, in order; without those that are gone since."""
     if not found:
         return []
@@ -59,38 +59,38 @@ def summaries(read: Read, found: Sequence[TraceSummary]) -> list[JaegerSummary]:
 def _started_within(found: Sequence[TraceSummary]) -> tuple[str, list[Condition]]:
     """Return what is true of all spans of these traces, as SQL and for pruning: they start within the time of the traces."""
     low, high = min(one.start_ns for one in found), max(one.end_ns for one in found)
-    return f"start_ns >= {low} AND start_ns <= {high}", between(low, high)
+    return f"start_ns >= {low} AND start_ns <= {high}", start_between(low, high)
 
 
-def _part(open_reading: Reading, found: Sequence[TraceSummary]) -> str:
+def _part(reader: SnapshotReader, found: Sequence[TraceSummary]) -> str:
     """Return the SQL of the rows of these traces."""
     condition, conditions = _started_within(found)
-    rows = open_reading.rows(conditions)
-    if len(found) > MOST_IDS:
-        return of_traces(rows, condition, "wanted", _COLUMNS)
+    rows = reader.rows(conditions)
+    if len(found) > MAX_IDS:
+        return rows_of_trace_table(rows, condition, "wanted", _COLUMNS)
     listed = ", ".join(f"from_hex('{one.trace_id}')" for one in found)
     return f"SELECT {_COLUMNS} FROM {rows} WHERE trace_id IN ({listed}) AND {condition}"
 
 
 def _summed_up(table: OpenTable, snapshot: Snapshot, found: Sequence[TraceSummary]) -> dict[str, JaegerSummary]:
-    with reading(table, snapshot) as open_reading:
-        spans_of = _few_spans(open_reading, found)
+    with open_reader(table, snapshot) as reader:
+        spans_of = _few_spans(reader, found)
         if spans_of is not None:
             return {trace_id: _summary(trace_id, _services(spans)) for trace_id, spans in spans_of.items()}
-        rows = open_reading.ask(
-            f"WITH part AS MATERIALIZED ({_part(open_reading, found)}),"
+        rows = reader.query(
+            f"WITH part AS MATERIALIZED ({_part(reader, found)}),"
             # Few traces have a span twice: only their rows are sorted.
-            f" twice AS MATERIALIZED ({sent_again('part')}),"
+            f" twice AS MATERIALIZED ({traces_with_duplicates('part')}),"
             " once AS MATERIALIZED (SELECT * FROM part ANTI JOIN twice USING (trace_id) UNION ALL"
-            f" {newest_copies('SELECT * FROM part SEMI JOIN twice USING (trace_id)')}),"
+            f" {newest_copies_sql('SELECT * FROM part SEMI JOIN twice USING (trace_id)')}),"
             " orphans AS (SELECT trace_id, count(*) AS orphans FROM once child WHERE parent_span_id IS NOT NULL AND NOT EXISTS"
             " (FROM once parent WHERE parent.trace_id = child.trace_id AND parent.span_id = child.parent_span_id) GROUP BY trace_id),"
             " by_service AS (SELECT trace_id, service_name, count(*) AS spans,"
-            f" count(*) FILTER (status_code = {ERROR}) AS errors, min(start_ns) AS start_ns, max(end_ns) AS end_ns,"
+            f" count(*) FILTER (status_code = {ERROR_STATUS}) AS errors, min(start_ns) AS start_ns, max(end_ns) AS end_ns,"
             " min({'at': start_ns, 'id': span_id, 'name': span_name}) FILTER (parent_span_id IS NULL) AS root"
             " FROM once GROUP BY trace_id, service_name)"
             " SELECT by_service.*, coalesce(orphans, 0) AS orphans FROM by_service LEFT JOIN orphans USING (trace_id)",
-            {"wanted": wanted_table([bytes.fromhex(one.trace_id) for one in found])},
+            {"wanted": trace_id_table([bytes.fromhex(one.trace_id) for one in found])},
         )
     traces: dict[str, list[dict[str, Any]]] = {}
     for row in rows.to_pylist():
@@ -98,18 +98,18 @@ def _summed_up(table: OpenTable, snapshot: Snapshot, found: Sequence[TraceSummar
     return {trace_id: _summary(trace_id, services) for trace_id, services in traces.items()}
 
 
-def _few_spans(open_reading: Reading, found: Sequence[TraceSummary]) -> dict[str, dict[bytes, dict[str, Any]]] | None:
+def _few_spans(reader: SnapshotReader, found: Sequence[TraceSummary]) -> dict[str, dict[bytes, dict[str, Any]]] | None:
     """Return the spans of each trace by their ids; None where there are many, or one was sent again."""
-    if len(found) > MOST_IDS or sum(one.span_count for one in found) > FEW_ROWS:
+    if len(found) > MAX_IDS or sum(one.span_count for one in found) > MAX_PYTHON_ROWS:
         return None
     condition, conditions = _started_within(found)
-    halves = sorted({first_half(bytes.fromhex(one.trace_id)) for one in found})
-    rows = open_reading.ask(
-        f"SELECT {', '.join(_SHOWN)} FROM {open_reading.rows(conditions, (*_SHOWN, 'trace_hi'))}"
+    halves = sorted({trace_id_high(bytes.fromhex(one.trace_id)) for one in found})
+    rows = reader.query(
+        f"SELECT {', '.join(_SHOWN)} FROM {reader.rows(conditions, (*_SHOWN, 'trace_hi'))}"
         # The first half of the id, a number, is compared in less time than the whole id.
-        f" WHERE trace_hi IN ({', '.join(map(str, halves))}) AND {condition} LIMIT {FEW_ROWS + 1}"
+        f" WHERE trace_hi IN ({', '.join(map(str, halves))}) AND {condition} LIMIT {MAX_PYTHON_ROWS + 1}"
     )
-    if rows.num_rows > FEW_ROWS:  # ids of 64 bits all have the same first half
+    if rows.num_rows > MAX_PYTHON_ROWS:  # ids of 64 bits all have the same first half
         return None
     spans_of: dict[str, dict[bytes, dict[str, Any]]] = {one.trace_id: {} for one in found}
     for row in rows.to_pylist():
@@ -131,7 +131,7 @@ def _services(spans: Mapping[bytes, Mapping[str, Any]]) -> list[dict[str, Any]]:
         {
             "service_name": name,
             "spans": len(group),
-            "errors": sum(span["status_code"] == ERROR for span in group),
+            "errors": sum(span["status_code"] == ERROR_STATUS for span in group),
             "start_ns": min(span["start_ns"] for span in group),
             "end_ns": max(span["end_ns"] for span in group),
             "root": min(

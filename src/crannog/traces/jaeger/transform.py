@@ -10,11 +10,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from crannog.api.traces import Span, Trace
 from crannog.errors import CallerError, TooLarge
-from crannog.traces.ingest.decode import nested
-from crannog.traces.ingest.flatten import flat
-from crannog.traces.ingest.otlp_json import request_of_json
-from crannog.traces.ingest.span_validation import NO_TRACE_ID, TRACE_ID_BYTES, Rejected, reason_of
-from crannog.traces.trace import COLUMNS, in_tree_order, span_of
+from crannog.traces.ingest.decode import resource_spans
+from crannog.traces.ingest.flatten import span_rows
+from crannog.traces.ingest.otlp_json import parse_otlp_json
+from crannog.traces.ingest.span_validation import NO_TRACE_ID, TRACE_ID_BYTES, RejectedSpans, rejection_reason
+from crannog.traces.trace import SPAN_COLUMNS, in_tree_order, span_from_row
 
 _NO_TRACE = ""
 
@@ -24,7 +24,7 @@ class FileTraces:
     """The traces of a file in the order of their first span, and the spans that are not valid."""
 
     traces: list[Trace]
-    rejected: Mapping[str, Rejected]
+    rejected: Mapping[str, RejectedSpans]
     """By trace id; spans without a valid one are under the empty id."""
 
     @property
@@ -33,7 +33,7 @@ class FileTraces:
         by_reason: Counter[str] = Counter()
         for rejected in self.rejected.values():
             by_reason.update(rejected.by_reason)
-        return _message(Rejected(by_reason), "the file") if by_reason else ""
+        return _message(RejectedSpans(by_reason), "the file") if by_reason else ""
 
     def warnings(self, trace_id: str) -> list[str]:
         """What of a trace, or of no trace in particular, cannot be shown."""
@@ -48,8 +48,8 @@ def file_traces(body: bytes, *, max_bytes: int, max_spans: int) -> FileTraces:
     """
     if len(body) > max_bytes:
         raise TooLarge(f"the file has {len(body):,} bytes; at most {max_bytes:,} can be shown")
-    request = request_of_json(body)
-    rows, rejected = flat(nested(request))
+    request = parse_otlp_json(body)
+    rows, rejected = span_rows(resource_spans(request))
     if rows.num_rows > max_spans:
         raise TooLarge(
             f"the file has {rows.num_rows:,} spans; at most {max_spans:,} can be shown: send it to the server as OTLP instead"
@@ -57,24 +57,24 @@ def file_traces(body: bytes, *, max_bytes: int, max_spans: int) -> FileTraces:
     if rejected.count and not rows.num_rows:
         raise CallerError(_message(rejected, "the file"))
     spans: dict[str, list[Span]] = {}
-    for row in rows.select(COLUMNS).to_pylist():
-        span = span_of(row)
+    for row in rows.select(SPAN_COLUMNS).to_pylist():
+        span = span_from_row(row)
         spans.setdefault(span.trace_id, []).append(span)
     traces = [Trace(trace_id, tuple(in_tree_order(found)), False) for trace_id, found in spans.items()]
     return FileTraces(traces, _rejected_by_trace(request) if rejected.count else {})
 
 
-def _message(rejected: Rejected, where: str) -> str:
+def _message(rejected: RejectedSpans, where: str) -> str:
     count = rejected.count
     return f"{count:,} span{'s' if count > 1 else ''} of {where} cannot be shown: {rejected.reasons}"
 
 
-def _rejected_by_trace(request: ExportTraceServiceRequest) -> dict[str, Rejected]:
+def _rejected_by_trace(request: ExportTraceServiceRequest) -> dict[str, RejectedSpans]:
     found: dict[str, Counter[str]] = {}
     for resource in request.resource_spans:
         for scope in resource.scope_spans:
             for span in scope.spans:
-                reason = reason_of(
+                reason = rejection_reason(
                     span.trace_id,
                     span.span_id,
                     span.parent_span_id,
@@ -84,4 +84,4 @@ def _rejected_by_trace(request: ExportTraceServiceRequest) -> dict[str, Rejected
                 if reason is not None:
                     valid = len(span.trace_id) == TRACE_ID_BYTES and span.trace_id != NO_TRACE_ID
                     found.setdefault(span.trace_id.hex() if valid else _NO_TRACE, Counter())[reason] += 1
-    return {trace_id: Rejected(reasons) for trace_id, reasons in found.items()}
+    return {trace_id: RejectedSpans(reasons) for trace_id, reasons in found.items()}

@@ -18,31 +18,31 @@ from crannog.api.traces import MetricPoint
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError
 from crannog.traces.derived.definitions import HISTOGRAM, RED, for_duckdb
-from crannog.traces.derived.views import Views
-from crannog.traces.metrics.grouping import Group, groups_of
-from crannog.traces.metrics.points import merged, points, quantiles_of
-from crannog.traces.metrics.time_steps import Step, step_of
-from crannog.traces.metrics.trace_metrics import from_traces
-from crannog.traces.search.attribute_sql import text
-from crannog.traces.search.filter_sql import sql_of
-from crannog.traces.search.filter_tree import EVERYTHING, FIELDS, Compare, Filter, both
-from crannog.traces.search.request import asked_of_spans
-from crannog.traces.search.times import nanoseconds
-from crannog.traces.span_table import KINDS
+from crannog.traces.derived.views import DerivedViews
+from crannog.traces.metrics.grouping import GroupKey, parse_group_by
+from crannog.traces.metrics.points import merged_histograms, metric_points, parse_quantiles
+from crannog.traces.metrics.time_steps import Step, parse_step
+from crannog.traces.metrics.trace_metrics import trace_histograms
+from crannog.traces.search.attribute_sql import text_literal
+from crannog.traces.search.filter_sql import condition_sql
+from crannog.traces.search.filter_tree import FIELDS, MATCH_ALL, Compare, Filter, all_of
+from crannog.traces.search.request import span_filter
+from crannog.traces.search.times import parse_time
+from crannog.traces.span_table import SPAN_KINDS
 
-MOST_POINTS = 100_000
-_MOST_ROWS = 5_000_000
+MAX_POINTS = 100_000
+_MAX_ROWS = 5_000_000
 _NS_PER_MINUTE = 60 * 10**9
 _DAY_NS = 86_400 * 10**9
 _EPOCH = dt.date(1970, 1, 1)
 _LATEST_NS = 2**63 - 1
 Range = tuple[int | None, int | None]
-Source = Callable[[Views, OpenTable, "Asked", Range], pa.Table]
+Source = Callable[[DerivedViews, OpenTable, "MetricQuery", Range], pa.Table]
 """Gives the histograms of a time: `begin`, the groups as g0, g1, …, `bucket` and the sums of RED."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class MetricQuery:
     """A question, checked. `start_ns` and `end_ns` bound the start of a span, the end excluded."""
 
     service: str | None
@@ -51,7 +51,7 @@ class Asked:
     start_ns: int | None
     end_ns: int | None
     step: Step
-    groups: Sequence[Group]
+    groups: Sequence[GroupKey]
     where: Filter
     of_traces: bool = False
     quantiles: Sequence[Decimal] = ()
@@ -59,17 +59,15 @@ class Asked:
     @property
     def fits_red(self) -> bool:
         """Tell whether the RED table has everything that is asked about a whole minute."""
-        return (
-            self.where == EVERYTHING and self.step.is_of_minutes and all(group.column_of_red for group in self.groups)
-        )
+        return self.where == MATCH_ALL and self.step.is_whole_minutes and all(group.red_column for group in self.groups)
 
     @property
     def filter(self) -> Filter:
         """Everything that is asked of a span, but for the time."""
-        asked = asked_of_spans(service=self.service, operation=self.operation)
+        terms = [span_filter(service=self.service, operation=self.operation), self.where]
         if self.kind is not None:
-            asked = both(asked, Compare(FIELDS["kind"], "=", self.kind))
-        return both(asked, self.where)
+            terms.append(Compare(FIELDS["kind"], "=", self.kind))
+        return all_of(*terms)
 
     @property
     def days(self) -> tuple[dt.date | None, dt.date | None]:
@@ -80,7 +78,7 @@ class Asked:
         return self.start_ns is not None and self.end_ns is not None and self.start_ns >= self.end_ns
 
 
-def asked(
+def metric_query(
     *,
     service: str | None = None,
     operation: str | None = None,
@@ -92,48 +90,54 @@ def asked(
     where: str | Mapping[str, Any] | None = None,
     of: str = "spans",
     quantiles: Sequence[float] = (),
-) -> Asked:
+) -> MetricQuery:
     """Check a question; CallerError says what is wrong with it."""
     for name, value in (("service", service), ("operation", operation), ("kind", kind)):
         if value is not None and not isinstance(value, str):
             raise CallerError(f"{name} is text, got {type(value).__name__}")
-    if kind is not None and kind.upper() not in KINDS:
-        raise CallerError(f"kind is one of {', '.join(KINDS)}, got {kind!r}"[:200])
+    if kind is not None and kind.upper() not in SPAN_KINDS:
+        raise CallerError(f"kind is one of {', '.join(SPAN_KINDS)}, got {kind!r}"[:200])
     if of not in ("spans", "traces"):
         raise CallerError(f"metrics are of spans or of traces, got {of!r}"[:200])
-    return Asked(
+    return MetricQuery(
         service,
         operation,
         kind.upper() if kind else None,
-        _bounded(nanoseconds(start, "start")) if start is not None else None,
-        _bounded(nanoseconds(end, "end")) if end is not None else None,
-        step_of(step),
-        groups_of(group_by),
-        asked_of_spans(attributes=where) if isinstance(where, Mapping) else asked_of_spans(where=where),
+        _clamped(parse_time(start, "start")) if start is not None else None,
+        _clamped(parse_time(end, "end")) if end is not None else None,
+        parse_step(step),
+        parse_group_by(group_by),
+        span_filter(attributes=where) if isinstance(where, Mapping) else span_filter(where=where),
         of == "traces",
-        quantiles_of(quantiles),
+        parse_quantiles(quantiles),
     )
 
 
-def metrics(views: Views, spans: OpenTable, asked: Asked) -> list[MetricPoint]:
+def metrics(views: DerivedViews, spans: OpenTable, query: MetricQuery) -> list[MetricPoint]:
     """Return the points of a metric, in order of time and group; CallerError if there are too many."""
-    if asked.is_empty:
+    if query.is_empty:
         return []
-    if asked.of_traces:
-        histograms = [_checked(from_traces(views, spans, asked, _MOST_ROWS + 1))]
+    if query.of_traces:
+        histograms = [_within_limit(trace_histograms(views, spans, query, _MAX_ROWS + 1))]
     else:
-        histograms = [source(views, spans, asked, limits) for source, limits in parts(asked)]
-    names = [f"g{place}" for place in range(len(asked.groups))]
-    rows = merged(spans.warehouse.local, histograms, names, MOST_POINTS + 1, asked.quantiles)
-    if rows.num_rows > MOST_POINTS:
-        raise CallerError(f"more than {MOST_POINTS:,} points; ask for a shorter time, a longer step or fewer groups")
-    return points(rows, dict(zip(names, asked.groups, strict=True)), asked.step, asked.start_ns, asked.end_ns)
+        histograms = [source(views, spans, query, limits) for source, limits in histogram_sources(query)]
+    names = [f"g{place}" for place in range(len(query.groups))]
+    rows = merged_histograms(spans.warehouse.local, histograms, names, MAX_POINTS + 1, query.quantiles)
+    if rows.num_rows > MAX_POINTS:
+        raise CallerError(f"more than {MAX_POINTS:,} points; ask for a shorter time, a longer step or fewer groups")
+    return metric_points(
+        rows,
+        dict(zip(names, query.groups, strict=True)),
+        query.step,
+        query.start_ns,
+        query.end_ns,
+    )
 
 
-def parts(asked: Asked) -> list[tuple[Source, Range]]:
+def histogram_sources(query: MetricQuery) -> list[tuple[Source, Range]]:
     """Return which source answers which part of the time: whole minutes from the RED table, the rest from spans."""
-    start, end = asked.start_ns, asked.end_ns
-    if not asked.fits_red:
+    start, end = query.start_ns, query.end_ns
+    if not query.fits_red:
         return [(_from_spans, (start, end))]
     first = None if start is None else -(-start // _NS_PER_MINUTE) * _NS_PER_MINUTE
     last = None if end is None else end // _NS_PER_MINUTE * _NS_PER_MINUTE
@@ -147,22 +151,24 @@ def parts(asked: Asked) -> list[tuple[Source, Range]]:
     return found
 
 
-def _from_red(views: Views, spans: OpenTable, asked: Asked, limits: Range) -> pa.Table:
+def _from_red(views: DerivedViews, spans: OpenTable, query: MetricQuery, limits: Range) -> pa.Table:
     start, end = limits
     conditions = [f"minute >= {start // _NS_PER_MINUTE}"] if start is not None else []
     conditions += [f"minute < {end // _NS_PER_MINUTE}"] if end is not None else []
-    conditions += [f"service_name = {text(asked.service)}"] if asked.service is not None else []
-    conditions += [f"operation = {text(asked.operation)}"] if asked.operation is not None else []
-    if asked.kind is not None:
-        conditions.append("span_kind IS NULL" if asked.kind == KINDS[0] else f"span_kind = {text(asked.kind)}")
+    conditions += [f"service_name = {text_literal(query.service)}"] if query.service is not None else []
+    conditions += [f"operation = {text_literal(query.operation)}"] if query.operation is not None else []
+    if query.kind is not None:
+        conditions.append(
+            "span_kind IS NULL" if query.kind == SPAN_KINDS[0] else f"span_kind = {text_literal(query.kind)}"
+        )
     where = " AND ".join(conditions) or "true"
-    keys = _keys(asked, "cast(minute AS BIGINT) * 60", [group.column_of_red or "" for group in asked.groups])
-    return _checked(
-        views.ask(
+    keys = _key_columns(query, "cast(minute AS BIGINT) * 60", [group.red_column or "" for group in query.groups])
+    return _within_limit(
+        views.query(
             spans,
             RED,
             lambda rows: (
-                f"SELECT {keys}, bucket, {RED.merged_values} FROM {rows} WHERE {where} GROUP BY ALL LIMIT {_MOST_ROWS + 1}"
+                f"SELECT {keys}, bucket, {RED.merged_values} FROM {rows} WHERE {where} GROUP BY ALL LIMIT {_MAX_ROWS + 1}"
             ),
             first=_day(start),
             last=_day(end, before=True),
@@ -170,15 +176,15 @@ def _from_red(views: Views, spans: OpenTable, asked: Asked, limits: Range) -> pa
     )
 
 
-def _from_spans(views: Views, spans: OpenTable, asked: Asked, limits: Range) -> pa.Table:
+def _from_spans(views: DerivedViews, spans: OpenTable, query: MetricQuery, limits: Range) -> pa.Table:
     start, end = limits
-    where = sql_of(both(asked_of_spans(start=start, end=end), asked.filter))
-    keys = _keys(asked, "start_ns // 1000000000", [group.sql for group in asked.groups])
-    return _checked(
-        views.ask_spans(
+    where = condition_sql(all_of(span_filter(start=start, end=end), query.filter))
+    keys = _key_columns(query, "start_ns // 1000000000", [group.sql for group in query.groups])
+    return _within_limit(
+        views.query_spans(
             spans,
             lambda rows: (
-                f"SELECT {keys}, {for_duckdb(HISTOGRAM)} FROM {rows} WHERE {where} GROUP BY ALL LIMIT {_MOST_ROWS + 1}"
+                f"SELECT {keys}, {for_duckdb(HISTOGRAM)} FROM {rows} WHERE {where} GROUP BY ALL LIMIT {_MAX_ROWS + 1}"
             ),
             first=_day(start),
             last=_day(end, before=True),
@@ -186,18 +192,18 @@ def _from_spans(views: Views, spans: OpenTable, asked: Asked, limits: Range) -> 
     )
 
 
-def _keys(asked: Asked, seconds: str, groups: Sequence[str]) -> str:
-    listed = [f"{asked.step.begin_sql(seconds)} AS begin"]
+def _key_columns(query: MetricQuery, seconds: str, groups: Sequence[str]) -> str:
+    listed = [f"{query.step.begin_sql(seconds)} AS begin"]
     return ", ".join(listed + [f"{sql} AS g{place}" for place, sql in enumerate(groups)])
 
 
-def _checked(rows: pa.Table) -> pa.Table:
-    if rows.num_rows > _MOST_ROWS:
+def _within_limit(rows: pa.Table) -> pa.Table:
+    if rows.num_rows > _MAX_ROWS:
         raise CallerError("too many points; ask for a shorter time, a longer step or fewer groups")
     return rows
 
 
-def _bounded(time_ns: int) -> int:
+def _clamped(time_ns: int) -> int:
     return max(0, min(time_ns, _LATEST_NS))
 
 

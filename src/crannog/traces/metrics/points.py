@@ -17,18 +17,18 @@ from crannog.api.traces import MetricPoint
 from crannog.engine.duckdb.engine import LocalEngine
 from crannog.engine.snapshot import read
 from crannog.errors import CallerError
-from crannog.traces.metrics.grouping import Group
+from crannog.traces.metrics.grouping import GroupKey
 from crannog.traces.metrics.time_steps import Step
-from crannog.traces.query_scope import cursor_of
+from crannog.traces.query_scope import scoped_cursor
 
 QUANTILES = {"p50_ns": Decimal("0.5"), "p95_ns": Decimal("0.95"), "p99_ns": Decimal("0.99")}
-_MOST_QUANTILES, _LEAST_QUANTILE = 20, 1e-9
+_MAX_QUANTILES, _MIN_QUANTILE = 20, 1e-9
 VALUES = ("span_count", "error_count", "duration_s", "duration_rest_ns", "min_ns", "max_ns")
 _NS_PER_S = 10**9
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-def middle_of(bucket: int) -> int:
+def bucket_middle(bucket: int) -> int:
     """Return the middle of a bucket of durations, in nanoseconds."""
     if bucket < 64:
         return bucket
@@ -37,18 +37,18 @@ def middle_of(bucket: int) -> int:
     return low + ((1 << shift) - 1) // 2
 
 
-def quantiles_of(asked: Sequence[float]) -> list[Decimal]:
+def parse_quantiles(quantiles: Sequence[float]) -> list[Decimal]:
     """Read shares such as 0.9 or 0.999, exactly as they are written; CallerError if one is none."""
-    shares = [asked] if isinstance(asked, (int, float)) else list(asked or ())
+    shares = [quantiles] if isinstance(quantiles, (int, float)) else list(quantiles or ())
     for share in shares:
-        if isinstance(share, bool) or not isinstance(share, (int, float)) or not _LEAST_QUANTILE <= share <= 1:
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not _MIN_QUANTILE <= share <= 1:
             raise CallerError(f"a quantile is a number above 0 and up to 1, got {share!r}"[:200])
-    if len(shares) > _MOST_QUANTILES:
-        raise CallerError(f"{len(shares)} quantiles were asked for; {_MOST_QUANTILES} is the most")
+    if len(shares) > _MAX_QUANTILES:
+        raise CallerError(f"{len(shares)} quantiles were asked for; {_MAX_QUANTILES} is the most")
     return [Decimal(repr(share)) for share in shares]
 
 
-def merged(
+def merged_histograms(
     engine: LocalEngine,
     histograms: Sequence[pa.Table],
     groups: Sequence[str],
@@ -76,12 +76,12 @@ def merged(
         f" min(min_ns) AS min_ns, max(max_ns) AS max_ns, {quantiles} FROM ranked GROUP BY {keys}"
         f" ORDER BY {keys} LIMIT {most}"
     )
-    with cursor_of(engine, {"histogram": pa.concat_tables(histograms)}) as cursor:
+    with scoped_cursor(engine, {"histogram": pa.concat_tables(histograms)}) as cursor:
         return read(cursor, query)
 
 
-def points(
-    rows: pa.Table, groups: Mapping[str, Group], step: Step, start_ns: int | None, end_ns: int | None
+def metric_points(
+    rows: pa.Table, groups: Mapping[str, GroupKey], step: Step, start_ns: int | None, end_ns: int | None
 ) -> list[MetricPoint]:
     """Return the points of merged rows; `groups` are what they are grouped by, by the columns that hold it."""
     found = []
@@ -93,13 +93,13 @@ def points(
         )
         count, errors, seconds_sum, rest_ns = (int(row[name]) for name in VALUES[:4])
         quantiles = {
-            name: max(row["min_ns"], min(middle_of(row[name]), row["max_ns"])) for name in (*QUANTILES, *further)
+            name: max(row["min_ns"], min(bucket_middle(row[name]), row["max_ns"])) for name in (*QUANTILES, *further)
         }
         found.append(
             MetricPoint(
                 start=_EPOCH + dt.timedelta(seconds=row["begin"]),
                 seconds=within / _NS_PER_S,
-                group={group.name: group.shown(row[column]) for column, group in groups.items()},
+                group={group.name: group.display_value(row[column]) for column, group in groups.items()},
                 count=count,
                 rate=count * _NS_PER_S / within,
                 errors=errors,

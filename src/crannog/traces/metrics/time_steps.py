@@ -25,7 +25,7 @@ class Step:
     calendar: str | None = None
 
     @property
-    def is_of_minutes(self) -> bool:
+    def is_whole_minutes(self) -> bool:
         """Tell whether each bucket is made of whole minutes."""
         return self.calendar is not None or self.seconds % 60 == 0
 
@@ -56,7 +56,7 @@ class Step:
         return int((later - _EPOCH).total_seconds())
 
 
-def step_of(text: str) -> Step:
+def parse_step(text: str) -> Step:
     """Read a step such as "30s", "5m", "1h", "1d", "1w", "1mo", "1y" or "minute"; CallerError otherwise."""
     match = _STEP.fullmatch(_WORDS.get(text, text)) if isinstance(text, str) else None
     if match is None or (match[2] in _CALENDAR and match[1] != "1"):

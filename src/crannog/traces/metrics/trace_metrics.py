@@ -12,55 +12,61 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from crannog.engine.open_table import OpenTable
-from crannog.traces.derived.definitions import ERROR, HISTOGRAM, SUMMARIES, for_duckdb
-from crannog.traces.derived.views import Views
-from crannog.traces.search.attribute_sql import text
-from crannog.traces.search.filter_sql import certain, sql_of
-from crannog.traces.search.filter_tree import EVERYTHING
+from crannog.traces.derived.definitions import ERROR_STATUS, HISTOGRAM, SUMMARIES, for_duckdb
+from crannog.traces.derived.views import DerivedViews
+from crannog.traces.search.attribute_sql import text_literal
+from crannog.traces.search.filter_sql import condition_sql, null_as_false
+from crannog.traces.search.filter_tree import MATCH_ALL
 
 if TYPE_CHECKING:
-    from crannog.traces.metrics.metrics import Asked
+    from crannog.traces.metrics.metrics import MetricQuery
 
-_OF_SUMMARIES = {"service": "service_name", "operation": "root_operation"}
-_REACH = dt.timedelta(days=1)
-_FIRST_DAY, _LAST_DAY = dt.date.min + _REACH, dt.date.max - _REACH
+_SUMMARY_COLUMNS = {"service": "service_name", "operation": "root_operation"}
+_TRACE_WINDOW = dt.timedelta(days=1)
+_FIRST_DAY, _LAST_DAY = dt.date.min + _TRACE_WINDOW, dt.date.max - _TRACE_WINDOW
 
 
-def from_traces(views: Views, spans: OpenTable, asked: Asked, most: int) -> pa.Table:
+def trace_histograms(views: DerivedViews, spans: OpenTable, query: MetricQuery, most: int) -> pa.Table:
     """Return the histograms of traces that start in the time asked for, up to `most` rows of them."""
     # A trace that starts in the time has its other spans there or within a day.
-    first, last = asked.days
-    first = None if first is None else max(first, _FIRST_DAY) - _REACH
-    last = None if last is None else min(last, _LAST_DAY) + _REACH
-    if fits_summaries(asked):
-        return views.ask(
-            spans, SUMMARIES, lambda rows: _histograms(asked, _of_summaries(asked, rows), most), first=first, last=last
+    first, last = query.days
+    first = None if first is None else max(first, _FIRST_DAY) - _TRACE_WINDOW
+    last = None if last is None else min(last, _LAST_DAY) + _TRACE_WINDOW
+    if fits_summaries(query):
+        return views.query(
+            spans,
+            SUMMARIES,
+            lambda rows: _histogram_sql(query, _traces_from_summaries(query, rows), most),
+            first=first,
+            last=last,
         )
-    return views.ask_spans(spans, lambda rows: _histograms(asked, _of_spans(asked, rows), most), first=first, last=last)
+    return views.query_spans(
+        spans, lambda rows: _histogram_sql(query, _traces_from_spans(query, rows), most), first=first, last=last
+    )
 
 
-def fits_summaries(asked: Asked) -> bool:
+def fits_summaries(query: MetricQuery) -> bool:
     """Tell whether the summaries have everything that is asked."""
-    plain = asked.where == EVERYTHING and asked.operation is None and asked.kind is None
-    return plain and all(group.name in _OF_SUMMARIES for group in asked.groups)
+    plain = query.where == MATCH_ALL and query.operation is None and query.kind is None
+    return plain and all(group.name in _SUMMARY_COLUMNS for group in query.groups)
 
 
-def _histograms(asked: Asked, traces: str, most: int) -> str:
+def _histogram_sql(query: MetricQuery, traces: str, most: int) -> str:
     """Return the SQL of the histograms of some traces; theirs is `root`, a struct with the groups."""
-    bounds = [f"start_ns >= {asked.start_ns}"] if asked.start_ns is not None else []
-    bounds += [f"start_ns < {asked.end_ns}"] if asked.end_ns is not None else []
-    keys = [f"{asked.step.begin_sql('start_ns // 1000000000')} AS begin"]
-    keys += [f"root.g{place} AS g{place}" for place in range(len(asked.groups))]
+    bounds = [f"start_ns >= {query.start_ns}"] if query.start_ns is not None else []
+    bounds += [f"start_ns < {query.end_ns}"] if query.end_ns is not None else []
+    keys = [f"{query.step.begin_sql('start_ns // 1000000000')} AS begin"]
+    keys += [f"root.g{place} AS g{place}" for place in range(len(query.groups))]
     return (
         f"SELECT {', '.join(keys)}, {for_duckdb(HISTOGRAM)} FROM (SELECT *, end_ns - start_ns AS duration_ns,"
-        f" CASE WHEN failed THEN {ERROR} ELSE 0 END AS status_code FROM ({traces})) WHERE {' AND '.join(bounds) or 'true'}"
+        f" CASE WHEN failed THEN {ERROR_STATUS} ELSE 0 END AS status_code FROM ({traces})) WHERE {' AND '.join(bounds) or 'true'}"
         f" GROUP BY ALL LIMIT {most}"
     )
 
 
-def _of_summaries(asked: Asked, rows: str) -> str:
-    root = _packed([_OF_SUMMARIES[group.name] for group in asked.groups])
-    having = "true" if asked.service is None else f"bool_or(service_name = {text(asked.service)})"
+def _traces_from_summaries(query: MetricQuery, rows: str) -> str:
+    root = _struct_sql([_SUMMARY_COLUMNS[group.name] for group in query.groups])
+    having = "true" if query.service is None else f"bool_or(service_name = {text_literal(query.service)})"
     return (
         "SELECT trace_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns, sum(error_count) > 0 AS failed,"
         f" arg_min({root}, {{'at': root_start_ns, 'id': root_span_id}}) FILTER (root_span_id IS NOT NULL) AS root"
@@ -68,15 +74,15 @@ def _of_summaries(asked: Asked, rows: str) -> str:
     )
 
 
-def _of_spans(asked: Asked, rows: str) -> str:
-    root = _packed([group.sql for group in asked.groups])
+def _traces_from_spans(query: MetricQuery, rows: str) -> str:
+    root = _struct_sql([group.sql for group in query.groups])
     return (
-        f"SELECT trace_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns, bool_or(status_code = {ERROR}) AS failed,"
+        f"SELECT trace_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns, bool_or(status_code = {ERROR_STATUS}) AS failed,"
         f" arg_min({root}, {{'at': start_ns, 'id': span_id}}) FILTER (parent_span_id IS NULL) AS root"
-        f" FROM {rows} GROUP BY trace_id HAVING bool_or({certain(sql_of(asked.filter))})"
+        f" FROM {rows} GROUP BY trace_id HAVING bool_or({null_as_false(condition_sql(query.filter))})"
     )
 
 
-def _packed(values: list[str]) -> str:
+def _struct_sql(values: list[str]) -> str:
     # A struct is never null, though all in it may be: arg_min would look for another row.
     return "{'is': true" + "".join(f", 'g{place}': {value}" for place, value in enumerate(values)) + "}"

@@ -16,21 +16,21 @@ from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.errors import CallerError
 from crannog.traces.attribute_values import to_python
-from crannog.traces.search.attribute_sql import text
-from crannog.traces.search.filter_parser import parsed
-from crannog.traces.search.filter_sql import COLUMNS, sql_of
+from crannog.traces.search.attribute_sql import text_literal
+from crannog.traces.search.filter_parser import parse_filter
+from crannog.traces.search.filter_sql import COLUMNS, condition_sql
 from crannog.traces.search.filter_tree import FIELDS, Exists, Field, Filter, Level, Type
-from crannog.traces.search.pruning import conditions_of, times_of
-from crannog.traces.search.snapshot_reader import Reading, between, reading
+from crannog.traces.search.pruning import pruning_conditions, start_bounds
+from crannog.traces.search.snapshot_reader import SnapshotReader, open_reader, start_between
 from crannog.traces.search.time_histogram import EARLIEST
 
 KINDS = ("service", "operation", "key", "value")
-_FIRST_ROWS, _MOST_ROWS = 50_000, 250_000
+_FIRST_STEP_ROWS, _MAX_ROWS = 50_000, 250_000
 _GROWTH = 4
-_MOST_KEPT = 10_000
+_MAX_COUNTED = 10_000
 _MAPS = {"span": "attributes", "resource": "resource_attributes", "scope": "scope_attributes"}
 _NESTED = {"event": "events", "link": "links"}
-_PLAIN = re.compile(r"[^\W\d](?:[\w\-/:@]|\.)*")
+_UNQUOTED_KEY = re.compile(r"[^\W\d](?:[\w\-/:@]|\.)*")
 
 
 def complete(
@@ -42,14 +42,14 @@ def complete(
     if not isinstance(prefix, str):
         raise CallerError(f"a prefix is text, got {type(prefix).__name__}")
     if kind == "value":
-        field = field_of(key)
-        return table.newest(lambda of: _in_steps(table, of, filter, limit, _values_of(field, prefix)))
+        field = value_field(key)
+        return table.newest(lambda of: _counted_in_steps(table, of, filter, limit, _value_query(field, prefix)))
     if kind == "key":
-        return table.newest(lambda of: _in_steps(table, of, filter, limit, _keys_of(prefix)))
-    return table.newest(lambda of: _names(table, of, kind, prefix, filter, limit))
+        return table.newest(lambda of: _counted_in_steps(table, of, filter, limit, _key_query(prefix)))
+    return table.newest(lambda of: _service_or_operation_names(table, of, kind, prefix, filter, limit))
 
 
-def field_of(key: str | None) -> Field:
+def value_field(key: str | None) -> Field:
     """Return the field whose values are asked for: an attribute's key as in a filter, or a field of text."""
     if not isinstance(key, str) or not key:
         raise CallerError('give the key whose values are asked for: key="http.method"')
@@ -57,34 +57,34 @@ def field_of(key: str | None) -> Field:
         if FIELDS[key].type is not Type.TEXT:
             raise CallerError(f"{key} has no values to choose from: it is {FIELDS[key].type.value}")
         return FIELDS[key]
-    written = key if _PLAIN.fullmatch(key) or '"' in key else '"' + key + '"'
-    found = parsed(f"{written} exists")
+    written = key if _UNQUOTED_KEY.fullmatch(key) or '"' in key else '"' + key + '"'
+    found = parse_filter(f"{written} exists")
     assert isinstance(found, Exists)
     return found.field
 
 
-def _names(
+def _service_or_operation_names(
     table: OpenTable, snapshot: Snapshot, kind: str, prefix: str, filter: Filter, limit: int
 ) -> list[Suggestion]:
     column = COLUMNS[kind]
-    with reading(table, snapshot) as open_reading:
-        found = open_reading.ask(
-            f"SELECT {column} AS value, count(*) AS count FROM {open_reading.rows(conditions_of(filter))}"
-            f" WHERE starts_with({column}, {text(prefix)}) AND {sql_of(filter)}"
+    with open_reader(table, snapshot) as reader:
+        found = reader.query(
+            f"SELECT {column} AS value, count(*) AS count FROM {reader.rows(pruning_conditions(filter))}"
+            f" WHERE starts_with({column}, {text_literal(prefix)}) AND {condition_sql(filter)}"
             f" GROUP BY value ORDER BY count DESC, value LIMIT {limit}"
         )
     return [Suggestion(row["value"], row["count"]) for row in found.to_pylist()]
 
 
-def _in_steps(
+def _counted_in_steps(
     table: OpenTable, snapshot: Snapshot, filter: Filter, limit: int, query: Callable[[str], str]
 ) -> list[Suggestion]:
     """Ask about newer spans first, then about older ones, until enough was found or enough was looked at."""
     counts: Counter[Any] = Counter()
-    with reading(table, snapshot) as open_reading:
-        for rows in _steps(open_reading, filter):
-            found = open_reading.ask(
-                f"SELECT value, count(*) AS count FROM ({query(rows)}) GROUP BY value ORDER BY count DESC LIMIT {_MOST_KEPT}"
+    with open_reader(table, snapshot) as reader:
+        for rows in _newest_rows_first(reader, filter):
+            found = reader.query(
+                f"SELECT value, count(*) AS count FROM ({query(rows)}) GROUP BY value ORDER BY count DESC LIMIT {_MAX_COUNTED}"
             )
             for row in found.to_pylist():
                 counts[row["value"]] += row["count"]
@@ -94,20 +94,20 @@ def _in_steps(
     return [Suggestion(to_python(value[1:]) if value.startswith("=") else value[1:], count) for value, count in listed]
 
 
-def _steps(reading: Reading, filter: Filter) -> Iterator[str]:
-    spread = reading.spread(filter)
-    earliest, latest = times_of(filter)
+def _newest_rows_first(open_reader: SnapshotReader, filter: Filter) -> Iterator[str]:
+    spread = open_reader.time_histogram(filter)
+    earliest, latest = start_bounds(filter)
     low, high = max(spread.low, earliest), min(spread.high, latest)
-    rows, looked_at = _FIRST_ROWS, 0
-    while low <= high and looked_at < _MOST_ROWS:
+    rows, looked_at = _FIRST_STEP_ROWS, 0
+    while low <= high and looked_at < _MAX_ROWS:
         since = max(low, spread.before(high + 1, rows))
-        source = reading.rows([*conditions_of(filter), *between(since, high)])
-        yield f"SELECT * FROM {source} WHERE start_ns >= {max(since, EARLIEST)} AND start_ns <= {high} AND {sql_of(filter)}"
+        source = open_reader.rows([*pruning_conditions(filter), *start_between(since, high)])
+        yield f"SELECT * FROM {source} WHERE start_ns >= {max(since, EARLIEST)} AND start_ns <= {high} AND {condition_sql(filter)}"
         looked_at += rows
         high, rows = since - 1, rows * _GROWTH
 
 
-def _keys_of(prefix: str) -> Callable[[str], str]:
+def _key_query(prefix: str) -> Callable[[str], str]:
     """Return the query for keys; a prefix that names a level asks for that level's, and gives them with its name."""
     level, dot, rest = prefix.partition(".")
     levels = [level] if dot and level in (*_MAPS, *_NESTED) else list(_MAPS)
@@ -122,23 +122,21 @@ def _keys_of(prefix: str) -> Callable[[str], str]:
                 parts.append(
                     f"SELECT unnest(map_keys(e.attributes)) AS key FROM (SELECT unnest({_NESTED[each]}) AS e FROM ({rows}))"
                 )
-        return (
-            f"SELECT ':{said}' || key AS value FROM ({' UNION ALL '.join(parts)}) WHERE starts_with(key, {text(start)})"
-        )
+        return f"SELECT ':{said}' || key AS value FROM ({' UNION ALL '.join(parts)}) WHERE starts_with(key, {text_literal(start)})"
 
     return query
 
 
-def _values_of(field: Field, prefix: str) -> Callable[[str], str]:
+def _value_query(field: Field, prefix: str) -> Callable[[str], str]:
     """Return the query for the values of a field; of an attribute, those whose text begins with the prefix."""
 
     def query(rows: str) -> str:
         if field.level is Level.COLUMN:
             column = COLUMNS[field.name]
-            return f"SELECT ':' || {column} AS value FROM ({rows}) WHERE starts_with({column}, {text(prefix)})"
+            return f"SELECT ':' || {column} AS value FROM ({rows}) WHERE starts_with({column}, {text_literal(prefix)})"
         if field.type is Type.TEXT:
             named = f"SELECT e.name AS name FROM (SELECT unnest(events) AS e FROM ({rows}))"
-            return f"SELECT ':' || name AS value FROM ({named}) WHERE starts_with(name, {text(prefix)})"
+            return f"SELECT ':' || name AS value FROM ({named}) WHERE starts_with(name, {text_literal(prefix)})"
         parts = []
         for level, column in {**_MAPS, **_NESTED}.items():
             if field.level.value not in (level, "any" if level in _MAPS else level):
@@ -148,8 +146,10 @@ def _values_of(field: Field, prefix: str) -> Callable[[str], str]:
                 if level in _MAPS
                 else f"(SELECT e.attributes FROM (SELECT unnest({column}) AS e FROM ({rows})))"
             )
-            parts.append(f"SELECT {column if level in _MAPS else 'attributes'}[{text(field.name)}] AS v FROM {source}")
+            parts.append(
+                f"SELECT {column if level in _MAPS else 'attributes'}[{text_literal(field.name)}] AS v FROM {source}"
+            )
         shown = "CASE WHEN starts_with(v, '\"') THEN json_extract_string(v, '$') ELSE v END"
-        return f"SELECT '=' || v AS value FROM ({' UNION ALL '.join(parts)}) WHERE v IS NOT NULL AND starts_with({shown}, {text(prefix)})"
+        return f"SELECT '=' || v AS value FROM ({' UNION ALL '.join(parts)}) WHERE v IS NOT NULL AND starts_with({shown}, {text_literal(prefix)})"
 
     return query

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from crannog.errors import CallerError
 
 _VERSION = 1
-_SIGNED = 8
-_MOST = 2_000
+_SIGNATURE_BYTES = 8
+_MAX_CHARACTERS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Position:
     top: int | None = None
 
 
-def written(position: Position, digest: str) -> str:
+def encode(position: Position, digest: str) -> str:
     """Return a cursor for a place in the results of the search with this digest."""
     content = json.dumps(
         [_VERSION, position.value, position.id.hex(), int(position.backward), position.top], separators=(",", ":")
@@ -36,18 +36,18 @@ def written(position: Position, digest: str) -> str:
     return base64.urlsafe_b64encode(_signature(content, digest) + content).decode().rstrip("=")
 
 
-def read(cursor: str | None, digest: str, *, id_bytes: int) -> Position | None:
+def decode(cursor: str | None, digest: str, *, id_bytes: int) -> Position | None:
     """Return the place that a cursor tells; CallerError if it is none, or one of another search."""
     if cursor is None:
         return None
-    if not isinstance(cursor, str) or not cursor or len(cursor) > _MOST:
+    if not isinstance(cursor, str) or not cursor or len(cursor) > _MAX_CHARACTERS:
         raise CallerError("the cursor is none that a page gave; start without one")
     try:
         data = base64.b64decode(cursor.encode() + b"=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         raise CallerError("the cursor is none that a page gave; start without one") from None
-    content = data[_SIGNED:]
-    if _signature(content, digest) != data[:_SIGNED]:
+    content = data[_SIGNATURE_BYTES:]
+    if _signature(content, digest) != data[:_SIGNATURE_BYTES]:
         raise CallerError(
             "the cursor belongs to another search: ask with the same filters and order, or start without it"
         )
@@ -60,16 +60,16 @@ def read(cursor: str | None, digest: str, *, id_bytes: int) -> Position | None:
     if (
         version != _VERSION
         or len(position.id) != id_bytes
-        or not _is_whole(value)
-        or not (top is None or _is_whole(top))
+        or not _is_int64(value)
+        or not (top is None or _is_int64(top))
     ):
         raise CallerError("the cursor is of another kind of search, or was made by another Crannog; start without it")
     return position
 
 
-def _is_whole(number: object) -> bool:
+def _is_int64(number: object) -> bool:
     return type(number) is int and -(2**63) <= number < 2**63
 
 
 def _signature(content: bytes, digest: str) -> bytes:
-    return hashlib.sha256(digest.encode() + b"\0" + content).digest()[:_SIGNED]
+    return hashlib.sha256(digest.encode() + b"\0" + content).digest()[:_SIGNATURE_BYTES]

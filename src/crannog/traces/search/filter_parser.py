@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crannog.errors import CallerError
-from crannog.traces.ids import trace_id_of
-from crannog.traces.search.filter_tokens import Token, tokens, wrong
+from crannog.traces.ids import parse_trace_id
+from crannog.traces.search.filter_tokens import Token, raise_syntax_error, tokenize
 from crannog.traces.search.filter_tree import (
     EVENT_NAME,
-    EVERYTHING,
     FIELDS,
+    MATCH_ALL,
     OPERATORS,
     And,
     Compare,
@@ -39,23 +39,23 @@ from crannog.traces.search.filter_tree import (
     Type,
     Value,
 )
-from crannog.traces.search.times import UNITS, nanoseconds
-from crannog.traces.span_table import KINDS
-from crannog.traces.trace import STATUS
+from crannog.traces.search.times import DURATION_UNITS_NS, parse_time
+from crannog.traces.span_table import SPAN_KINDS
+from crannog.traces.trace import STATUS_NAMES
 
-MOST_DEPTH, MOST_TERMS, MOST_VALUES = 64, 100, 1_000
-_MOST_DIGITS = 40
+MAX_DEPTH, MAX_COMPARISONS, MAX_VALUES = 64, 100, 1_000
+_MAX_DIGITS = 40
 _RESERVED = ("and", "or", "not", "in", "exists", "contains", "is", "true", "false")
 _LEVELS = {level.value: level for level in (Level.SPAN, Level.RESOURCE, Level.SCOPE, Level.EVENT, Level.LINK)}
-_SIGNS = ("=", "!=", "<", "<=", ">", ">=", "=~", "!~", "~")
+_SYMBOL_OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "=~", "!~", "~")
 
 
-def parsed(text: str | None) -> Filter:
+def parse_filter(text: str | None) -> Filter:
     """Read a filter; without one, everything. CallerError names the place of a mistake and what was expected there."""
     if text is None:
-        return EVERYTHING
-    words = tokens(text)
-    return EVERYTHING if len(words) == 1 else _Parser(words).whole()
+        return MATCH_ALL
+    words = tokenize(text)
+    return MATCH_ALL if len(words) == 1 else _Parser(words).whole()
 
 
 def checked_pattern(pattern: str) -> str:
@@ -96,14 +96,14 @@ class _Parser:
 
     def _expect(self, sign: str) -> None:
         if not self._take("sign", sign):
-            wrong(self._now.place, repr(sign), self._now.shown)
+            raise_syntax_error(self._now.place, repr(sign), self._now.shown)
 
     # -- logic -----------------------------------------------------------------------------------------------------
 
     def whole(self) -> Filter:
         found = self._any()
         if self._now.kind != "end":
-            wrong(self._now.place, "and, or, or the end", self._now.shown)
+            raise_syntax_error(self._now.place, "and, or, or the end", self._now.shown)
         return found
 
     def _any(self) -> Filter:
@@ -120,8 +120,8 @@ class _Parser:
 
     def _one(self) -> Filter:
         self._depth += 1
-        if self._depth > MOST_DEPTH:
-            raise CallerError(f"the filter is nested deeper than {MOST_DEPTH}, at character {self._now.place + 1}")
+        if self._depth > MAX_DEPTH:
+            raise CallerError(f"the filter is nested deeper than {MAX_DEPTH}, at character {self._now.place + 1}")
         try:
             if self._take("name", "not"):
                 return Not(self._one())
@@ -137,8 +137,8 @@ class _Parser:
 
     def _comparison(self) -> Filter:
         self._terms += 1
-        if self._terms > MOST_TERMS:
-            raise CallerError(f"the filter has more than {MOST_TERMS:,} comparisons")
+        if self._terms > MAX_COMPARISONS:
+            raise CallerError(f"the filter has more than {MAX_COMPARISONS:,} comparisons")
         field = self._field()
         token = self._now
         operator = self._operator(field)
@@ -149,7 +149,7 @@ class _Parser:
         if operator == "":
             return Compare(field, "=", True)
         if operator in ("<", "<=", ">", ">=") and self._is_truth():
-            wrong(token.place, "= or != before true and false", repr(operator))
+            raise_syntax_error(token.place, "= or != before true and false", repr(operator))
         value_at = self._now
         value = self._value(field, operator)
         if operator in ("=~", "!~"):
@@ -164,17 +164,17 @@ class _Parser:
         if token.kind == "text":
             return Field(Level.ANY, token.text)
         if token.kind != "name" or token.text.lower() in _RESERVED:
-            wrong(token.place, "a field, an attribute's key, not or (", token.shown)
+            raise_syntax_error(token.place, "a field, an attribute's key, not or (", token.shown)
         level, dot, key = token.text.partition(".")
         if not dot and level in _LEVELS and self._take("sign", "."):  # span."any key"
             quoted = self._next()
             if quoted.kind != "text":
-                wrong(quoted.place, f"an attribute's key after {level}.", quoted.shown)
+                raise_syntax_error(quoted.place, f"an attribute's key after {level}.", quoted.shown)
             key, dot = quoted.text, "."
         elif token.text == "event.name":
             return EVENT_NAME
         elif dot and not key:
-            wrong(token.place + len(level) + 1, f"an attribute's key after {level}.", self._now.shown)
+            raise_syntax_error(token.place + len(level) + 1, f"an attribute's key after {level}.", self._now.shown)
         if dot and level in _LEVELS:
             return Field(_LEVELS[level], key)
         return FIELDS.get(token.text) or Field(Level.ANY, token.text)
@@ -188,14 +188,14 @@ class _Parser:
         word = token.text.lower() if token.kind == "name" else token.text
         if token.kind == "name" and word == "not":
             if not self._take("name", "in"):
-                wrong(self._now.place, "in after not", self._now.shown)
+                raise_syntax_error(self._now.place, "in after not", self._now.shown)
             word = "not in"
         known = token.kind in ("name", "sign") and (
-            word in _SIGNS or word in ("in", "not in", "exists", "contains", "is")
+            word in _SYMBOL_OPERATORS or word in ("in", "not in", "exists", "contains", "is")
         )
         if not known or word not in OPERATORS[field.type]:
             what = f"an operator that goes with {field.name}: " if known else "an operator: "
-            wrong(token.place, what + " ".join(OPERATORS[field.type]), token.shown)
+            raise_syntax_error(token.place, what + " ".join(OPERATORS[field.type]), token.shown)
         return word
 
     def _list(self, field: Field) -> tuple[Value, ...]:
@@ -203,8 +203,8 @@ class _Parser:
         values = [self._value(field, "in")]
         while self._take("sign", ","):
             values.append(self._value(field, "in"))
-            if len(values) > MOST_VALUES:
-                raise CallerError(f"a list of the filter has more than {MOST_VALUES:,} values")
+            if len(values) > MAX_VALUES:
+                raise CallerError(f"a list of the filter has more than {MAX_VALUES:,} values")
         self._expect(")")
         return tuple(values)
 
@@ -220,7 +220,7 @@ class _Parser:
             expected = (
                 Type.TEXT.value + " in quotes" if operator in ("=~", "!~", "contains", "is") else field.type.value
             )
-            wrong(token.place, expected + (" in quotes" if expected == "text" else ""), token.shown)
+            raise_syntax_error(token.place, expected + (" in quotes" if expected == "text" else ""), token.shown)
         self._place += 1
         return value
 
@@ -238,13 +238,13 @@ class _Parser:
             case Type.DURATION:
                 return _duration(token)
             case Type.TIME:
-                return nanoseconds(text, "a time in a filter") if text is not None else _whole(token)
+                return parse_time(text, "a time in a filter") if text is not None else _integer(token)
             case Type.ID:
                 return _id(field, text)
             case Type.KIND:
-                return _named(token, KINDS)
+                return _enum_name(token, SPAN_KINDS)
             case Type.STATUS:
-                return _named(token, STATUS)
+                return _enum_name(token, STATUS_NAMES)
         return self._truth() if self._is_truth() else None
 
     def _truth(self) -> bool:
@@ -252,7 +252,7 @@ class _Parser:
 
 
 def _number(token: Token) -> int | float | None:
-    if token.kind != "number" or token.unit or len(token.text) > _MOST_DIGITS:
+    if token.kind != "number" or token.unit or len(token.text) > _MAX_DIGITS:
         return None
     if token.text.lstrip("+-").isdigit():
         return int(token.text)
@@ -260,18 +260,18 @@ def _number(token: Token) -> int | float | None:
     return number if math.isfinite(number) else None
 
 
-def _whole(token: Token) -> int | None:
+def _integer(token: Token) -> int | None:
     number = _number(token)
     return number if isinstance(number, int) else None
 
 
 def _duration(token: Token) -> int | Fraction | None:
-    if token.kind != "number" or token.unit not in UNITS or len(token.text) > _MOST_DIGITS:
+    if token.kind != "number" or token.unit not in DURATION_UNITS_NS or len(token.text) > _MAX_DIGITS:
         return None
     number = Decimal(token.text)
-    if abs(number.adjusted()) > _MOST_DIGITS:
+    if abs(number.adjusted()) > _MAX_DIGITS:
         return None
-    exact = Fraction(number) * UNITS[token.unit]
+    exact = Fraction(number) * DURATION_UNITS_NS[token.unit]
     return int(exact) if exact.denominator == 1 else exact
 
 
@@ -279,13 +279,13 @@ def _id(field: Field, text: str | None) -> str | None:
     if text is None:
         return None
     if field.name == "trace_id":
-        return trace_id_of(text).hex()
+        return parse_trace_id(text).hex()
     try:
         return bytes.fromhex(text).hex() if len(text) == 16 else None
     except ValueError:
         return None
 
 
-def _named(token: Token, names: tuple[str, ...]) -> str | None:
+def _enum_name(token: Token, names: tuple[str, ...]) -> str | None:
     found = token.text.upper() if token.kind in ("text", "name") else ""
     return found if found in names else None

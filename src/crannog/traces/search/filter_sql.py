@@ -1,6 +1,6 @@
 """A filter as DuckDB's SQL over the columns of the span table; every value is written as a literal, never spliced in.
 
-The expression may be null where a span lacks something, which a WHERE takes for no; `certain` makes it false.
+The expression may be null where a span lacks something, which a WHERE takes for no; `null_as_false` makes it false.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from crannog.engine.duckdb.engine import literal
 from crannog.traces.search import attribute_sql
-from crannog.traces.search.attribute_sql import text
+from crannog.traces.search.attribute_sql import text_literal
 from crannog.traces.search.filter_tree import (
     EVENT_NAME,
-    POSITIVE,
+    NEGATED_OPERATORS,
     And,
     Compare,
     Exists,
@@ -28,10 +28,10 @@ from crannog.traces.search.filter_tree import (
     Type,
     Value,
 )
-from crannog.traces.search.number_comparison import against_whole
-from crannog.traces.search_text import value_word
-from crannog.traces.span_table import KINDS
-from crannog.traces.trace import ERROR, STATUS
+from crannog.traces.search.number_comparison import integer_comparison
+from crannog.traces.search_text import escaped_value
+from crannog.traces.span_table import SPAN_KINDS
+from crannog.traces.trace import ERROR_STATUS, STATUS_NAMES
 
 COLUMNS = {
     "service": "service_name",
@@ -55,54 +55,56 @@ COLUMNS = {
 }
 """The columns of the span table by their names in the language, where a field is a column."""
 
-_TEXTS = ("search_blob", "input", "output")
+_SEARCHED_COLUMNS = ("search_blob", "input", "output")
 _MAPS = {Level.SPAN: "attributes", Level.RESOURCE: "resource_attributes", Level.SCOPE: "scope_attributes"}
 
 
-def certain(condition: str) -> str:
+def null_as_false(condition: str) -> str:
     """Return a condition that is never null."""
     return f"coalesce({condition}, false)"
 
 
-def loose_sql_of(filter: Filter) -> str:
+def prefilter_sql(filter: Filter) -> str:
     """Return a condition that is cheaper to test, and that every span which meets the filter meets too.
 
     An attribute of a span is looked for as a word of the search blob, which costs a third of a look into a map.
     """
     match filter:
         case And(terms):
-            return "(" + " AND ".join(map(loose_sql_of, terms)) + ")" if terms else "true"
+            return "(" + " AND ".join(map(prefilter_sql, terms)) + ")" if terms else "true"
         case Or(terms):
-            return "(" + " OR ".join(map(loose_sql_of, terms)) + ")" if terms else "false"
+            return "(" + " OR ".join(map(prefilter_sql, terms)) + ")" if terms else "false"
         case Compare(field, operator, value):
-            return _loose(field, operator, (value,)) or sql_of(filter)
+            return _attribute_prefilter(field, operator, (value,)) or condition_sql(filter)
         case OneOf(field, values, False):
-            return _loose(field, "in", values) or sql_of(filter)
-    return sql_of(filter)
+            return _attribute_prefilter(field, "in", values) or condition_sql(filter)
+    return condition_sql(filter)
 
 
-def _loose(field: Field, operator: str, values: tuple[Value, ...]) -> str | None:
+def _attribute_prefilter(field: Field, operator: str, values: tuple[Value, ...]) -> str | None:
     if field.type is not Type.ATTRIBUTE or field.level not in (Level.SPAN, Level.ANY):
         return None
-    words = attribute_sql.words_of(field.name, operator, values)
+    words = attribute_sql.search_text_words(field.name, operator, values)
     if words is None:
         return None
-    found = [f"contains(search_blob, {text(word)})" for word in words]
+    found = [f"contains(search_blob, {text_literal(word)})" for word in words]
     if field.level is Level.ANY:
         for level in (Level.RESOURCE, Level.SCOPE):
-            found.append(attribute_sql.may_be_one_of(f"{_MAPS[level]}[{text(field.name)}]", operator, values))
+            found.append(
+                attribute_sql.one_of_prefilter(f"{_MAPS[level]}[{text_literal(field.name)}]", operator, values)
+            )
     return "(" + " OR ".join(found) + ")"
 
 
-def sql_of(filter: Filter) -> str:
+def condition_sql(filter: Filter) -> str:
     """Return the condition of a filter."""
     match filter:
         case And(terms):
-            return "(" + " AND ".join(map(sql_of, terms)) + ")" if terms else "true"
+            return "(" + " AND ".join(map(condition_sql, terms)) + ")" if terms else "true"
         case Or(terms):
-            return "(" + " OR ".join(map(sql_of, terms)) + ")" if terms else "false"
+            return "(" + " OR ".join(map(condition_sql, terms)) + ")" if terms else "false"
         case Not(term):
-            return f"(NOT {certain(sql_of(term))})"
+            return f"(NOT {null_as_false(condition_sql(term))})"
         case Exists(field):
             return _exists(field)
         case OneOf(field, values, negated):
@@ -122,7 +124,7 @@ def _one_of(field: Field, values: tuple[Value, ...], *, negated: bool) -> str:
 
         def condition(stored: str) -> str:
             found = attribute_sql.is_one_of(stored, values)
-            return attribute_sql.present_but_not(stored, found) if negated else found
+            return attribute_sql.present_and_not(stored, found) if negated else found
 
         return _any_value(field, condition)
 
@@ -130,7 +132,7 @@ def _one_of(field: Field, values: tuple[Value, ...], *, negated: bool) -> str:
         found = "(" + " OR ".join(_scalar(stored, field.type, "=", value) for value in values) + ")"
         if field.type in (Type.TEXT, Type.ID):
             found = f"({stored} IN ({', '.join(_literal(field.type, value) for value in values)}))"
-        return attribute_sql.present_but_not(stored, found) if negated else found
+        return attribute_sql.present_and_not(stored, found) if negated else found
 
     return _any_value(field, of) if field == EVENT_NAME else of(_column(field))
 
@@ -138,13 +140,13 @@ def _one_of(field: Field, values: tuple[Value, ...], *, negated: bool) -> str:
 def _compare(field: Field, operator: str, value: Value) -> str:
     match field.type:
         case Type.ATTRIBUTE:
-            return _any_value(field, lambda stored: attribute_sql.meets(stored, operator, value))
+            return _any_value(field, lambda stored: attribute_sql.comparison(stored, operator, value))
         case Type.WORDS:
-            return _said(operator, str(value))
+            return _text_search(operator, str(value))
         case Type.TRUTH:
             truth = (operator == "=") == value
             if field.name == "error":
-                return f"(status_code {'=' if truth else '!='} {ERROR})"
+                return f"(status_code {'=' if truth else '!='} {ERROR_STATUS})"
             return f"(parent_span_id IS {'' if truth else 'NOT '}NULL)"
     if field == EVENT_NAME:
         return _any_value(field, lambda stored: _scalar(stored, Type.TEXT, operator, value))
@@ -153,7 +155,7 @@ def _compare(field: Field, operator: str, value: Value) -> str:
 
 def _column(field: Field) -> str:
     if field.type is Type.KIND:
-        return f"coalesce(span_kind, '{KINDS[0]}')"
+        return f"coalesce(span_kind, '{SPAN_KINDS[0]}')"
     return "status_code" if field.type is Type.STATUS else COLUMNS[field.name]
 
 
@@ -161,12 +163,12 @@ def _scalar(stored: str, kind: Type, operator: str, value: Value) -> str:
     """Return the comparison of a stored value of a known type."""
     if kind in (Type.NUMBER, Type.DURATION, Type.TIME):
         assert not isinstance(value, str)
-        bound = against_whole(operator, value)
+        bound = integer_comparison(operator, value)
         if isinstance(bound, bool):
             return f"({stored} IS NOT NULL)" if bound else "false"
-        return f"({stored} {bound[0]} {_whole(bound[1])})"
-    if operator in POSITIVE:
-        return attribute_sql.present_but_not(stored, _scalar(stored, kind, POSITIVE[operator], value))
+        return f"({stored} {bound[0]} {_integer_literal(bound[1])})"
+    if operator in NEGATED_OPERATORS:
+        return attribute_sql.present_and_not(stored, _scalar(stored, kind, NEGATED_OPERATORS[operator], value))
     if operator == "=~":
         return f"regexp_matches({stored}, {_literal(kind, value)})"
     if operator == "contains":
@@ -174,7 +176,7 @@ def _scalar(stored: str, kind: Type, operator: str, value: Value) -> str:
     return f"({stored} {'=' if operator == 'is' else operator} {_literal(kind, value)})"
 
 
-def _whole(number: int) -> str:
+def _integer_literal(number: int) -> str:
     return f"CAST('{number}' AS BIGINT)" if number == -(2**63) else str(number)
 
 
@@ -182,39 +184,50 @@ def _literal(kind: Type, value: Value) -> str:
     if kind is Type.ID:
         return f"from_hex({literal(str(value))})"
     if kind is Type.STATUS:
-        return str(STATUS.index(str(value)))
-    return text(str(value))
+        return str(STATUS_NAMES.index(str(value)))
+    return text_literal(str(value))
 
 
 def _any_value(field: Field, condition: Callable[[str], str]) -> str:
     """Return that one of the values that a field stands for meets a condition."""
     if field.level in (Level.EVENT, Level.LINK):
-        stored = "e.name" if field == EVENT_NAME else f"e.attributes[{text(field.name)}]"
-        return f"(len(list_filter({field.level.value}s, lambda e: {certain(condition(stored))})) > 0)"
+        stored = "e.name" if field == EVENT_NAME else f"e.attributes[{text_literal(field.name)}]"
+        return f"(len(list_filter({field.level.value}s, lambda e: {null_as_false(condition(stored))})) > 0)"
     maps = list(_MAPS.values()) if field.level is Level.ANY else [_MAPS[field.level]]
-    return "(" + " OR ".join(condition(f"{name}[{text(field.name)}]") for name in maps) + ")"
+    return "(" + " OR ".join(condition(f"{name}[{text_literal(field.name)}]") for name in maps) + ")"
 
 
-def lowered(words: str) -> str:
+def lower_case(words: str) -> str:
     """Return text in lower case, as the engine makes it."""
     return str(pc.utf8_lower(pa.scalar(words)).as_py())
 
 
-def words_of(asked: str) -> list[str]:
+def search_words(request: str) -> list[str]:
     """Return the words that a text search looks for, each somewhere in what a span says."""
-    return lowered(asked).split()
+    return lower_case(request).split()
 
 
-def _said(operator: str, asked: str) -> str:
+def _text_search(operator: str, request: str) -> str:
     """Return that a span says a text, in its blob, input or output: as it stands, or each word of it in any case."""
     if operator == "contains":
-        return "(" + " OR ".join(f"contains({name}, {text(_as_in(name, asked))})" for name in _TEXTS) + ")"
+        return (
+            "("
+            + " OR ".join(
+                f"contains({name}, {text_literal(_escaped_for(name, request))})" for name in _SEARCHED_COLUMNS
+            )
+            + ")"
+        )
     each = [
-        "(" + " OR ".join(f"contains(lower({name}), {text(lowered(_as_in(name, word)))})" for name in _TEXTS) + ")"
-        for word in words_of(asked)
+        "("
+        + " OR ".join(
+            f"contains(lower({name}), {text_literal(lower_case(_escaped_for(name, word)))})"
+            for name in _SEARCHED_COLUMNS
+        )
+        + ")"
+        for word in search_words(request)
     ]
     return "(" + " AND ".join(each) + ")" if each else "true"
 
 
-def _as_in(column: str, asked: str) -> str:
-    return value_word(asked) if column == "search_blob" else asked
+def _escaped_for(column: str, request: str) -> str:
+    return escaped_value(request) if column == "search_blob" else request

@@ -93,7 +93,7 @@ class Or:
 
 
 Filter = Compare | OneOf | Exists | Not | And | Or
-EVERYTHING = And(())
+MATCH_ALL = And(())
 
 EVENT_NAME = Field(Level.EVENT, "name", Type.TEXT)
 TEXT = Field(Level.COLUMN, "text", Type.WORDS)
@@ -128,11 +128,11 @@ OPERATORS: dict[Type, tuple[str, ...]] = {
     Type.WORDS: ("~", "contains"),
     Type.ATTRIBUTE: ("=", "!=", "<", "<=", ">", ">=", "in", "not in", "=~", "!~", "contains", "is", "exists"),
 }
-POSITIVE = {"!=": "=", "!~": "=~"}
+NEGATED_OPERATORS = {"!=": "=", "!~": "=~"}
 """The operators that ask for a value that is there and does not meet another."""
 
 
-def both(*terms: Filter) -> Filter:
+def all_of(*terms: Filter) -> Filter:
     """Return one filter that asks for all of the terms, flat."""
     flat: list[Filter] = []
     for term in terms:

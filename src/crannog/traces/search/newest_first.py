@@ -8,33 +8,33 @@ from __future__ import annotations
 
 from crannog.api.traces import TraceSummary
 from crannog.traces.search.cursors import Position
-from crannog.traces.search.filter_sql import loose_sql_of
-from crannog.traces.search.pruning import conditions_of, times_of
-from crannog.traces.search.request import Asked
-from crannog.traces.search.snapshot_reader import Reading, between
+from crannog.traces.search.filter_sql import prefilter_sql
+from crannog.traces.search.pruning import pruning_conditions, start_bounds
+from crannog.traces.search.request import SearchRequest
+from crannog.traces.search.snapshot_reader import SnapshotReader, start_between
 from crannog.traces.search.summaries import Found, summaries
 from crannog.traces.search.time_histogram import EARLIEST, LATEST
-from crannog.traces.trace import ERROR
+from crannog.traces.trace import ERROR_STATUS
 
-_FIRST_ROWS, _MOST_ROWS = 32_768, 16_777_216
-_MOST_TRACES = 20_000
-_GROWTH, _GROWTH_OF_WHOLE = 4, 16
+_FIRST_ROWS, _MAX_ROWS = 32_768, 16_777_216
+_MAX_TRACES = 20_000
+_GROWTH, _GROWTH_WITH_TRACE_CONDITIONS = 4, 16
 """How steps grow; what is asked of whole traces is told only by their summaries, so many may be needed for a few."""
 
 
-class TooManyAtOnce(Exception):
+class TooManyAtOneTime(Exception):
     """More traces than a step takes have their newest match in one nanosecond: a walk cannot tell their order."""
 
 
-class Walk:
+class NewestFirstSearch:
     """One walk back in time. `page` are the traces found, newest first, one more than asked for if there are more."""
 
-    def __init__(self, reading: Reading, asked: Asked, position: Position | None) -> None:
-        self._reading = reading
-        self._asked = asked
+    def __init__(self, reader: SnapshotReader, request: SearchRequest, position: Position | None) -> None:
+        self._reading = reader
+        self._asked = request
         self._position = position
-        self._condition = loose_sql_of(asked.filter)
-        self._conditions = conditions_of(asked.filter)
+        self._condition = prefilter_sql(request.filter)
+        self._conditions = pruning_conditions(request.filter)
         self._found: dict[bytes, tuple[int, Found]] = {}
         self._reach = EARLIEST
         self._bound = LATEST
@@ -42,8 +42,8 @@ class Walk:
     def page(self, limit: int) -> tuple[list[TraceSummary], int]:
         """Return up to `limit + 1` traces before the position, and the `top` from which the next page must look."""
         position = self._position
-        spread = self._reading.spread(self._asked.filter)
-        earliest, latest = times_of(self._asked.filter)
+        spread = self._reading.time_histogram(self._asked.filter)
+        earliest, latest = start_bounds(self._asked.filter)
         lowest = max(spread.low, earliest)
         self._bound = min(spread.high, latest, LATEST - 1) + 1
         if position is not None and position.top is not None:
@@ -53,10 +53,12 @@ class Walk:
             low = spread.before(self._bound, rows)
             before = self._bound
             if not self._step(low, traces):
-                rows = min(rows * _GROWTH, _MOST_ROWS)
-            elif self._bound == before and traces == _MOST_TRACES:
-                raise TooManyAtOnce
-            traces = min(traces * (_GROWTH_OF_WHOLE if self._asked.is_about_whole_traces else _GROWTH), _MOST_TRACES)
+                rows = min(rows * _GROWTH, _MAX_ROWS)
+            elif self._bound == before and traces == _MAX_TRACES:
+                raise TooManyAtOneTime
+            traces = min(
+                traces * (_GROWTH_WITH_TRACE_CONDITIONS if self._asked.is_about_whole_traces else _GROWTH), _MAX_TRACES
+            )
             self._keep(limit)
         done = self._bound <= lowest
         listed = sorted(self._found.values() if done else self._ready(), key=lambda each: _key(each[1]), reverse=True)
@@ -77,8 +79,8 @@ class Walk:
     def _step(self, low: int, most: int) -> bool:
         """Find the traces of the next matches back to `low`, or the first `most` of them; True if there were so many."""
         high = self._bound - 1
-        found = self._reading.ask(
-            f"SELECT trace_id, max(start_ns) AS seen FROM {self._reading.rows([*self._conditions, *between(low, high)])}"
+        found = self._reading.query(
+            f"SELECT trace_id, max(start_ns) AS seen FROM {self._reading.rows([*self._conditions, *start_between(low, high)])}"
             f" WHERE start_ns <= {high}{'' if low == EARLIEST else f' AND start_ns >= {low}'} AND {self._condition}"
             f"{self._with_errors(low, high)}"
             f" GROUP BY trace_id ORDER BY seen DESC LIMIT {most + 1}"
@@ -96,8 +98,8 @@ class Walk:
         """Return what spares the summaries of traces without errors where those are not asked for."""
         if not self._asked.has_errors:
             return ""
-        rows, condition = self._reading.near(low, high)
-        return f" AND trace_id IN (SELECT trace_id FROM {rows} WHERE status_code = {ERROR} AND {condition})"
+        rows, condition = self._reading.rows_near(low, high)
+        return f" AND trace_id IN (SELECT trace_id FROM {rows} WHERE status_code = {ERROR_STATUS} AND {condition})"
 
     def _take_in(self, matched: dict[bytes, int]) -> None:
         if not matched:
@@ -109,13 +111,13 @@ class Walk:
                 self._found[each.id] = (matched[each.id] if before is None else before[0], each)
 
     def _passes(self, found: Found) -> bool:
-        asked, summary = self._asked, found.summary
+        request, summary = self._asked, found.summary
         if self._position is not None and _key(found) >= (self._position.value, self._position.id):
             return False
         return (
-            (asked.has_errors is None or asked.has_errors == summary.has_errors)
-            and (asked.min_duration_ns is None or summary.duration_ns >= asked.min_duration_ns)
-            and (asked.max_duration_ns is None or summary.duration_ns <= asked.max_duration_ns)
+            (request.has_errors is None or request.has_errors == summary.has_errors)
+            and (request.min_duration_ns is None or summary.duration_ns >= request.min_duration_ns)
+            and (request.max_duration_ns is None or summary.duration_ns <= request.max_duration_ns)
         )
 
 

@@ -5,35 +5,35 @@ from __future__ import annotations
 from typing import Any
 
 from crannog.engine.sql.duckdb_compiler.terms import Condition
-from crannog.traces.ids import first_half
+from crannog.traces.ids import trace_id_high
 from crannog.traces.search.filter_sql import COLUMNS
 from crannog.traces.search.filter_tree import And, Compare, Filter, Level, OneOf, Type
-from crannog.traces.search.number_comparison import against_whole
+from crannog.traces.search.number_comparison import integer_comparison
 from crannog.traces.search.time_histogram import EARLIEST, LATEST
-from crannog.traces.trace import ERROR, STATUS
+from crannog.traces.trace import ERROR_STATUS, STATUS_NAMES
 
 _RANGES = ("=", "<", "<=", ">", ">=")
 
 
-def conditions_of(filter: Filter) -> list[Condition]:
+def pruning_conditions(filter: Filter) -> list[Condition]:
     """Return conditions that a span must meet to meet the filter; not all there are."""
     match filter:
         case And(terms):
-            return [condition for term in terms for condition in conditions_of(term)]
+            return [condition for term in terms for condition in pruning_conditions(term)]
         case Compare(field, operator, value) if field.level is Level.COLUMN and operator in _RANGES:
-            return _conditions(field.name, field.type, operator, value)
+            return _comparison_conditions(field.name, field.type, operator, value)
         case OneOf(field, values, False) if field.level is Level.COLUMN:
             if field.name == "trace_id":
-                return [_condition("trace_hi", "in", *(first_half(bytes.fromhex(str(value))) for value in values))]
+                return [_condition("trace_hi", "in", *(trace_id_high(bytes.fromhex(str(value))) for value in values))]
             if field.name == "service":
                 return [_condition("service_name", "in", *values)]
     return []
 
 
-def times_of(filter: Filter) -> tuple[int, int]:
+def start_bounds(filter: Filter) -> tuple[int, int]:
     """Return from when to when the matches of a filter start, both included; all of time if it does not say."""
     low, high = EARLIEST, LATEST
-    for condition in conditions_of(filter):
+    for condition in pruning_conditions(filter):
         if condition.column == "start_ns":
             [value] = condition.values
             if condition.operator in (">", ">=", "="):
@@ -43,17 +43,17 @@ def times_of(filter: Filter) -> tuple[int, int]:
     return low, high
 
 
-def _conditions(name: str, kind: Type, operator: str, value: Any) -> list[Condition]:
+def _comparison_conditions(name: str, kind: Type, operator: str, value: Any) -> list[Condition]:
     if name == "service" and operator == "=":
         return [_condition("service_name", "=", value)]
     if name == "trace_id":
-        return [_condition("trace_hi", "=", first_half(bytes.fromhex(value)))]
+        return [_condition("trace_hi", "=", trace_id_high(bytes.fromhex(value)))]
     if name == "status":
-        return [_condition("status_code", "=", STATUS.index(value))]
+        return [_condition("status_code", "=", STATUS_NAMES.index(value))]
     if name == "error" and value is True:
-        return [_condition("status_code", "=", ERROR)]
+        return [_condition("status_code", "=", ERROR_STATUS)]
     if kind in (Type.DURATION, Type.TIME, Type.NUMBER):
-        match against_whole(operator, value):
+        match integer_comparison(operator, value):
             case bound_operator, bound:
                 return [_condition(COLUMNS[name], bound_operator, bound)]
     return []

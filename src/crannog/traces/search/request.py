@@ -10,17 +10,17 @@ from fractions import Fraction
 from typing import Any
 
 from crannog.errors import CallerError
-from crannog.traces.search.filter_parser import MOST_TERMS, MOST_VALUES, parsed
-from crannog.traces.search.filter_tree import FIELDS, TEXT, Compare, Field, Filter, Level, OneOf, both
-from crannog.traces.search.times import milliseconds, nanoseconds
+from crannog.traces.search.filter_parser import MAX_COMPARISONS, MAX_VALUES, parse_filter
+from crannog.traces.search.filter_tree import FIELDS, TEXT, Compare, Field, Filter, Level, OneOf, all_of
+from crannog.traces.search.times import milliseconds_to_ns, parse_time
 
 TRACE_ORDERS = ("newest", "oldest", "longest", "shortest", "most_spans", "most_errors")
 SPAN_ORDERS = ("newest", "oldest", "longest", "shortest")
-MOST_RESULTS = 10_000
+MAX_RESULTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SearchRequest:
     """`filter` must hold of one span of a trace; the rest is about the trace as a whole."""
 
     filter: Filter
@@ -39,7 +39,7 @@ class Asked:
         return self.has_errors is not None or self.min_duration_ns is not None or self.max_duration_ns is not None
 
 
-def asked_of_spans(
+def span_filter(
     *,
     service: str | None = None,
     operation: str | None = None,
@@ -55,30 +55,30 @@ def asked_of_spans(
         if value is not None:
             terms.append(Compare(FIELDS[name], "=", _text(name, value)))
     if start is not None:
-        terms.append(Compare(FIELDS["start"], ">=", nanoseconds(start, "start")))
+        terms.append(Compare(FIELDS["start"], ">=", parse_time(start, "start")))
     if end is not None:
-        terms.append(Compare(FIELDS["start"], "<", nanoseconds(end, "end")))
+        terms.append(Compare(FIELDS["start"], "<", parse_time(end, "end")))
     if text is not None:
         terms.append(Compare(TEXT, "~", _text("text", text)))
     if attributes is not None and not isinstance(attributes, Mapping):
         raise CallerError(f"attributes is a mapping of keys to values, got {type(attributes).__name__}")
-    if attributes and len(attributes) > MOST_TERMS:
-        raise CallerError(f"{len(attributes):,} attributes; a search asks for {MOST_TERMS:,} at most")
+    if attributes and len(attributes) > MAX_COMPARISONS:
+        raise CallerError(f"{len(attributes):,} attributes; a search asks for {MAX_COMPARISONS:,} at most")
     terms += [_attribute(key, value) for key, value in (attributes or {}).items()]
-    return both(*terms, parsed(where))
+    return all_of(*terms, parse_filter(where))
 
 
-def asked_of_traces(
+def search_request(
     filter: Filter, *, order: str, has_errors: bool | None, min_duration_ms: float | None, max_duration_ms: float | None
-) -> Asked:
+) -> SearchRequest:
     if has_errors not in (None, True, False):
         raise CallerError(f"has_errors is true, false or none, got {has_errors!r}")
-    return Asked(
+    return SearchRequest(
         filter,
         checked_order(order, TRACE_ORDERS),
         has_errors,
-        milliseconds(min_duration_ms, "min_duration_ms"),
-        milliseconds(max_duration_ms, "max_duration_ms"),
+        milliseconds_to_ns(min_duration_ms, "min_duration_ms"),
+        milliseconds_to_ns(max_duration_ms, "max_duration_ms"),
     )
 
 
@@ -88,17 +88,17 @@ def checked_order(order: str, known: tuple[str, ...]) -> str:
     return order
 
 
-def checked_size(limit: int, name: str = "limit") -> int:
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_RESULTS:
-        raise CallerError(f"{name} is a whole number from 1 to {MOST_RESULTS:,}, got {limit!r}")
+def checked_limit(limit: int, name: str = "limit") -> int:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_RESULTS:
+        raise CallerError(f"{name} is a whole number from 1 to {MAX_RESULTS:,}, got {limit!r}")
     return limit
 
 
 def _attribute(key: str, value: Any) -> Filter:
     field = Field(Level.ANY, _text("an attribute's key", key))
     if isinstance(value, (list, tuple, set, frozenset)):
-        if not 0 < len(value) <= MOST_VALUES:
-            raise CallerError(f"attribute {key!r}: a list has 1 to {MOST_VALUES:,} values, got {len(value):,}")
+        if not 0 < len(value) <= MAX_VALUES:
+            raise CallerError(f"attribute {key!r}: a list has 1 to {MAX_VALUES:,} values, got {len(value):,}")
         return OneOf(field, tuple(_value(key, one) for one in value))
     return Compare(field, "=", _value(key, value))
 

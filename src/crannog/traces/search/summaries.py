@@ -9,17 +9,17 @@ from typing import Any
 import pyarrow as pa
 
 from crannog.api.traces import TraceSummary
-from crannog.traces.ids import first_half
-from crannog.traces.search.filter_sql import certain, sql_of
-from crannog.traces.search.filter_tree import EVERYTHING, Filter
-from crannog.traces.search.snapshot_reader import NEWEST_FIRST, Reading
-from crannog.traces.trace import ERROR
+from crannog.traces.ids import trace_id_high
+from crannog.traces.search.filter_sql import condition_sql, null_as_false
+from crannog.traces.search.filter_tree import MATCH_ALL, Filter
+from crannog.traces.search.snapshot_reader import NEWEST_COPY_FIRST, SnapshotReader
+from crannog.traces.trace import ERROR_STATUS
 
 _WANTED = pa.schema([pa.field("trace_id", pa.binary()), pa.field("trace_hi", pa.int64())])
-_PARTS = "trace_id, trace_hi, span_id, parent_span_id, start_ns, end_ns, service_name, span_name, status_code, _created_at, _batch_id"
+_COLUMNS = "trace_id, trace_hi, span_id, parent_span_id, start_ns, end_ns, service_name, span_name, status_code, _created_at, _batch_id"
 
-_FEW = 256
-FEW_ROWS = 10_000
+_MAX_BLOOM_IDS = 256
+MAX_PYTHON_ROWS = 10_000
 """Up to this many rows are aggregated faster in Python than DuckDB plans the query that would do it."""
 
 
@@ -31,11 +31,11 @@ class Found:
     summary: TraceSummary
 
 
-def wanted_table(ids: Sequence[bytes]) -> pa.Table:
-    return pa.table([pa.array(ids, pa.binary()), pa.array(map(first_half, ids), pa.int64())], schema=_WANTED)
+def trace_id_table(ids: Sequence[bytes]) -> pa.Table:
+    return pa.table([pa.array(ids, pa.binary()), pa.array(map(trace_id_high, ids), pa.int64())], schema=_WANTED)
 
 
-def of_traces(rows: str, condition: str, wanted: str, columns: str = "*") -> str:
+def rows_of_trace_table(rows: str, condition: str, wanted: str, columns: str = "*") -> str:
     """Return the SQL of the rows whose trace is in the table `wanted`."""
     return (
         f"SELECT {columns} FROM {rows} s SEMI JOIN {wanted} w ON w.trace_hi = s.trace_hi AND w.trace_id = s.trace_id"
@@ -43,18 +43,18 @@ def of_traces(rows: str, condition: str, wanted: str, columns: str = "*") -> str
     )
 
 
-def of_some(reading: Reading, ids: Sequence[bytes], low: int, high: int, columns: str) -> str:
+def rows_of_trace_ids(reader: SnapshotReader, ids: Sequence[bytes], low: int, high: int, columns: str) -> str:
     """Return the SQL of the rows of these traces, which have a span that starts from `low` to `high`.
 
     Bloom filters find few traces at any age; for many they would let every row group through.
     """
-    if len(ids) <= _FEW:
+    if len(ids) <= _MAX_BLOOM_IDS:
         listed = ", ".join(f"from_hex('{each.hex()}')" for each in ids)
-        return f"SELECT {columns} FROM {reading.rows()} WHERE trace_id IN ({listed})"
-    return of_traces(*reading.near(low, high), "wanted", columns)
+        return f"SELECT {columns} FROM {reader.rows()} WHERE trace_id IN ({listed})"
+    return rows_of_trace_table(*reader.rows_near(low, high), "wanted", columns)
 
 
-def sent_again(part: str) -> str:
+def traces_with_duplicates(part: str) -> str:
     """Return the SQL of the traces in a table of rows that have a span more than once."""
     # By their hash: a collision costs time, nothing else.
     return (
@@ -63,32 +63,32 @@ def sent_again(part: str) -> str:
     )
 
 
-def newest_copies(rows: str) -> str:
+def newest_copies_sql(rows: str) -> str:
     """Return the SQL that keeps, of the rows of a query, the newest copy of each span."""
-    return (
-        f"SELECT * FROM ({rows}) QUALIFY row_number() OVER (PARTITION BY trace_id, span_id ORDER BY {NEWEST_FIRST}) = 1"
-    )
+    return f"SELECT * FROM ({rows}) QUALIFY row_number() OVER (PARTITION BY trace_id, span_id ORDER BY {NEWEST_COPY_FIRST}) = 1"
 
 
-def summaries(reading: Reading, ids: Sequence[bytes], low: int, high: int, filter: Filter = EVERYTHING) -> list[Found]:
+def summaries(
+    reader: SnapshotReader, ids: Sequence[bytes], low: int, high: int, filter: Filter = MATCH_ALL
+) -> list[Found]:
     """Return the summaries of traces that have a span which starts from `low` to `high`, in no order.
 
     Those of which no span meets the filter, in its newest copy, are left out.
     """
     if not ids:
         return []
-    part = of_some(reading, ids, low, high, f"{_PARTS}, {certain(sql_of(filter))} AS meets")
-    wanted = {"wanted": wanted_table(ids)}
-    rows = reading.ask(f"{part} LIMIT {FEW_ROWS + 1}", wanted)
-    if rows.num_rows <= FEW_ROWS:
-        return summed_up(rows.to_pylist())
-    found = reading.ask(
-        f"WITH part AS MATERIALIZED ({part}), twice AS MATERIALIZED ({sent_again('part')}),"
+    part = rows_of_trace_ids(reader, ids, low, high, f"{_COLUMNS}, {null_as_false(condition_sql(filter))} AS meets")
+    wanted = {"wanted": trace_id_table(ids)}
+    rows = reader.query(f"{part} LIMIT {MAX_PYTHON_ROWS + 1}", wanted)
+    if rows.num_rows <= MAX_PYTHON_ROWS:
+        return summaries_from_rows(rows.to_pylist())
+    found = reader.query(
+        f"WITH part AS MATERIALIZED ({part}), twice AS MATERIALIZED ({traces_with_duplicates('part')}),"
         # Few traces have a span twice: only their rows are sorted.
         " once AS (SELECT * FROM part ANTI JOIN twice USING (trace_id) UNION ALL"
-        f" {newest_copies('SELECT * FROM part SEMI JOIN twice USING (trace_id)')})"
+        f" {newest_copies_sql('SELECT * FROM part SEMI JOIN twice USING (trace_id)')})"
         " SELECT trace_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns, count(*) AS spans,"
-        f" count(*) FILTER (status_code = {ERROR}) AS errors, list_sort(list(DISTINCT service_name)) AS services,"
+        f" count(*) FILTER (status_code = {ERROR_STATUS}) AS errors, list_sort(list(DISTINCT service_name)) AS services,"
         " arg_min({'service': service_name, 'name': span_name}, {'at': start_ns, 'id': span_id})"
         "  FILTER (parent_span_id IS NULL) AS root"
         " FROM once GROUP BY trace_id HAVING bool_or(meets)",
@@ -97,7 +97,7 @@ def summaries(reading: Reading, ids: Sequence[bytes], low: int, high: int, filte
     return [_found(row) for row in found.to_pylist()]
 
 
-def summed_up(rows: Iterable[dict[str, Any]]) -> list[Found]:
+def summaries_from_rows(rows: Iterable[dict[str, Any]]) -> list[Found]:
     """Return what the query in `summaries` returns, of a few rows."""
     traces: dict[bytes, dict[bytes, dict[str, Any]]] = {}
     for row in rows:
@@ -116,7 +116,7 @@ def summed_up(rows: Iterable[dict[str, Any]]) -> list[Found]:
                 "start_ns": min(row["start_ns"] for row in each),
                 "end_ns": max(row["end_ns"] for row in each),
                 "spans": len(spans),
-                "errors": sum(row["status_code"] == ERROR for row in each),
+                "errors": sum(row["status_code"] == ERROR_STATUS for row in each),
                 "services": sorted({row["service_name"] for row in each}),
                 "root": first and {"service": first["service_name"], "name": first["span_name"]},
             }

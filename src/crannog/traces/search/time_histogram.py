@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from crannog.engine.snapshot import Snapshot
 
 EARLIEST, LATEST = -(2**63), 2**63 - 1
-_SAMPLE = 512
+_SAMPLE_SIZE = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class TimeBin:
     """Spans that start from `low` to `high`, both included."""
 
     low: int
@@ -28,10 +28,10 @@ class Stretch:
     rows: int
 
 
-class Spread:
+class TimeHistogram:
     """Where in time the rows are."""
 
-    def __init__(self, stretches: Sequence[Stretch]) -> None:
+    def __init__(self, stretches: Sequence[TimeBin]) -> None:
         self.low = min((one.low for one in stretches), default=0)
         self.high = max((one.high for one in stretches), default=0)
         changes: dict[int, float] = {}
@@ -57,29 +57,29 @@ class Spread:
         return EARLIEST
 
 
-def spread_of(snapshot: Snapshot, files: Sequence[str]) -> Spread:
+def time_histogram_of(snapshot: Snapshot, files: Sequence[str]) -> TimeHistogram:
     """Look at some files of a base and at the whole tail."""
-    return Spread([*_of_files(snapshot, set(files)), *_of_tail(snapshot.tail.rows["start_ns"])])
+    return TimeHistogram([*_file_bins(snapshot, set(files)), *_tail_bins(snapshot.tail.rows["start_ns"])])
 
 
-def _of_files(snapshot: Snapshot, files: set[str]) -> list[Stretch]:
+def _file_bins(snapshot: Snapshot, files: set[str]) -> list[TimeBin]:
     actions = snapshot.base.actions
     if not files or "min" not in actions.column_names:
-        return [Stretch(EARLIEST, LATEST, sum(snapshot.base.files[path].rows for path in files))] if files else []
+        return [TimeBin(EARLIEST, LATEST, sum(snapshot.base.files[path].rows for path in files))] if files else []
     lows, highs = (pc.struct_field(actions[name], "start_ns").to_pylist() for name in ("min", "max"))
     return [
-        Stretch(EARLIEST if low is None else low, LATEST if high is None else high, file.rows)
+        TimeBin(EARLIEST if low is None else low, LATEST if high is None else high, file.rows)
         for low, high, (path, file) in zip(lows, highs, snapshot.base.files.items(), strict=True)
         if path in files
     ]
 
 
-def _of_tail(starts: pa.ChunkedArray) -> list[Stretch]:
+def _tail_bins(starts: pa.ChunkedArray) -> list[TimeBin]:
     count = len(starts)
     if not count:
         return []
     ends = pc.min_max(starts).as_py()
-    step = max(1, count // _SAMPLE)
+    step = max(1, count // _SAMPLE_SIZE)
     sample = sorted([ends["min"], *starts.take(pa.array(range(0, count, step), pa.int64())).to_pylist(), ends["max"]])
     share = -(-count // (len(sample) - 1))
-    return [Stretch(low, high, share) for low, high in pairwise(sample)]
+    return [TimeBin(low, high, share) for low, high in pairwise(sample)]

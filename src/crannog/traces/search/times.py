@@ -9,12 +9,21 @@ from typing import Any
 
 from crannog.errors import CallerError
 
-UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+DURATION_UNITS_NS = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_PARTS = re.compile(r"(.*?T?\d\d:\d\d:\d\d)[.,](\d{1,9})(.*)", re.DOTALL)
+_FRACTION = re.compile(r"(.*?T?\d\d:\d\d:\d\d)[.,](\d{1,9})(.*)", re.DOTALL)
 
 
-def nanoseconds(time: Any, name: str = "a time") -> int:
+def parse_time(time: Any, name: str = "a time") -> int:
     """Return a time as nanoseconds since 1970: a whole number of them, a datetime, or ISO text; UTC where no zone is told."""
     if isinstance(time, bool) or not isinstance(time, (int, str, dt.datetime)):
         raise CallerError(f"{name} is nanoseconds, a datetime or ISO text, got {type(time).__name__}")
@@ -23,7 +32,7 @@ def nanoseconds(time: Any, name: str = "a time") -> int:
     if isinstance(time, dt.datetime):
         return _of_datetime(time)
     # Nine digits of a second: datetime keeps six.
-    match = _PARTS.fullmatch(time.strip())
+    match = _FRACTION.fullmatch(time.strip())
     whole, digits = (match[1] + match[3], match[2].ljust(9, "0")) if match else (time.strip(), "0")
     try:
         return _of_datetime(dt.datetime.fromisoformat(whole)) + int(digits)
@@ -36,7 +45,7 @@ def _of_datetime(time: dt.datetime) -> int:
     return (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000
 
 
-def milliseconds(duration: Any, name: str) -> int | Fraction | None:
+def milliseconds_to_ns(duration: Any, name: str) -> int | Fraction | None:
     """Return a duration in milliseconds as nanoseconds, exactly; None stays."""
     if duration is None:
         return None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from crannog.api.traces import Path, PathChange, TraceComparison
-from crannog.traces.tree.span_arrays import codes_of
+from crannog.traces.tree.span_arrays import dictionary_codes
 from crannog.traces.tree.tree import Tree
 
 
-class _Paths:
+class _PathNumbers:
     """Numbers for paths, the same for the same path in both traces; a path is its parent and a step."""
 
     def __init__(self) -> None:
@@ -30,20 +30,20 @@ class _Paths:
         return tuple(reversed(found))
 
 
-def compared(before: Tree, after: Tree, *, limit: int, tolerance: float = 0.0) -> TraceComparison:
+def compare_trees(before: Tree, after: Tree, *, limit: int, tolerance: float = 0.0) -> TraceComparison:
     """Compare two traces; a mean duration that differs by no more than the share `tolerance` is the same."""
-    paths = _Paths()
+    paths = _PathNumbers()
     sums = [_sums(tree, paths) for tree in (before, after)]
     nothing = (0, 0, 0)
     rows = [(number, sums[0].get(number, nothing), sums[1].get(number, nothing)) for number in range(len(paths.steps))]
     rows.sort(key=lambda row: (-abs(row[2][1] - row[1][1]), row[0]))
     return TraceComparison(
-        before.bones.trace_id.hex(),
-        after.bones.trace_id.hex(),
+        before.arrays.trace_id.hex(),
+        after.arrays.trace_id.hex(),
         before.end_ns - before.start_ns,
         after.end_ns - after.start_ns,
-        len(before.bones),
-        len(after.bones),
+        len(before.arrays),
+        len(after.arrays),
         tuple(
             PathChange(paths.path(number), _change(old, new, tolerance), old[0], new[0], old[1], new[1], old[2], new[2])
             for number, old, new in rows[:limit]
@@ -52,21 +52,21 @@ def compared(before: Tree, after: Tree, *, limit: int, tolerance: float = 0.0) -
     )
 
 
-def _sums(tree: Tree, paths: _Paths) -> dict[int, tuple[int, int, int]]:
+def _sums(tree: Tree, paths: _PathNumbers) -> dict[int, tuple[int, int, int]]:
     """Return count, duration and own time of the spans at each path."""
-    bones = tree.bones
-    services, names = bones.services.dictionary.to_pylist(), bones.names.dictionary.to_pylist()
-    service_of, name_of = codes_of(bones.services), codes_of(bones.names)
-    numbers = [-1] * len(bones)
+    arrays = tree.arrays
+    services, names = arrays.services.dictionary.to_pylist(), arrays.names.dictionary.to_pylist()
+    service_of, name_of = dictionary_codes(arrays.services), dictionary_codes(arrays.names)
+    numbers = [-1] * len(arrays)
     sums: dict[int, tuple[int, int, int]] = {}
-    for place in tree.order:
-        parent = tree.parents[place]
+    for index in tree.order:
+        parent = tree.parents[index]
         number = paths.number(
-            numbers[parent] if parent >= 0 else -1, services[service_of[place]], names[name_of[place]]
+            numbers[parent] if parent >= 0 else -1, services[service_of[index]], names[name_of[index]]
         )
-        numbers[place] = number
+        numbers[index] = number
         count, duration, own = sums.get(number, (0, 0, 0))
-        sums[number] = (count + 1, duration + bones.ends[place] - bones.starts[place], own + tree.own_ns[place])
+        sums[number] = (count + 1, duration + arrays.ends[index] - arrays.starts[index], own + tree.self_ns[index])
     return sums
 
 

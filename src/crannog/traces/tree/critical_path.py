@@ -11,24 +11,24 @@ from crannog.traces.tree.tree import Tree
 
 def critical_times(tree: Tree) -> dict[int, int]:
     """Return, by place, the time in which each span of the critical path held up the end; others are not in it."""
-    starts, ends = tree.bones.starts, tree.bones.ends
+    starts, ends = tree.arrays.starts, tree.arrays.ends
     held: dict[int, int] = {}
     waiting = [(-1, tree.start_ns, tree.end_ns)]
     while waiting:
-        place, since, until = waiting.pop()
+        index, since, until = waiting.pop()
         now = until
-        children = tree.tops if place < 0 else tree.children(place)
+        children = tree.top_spans if index < 0 else tree.children(index)
         for child in sorted(children, key=lambda each: (ends[each], starts[each]), reverse=True):
             end = min(ends[child], now)
             start = max(starts[child], since)
             if end <= start:
                 continue
-            if place >= 0 and now > end:
-                held[place] = held.get(place, 0) + now - end
+            if index >= 0 and now > end:
+                held[index] = held.get(index, 0) + now - end
             waiting.append((child, start, end))
             now = start
             if now <= since:
                 break
-        if place >= 0 and now > since:
-            held[place] = held.get(place, 0) + now - since
+        if index >= 0 and now > since:
+            held[index] = held.get(index, 0) + now - since
     return held

@@ -7,23 +7,23 @@ from collections import OrderedDict
 
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
-from crannog.traces.tree.span_arrays import skeleton_of
-from crannog.traces.tree.tree import tree_of
-from crannog.traces.tree.window import Shown
+from crannog.traces.tree.span_arrays import read_span_arrays
+from crannog.traces.tree.tree import build_tree
+from crannog.traces.tree.window import TreeAnalysis
 
-_LARGE = 10_000
-_KEPT_SPANS = 1_500_000
+_CACHED_FROM_SPANS = 10_000
+_MAX_CACHED_SPANS = 1_500_000
 _Key = tuple[str, int, int, bytes]
 
 
-class Trees:
+class TreeCache:
     """Remembers a few large trees, each for one snapshot: about a second of work for a million spans. Safe for threads."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[_Key, Shown] = OrderedDict()
+        self._kept: OrderedDict[_Key, TreeAnalysis] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, table: OpenTable, snapshot: Snapshot, trace_id: bytes, *, limit: int) -> Shown | None:
+    def get(self, table: OpenTable, snapshot: Snapshot, trace_id: bytes, *, limit: int) -> TreeAnalysis | None:
         """Return the tree of a trace, or of its first `limit` spans; None if there is no such trace."""
         key = (snapshot.base.table_id, snapshot.base.version, snapshot.sequence, trace_id)
         with self._lock:
@@ -31,13 +31,16 @@ class Trees:
             if found is not None:
                 self._kept.move_to_end(key)
                 return found
-        bones = skeleton_of(table, snapshot, trace_id, limit=limit)
-        if bones is None:
+        arrays = read_span_arrays(table, snapshot, trace_id, limit=limit)
+        if arrays is None:
             return None
-        shown = Shown(tree_of(bones))
-        if len(bones) >= _LARGE:
+        shown = TreeAnalysis(build_tree(arrays))
+        if len(arrays) >= _CACHED_FROM_SPANS:
             with self._lock:
                 self._kept[key] = shown
-                while len(self._kept) > 1 and sum(len(each.tree.bones) for each in self._kept.values()) > _KEPT_SPANS:
+                while (
+                    len(self._kept) > 1
+                    and sum(len(each.tree.arrays) for each in self._kept.values()) > _MAX_CACHED_SPANS
+                ):
                     self._kept.popitem(last=False)
         return shown

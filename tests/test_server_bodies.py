@@ -11,7 +11,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from crannog.server.otlp.http_app import OtlpApp
+from crannog.server.otlp.http_app import otlp_app
 from servers import in_process
 from test_server_routes import ARROW, error, stream_of
 
@@ -34,7 +34,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ask, Ask]]
 
         def sent(path: str, **request: Any) -> httpx.Response:
             async def send() -> httpx.Response:
-                transport = httpx.ASGITransport(OtlpApp(service), client=("127.0.0.1", 123))
+                transport = httpx.ASGITransport(otlp_app(service), client=("127.0.0.1", 123))
                 async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:4318") as client:
                     request_made = client.build_request("POST", path, **request)
                     if request.get("content") is None:

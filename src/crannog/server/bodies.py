@@ -1,12 +1,15 @@
-"""Bodies of requests: read within limits of size, time and memory, and unpacked within the same size."""
+"""Request bodies: read within limits of size, time and memory, and decompressed within the same size."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive
 
 from crannog.errors import CallerError, Overloaded, TimedOut, TooLarge, UnsupportedMedia
 from crannog.formats.compression import ENCODINGS, PLAIN, unpacked
@@ -15,98 +18,115 @@ from crannog.server.threads import Threads
 from crannog.settings import Settings
 
 _IN_A_THREAD = 1 << 16
-
-
-def check_length(size: int, headers: Mapping[str, str]) -> None:
-    """Raise CallerError unless a body has as many bytes as its Content-Length says."""
-    announced = headers.get("content-length", "")
-    if announced.isdigit() and int(announced) != size:
-        raise CallerError(
-            f"the body has {size:,} bytes and Content-Length says {int(announced):,}; nothing of it was kept"
-        )
+# Memory reserved to decompress a body, for each of its bytes; more is refused only at the limit of one body.
+_EXPANSION = 8
 
 
 def check_message(body: bytes, headers: Mapping[str, str]) -> None:
-    """Raise CallerError if there is no body at all; an empty one that is declared is an OTLP message without spans."""
+    """Raise CallerError if there is no body at all; a declared empty one is an OTLP message without spans."""
     if not body and "content-length" not in headers and "transfer-encoding" not in headers:
-        raise CallerError("the request has no body; a message without spans says Content-Length: 0")
+        raise CallerError("the request has no body; send Content-Length: 0 for a message without spans")
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimit:
+    """The largest body of a kind of request, and the setting that says so."""
+
+    bytes: int
+    setting: str
+
+    def exceeded(self) -> TooLarge:
+        """Return the error for a body that has more bytes."""
+        return TooLarge(
+            f"the body has more than {self.bytes:,} bytes, which is the limit; send it in parts, or raise {self.setting}"
+        )
 
 
 class Bodies:
-    """Reads bodies, and knows how many bytes of them are held."""
+    """Reads bodies, and counts the bytes held for those of all requests. Safe for several event loops."""
 
     def __init__(self, settings: Settings, threads: Threads) -> None:
-        self._most = settings.http_body_bytes
-        self._most_held = settings.http_bodies_bytes
+        self._limit = BodyLimit(settings.http_body_bytes, "CRANNOG_HTTP_BODY_BYTES")
+        self._max_held = settings.http_bodies_bytes
         self._stall_s = settings.http_stall_s
         self._time_s = settings.http_request_s
         self._threads = threads
+        self._lock = threading.Lock()
         self.held = 0
 
     async def read(self, request: Request) -> bytes:
-        """Return the whole body, unpacked; what is held for it is given back when the request ends.
+        """Return the whole body, decompressed; the memory held for it is released when the request ends.
 
-        Raises TooLarge, TimedOut if the client stalls, Overloaded if too much is held for others, UnsupportedMedia for
-        an encoding that is not known and CallerError for one that is broken or for a body that is not as long as it says.
-        A client that goes away is ClientDisconnect.
+        Raises what `receive` raises, UnsupportedMedia for an unknown encoding and CallerError for a damaged body.
         """
-        call, headers = call_of(request), request.headers
-        encoding = headers.get("content-encoding", "").strip().lower()
+        call = call_of(request)
+        encoding = call.header(b"content-encoding").strip().lower()
         if encoding not in (*PLAIN, *ENCODINGS):
-            raise UnsupportedMedia(f"the body's encoding is {encoding[:60]!r}; gzip, deflate and zstd are known")
-        self._check_announced(headers.get("content-length", "0"))
-        data = await self._received(request, call)
-        check_length(len(data), headers)
+            raise UnsupportedMedia(f"content encoding {encoding[:60]!r} is not supported; send gzip, deflate or zstd")
+        data = await self.receive(call, request.receive, self._limit)
         if encoding in PLAIN or not data:
             return data
-        self._hold(call, min(self._most, 8 * len(data)))
+        self.hold_for_decompression(call, len(data), self._limit)
         if len(data) <= _IN_A_THREAD:
-            return unpacked(data, encoding, self._most)
-        return await self._threads.run("read", lambda: unpacked(data, encoding, self._most))
+            return unpacked(data, encoding, self._limit.bytes)
+        return await self._threads.run("read", lambda: unpacked(data, encoding, self._limit.bytes))
 
-    async def _received(self, request: Request, call: Call) -> bytes:
+    async def receive(self, call: Call, receive: Receive, limit: BodyLimit) -> bytes:
+        """Return the whole body as it was sent.
+
+        Raises TooLarge, TimedOut if the client stalls, Overloaded if too much is held for other requests, CallerError if
+        the length is not the declared one, and ClientDisconnect if the client closes the connection.
+        """
+        given = call.headers.get(b"content-length", b"")
+        declared = int(given) if given.isdigit() else None
+        if declared is not None and declared > limit.bytes:
+            raise limit.exceeded()
         parts: list[bytes] = []
         size, deadline = 0, time.monotonic() + self._time_s
-        while True:
+        more = True
+        while more:
             try:
                 async with asyncio.timeout(self._stall_s):
-                    message = await request.receive()
+                    message = await receive()
             except TimeoutError:
                 raise TimedOut(
                     f"the client sent nothing for {self._stall_s:g} s in the middle of a body; nothing of it was kept"
                 ) from None
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
+            more = message.get("more_body", False)
             if part := message.get("body", b""):
                 size += len(part)
                 self._hold(call, len(part))
-                if size > self._most:
-                    raise self._too_large()
+                if size > limit.bytes:
+                    raise limit.exceeded()
                 parts.append(part)
-            if not message.get("more_body", False):
-                return parts[0] if len(parts) == 1 else b"".join(parts)
-            if time.monotonic() > deadline:
+            if more and time.monotonic() > deadline:
                 raise TimedOut(f"the body did not arrive within {self._time_s:g} s; nothing of it was kept")
+        if declared is not None and declared != size:
+            raise CallerError(
+                f"the body has {size:,} bytes and Content-Length says {declared:,}; nothing of it was kept"
+            )
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _check_announced(self, length: str) -> None:
-        if length.isdigit() and int(length) > self._most:
-            raise self._too_large()
+    def hold_for_decompression(self, call: Call, size: int, limit: BodyLimit) -> None:
+        """Reserve memory to decompress a body of so many bytes. Raises Overloaded if too much is held."""
+        self._hold(call, min(limit.bytes, _EXPANSION * size))
 
     def _hold(self, call: Call, size: int) -> None:
-        if self.held + size > self._most_held and self.held:
-            raise Overloaded(
-                f"bodies of {self.held:,} bytes are being worked on and {self._most_held:,} is the most; try again shortly",
-                retry_after_s=1,
-            )
-        self.held += size
+        with self._lock:
+            if self.held + size > self._max_held and self.held:
+                raise Overloaded(
+                    f"request bodies of {self.held:,} bytes are being processed, and the limit is {self._max_held:,};"
+                    " try again shortly",
+                    retry_after_s=1,
+                )
+            self.held += size
         call.held += size
 
-    def give_back(self, call: Call) -> None:
-        """Count the body of a request that ended as gone."""
-        self.held -= call.held
-        call.held = 0
-
-    def _too_large(self) -> TooLarge:
-        return TooLarge(
-            f"the body has more than {self._most:,} bytes, which is the most; send it in parts, or raise CRANNOG_HTTP_BODY_BYTES"
-        )
+    def release(self, call: Call) -> None:
+        """Release what is held for a request that ended."""
+        if call.held:
+            with self._lock:
+                self.held -= call.held
+            call.held = 0

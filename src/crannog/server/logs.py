@@ -1,7 +1,7 @@
-"""Log lines of the server: text for people, or one JSON object a line.
+"""Log lines of the server: text, or one JSON object per line.
 
-What clients send (paths, names, messages) cannot make a line of its own or reach a terminal: whatever is not printable is
-escaped, values with spaces or quotes are quoted, and a traceback is indented.
+What clients send (paths, names, messages) cannot forge a line or control a terminal: characters that are not printable are
+escaped, values with spaces or quotes are quoted, and tracebacks are indented.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _INDENT = "    "
 
 
 def escaped(text: str) -> str:
-    """Return a text with every character that is not printable as an escape: line ends, controls, bidi marks, surrogates."""
+    """Return a text with escapes for all characters that are not printable: line ends, controls, bidi marks, surrogates."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def _value(value: Any) -> str:
-    """Return a value for `name=value`, in quotes where it could be taken for more than one."""
+    """Return a value for `name=value`, quoted where it could be read as more than one."""
     text = str(value)
     if _PLAIN_VALUE.fullmatch(text):
         return escaped(text)
@@ -40,9 +40,9 @@ class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         moment = dt.datetime.fromtimestamp(record.created, dt.UTC)
         request_id = getattr(record, "request_id", "")
-        told: dict[str, Any] = getattr(record, "told", {})
+        fields: dict[str, Any] = getattr(record, "fields", {})
         words = [f"{moment:%H:%M:%S}", record.levelname.lower(), escaped(record.getMessage())]
-        words += [f"{name}={_value(value)}" for name, value in told.items() if value is not None]
+        words += [f"{name}={_value(value)}" for name, value in fields.items() if value is not None]
         line = " ".join([*words, *([f"[{escaped(request_id)}]"] if request_id else [])])
         if not record.exc_info:
             return line
@@ -52,19 +52,19 @@ class _Text(logging.Formatter):
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
         if request_id := getattr(record, "request_id", ""):
-            told["request_id"] = request_id
-        told |= getattr(record, "told", {})
+            fields["request_id"] = request_id
+        fields |= getattr(record, "fields", {})
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
-        text = json.dumps(told, ensure_ascii=False, default=str)
-        # JSON escapes line ends and ESC by itself, but neither C1 controls nor surrogates. They only stand inside its strings.
+            fields["exception"] = self.formatException(record.exc_info)
+        text = json.dumps(fields, ensure_ascii=False, default=str)
+        # JSON escapes line ends and ESC, but neither C1 controls nor surrogates, which can only be inside its strings.
         return (
             text
             if text.isprintable()
@@ -73,7 +73,7 @@ class _Json(logging.Formatter):
 
 
 def set_up(settings: Settings) -> None:
-    """Send the server's log lines to standard error, in the form and from the level that the settings say."""
+    """Send the server's log lines to standard error, in the format and from the level of the settings."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if settings.log_format == "json" else _Text())
     for name in _NAMES:
@@ -81,9 +81,9 @@ def set_up(settings: Settings) -> None:
         logger.handlers = [handler] if name != "uvicorn.error" else []
         logger.setLevel(settings.log_level.upper())
         logger.propagate = name == "uvicorn.error"
-    # It would say the address and the query of each request, which may hold what only the audit should.
+    # It would log the query string of each request, which may have values that belong in the audit only.
     logging.getLogger("uvicorn.access").handlers = []
     logging.getLogger("uvicorn.access").propagate = False
     if settings.log_level != "debug":
-        # An answer that was cut off is told by us, with its request id.
+        # Responses that break off are logged by the middleware, with their request ids.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)

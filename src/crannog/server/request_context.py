@@ -1,8 +1,9 @@
-"""One request while it is served: who asks, what for, and what the log and the audit will say of it."""
+"""One request while it is served: who sent it, what it touches, and what the log and the audit record of it."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Call:
-    """Lives as long as its request. `need` comes before anything is opened, so that nobody learns what they may not see."""
+    """Lives as long as its request. `need` comes before anything is opened, so that no caller learns what it may not see.
+
+    `headers` has lower-case names; of a header that is repeated it has the last. `held` is the bytes reserved for the body.
+    """
 
     service: Service
     request_id: str
     caller: Caller
     address: str
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
     tables: tuple[str, ...] = ()
     rows: int | None = None
@@ -38,14 +43,18 @@ class Call:
         self.tables = tuple(map(str, names))
         self.caller.check(level, names)
 
+    def header(self, name: bytes) -> str:
+        """Return a header by its lower-case name; empty if it was not sent."""
+        return self.headers.get(name, b"").decode("latin-1")
+
     def table(self, level: str, text: str) -> str:
-        """Check a table's name and the right to it; return the name as it was given."""
+        """Check a table's name and the right to it; return the name as given."""
         name = TableName.parse(without_raw_prefix(text)[0])
         self.need(level, name)
         return text
 
     def written_table(self, level: str, text: str) -> str:
-        """The same for a change of rows, which a name with the mark of the raw form does not take."""
+        """The same for a change of rows, which cannot be made under the name of a table's raw form."""
         self.need(level, TableName.parse(text))
         return text
 
@@ -55,6 +64,6 @@ class Call:
 
 
 def call_of(request: Request) -> Call:
-    """Return the call of a request."""
+    """Return the context of a request."""
     call: Call = request.scope["crannog.call"]
     return call

@@ -1,4 +1,4 @@
-"""What all requests share."""
+"""The parts of a server that all requests share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from crannog.server.threads import Threads
 
 
 class Service:
-    """A lake, and what it takes to serve it to many."""
+    """A lake, and what is needed to serve it."""
 
     def __init__(self, lake: EmbeddedLake, *, loopback: bool = True) -> None:
         self.lake = lake
@@ -30,6 +30,8 @@ class Service:
         self.audit = Audit(lake)
         self.build_log = BuildLog(lake, self.settings.build_log)
         self.metrics = Metrics(self)
+        # The event loops of the API and of OTLP both count here.
+        self.requests_lock = threading.Lock()
         self.requests = 0
         self.draining = False
         self._running: dict[object, tuple[str, Callable[[], object]]] = {}
@@ -37,8 +39,8 @@ class Service:
 
     @contextmanager
     def running(self, key: object, owner: str, cancel: Callable[[], object]) -> Iterator[None]:
-        """Keep in mind, while something long runs, whose it is and how it is taken back."""
-        # Two callers may give one id: the engine refuses the second, whose leaving must not hide the first.
+        """Register, while a query or job runs, its owner and how to cancel it."""
+        # Two callers may use one id: the engine refuses the second, whose end must not unregister the first.
         entry = (owner, cancel)
         with self._lock:
             self._running.setdefault(key, entry)
@@ -50,13 +52,13 @@ class Service:
                     del self._running[key]
 
     def owner(self, key: object) -> str | None:
-        """Return whose long work this is; None if it does not run."""
+        """Return the owner of a query or job; None if it is not running."""
         with self._lock:
             entry = self._running.get(key)
         return entry[0] if entry else None
 
     def cancel_all(self) -> None:
-        """Take back all that is long, at the end of a server's life."""
+        """Cancel all queries and jobs, when the server stops."""
         with self._lock:
             entries = list(self._running.values())
         for _, cancel in entries:

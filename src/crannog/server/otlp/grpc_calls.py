@@ -14,7 +14,7 @@ from crannog.server.otlp import grpc_messages as messages
 from crannog.server.otlp.http2 import Connection, Stream
 from crannog.server.otlp.http2_frames import PREFACE, PROTOCOL_ERROR, ConnectionBroken
 from crannog.server.otlp.http2_headers import Headers
-from crannog.server.otlp.http_app import answer_message
+from crannog.server.otlp.http_app import response_message
 from crannog.server.otlp.span_writes import keep
 from crannog.server.service import Service
 
@@ -228,7 +228,7 @@ class GrpcConnection(asyncio.Protocol):
             if caller is None:
                 self._service.tokens.refresh()
                 caller = self._admitted(call)
-            return answer_message(keep(self._service, caller, body, _PROTOBUF, encoding))
+            return response_message(keep(self._service, caller, body, _PROTOBUF, encoding))
         except CrannogError as error:
             return error
         except Exception as error:

@@ -1,172 +1,144 @@
-"""OTLP over HTTP, and Zipkin's v2 JSON: a plain ASGI application, by the protocol's own rules for answers and errors."""
+"""OTLP over HTTP, and Zipkin's v2 JSON: the routes of spans, in the same middleware as the API.
+
+Ids, limits, bodies, metrics and log lines are those of every request. Responses and errors follow the protocol: a
+`google.rpc.Status` in the encoding of the request, and plain text for a wrong path, method or content type.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from crannog.errors import CrannogError, Overloaded, TimedOut, TooLarge
-from crannog.server.admission import admitted
-from crannog.server.bodies import check_length, check_message
+from crannog.errors import CallerError, CrannogError, MethodNotAllowed, NotFound, UnsupportedMedia
+from crannog.formats.compression import PLAIN
+from crannog.server.bodies import BodyLimit
+from crannog.server.middleware import Frame
 from crannog.server.otlp.langfuse import LANGFUSE_TRACES, bearer_of
 from crannog.server.otlp.otlp_errors import http_status_of, may_retry, retry_s, status_json, status_of
-from crannog.server.otlp.span_writes import keep
+from crannog.server.otlp.span_writes import write_spans
+from crannog.server.request_context import Call
 from crannog.server.service import Service
+from crannog.traces.span_table import SPANS
 
 if TYPE_CHECKING:
     from crannog.api.traces import WriteOutcome
 
-log = logging.getLogger("crannog.otlp")
-
-TRACES, ZIPKIN_SPANS = "/v1/traces", "/api/v2/spans"
-_PROTOBUF = ("application/x-protobuf", "application/protobuf")
-_JSON = "application/json"
+_PROTOBUF, _PROTOBUF_TOO, _JSON = "application/x-protobuf", "application/protobuf", "application/json"
+_ZIPKIN = "application/vnd.zipkin.v2+json"
 _TEXT = "text/plain; charset=utf-8"
 
 
-class _Left(Exception):
-    """The client went away."""
+class _Route(NamedTuple):
+    """A path that takes spans, with the name and path that metrics and log lines show."""
+
+    path: str
+    name: str
+    media_types: tuple[str, ...]
 
 
-class OtlpApp:
-    """Takes spans; everything else is told where they go."""
+_ROUTES = {
+    route.path: route
+    for route in (
+        _Route("/v1/traces", "otlp", (_PROTOBUF, _PROTOBUF_TOO, _JSON)),
+        _Route(LANGFUSE_TRACES, "langfuse", (_PROTOBUF, _PROTOBUF_TOO, _JSON)),
+        _Route("/api/v2/spans", "zipkin", (_JSON,)),
+    )
+}
 
+
+def otlp_app(service: Service) -> ASGIApp:
+    """Return the application that receives spans."""
+    return _OtlpMiddleware(_SpanRoutes(service), service)
+
+
+class _OtlpMiddleware(Frame):
+    open_paths = frozenset()
+
+    def error_response(self, scope: Scope, error: CrannogError) -> Response:
+        media_type = _media_type(scope["crannog.call"])
+        headers = {"retry-after": str(max(1, round(retry_s(error))))} if may_retry(error) else {}
+        if error.http_status == 401:
+            headers["www-authenticate"] = "Bearer"
+        route = _ROUTES.get(scope["path"])
+        if route is None or media_type not in route.media_types or isinstance(error, MethodNotAllowed):
+            if isinstance(error, MethodNotAllowed):
+                headers["allow"] = "POST"
+            return Response(f"{error.message}\n", http_status_of(error), headers, _TEXT)
+        body = status_json(error) if media_type == _JSON else status_of(error).SerializeToString()
+        return Response(body, http_status_of(error), headers, media_type)
+
+    def authorization(self, scope: Scope, headers: Mapping[bytes, bytes]) -> str:
+        given = headers.get(b"authorization", b"").decode("latin-1")
+        return bearer_of(given) if scope["path"] == LANGFUSE_TRACES else given
+
+    def is_audited(self, path: str, status: int) -> bool:
+        return False  # a row for each batch would be as much writing as the batches
+
+
+class _SpanRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._limit = service.settings.otlp_request_bytes
-        self._requests = 0
+        self._limit = BodyLimit(service.settings.otlp_request_bytes, "CRANNOG_OTLP_REQUEST_BYTES")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        media = headers.get("content-type", "").partition(";")[0].strip().lower()
-        wrong = _wrong_door(scope["method"], scope["path"], media)
-        if wrong is not None:
-            await _send(send, wrong[0], wrong[1].encode(), _TEXT, {"allow": "POST"} if wrong[0] == 405 else None)
-            return
-        self._requests += 1
-        zipkin = scope["path"] == ZIPKIN_SPANS
-        try:
-            done = await self._kept(scope, receive, headers, media, zipkin)
-            body, kind = (b"", _TEXT) if zipkin else (_answer(done, media), media)
-            await _send(send, 202 if zipkin else 200, body, kind)
-        except CrannogError as error:
-            await _refuse(send, error, media)
-        except _Left:
-            return
-        except Exception as error:
-            log.error("a request failed", exc_info=error)
-            await _refuse(send, CrannogError("the server failed on this request; its log tells more"), media)
-        finally:
-            self._requests -= 1
-
-    async def _kept(
-        self, scope: Scope, receive: Receive, headers: Mapping[str, str], media: str, zipkin: bool
-    ) -> WriteOutcome:
-        from crannog.traces.ingest.receive import ZIPKIN
-
-        service = self._service
-        if self._requests > service.settings.http_requests:
-            raise Overloaded(
-                f"{self._requests - 1:,} requests are being served, which is the most; try again shortly",
-                retry_after_s=1,
+        service, call = self._service, scope["crannog.call"]
+        scope["route"] = route = _ROUTES.get(scope["path"])
+        if route is None:
+            raise NotFound(f"there is no {scope['path'][:200]} here; spans go to {', '.join(_ROUTES)}")
+        if scope["method"] != "POST":
+            raise MethodNotAllowed(f"{route.path} takes POST, not {scope['method'][:20]}")
+        media_type = _media_type(call)
+        if media_type not in route.media_types:
+            raise UnsupportedMedia(
+                f"content type {media_type[:80]!r} is not supported; send {' or '.join(route.media_types)}"
             )
-        if service.tokens.is_stale:
-            await service.threads.run("read", service.tokens.refresh)
-        client = scope.get("client")
-        authorization = headers.get("authorization", "")
-        caller = admitted(
-            service,
-            authorization=bearer_of(authorization) if scope["path"] == LANGFUSE_TRACES else authorization,
-            host=headers.get("host", "localhost"),
-            origin=headers.get("origin"),
-            address=client[0] if client else "",
-        )
-        body = await self._body(receive, headers.get("content-length", "0"))
-        check_length(len(body), headers)
-        check_message(body, headers)
-        kind, encoding = ZIPKIN if zipkin else media, headers.get("content-encoding")
-        return await service.threads.run("write", lambda: keep(service, caller, body, kind, encoding))
-
-    async def _body(self, receive: Receive, announced: str) -> bytes:
-        stall_s = self._service.settings.http_stall_s
-        parts: list[bytes] = []
-        size, more = 0, True
-        told = int(announced) if announced.isdigit() else 0
-        while more:
-            if max(size, told) > self._limit:
-                raise TooLarge(
-                    f"the request has more than {self._limit:,} bytes, which is the most; send fewer spans at once"
-                )
-            try:
-                async with asyncio.timeout(stall_s):
-                    message = await receive()
-            except TimeoutError:
-                raise TimedOut(
-                    f"the client sent nothing for {stall_s:g} s in the middle of a body; nothing of it was kept"
-                ) from None
-            if message["type"] == "http.disconnect":
-                raise _Left
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            more = message.get("more_body", False)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        call.need("write", SPANS)
+        body = await service.bodies.receive(call, receive, self._limit)
+        if not body and b"content-length" not in call.headers and b"transfer-encoding" not in call.headers:
+            raise CallerError("the request has no body; send Content-Length: 0 for a message without spans")
+        encoding = call.header(b"content-encoding").strip().lower()
+        if encoding not in PLAIN:
+            service.bodies.hold_for_decompression(call, len(body), self._limit)
+        is_zipkin = route.name == "zipkin"
+        content_type = _ZIPKIN if is_zipkin else media_type
+        outcome = await service.threads.run("write", lambda: write_spans(service, body, content_type, encoding))
+        call.rows = outcome.accepted
+        if is_zipkin:
+            await _send(send, 202, b"", _TEXT)
+        else:
+            await _send(send, 200, _json(outcome) if media_type == _JSON else response_message(outcome), media_type)
 
 
-def _wrong_door(method: str, path: str, media: str) -> tuple[int, str] | None:
-    """Return status and text for what is no request with spans: clients of the protocol expect these as plain text."""
-    if path not in (TRACES, LANGFUSE_TRACES, ZIPKIN_SPANS):
-        return (
-            404,
-            f"spans go to {TRACES}, Zipkin's to {ZIPKIN_SPANS}, those of Langfuse's clients to {LANGFUSE_TRACES}\n",
-        )
-    if method != "POST":
-        return 405, f"{path} takes POST\n"
-    known = (_JSON,) if path == ZIPKIN_SPANS else (*_PROTOBUF, _JSON)
-    if media not in known:
-        return 415, f"content type {media[:80]!r} is not known here: {', '.join(known)}\n"
-    return None
+def _media_type(call: Call) -> str:
+    return call.header(b"content-type").partition(";")[0].strip().lower()
 
 
-def _answer(done: WriteOutcome, media: str) -> bytes:
-    if media == _JSON:
-        if not done.rejected:
-            return b"{}"
-        return json.dumps(
-            {"partialSuccess": {"rejectedSpans": str(done.rejected), "errorMessage": done.message}}
-        ).encode()
-    return answer_message(done)
+def _json(outcome: WriteOutcome) -> bytes:
+    if not outcome.rejected:
+        return b"{}"
+    partial = {"rejectedSpans": str(outcome.rejected), "errorMessage": outcome.message}
+    return json.dumps({"partialSuccess": partial}).encode()
 
 
-def answer_message(done: WriteOutcome) -> bytes:
-    """Return the protobuf answer: empty when every span was kept."""
-    if not done.rejected:
+def response_message(outcome: WriteOutcome) -> bytes:
+    """Return the response in protobuf: empty if every span was accepted."""
+    if not outcome.rejected:
         return b""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
         ExportTracePartialSuccess,
         ExportTraceServiceResponse,
     )
 
-    partial = ExportTracePartialSuccess(rejected_spans=done.rejected, error_message=done.message)
+    partial = ExportTracePartialSuccess(rejected_spans=outcome.rejected, error_message=outcome.message)
     return bytes(ExportTraceServiceResponse(partial_success=partial).SerializeToString())
 
 
-async def _refuse(send: Send, error: CrannogError, media: str) -> None:
-    body = status_json(error) if media == _JSON else status_of(error).SerializeToString()
-    further = {"retry-after": str(max(1, round(retry_s(error))))} if may_retry(error) else {}
-    if error.http_status == 401:
-        further["www-authenticate"] = "Bearer"
-    await _send(send, http_status_of(error), body, media, further)
-
-
-async def _send(send: Send, status: int, body: bytes, kind: str, further: Mapping[str, str] | None = None) -> None:
-    told = {"content-type": kind, "content-length": str(len(body)), **(further or {})}
-    headers = [(name.encode(), value.encode()) for name, value in told.items()]
+async def _send(send: Send, status: int, body: bytes, content_type: str) -> None:
+    # Written without a response object, which would take as long as the rest of the middleware.
+    headers = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

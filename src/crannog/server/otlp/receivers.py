@@ -8,7 +8,7 @@ from importlib import import_module
 
 from crannog.server.listener import Listener, listening
 from crannog.server.otlp.grpc_server import GrpcReceiver
-from crannog.server.otlp.http_app import OtlpApp
+from crannog.server.otlp.http_app import otlp_app
 from crannog.server.service import Service
 
 
@@ -24,7 +24,7 @@ class Receivers:
         except BaseException:
             bound.close()
             raise
-        self._http = Listener(OtlpApp(service), bound, settings, name="otlp-http")
+        self._http = Listener(otlp_app(service), bound, settings, name="otlp-http")
         self.http_port, self.grpc_port = self._http.port, self._grpc.port
 
     def start(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,7 +35,9 @@ from crannog.builds import (
     stored_graph,
     wipe_build,
 )
+from crannog.embedded import EmbeddedLake
 from crannog.errors import BadRows, CallerError, NotFound, Refused, VerificationFailed
+from crannog.settings import Settings
 from postgres_server import postgres  # noqa: F401
 
 B, P, J = BuildRequestStatus, PartitionStatus, JobStatus
@@ -123,6 +126,71 @@ def test_space_is_given_back(tmp_path: Path) -> None:
         log.give_back_space()  # type: ignore[attr-defined]
         assert (tmp_path / "log.db").stat().st_size < before / 5
         assert log.stats().events == 101
+
+
+TASK = "prune-builds:crannog.builds.build_events"
+
+
+@pytest.mark.parametrize("store", ["", "delta", "sqlite"])
+def test_the_scheduler_prunes_by_age_and_number(settings: Settings, tmp_path: Path, store: str) -> None:
+    """The log of the warehouse, also when it is named, or another one."""
+    uri = {"": "", "delta": f"delta://{settings.warehouse}", "sqlite": f"sqlite:///{tmp_path}/log.db"}[store]
+    now_s = time.time_ns() // SECOND
+
+    def left(**retention: int) -> tuple[list[str], dict[str, str]]:
+        """The builds that have events after a run, and the result of the task."""
+        given = settings.model_copy(update={"build_log": uri, "expire_interval_s": 0.001, **retention})
+        with EmbeddedLake(given.warehouse, settings=given) as lake:
+            scheduler = lake.new_scheduler()
+            ran = scheduler.run_due()
+            assert scheduler.last_error is None
+            results = {task["task_name"]: task["last_result"] for task in lake.tasks() if task["task_name"] in ran}
+            with open_log(uri) if store == "sqlite" else lake.builds as log:
+                return sorted({event.build_request_id for event in log.all_events()}), results
+
+    assert left(build_retention_days=7) == (
+        [],
+        {TASK: '{"events_removed": 0, "events_after": 0}'} if store == "sqlite" else {},
+    )
+    with open_log(uri or f"delta://{settings.warehouse}") as log:
+        for days in (10, 5, 1):
+            log.append_events(whole_build(f"{days}-days", ["p"], at=now_s - days * 24 * 3600))
+    assert TASK not in left()[1]
+    builds, results = left(build_retention_days=7)
+    assert (builds, json.loads(results[TASK])) == (["1-days", "5-days"], {"events_removed": 10, "events_after": 20})
+    builds, results = left(build_retention_events=10)
+    assert (builds, json.loads(results[TASK])) == (["1-days"], {"events_removed": 10, "events_after": 10})
+    builds, results = left(build_retention_days=2, build_retention_events=100)
+    assert (builds, json.loads(results[TASK])) == (["1-days"], {"events_removed": 0, "events_after": 10})
+
+
+@pytest.mark.parametrize("uri", ["http://127.0.0.1:1", "stdout:"])
+def test_the_scheduler_leaves_logs_alone_that_are_not_its_own_to_prune(settings: Settings, uri: str) -> None:
+    given = settings.model_copy(update={"build_log": uri, "build_retention_days": 1})
+    with EmbeddedLake(given.warehouse, settings=given) as lake:
+        lake.builds.append_events(one_of_each())
+        assert TASK not in lake.new_scheduler().run_due()
+        assert lake.builds.stats().events == 8
+
+
+def test_a_prune_that_is_cancelled_goes_on_later(settings: Settings) -> None:
+    from crannog.api.cancellation import Cancellation
+    from crannog.builds.maintenance import BuildMaintenance
+    from crannog.errors import Cancelled
+
+    given = settings.model_copy(update={"build_retention_events": 1})
+    with EmbeddedLake(given.warehouse, settings=given) as lake:
+        for number in range(110):
+            lake.builds.append_events(whole_build(f"b{number}", ["p"], at=number))
+        cancellation, upkeep = Cancellation(), BuildMaintenance(lake.warehouse, lambda: lake.builds)
+        table = lake.engine.open(lake.builds.name)
+        cancellation.cancel()
+        [(_, work, _)] = upkeep.due(table, cancellation)
+        with pytest.raises(Cancelled):
+            work()
+        assert lake.builds.stats().events == 100
+        [(_, work, _)] = upkeep.due(table, Cancellation())
+        assert work() == {"events_removed": 98, "events_after": 2}
 
 
 # -- copies ------------------------------------------------------------------------------------------------------

@@ -52,10 +52,12 @@ class EmbeddedLake(Lake):
             return self._builds
 
     def new_scheduler(self) -> Scheduler:
-        """Return a scheduler of all maintenance there is, that of traces included, not yet started."""
+        """Return a scheduler of the maintenance of all domains, not yet started."""
+        from crannog.builds.maintenance import BuildMaintenance
         from crannog.traces.maintenance import TraceMaintenance
 
-        return Scheduler(self.warehouse, self.engine, self.control, [TraceMaintenance(self.engine)])
+        domains = [TraceMaintenance(self.engine), BuildMaintenance(self.warehouse, lambda: self.builds)]
+        return Scheduler(self.warehouse, self.engine, self.control, domains)
 
     def _close_domains(self) -> None:
         with self._builds_lock:

@@ -182,7 +182,7 @@ class Settings(BaseSettings):
     compact_interval_s: float = Field(3600, gt=0, description="Time between looks at what to compact.")
     vacuum_interval_s: float = Field(6 * 3600, gt=0, description="Time between vacuums.")
     expire_interval_s: float = Field(
-        24 * 3600, gt=0, description="Time between expiries of tables that have a retention."
+        24 * 3600, gt=0, description="Time between expiries of tables, spans and build events that have a retention."
     )
     table_retention_days: DaysByName = Field(
         {},
@@ -197,6 +197,12 @@ class Settings(BaseSettings):
     trace_service_retention_days: DaysByName = Field(
         {},
         description="Days that spans of single services are kept instead, as `checkout=7,web=30` or a table of `crannog.toml`.",
+    )
+    build_retention_days: int | None = Field(
+        None, ge=1, le=36_500, description="Days that events of the build log are kept; none: for ever."
+    )
+    build_retention_events: int | None = Field(
+        None, ge=1, description="Newest events that the build log keeps; none: all. Older ones are pruned."
     )
     scheduler_tick_s: float = Field(2, ge=0.05, le=3600, description="How often the scheduler looks for due work.")
     claim_lease_s: float = Field(60, gt=0, description="Silence after which another process takes over a claimed task.")

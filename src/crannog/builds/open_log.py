@@ -58,6 +58,11 @@ def warehouse_uri(location: str) -> str:
     return f"delta+{where}" if "://" in where else f"delta://{quote(str(Path(where).expanduser().absolute()))}"
 
 
+def other_than_warehouse(uri: str, location: str) -> str:
+    """Return `uri`, or nothing if it is the address of the log in the warehouse at `location`."""
+    return "" if uri == warehouse_uri(location) else uri
+
+
 def _sqlite(uri: str, options: dict[str, Any]) -> EventLog:
     from crannog.builds.stores.sqlite_log import SqliteLog
 

@@ -314,6 +314,8 @@ def summary(result: Any) -> str:
         )
     if "rows_dropped" in result:
         return f"{counted(result['rows_dropped'], 'row')} dropped"
+    if "events_removed" in result:
+        return f"{counted(result['events_removed'], 'event')} removed"
     if "files_deleted" in result:
         return f"{counted(result['files_deleted'] + result['staged_files_deleted'], 'file')} deleted"
     if "files_after" in result:

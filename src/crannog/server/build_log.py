@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 
 from crannog.builds.log import EventLog
-from crannog.builds.open_log import open_log, warehouse_uri
+from crannog.builds.open_log import open_log, other_than_warehouse
 from crannog.embedded import EmbeddedLake
 from crannog.errors import CallerError, TooLarge
 
@@ -19,7 +19,7 @@ class BuildLog:
 
     def __init__(self, lake: EmbeddedLake, uri: str) -> None:
         self._lake = lake
-        self._uri = "" if uri == warehouse_uri(lake.warehouse.location) else uri
+        self._uri = other_than_warehouse(uri, lake.warehouse.location)
         self._lock = threading.Lock()
         self._other: EventLog | None = None
         self._pasts: OrderedDict[tuple[int, int], EventLog] = OrderedDict()

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import Any
 
 from crannog.api.cancellation import Cancellation
 from crannog.engine.maintenance.compact import compact
@@ -40,13 +40,18 @@ Work = tuple[str, Callable[[], Any], float]
 """A kind of task, what it does (returning what the control table should say), and the seconds until it is due again."""
 
 
-class Upkeep(Protocol):
-    """Work that a domain adds for its tables."""
+class Upkeep:
+    """Work that a domain adds. `kinds` are the kinds of its tasks."""
 
-    kinds: Sequence[str]
+    kinds: Sequence[str] = ()
 
     def due(self, table: OpenTable, cancellation: Cancellation) -> Sequence[Work]:
         """Return the work there is for a table now."""
+        return ()
+
+    def due_outside(self, cancellation: Cancellation) -> Sequence[tuple[TableName, Work]]:
+        """Return the work there is now for data outside the warehouse, each with the name that rights and tasks use."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,20 +139,24 @@ class Scheduler:
                 "tasks ran up to %.0f s after the present time: the clock was set back; they are due now", ahead_s
             )
         names = self._tables.names()
-        self._control.forget(tasks.keys() - {f"{kind}:{name}" for kind in self._kinds for name in names})
+        outside = [given for more in self._upkeep for given in more.due_outside(self._running)]
+        known = {f"{kind}:{name}" for kind in self._kinds for name in names}
+        self._control.forget(tasks.keys() - known - {f"{work[0]}:{name}" for name, work in outside})
+
+        def run(name: TableName, kind: str, work: Callable[[], Any], interval_s: float) -> None:
+            task = f"{kind}:{name}"
+            is_due = task not in tasks or tasks[task].is_due(now)
+            if is_due and self._may_try(task) and self._try(task, work, interval_s):
+                ran.append(task)
+
+        for name, work in outside:
+            run(name, *work)
         for name in names:
             if self._stop.is_set():
                 break
             try:
-                table = self._tables.open(name)
-                for kind, work, interval_s in self._work_of(table):
-                    task = f"{kind}:{name}"
-                    if (
-                        (task not in tasks or tasks[task].is_due(now))
-                        and self._may_try(task)
-                        and self._try(task, work, interval_s)
-                    ):
-                        ran.append(task)
+                for each in self._work_of(self._tables.open(name)):
+                    run(name, *each)
             except NotFound:
                 continue  # dropped meanwhile
             except CrannogError as error:

@@ -83,7 +83,7 @@ def _write_derived(self: Any, engine: Any, missing: MissingRows, crowded: Sequen
         "_created_at": pa.array([dt.datetime.now(dt.UTC)] * count, pa.timestamp("us", "UTC")),
         "_batch_id": pa.array([f"derive-{self.changes.end}-{self.job.id}"] * count, pa.string()),
     }
-    schema = spark_files.relaxed(self.base.schema)
+    schema = spark_files.all_nullable(self.base.schema)
     columns = [(more[field.name] if field.name in more else rows[field.name]).cast(field.type) for field in schema]
     table = pa.table(columns, names=schema.names)
     _write_files(

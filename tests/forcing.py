@@ -515,7 +515,7 @@ class ArrowFrame:
 
 
 def _read_files(_session: Any, storage: Any, paths: Iterable[str], schema: pa.Schema) -> ArrowFrame:
-    wanted = spark_files.relaxed(schema)
+    wanted = spark_files.all_nullable(schema)
     tables = []
     for path in paths:
         found = pq.read_table(storage.uri(path), partitioning=None)

@@ -24,7 +24,7 @@ def fetches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Stand in for Ivy: makes two small jars; returns the names of the sets that were fetched."""
     names: list[str] = []
 
-    def fetch(recipe: jars.Recipe, settings: Settings, scratch: Path) -> list[Path]:
+    def fetch(recipe: jars.JarSetSpec, settings: Settings, scratch: Path) -> list[Path]:
         names.append(recipe.name)
         made = [scratch / "org_a-1.0.jar", scratch / "org_b-2.0.jar"]
         for jar in made:

@@ -21,7 +21,7 @@ from crannog.api.lake import TableVerbs
 from crannog.builds import open_log, plain
 from crannog.cli.changes import delete as cli_delete
 from crannog.cli.main import app
-from crannog.delta.name_collisions import same_columns
+from crannog.delta.name_collisions import colliding_columns
 from crannog.embedded import EmbeddedLake
 from crannog.engine.owned_tables import OWNERS, SYSTEM, owner_of
 from crannog.errors import CallerError, Conflict, NotFound, Refused
@@ -355,7 +355,7 @@ def test_a_server_goes_on_after_its_own_tables_were_removed(tmp_path: Path) -> N
 
 def test_columns_with_one_name_are_refused_wherever_they_come_from(settings: Settings, tmp_path: Path) -> None:
     def names_both(act: Callable[[], Any]) -> None:
-        with pytest.raises(CallerError, match=r"columns .*\bs and .*ſ have one name for Spark"):
+        with pytest.raises(CallerError, match=r"columns .*\bs and .*ſ apart"):
             act()
 
     with opened(settings) as lake:
@@ -390,11 +390,11 @@ def test_an_old_table_with_such_columns_says_so_and_works(
 ) -> None:
     with opened(settings) as lake:
         with monkeypatch.context() as patch:
-            patch.setattr("crannog.delta.schemas.same_columns", lambda _fields: [])
+            patch.setattr("crannog.delta.schemas.colliding_columns", lambda _fields: [])
             table = lake.create_table(
                 "a.b.t", pa.schema([("n", pa.int64()), ("s", pa.int64()), ("ſ", pa.int64())]), key=["n", "s"]
             )
-        assert list(same_columns(table.schema)) == [("s", "ſ")]
+        assert list(colliding_columns(table.schema)) == [("s", "ſ")]
         [warning] = table.describe()["warnings"]
         assert "columns s and ſ have one name" in warning
         table.append([{"n": n, "s": n, "ſ": -n} for n in range(4)])

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, computed_field
 
 from crannog.delta import schemas
-from crannog.delta.name_collisions import spellings
+from crannog.delta.name_collisions import comparison_forms
 from crannog.delta.schema_json import list_of, map_of
 from crannog.errors import CallerError, Corrupted, CrannogError, Refused
 from crannog.spark.session import SparkRuntime
@@ -49,7 +49,10 @@ def fields(
 ) -> st.SearchStrategy[list[pa.Field]]:
     entries = st.tuples(names.filter(lambda n: len(n) < 50), types, st.booleans())
     made = st.lists(
-        entries, min_size=1, max_size=4, unique_by=(lambda e: spellings(e[0])[0], lambda e: spellings(e[0])[1])
+        entries,
+        min_size=1,
+        max_size=4,
+        unique_by=(lambda e: comparison_forms(e[0])[0], lambda e: comparison_forms(e[0])[1]),
     )
     return made.map(lambda es: [pa.field(n, t, nullable=b) for n, t, b in es])
 
@@ -171,8 +174,8 @@ def test_types_become_plain(given_type: pa.DataType, kept: pa.DataType) -> None:
         (pa.decimal256(39, 2), "38"),
         (pa.decimal128(5, -2), "38"),
         (pa.struct([]), "at least one field"),
-        (pa.map_(pa.float64(), pa.int8()), "keys of a map"),
-        (pa.uuid(), "plain Arrow types"),
+        (pa.map_(pa.float64(), pa.int8()), "map keys must be"),
+        (pa.uuid(), "basic Arrow type"),
     ],
 )
 def test_other_types_are_refused_with_a_hint(type_: pa.DataType, hint: str) -> None:
@@ -228,12 +231,12 @@ def test_names_are_compared_as_spark_compares_them(spark: SparkRuntime) -> None:
     java = session._jvm.java.lang.Character  # type: ignore[union-attr]
     every = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     cased = [letter for letter in every if letter.upper() != letter or letter.lower() != letter]
-    odd = [letter for letter in cased if spellings(letter)[1] != letter.lower() or len(letter.upper()) > 1]
+    odd = [letter for letter in cased if comparison_forms(letter)[1] != letter.lower() or len(letter.upper()) > 1]
     assert len(cased) > 2_000
     assert len(odd) > 50
     for letter in {*odd, *random.Random(15).sample(cased, 200)}:
-        in_java, ours = java.toLowerCase(java.toUpperCase(ord(letter))), spellings(letter)[1]
-        assert spellings(chr(in_java))[1] == ours, hex(ord(letter))
+        in_java, ours = java.toLowerCase(java.toUpperCase(ord(letter))), comparison_forms(letter)[1]
+        assert comparison_forms(chr(in_java))[1] == ours, hex(ord(letter))
         if java.isDefined(ord(letter)):  # a Java may know less of Unicode than this Python
             assert java.toLowerCase(java.toUpperCase(ord(ours))) == in_java, hex(ord(letter))
 
@@ -595,7 +598,7 @@ def test_added_columns_stand_before_the_system_columns() -> None:
             "n is new",
         ),
         ([pa.field("a", pa.int8())], "b is missing"),
-        ([pa.field("a", pa.int8(), nullable=False), pa.field("b", pa.int8(), nullable=False)], "may hold nulls"),
+        ([pa.field("a", pa.int8(), nullable=False), pa.field("b", pa.int8(), nullable=False)], "may have nulls"),
         ([pa.field("a", pa.int8()), pa.field("b", pa.int8())], "not supported yet"),
         ([pa.field("a", pa.int8()), pa.field("b", pa.int16())], "only widening"),
         ([pa.field("A", pa.int8()), pa.field("b", pa.int8(), nullable=False)], "a is missing"),

@@ -73,7 +73,7 @@ def test_an_old_java_is_named(nowhere: Path) -> None:
 def test_usual_folders_give_the_oldest_that_will_do(nowhere: Path) -> None:
     for name, version in (("java-8", "1.8.0_1"), ("temurin-25", "25"), ("java-17", "17.0.1"), ("java-21", "21.0.1")):
         make_java(nowhere / "jvm" / name, version)
-    assert java.find_java(Settings()) == java.JavaFound(nowhere / "jvm" / "java-17", 17)
+    assert java.find_java(Settings()) == java.JavaHome(nowhere / "jvm" / "java-17", 17)
 
 
 def test_java_home_goes_before_path_and_an_old_one_is_passed_over(
@@ -99,7 +99,7 @@ def test_the_setting_is_taken_or_refused_never_passed_over(nowhere: Path) -> Non
     old = make_java(nowhere / "old", "11")
     with pytest.raises(Unavailable, match="is Java 11, Spark needs 17"):
         java.find_java(Settings(java_home=str(old)))
-    with pytest.raises(Unavailable, match="holds no bin/java"):
+    with pytest.raises(Unavailable, match="has no working bin/java"):
         java.find_java(Settings(java_home=str(nowhere / "absent")))
     assert java.find_java(Settings(java_home=str(make_java(nowhere / "new", "21")))).version == 21
 

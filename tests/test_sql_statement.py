@@ -297,7 +297,7 @@ ANSWERED = {
 }
 WRONG = {
     "SELECT xpath_string('<!DOCTYPE a SYSTEM \"file:///etc/hostname\"><a/>', 'a')": "XML with a DOCTYPE is not allowed",
-    "SELECT array(1) AS l, explode(l) AS e": "Spark cannot answer this statement",
+    "SELECT array(1) AS l, explode(l) AS e": "Spark cannot run this statement",
     "SELECT x FROM a.b.c |> WHERE": "(?i)syntax",
     "WITH w AS (SELECT 1), w AS (SELECT 2) SELECT * FROM w": "duplicate names",
     "SELECT count() FROM a.b.c": "parameters",

@@ -371,7 +371,7 @@ def test_foreign_and_newer_tables_are_refused_by_name(lake: Lake, tmp_path: Path
     from deltalake import write_deltalake
 
     write_deltalake(str(root(lake, "shop.eu.foreign")), pa.table({"n": [1]}))
-    with pytest.raises(Refused, match=r"shop\.eu\.foreign is a Delta table that Crannog did not make"):
+    with pytest.raises(Refused, match=r"shop\.eu\.foreign is a Delta table that Crannog did not create"):
         lake.table("shop.eu.foreign")
     lake.create_table(NAME, ORDERS)
     entry = root(lake, NAME) / "_delta_log" / f"{0:020}.json"

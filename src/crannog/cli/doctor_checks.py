@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from crannog.delta.checkpoints import look_at
+from crannog.delta.checkpoints import inspect_log
 from crannog.errors import CrannogError
 from crannog.protocol.leases import CLOCK_SKEW_S
 from crannog.settings import GIB, MIB, Settings, unknown_variables
@@ -190,7 +190,7 @@ def check_logs(storage: LocalStorage) -> Check:
     looked, told, advice = 0, [], ""
     for folder in _log_folders(storage.root):
         looked += 1
-        found = look_at(storage, folder)
+        found = inspect_log(storage, folder)
         told += [f"{path} is damaged" for path in found.damaged]
         if found.damaged:
             lacking = found.missing_entry() is not None

@@ -1,6 +1,6 @@
-"""What a Parquet footer tells of a written file: its schema, rows, nulls, and the statistics for the Delta log.
+"""Reads Parquet footers: the schema, rows and nulls of a file, and the statistics for the Delta log.
 
-Statistics are written as Delta's own writer does: text cut to 32 characters, instants to the millisecond.
+Statistics are written as Delta's own writer does: text truncated to 32 characters, timestamps to the millisecond.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Footer:
     nulls: dict[str, int]
 
     def delta_statistics(self, columns: Sequence[str]) -> str:
-        """Return the `stats` of the file's add action for the columns that prune."""
+        """Return the `stats` of the file's add action for the columns used for pruning."""
         low = {name: _cut_low(self.minimum[name]) for name in columns if name in self.minimum}
         high = {name: _cut_high(self.maximum[name]) for name in columns if name in self.maximum}
         text = json.dumps(
@@ -46,7 +46,7 @@ class Footer:
                 "numRecords": self.rows,
                 "minValues": low,
                 "maxValues": high,
-                # Nulls without bounds would tell some readers that there is nothing but nulls.
+                # Some readers take a null count without bounds to mean that all values are null.
                 "nullCount": {
                     name: self.nulls[name] for name in columns if name in low or self.nulls.get(name) == self.rows
                 },
@@ -54,15 +54,15 @@ class Footer:
             separators=(",", ":"),
             ensure_ascii=False,
         )
-        # Decimals are JSON numbers in the log, and a float would round them.
+        # Decimals are JSON numbers in the log; a float would round them.
         return _NUMBER.sub(r"\1", text)
 
 
 def read_footer(storage: Storage, path: str, statistics_columns: Sequence[str] = ()) -> Footer:
-    """Read the footer of one file; pa.ArrowException or OSError if it has none.
+    """Read the footer of one file. Raises pa.ArrowException or OSError if it has none.
 
-    A footer leaves NaN out of its bounds, which Spark sorts after every number, and has none for very long text. Of
-    the `statistics_columns`, such are looked through: some readers take a column without bounds for one of nulls.
+    Footer bounds leave out NaN, which Spark sorts after every number, and are missing for very long text. Such columns
+    among `statistics_columns` are scanned: some readers take a column without bounds to have only nulls.
     """
     with storage.open(path) as file:
         size = file.seek(0, 2)
@@ -75,7 +75,7 @@ def read_footer(storage: Storage, path: str, statistics_columns: Sequence[str] =
             name = meta.schema.column(index).path
             if "." in name:
                 continue
-            _gather(meta, index, name, minimum, maximum, nulls)
+            _collect_statistics(meta, index, name, minimum, maximum, nulls)
         for name in set(statistics_columns).intersection(parquet.schema_arrow.names):
             if isinstance(minimum.get(name), float) or (name not in minimum and nulls.get(name) != meta.num_rows):
                 low, high, nulls[name] = _bounds_by_scan(parquet, name)
@@ -103,7 +103,7 @@ def _bounds_by_scan(parquet: pq.ParquetFile, name: str) -> tuple[Any, Any, int]:
     return low, high, empty
 
 
-def _gather(
+def _collect_statistics(
     meta: pq.FileMetaData,
     index: int,
     name: str,
@@ -145,7 +145,7 @@ def _cut_high(value: Any) -> Any:
     if not isinstance(value, str):
         return _as_json(value)
     cut = _prefix(value)
-    # Longer than the prefix: end it with a character that sorts after the first one cut off.
+    # Longer than the prefix: end with a character that sorts after the first one cut off.
     for letter in value[len(cut) :]:
         if letter < _ASCII_LAST:
             return cut + _ASCII_LAST
@@ -156,14 +156,14 @@ def _cut_high(value: Any) -> Any:
 
 
 def _prefix(value: str) -> str:
-    """Cut to 32 of Java's characters, of which one beyond the basic plane takes two."""
+    """Truncate to 32 UTF-16 code units; a character beyond the basic plane takes two."""
     if len(value) <= _PREFIX // 2:
         return value
     taken = 0
     for place, letter in enumerate(value, start=1):
         taken += 2 if letter > "\uffff" else 1
         if taken >= _PREFIX:
-            return value[:place]  # a pair at the end stays whole
+            return value[:place]  # a surrogate pair at the end stays whole
     return value
 
 

@@ -1,9 +1,9 @@
-"""Schemas given as JSON Schema or as a Pydantic model, read into Arrow fields.
+"""Converts JSON Schemas and Pydantic models to Arrow schemas.
 
 integer becomes int64, number float64, boolean bool, string string (with format date-time an instant in
 microseconds, date a date, binary bytes), array a list, a string enum a string, an object with properties a struct.
 An object whose `additionalProperties` is a schema and that has no properties becomes a map with string keys.
-A field is nullable when it may be null or is not in `required`; what has no single shape is refused with its path.
+A field is nullable when it may be null or is not in `required`. A node without a single type is an error with its path.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pydantic_core import core_schema
 from crannog.delta.schema_json import INSTANT, list_of, map_of
 from crannog.errors import CallerError
 
-DEEPEST = 32
-"""How many levels of nesting a column may have, itself included."""
+MAX_NESTING = 32
+"""The maximum number of nesting levels of a column, itself included."""
 
 _DECIMAL_PRECISION, _DECIMAL_SCALE = 38, 18
 _STRING_FORMATS = {"date-time": INSTANT, "date": pa.date32(), "binary": pa.binary()}
@@ -30,16 +30,16 @@ _CONST_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number",
 
 
 def from_pydantic(model: type[BaseModel]) -> pa.Schema:
-    """The columns of a model as it is dumped (by alias, with computed fields); raises CallerError with the path."""
+    """Return the columns of a model as it is dumped (by alias, with computed fields). Raises CallerError with the path."""
     try:
-        # What is kept is what the model writes, so the serialization form decides, not what it would accept.
+        # Rows are stored as the model serializes them, so the serialization schema decides, not the validation schema.
         return from_json_schema(model.model_json_schema(mode="serialization", schema_generator=_TypedJsonSchema))
     except (PydanticInvalidForJsonSchema, PydanticUserError) as error:
         raise CallerError(f"the model {model.__name__} has no JSON Schema: {error.message}") from error
 
 
 def from_json_schema(document: Mapping[str, Any]) -> pa.Schema:
-    """Read the root object's properties as columns; raises CallerError with the path of what has no column type."""
+    """Convert the root object's properties to columns. Raises CallerError with the path of a node without a column type."""
     reader = _Reader(document)
     try:
         root, refs = reader.shape(document, "the root", ())
@@ -47,16 +47,16 @@ def from_json_schema(document: Mapping[str, Any]) -> pa.Schema:
             raise CallerError("a JSON Schema for a table is an object with properties, one for each column")
         return pa.schema(reader.fields(root, "", refs, 1))
     except (AttributeError, KeyError, RecursionError, TypeError, UnicodeError) as error:
-        # The document may come from anywhere; a list where an object belongs is the caller's fault, not ours.
+        # The document comes from the caller; a list where an object belongs is the caller's error, not ours.
         raise CallerError(f"the JSON Schema is malformed: {error}") from error
 
 
 class _TypedJsonSchema(GenerateJsonSchema):
-    """Pydantic's JSON Schema with the types it would otherwise blur into strings."""
+    """Pydantic's JSON Schema with the types that it would otherwise turn into strings."""
 
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
         digits, places = schema.get("max_digits"), schema.get("decimal_places")
-        # max_digits alone says nothing on where the point stands, so only both together narrow the column.
+        # max_digits alone does not determine the scale, so only both together narrow the column.
         if digits is not None and places is not None:
             return {"type": "decimal", "precision": digits, "scale": places}
         return {
@@ -83,13 +83,13 @@ class _TypedJsonSchema(GenerateJsonSchema):
 
 
 class _Reader:
-    """Reads one document; refs are resolved inside it only."""
+    """Converts one document; only references inside it are resolved."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
 
     def fields(self, node: Mapping[str, Any], path: str, refs: tuple[str, ...], depth: int) -> list[pa.Field]:
-        """One field for each property; what is not required may be null."""
+        """Return one field per property; a property that is not required is nullable."""
         required = node.get("required", ())
         fields = []
         for name, child in node["properties"].items():
@@ -98,7 +98,7 @@ class _Reader:
         return fields
 
     def shape(self, node: Any, path: str, refs: tuple[str, ...]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-        """Follow refs and single `allOf`s to the node that says the type, with the refs passed on the way."""
+        """Follow references and single `allOf`s to the node with the type; also return the references followed."""
         while True:
             if not isinstance(node, Mapping):
                 raise CallerError(f"column {path} may hold anything; give it a type")
@@ -127,15 +127,15 @@ class _Reader:
         return node
 
     def _type(self, node: Any, path: str, refs: tuple[str, ...], depth: int) -> tuple[pa.DataType, bool]:
-        """The Arrow type of a node, and whether it may be null."""
-        if depth > DEEPEST:
-            raise CallerError(f"column {path} is nested deeper than {DEEPEST} levels")
+        """Return the Arrow type of a node, and whether it is nullable."""
+        if depth > MAX_NESTING:
+            raise CallerError(f"column {path} is nested deeper than {MAX_NESTING} levels")
         node, refs = self.shape(node, path, refs)
         variants = node.get("anyOf", node.get("oneOf"))
         if variants is not None:
             real = [v for v in variants if not (isinstance(v, Mapping) and v.get("type") == "null")]
             if len(real) != 1:
-                raise CallerError(f"column {path} has {len(real)} variants beside null; a column has one type")
+                raise CallerError(f"column {path} has {len(real)} variants besides null; a column has one type")
             type_, nullable = self._type(real[0], path, refs, depth)
             return type_, nullable or len(real) < len(variants)
         for word in ("allOf", "not", "if", "prefixItems", "patternProperties"):
@@ -156,7 +156,7 @@ class _Reader:
             kinds = list(dict.fromkeys(_CONST_TYPES.get(type(value), "object") for value in values))
             if given == "decimal":
                 return ["decimal"]
-            # With a type beside it, an enum such as [1, 2.5] is a number.
+            # With an explicit type of number, an enum such as [1, 2.5] is a number.
             return ["number", *(k for k in kinds if k == "null")] if given == "number" else kinds
         if given is None:
             if "properties" in node or "additionalProperties" in node:
@@ -201,7 +201,7 @@ class _Reader:
             type_, nullable = self._type(values, path + "[value]", refs, depth + 1)
             return map_of(pa.string(), type_, nullable=nullable)
         raise CallerError(
-            f"column {path} is a free-form object; name its properties, or keep it as JSON text in a string"
+            f"column {path} is a free-form object; name its properties, or store it as JSON text in a string"
         )
 
 
@@ -214,6 +214,6 @@ def _decimal(node: Mapping[str, Any], path: str) -> pa.DataType:
         or precision < 1
     ):
         raise CallerError(
-            f"column {path} is a decimal({precision}, {scale}); give at most 38 digits, decimals among them"
+            f"column {path} is a decimal({precision}, {scale}); use a precision of 1 to 38 and a scale of 0 up to the precision"
         )
     return pa.decimal128(precision, scale)

@@ -1,8 +1,8 @@
-"""The Parquet layout of a table: one set of options, kept as table properties and given to every Spark write.
+"""The Parquet layout of a table: one set of options, stored as table properties and used by every Spark write.
 
-Row groups are small because bloom filters only pay there. A column chunk that is fully dictionary-encoded
-gets no bloom filter, so bloom columns have their dictionary off; Parquet 2 pages then give them, and all
-times and numbers, delta encodings.
+Row groups are small because bloom filters only pay off there. A column chunk that is fully dictionary-encoded
+gets no bloom filter, so columns with a bloom filter have no dictionary; with Parquet 2 pages they, and all
+times and numbers, get delta encodings.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ ROW_GROUP_ROWS = 32_768
 BLOOM_FPP = 0.01
 
 
-def bloom_columns(schema: pa.Schema, key: Sequence[str] = (), asked: Sequence[str] = ()) -> list[str]:
-    """Return the columns with a bloom filter: text ids and keys by their names, the key if it is text, and those asked for."""
+def bloom_columns(schema: pa.Schema, key: Sequence[str] = (), requested: Sequence[str] = ()) -> list[str]:
+    """Return the columns with a bloom filter: text columns named *_id or *_key, text keys, and those requested."""
     return [
         field.name
         for field in schema
-        if field.name in asked
+        if field.name in requested
         or (pa.types.is_string(field.type) and (field.name.endswith(("_id", "_key")) or field.name in key))
     ]
 
@@ -28,10 +28,10 @@ def bloom_columns(schema: pa.Schema, key: Sequence[str] = (), asked: Sequence[st
 def statistics_columns(
     schema: pa.Schema, key: Sequence[str], partition_by: Sequence[str], cluster_by: Sequence[str]
 ) -> list[str]:
-    """Return the columns whose smallest and largest value the log keeps: those that prune.
+    """Return the columns whose minimum and maximum the log stores for pruning.
 
-    Times, dates and numbers at the top level, and the key and clustering columns whatever they are; long
-    free text would only swell the log, and carry personal data into it.
+    These are times, dates and numbers at the top level, and the key and clustering columns of any flat type; long
+    free text would only bloat the log, and put personal data into it.
     """
     wanted = {*key, *cluster_by}
 
@@ -57,11 +57,11 @@ def parquet_options(schema: pa.Schema, blooms: Sequence[str]) -> dict[str, str]:
         "parquet.compression": "zstd",
         "parquet.compression.codec.zstd.level": "3",
         "parquet.block.row.count.limit": str(ROW_GROUP_ROWS),
-        # Parquet 2 gives delta encodings; the one it gives long decimals, Polars cannot read.
+        # Parquet 2 adds delta encodings; Polars cannot read the one for long decimals.
         "parquet.writer.version": "PARQUET_1_0"
         if any(_has_long_decimal(field.type) for field in schema)
         else "PARQUET_2_0",
-        # Adaptive: the filter of a small row group is small, where a fixed number of values would make it 64 KiB.
+        # Adaptive: a small row group gets a small filter, where a fixed number of values would make it 64 KiB.
         "parquet.bloom.filter.adaptive.enabled": "true",
         "parquet.bloom.filter.max.bytes": str(64 * 1024),
     }

@@ -1,4 +1,4 @@
-"""The base of a table: one version of its Delta log, read through delta-rs, and what an entry of ours looks like."""
+"""The base of a table: reads versions of its Delta log through delta-rs, and builds the log entries that we write."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from crannog.delta.checkpoints import remove_damaged
-from crannog.delta.schemas import from_delta_json, relaxed, user_columns
+from crannog.delta.schemas import all_nullable, from_delta_json, user_columns
 from crannog.errors import Corrupted, NotFound, Refused
 from crannog.storage import failpoints
 from crannog.storage.interface import Storage
 
 FORMAT_VERSION = 1
 LOG = "_delta_log"
-# Far below the log's retention of a day: whoever looks at least this often never misses an entry that was cleaned.
-_TRUST_A_PROBE_S = 3600.0
+# Far below the log's retention of a day: a full load at least this often never misses an entry that was deleted.
+_FULL_LOAD_INTERVAL_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +55,25 @@ class Base:
     def key(self) -> tuple[str, ...]:
         return tuple(json.loads(self.properties.get("crannog.key", "[]")))
 
-    # One object per version: what is derived from a schema is cached by it.
+    # One object per version: values derived from a schema are cached by its identity.
     @cached_property
     def user_schema(self) -> pa.Schema:
-        """The columns a caller gives."""
+        """The columns that callers provide."""
         return user_columns(self.schema)
 
     @cached_property
-    def staged(self) -> pa.Schema:
-        """The table's columns as staged rows have them, none required."""
-        return relaxed(self.schema)
+    def staged_columns(self) -> pa.Schema:
+        """The table's columns as staged rows have them, all nullable."""
+        return all_nullable(self.schema)
 
     @cached_property
-    def readable(self) -> pa.Schema:
-        """The table's columns as reads give them: nothing is required inside nested ones, where a null struct has null fields."""
-        return pa.schema([field.with_nullable(self.schema.field(field.name).nullable) for field in self.staged])
+    def read_schema(self) -> pa.Schema:
+        """The schema of reads: fields inside nested columns are nullable, since a null struct has null fields."""
+        return pa.schema([field.with_nullable(self.schema.field(field.name).nullable) for field in self.staged_columns])
 
     @cached_property
     def staged_types(self) -> dict[str, pa.DataType]:
-        return {field.name: field.type for field in self.staged}
+        return {field.name: field.type for field in self.staged_columns}
 
     @property
     def cluster_by(self) -> tuple[str, ...]:
@@ -81,12 +81,12 @@ class Base:
 
     @property
     def distinct_by(self) -> tuple[str, ...]:
-        """Columns of which compaction keeps one row for each value: the first by `newest_by`."""
+        """Columns by whose values compaction removes duplicates, keeping the first row by `newest_by`."""
         return tuple(json.loads(self.properties.get("crannog.distinctBy", "[]")))
 
     @property
     def newest_by(self) -> tuple[str, ...]:
-        """Columns that tell, highest first, which of several rows to keep."""
+        """Columns that decide which duplicate to keep: the row with the highest values."""
         return tuple(json.loads(self.properties.get("crannog.newestBy", '["_created_at", "_batch_id"]')))
 
     @property
@@ -100,7 +100,7 @@ class Base:
 
     @property
     def definition(self) -> tuple[str, str]:
-        """What a rewrite depends on besides files: it must run again when this changed."""
+        """What a rewrite depends on besides files: if it changed, the rewrite must run again."""
         return self.table_id, str(self.schema) + json.dumps(dict(self.properties), sort_keys=True)
 
     @property
@@ -113,35 +113,35 @@ class Base:
 
 
 def marker_path(folder: str, table_id: str) -> str:
-    """The file that says this very table is alive; dropping takes it away first."""
+    """Return the path of the file that exists as long as this very table does; a drop deletes it first."""
     return f"{folder}/_crannog/{table_id}/table.json"
 
 
 class DeltaLog:
-    """The Delta log of one table. Not safe for threads; its owner holds a lock."""
+    """The Delta log of one table. Not thread-safe; its owner holds a lock."""
 
     def __init__(self, storage: Storage, folder: str) -> None:
         self._storage = storage
         self.folder = folder
         self._table: DeltaTable | None = None
         self._base: Base | None = None
-        self._looked_at = 0.0
+        self._checked_at = 0.0
 
     def entry_path(self, version: int) -> str:
         return f"{self.folder}/{LOG}/{version:020}.json"
 
     def head(self) -> Base:
-        """Return the newest version; NotFound if there is no table, Corrupted names the file that cannot be read.
+        """Return the newest version. Raises NotFound if there is no table, Corrupted with the unreadable file's path.
 
-        Costs two probes when nothing changed: for the next entry, and for the table's own folder, which tells
-        a table from the one that was dropped and made again under its name.
+        Costs two probes when nothing changed: one for the next entry, and one for the table's own marker, which
+        tells a table from a dropped one of the same name.
         """
         now = time.time()
-        trusted = self._base is not None and 0 <= now - self._looked_at < _TRUST_A_PROBE_S
-        if trusted and self._base is not None:
+        is_fresh = self._base is not None and 0 <= now - self._checked_at < _FULL_LOAD_INTERVAL_S
+        if is_fresh and self._base is not None:
             if not self._storage.exists(self.entry_path(self._base.version + 1)):
                 if self._storage.exists(marker_path(self.folder, self._base.table_id)):
-                    self._looked_at = now
+                    self._checked_at = now
                     return self._base
                 self._load()
             else:
@@ -152,13 +152,13 @@ class DeltaLog:
         base = _base_of(self._table, self.folder)
         if not self._storage.exists(marker_path(self.folder, base.table_id)):
             raise NotFound(f"table {self.folder.replace('/', '.')} was dropped")
-        self._looked_at, self._base = now, base
+        self._checked_at, self._base = now, base
         return base
 
     def at(self, version: int) -> Base:
-        """Return an earlier version; NotFound if it cannot be read any more."""
+        """Return an earlier version. Raises NotFound if it can no longer be read."""
         try:
-            table = self._opened(version)
+            table = self._open_table(version)
         except (DeltaError, OSError, ValueError) as error:
             raise NotFound(
                 f"version {version} of {self.folder.replace('/', '.')} cannot be read; the table's history lists the versions that can"
@@ -171,7 +171,7 @@ class DeltaLog:
         return list(self._table.history(limit))
 
     def checkpoint(self) -> None:
-        """Write a checkpoint of the head and drop entries past the log's retention; both durable."""
+        """Write a durable checkpoint of the head and delete entries past the log's retention."""
         self._load()
         assert self._table is not None
         self._table.create_checkpoint()
@@ -184,7 +184,7 @@ class DeltaLog:
         return self._storage.uri(self.folder)
 
     def _check_entries(self) -> None:
-        # A log reader takes an empty entry for one without actions.
+        # A log reader takes an empty entry to be one without actions.
         for file in self._storage.walk(f"{self.folder}/{LOG}"):
             name = file.path.rpartition("/")[2]
             if not file.size and name.endswith(".json") and name.partition(".")[0].isdigit():
@@ -193,16 +193,16 @@ class DeltaLog:
     def _load(self) -> None:
         self._check_entries()
         try:
-            self._table = self._opened()
+            self._table = self._open_table()
         except TableNotFoundError:
             raise NotFound(
                 f"there is no table {self.folder.replace('/', '.')}; list the tables to see which exist"
             ) from None
         except (DeltaError, OSError, ValueError) as error:
-            raise self._explained(error) from error
+            raise self._diagnosed(error) from error
 
-    def _opened(self, version: int | None = None) -> DeltaTable:
-        """Open the table; checkpoints that stand in the way and are not needed go."""
+    def _open_table(self, version: int | None = None) -> DeltaTable:
+        """Open the table, removing damaged checkpoints that are not needed."""
         options = dict(self._storage.options) or None
         try:
             return DeltaTable(self._uri, version=version, storage_options=options)
@@ -221,8 +221,8 @@ class DeltaLog:
         except (DeltaError, OSError, ValueError):
             self._load()
 
-    def _explained(self, error: Exception) -> Exception:
-        """Find the file behind an error of the log's reader."""
+    def _diagnosed(self, error: Exception) -> Exception:
+        """Return the error that names the file behind a failure of the log reader."""
         names = self._storage.names(f"{self.folder}/{LOG}")
         if not names:
             return NotFound(f"there is no table {self.folder.replace('/', '.')}; list the tables to see which exist")
@@ -232,7 +232,7 @@ class DeltaLog:
 
 
 def torn_entry(storage: Storage, folder: str) -> str | None:
-    """Return the path of the newest log entry that is empty or no JSON; None if there is none."""
+    """Return the path of the newest log entry that is empty or not JSON; None if there is none."""
     for name in sorted(storage.names(f"{folder}/{LOG}"), reverse=True):
         if name.endswith(".json"):
             path = f"{folder}/{LOG}/{name}"
@@ -241,7 +241,7 @@ def torn_entry(storage: Storage, folder: str) -> str | None:
                 if not lines or not all(isinstance(json.loads(line), dict) for line in lines):
                     return path
             except FileNotFoundError:
-                continue  # cleaned since the listing
+                continue  # deleted since the listing
             except ValueError:
                 return path
     return None
@@ -252,16 +252,16 @@ def _base_of(table: DeltaTable, folder: str) -> Base:
     if protocol.min_reader_version > 1:
         raise Refused(
             f"{folder.replace('/', '.')} needs Delta reader version {protocol.min_reader_version}"
-            f" ({', '.join(protocol.reader_features or [])}); Crannog's tables keep to version 1"
+            f" ({', '.join(protocol.reader_features or [])}); Crannog supports version 1"
         )
     metadata = table.metadata()
     properties = dict(metadata.configuration)
     version = properties.get("crannog.formatVersion")
     if version is None:
-        raise Refused(f"{folder.replace('/', '.')} is a Delta table that Crannog did not make")
+        raise Refused(f"{folder.replace('/', '.')} is a Delta table that Crannog did not create")
     if int(version) > FORMAT_VERSION:
         raise Refused(
-            f"{folder.replace('/', '.')} has format {version}, this Crannog knows {FORMAT_VERSION}; upgrade Crannog"
+            f"{folder.replace('/', '.')} has format {version}, this version of Crannog supports {FORMAT_VERSION}; upgrade Crannog"
         )
     actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=False)).read_all()
     partitions = actions["partition"].to_pylist() if "partition" in actions.column_names else None
@@ -284,7 +284,7 @@ def _base_of(table: DeltaTable, folder: str) -> Base:
 
 
 def add_action(file: DataFile, *, data_change: bool, now_ms: int) -> dict[str, Any]:
-    """Return the `add` of a verified file."""
+    """Return the `add` action of a verified file."""
     return {
         "add": {
             "path": quote(file.path, safe="/="),
@@ -298,7 +298,7 @@ def add_action(file: DataFile, *, data_change: bool, now_ms: int) -> dict[str, A
 
 
 def remove_action(file: DataFile, *, data_change: bool, now_ms: int) -> dict[str, Any]:
-    """Return the `remove` of a file that the base no longer has."""
+    """Return the `remove` action of a file that the base no longer has."""
     return {
         "remove": {
             "path": quote(file.path, safe="/="),
@@ -312,7 +312,7 @@ def remove_action(file: DataFile, *, data_change: bool, now_ms: int) -> dict[str
 
 
 def partition_text(value: Any) -> str | None:
-    """Write a partition value as Delta's log does."""
+    """Format a partition value as the Delta log does."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -323,7 +323,7 @@ def partition_text(value: Any) -> str | None:
 def metadata_action(
     *, table_id: str, schema_json: str, partition_by: Sequence[str], properties: Mapping[str, str], created_ms: int
 ) -> dict[str, Any]:
-    """Return the `metaData` of a table."""
+    """Return the `metaData` action of a table."""
     return {
         "metaData": {
             "id": table_id,

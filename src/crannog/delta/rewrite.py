@@ -1,7 +1,7 @@
-"""The one way the base changes: Spark has written, we verify, one log entry commits (PROTOCOL 10 and 12).
+"""The only way the base changes: Spark has written files, we verify them, one log entry commits (PROTOCOL 10 and 12).
 
-Before the entry nobody sees anything; after it everybody does. Fold, merge, compact, purge, expire, widen and
-erase are this operation with different inputs.
+Before the entry no reader sees anything of it; after it every reader does. Fold, merge, compact, purge, expire, widen
+and erase are this operation with different inputs.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _MAX_ATTEMPTS = 1000
 
 
 class RunAgain(Conflict):
-    """Another commit took what this rewrite stood on; its files are dropped and it starts from the new head."""
+    """Another commit changed what this rewrite depends on; its files are dropped and it restarts from the new head."""
 
 
 class AlreadyFolded(Conflict):
-    """Another fold has reached our sequence; there is nothing left to do."""
+    """Another fold has reached our sequence; nothing is left to do."""
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Files to swap in the base that `read` was, and what the log says about it."""
+    """Files to replace in the base `read`, and the details for the log entry."""
 
     job: str
     operation: str
@@ -46,17 +46,17 @@ class Rewrite:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] | None = None
-    # Every file of the table was rewritten: one that another commit added meanwhile would be left out.
+    # Every file of the table was rewritten: a file that another commit added meanwhile would be missed.
     whole_table: bool = False
 
 
-def verified_files(
+def verify_files(
     storage: Storage, folder: str, job_folder: str, base: Base, *, rows: int, schema: pa.Schema | None = None
 ) -> list[DataFile]:
-    """Check what Spark wrote under `job_folder` and make it durable; VerificationFailed if it is not as expected.
+    """Verify what Spark wrote under `job_folder` and make it durable. Raises VerificationFailed if it is wrong.
 
-    Looks at the files themselves, outside Spark: their columns and types, their rows, nulls where none may be,
-    one partition per file.
+    Checks the files themselves, outside Spark: their columns and types, their number of rows, nulls in columns that
+    are not nullable, one partition per file.
     """
     schema = schema or base.schema
     failpoints.reached("rewrite.files_written")
@@ -77,7 +77,7 @@ def verified_files(
     if written != rows:
         raise VerificationFailed(
             f"{folder.replace('/', '.')}: expected {rows:,} rows in {job_folder}, Spark wrote {written:,};"
-            " nothing was committed and the table is as it was"
+            " nothing was committed and the table is unchanged"
         )
     files = [
         DataFile(
@@ -96,17 +96,17 @@ def verified_files(
 
 
 def commit(storage: Storage, folder: str, rewrite: Rewrite, read_head: Callable[[], Base]) -> int:
-    """Put the entry at the next free version and return it.
+    """Put the entry at the next free version and return that version.
 
-    Raises RunAgain if another commit removed a file that this one read or changed the table's definition, or
+    Raises RunAgain if another commit removed a file that this one read, changed the table's definition, or
     folded a part of what this one folds; AlreadyFolded if a fold reached our sequence. After these two nothing of
-    ours is committed. After Unavailable it may be: then the files must stay.
+    ours is committed. After Unavailable it may be: the files must stay then.
     """
     lost = False
     for _ in range(_MAX_ATTEMPTS):
         head = read_head()
-        # Before anything is called another's: an answer that was lost may have been a yes.
-        if lost and (version := _own_entry(storage, folder, rewrite, head)) is not None:
+        # Before treating a commit as another's: a lost answer may have been a success.
+        if lost and (version := _find_own_entry(storage, folder, rewrite, head)) is not None:
             return version
         _check_still_valid(storage, folder, rewrite, head)
         version = head.version + 1
@@ -117,21 +117,21 @@ def commit(storage: Storage, folder: str, rewrite: Rewrite, read_head: Callable[
         except Unavailable:
             if not storage.exists(path):
                 raise
-            # A second sync would succeed without a meaning; what is written anew is durable once it is synced.
+            # A second sync would succeed and prove nothing; a rewritten file is durable once it is synced.
             storage.rewrite_synced(path)
         lost = True
-    raise Conflict(f"cannot commit to {folder.replace('/', '.')}: other commits won {_MAX_ATTEMPTS} times in a row")
+    raise Conflict(
+        f"cannot commit to {folder.replace('/', '.')}: other commits won {_MAX_ATTEMPTS} times in a row; try again"
+    )
 
 
-def _own_entry(storage: Storage, folder: str, rewrite: Rewrite, head: Base) -> int | None:
+def _find_own_entry(storage: Storage, folder: str, rewrite: Rewrite, head: Base) -> int | None:
     for version in range(rewrite.read.version + 1, head.version + 1):
         path = f"{folder}/_delta_log/{version:020}.json"
         try:
             lines = storage.read(path).splitlines()
         except FileNotFoundError as error:
-            raise Unavailable(
-                f"cannot tell whether {rewrite.operation} was committed: {path} was cleaned away"
-            ) from error
+            raise Unavailable(f"cannot tell whether {rewrite.operation} was committed: {path} was deleted") from error
         for line in lines:
             if json.loads(line).get("commitInfo", {}).get("crannogJob") == rewrite.job:
                 return version
@@ -149,7 +149,7 @@ def _check_still_valid(storage: Storage, folder: str, rewrite: Rewrite, head: Ba
     if rewrite.whole_table and head.version != rewrite.read.version:
         raise RunAgain(f"{name}: another commit changed the table")
     if not all(storage.exists(f"{folder}/{file.path}") for file in rewrite.adds):
-        raise RunAgain(f"{name}: it took so long that its files were cleaned away")
+        raise RunAgain(f"{name}: it took so long that vacuum deleted its files")
     gone = [file.path for file in rewrite.removes if file.path not in head.files]
     if gone:
         raise RunAgain(f"{name}: another commit removed {len(gone)} of the files this one read")
@@ -170,7 +170,7 @@ def _entry(rewrite: Rewrite) -> list[dict[str, Any]]:
             }
         }
     ]
-    # Only a fold may write the folded sequence: a compaction that was overtaken by a fold would set it back.
+    # Only a fold may write the folded sequence: a compaction overtaken by a fold would set it back.
     if rewrite.fold_to is not None:
         actions.append({"txn": {"appId": rewrite.read.table_id, "version": rewrite.fold_to, "lastUpdated": now_ms}})
     if rewrite.metadata is not None:
@@ -191,7 +191,7 @@ def _check_schema(footer: Footer, schema: pa.Schema) -> None:
 
 
 def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Compare types as Parquet keeps them: names of list elements and nullability inside may differ."""
+    """Compare types as Parquet stores them: names of list elements and nullability inside may differ."""
     if pa.types.is_struct(wanted):
         return (
             pa.types.is_struct(found)
@@ -216,7 +216,7 @@ def _check_nulls(footer: Footer, schema: pa.Schema) -> None:
     for column in schema:
         if not column.nullable and footer.nulls.get(column.name, 0):
             raise VerificationFailed(
-                f"{footer.path}: column {column.name} has {footer.nulls[column.name]} nulls and may have none"
+                f"{footer.path}: column {column.name} has {footer.nulls[column.name]} nulls and is not nullable"
             )
 
 
@@ -227,9 +227,7 @@ def _partition_of(footer: Footer, partition_by: Collection[str]) -> dict[str, An
         if empty == footer.rows:
             values[name] = None
         elif empty or name not in footer.minimum or footer.minimum[name] != footer.maximum[name]:
-            raise VerificationFailed(
-                f"{footer.path}: the file holds more than one value of the partition column {name}"
-            )
+            raise VerificationFailed(f"{footer.path}: the file has more than one value of the partition column {name}")
         else:
             values[name] = footer.minimum[name]
     return values

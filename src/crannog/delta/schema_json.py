@@ -1,6 +1,6 @@
-"""A table's schema as the Delta log keeps it: its text, its fingerprint, and how it may change.
+"""A table's schema in the Delta log: its JSON, its fingerprint, and the changes it allows.
 
-Everything here takes and gives the normal forms that `crannog.delta.schemas` makes; nothing touches storage.
+All schemas here are in the normal form that `crannog.delta.schemas` produces; nothing touches storage.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 
 def list_of(element: pa.DataType, *, nullable: bool = True) -> pa.DataType:
-    """The normal form of a list; `element` is the name Delta and Parquet give to what is inside."""
+    """Return the normal form of a list; Delta and Parquet call its items `element`."""
     return pa.list_(pa.field("element", element, nullable=nullable))
 
 
 def map_of(key: pa.DataType, value: pa.DataType, *, nullable: bool = True) -> pa.DataType:
-    """The normal form of a map; `nullable` speaks of the values, keys are never null."""
+    """Return the normal form of a map; `nullable` is for the values, keys are never null."""
     return pa.map_(pa.field("key", key, nullable=False), pa.field("value", value, nullable=nullable))
 
 
 def to_delta_json(schema: pa.Schema) -> str:
-    """The `schemaString` of the Delta log for a schema in normal form; raises Refused naming any other column."""
+    """Return the Delta log's `schemaString` of a schema in normal form. Raises Refused with any other column."""
     return json.dumps(_struct_to_delta(schema, ""), separators=(",", ":"), ensure_ascii=False)
 
 
 def from_delta_json(text: str) -> pa.Schema:
-    """Read a `schemaString`; field metadata is dropped.
+    """Parse a `schemaString`; field metadata is dropped.
 
-    Raises Refused naming the column whose type Crannog does not hold, and Corrupted when the text is no schema.
+    Raises Refused with a column whose type Crannog does not support, and Corrupted if the text is not a schema.
     """
     try:
         return pa.schema(_struct_from_delta(json.loads(text), ""))
@@ -139,8 +139,8 @@ def _from_delta(node: Any, path: str) -> pa.DataType:
 
 
 def fingerprint(schema: pa.Schema) -> str:
-    """A hash over the sorted `name:type:nullable` of a schema, in any order of columns or struct fields."""
-    # JSON rather than joined text: a name may hold ':' or '<', and two schemas must never write the same.
+    """Return a hash of the names, types and nullability of a schema, independent of the order of columns and fields."""
+    # JSON rather than joined text: a name may contain ':' or '<', and two schemas must never give the same text.
     canonical = json.dumps(_canonical_fields(schema), separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:_FINGERPRINT_LENGTH]
 
@@ -161,7 +161,7 @@ def _canonical(type_: pa.DataType) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SchemaDifference:
-    """What separates a proposed schema from the current one, in words, column by column."""
+    """The differences between a proposed schema and the current one, in words, by column."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -172,23 +172,23 @@ class SchemaDifference:
 
     @property
     def is_same(self) -> bool:
-        """True when both hold the same columns; their order is no matter."""
+        """True if both have the same columns, in any order."""
         return not (self.added or self.removed or self.widened or self.incompatible)
 
     @property
     def is_evolution(self) -> bool:
-        """True when the change is a legal one: columns added or widened, and nothing else."""
+        """True if the change is allowed: columns added or widened, and nothing else."""
         return bool(self.added or self.widened) and not (self.removed or self.incompatible)
 
     def describe(self) -> str:
-        """One line for a message; what is not allowed comes first."""
+        """Return one line for a message; what is not allowed comes first."""
         return "; ".join((*self.incompatible, *self.removed, *self.widened, *self.added)) or "no difference"
 
 
 def difference(current: pa.Schema, proposed: pa.Schema) -> SchemaDifference:
-    """Compare the user columns of two normal schemas; system columns are left out on both sides.
+    """Compare the user columns of two schemas in normal form; system columns are ignored.
 
-    Key columns are not null in a table: pass the proposed schema through `check_key` first.
+    Key columns are not nullable: pass the proposed schema through `check_key` first.
     """
     old, new = _user_fields(current), _user_fields(proposed)
     widened, widened_fields, incompatible, added = [], [], [], []
@@ -206,7 +206,7 @@ def difference(current: pa.Schema, proposed: pa.Schema) -> SchemaDifference:
             added.append(field)
         else:
             incompatible.append(
-                f"column {name} is new and not null; rows kept before have no value for it, make it nullable"
+                f"column {name} is new and not null; existing rows have no value for it, make it nullable"
             )
     return SchemaDifference(
         added=tuple(f"column {f.name} ({f.type}) is new" for f in added),
@@ -240,16 +240,16 @@ def _user_fields(schema: pa.Schema) -> Mapping[str, pa.Field]:
 
 
 def _change(old: pa.Field, new: pa.Field) -> str | None:
-    """Say how a column changes; None when it does not."""
+    """Describe how a column changes; None if it does not."""
     if _canonical(old.type) != _canonical(new.type):
         if old.nullable != new.nullable and _widens(old.type, new.type):
             return f"would widen to {new.type} and change from {_null(old)} to {_null(new)}; only widening is allowed"
         if pa.types.is_nested(old.type) and old.type.id == new.type.id:
-            # Files written before lack the inner field, and the engines do not all fill it in alike.
-            return f"would change inside from {old.type} to {new.type}; nested types stay as they were created"
+            # Older files lack the inner field, and the engines do not all fill it in the same way.
+            return f"would change inside from {old.type} to {new.type}; nested types cannot change"
         return f"is {old.type}, proposed is {new.type}, which is not a widening"
     if old.nullable and not new.nullable:
-        return "is nullable, proposed is not null; rows kept before may hold nulls"
+        return "is nullable, proposed is not null; existing rows may have nulls"
     if new.nullable and not old.nullable:
         return "is not null, proposed is nullable; dropping not null is not supported yet"
     return None
@@ -263,6 +263,6 @@ def _widens(old: pa.DataType, new: pa.DataType) -> bool:
     if old in _INTEGERS and new in _INTEGERS:
         return _INTEGERS.index(old) < _INTEGERS.index(new)
     if pa.types.is_decimal128(old) and pa.types.is_decimal128(new) and old != new:
-        # Integer digits and decimals may each only grow, or a kept value would not fit.
+        # Integer digits and decimals may each only grow, or an existing value would not fit.
         return bool(new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale)
     return bool(old == pa.float32() and new == pa.float64())

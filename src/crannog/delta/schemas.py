@@ -1,8 +1,8 @@
-"""The schema of a table: what a user may ask for, the columns Crannog adds, and which columns may be keys.
+"""The schema of a table: the types users may choose, the columns Crannog adds, and which columns may be keys.
 
-A schema comes as pyarrow, a Pydantic model or JSON Schema and leaves in one normal form that every engine holds
-alike (Delta reader 1, writer 2). How it is written to the log and how it may change is in `delta_schema`,
-whose names are given on here, so that callers need one module.
+A schema is given as pyarrow, a Pydantic model or JSON Schema and is converted to one normal form that all engines
+support (Delta reader 1, writer 2). `schema_json` writes it to the log and decides how it may change; its names are
+exported here, so that callers need one module.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 from pydantic import BaseModel
 
-from crannog.delta.json_schema import DEEPEST, from_json_schema, from_pydantic
-from crannog.delta.name_collisions import same_columns
+from crannog.delta.json_schema import MAX_NESTING, from_json_schema, from_pydantic
+from crannog.delta.name_collisions import colliding_columns
 from crannog.delta.schema_json import (
     INSTANT,
     RESERVED_PREFIX,
@@ -54,20 +54,20 @@ SYSTEM_COLUMNS: dict[str, pa.Field] = {
     "_batch_id": pa.field("_batch_id", pa.string(), nullable=False),
     DATE_COLUMN: pa.field(DATE_COLUMN, pa.date32(), nullable=False),
 }
-"""What Crannog adds to every row, in this order; `_date` only where the table is partitioned by it."""
+"""The columns that Crannog adds to every row, in this order; `_date` only if the table is partitioned by it."""
 
-_LONGEST_NAME = 255
-# Parquet and Spark refuse most of these in a column name; dot, backtick and quote would need quoting in every query.
+_MAX_NAME_LENGTH = 255
+# Parquet and Spark reject most of these in a column name; dot, backtick and quote would need quoting in every query.
 _FORBIDDEN = re.compile(r'[ ,;{}()=.`"\x00-\x1f\x7f]')
 
-_KEPT = frozenset(
+_STORED_TYPES = frozenset(
     {
         *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
         *(pa.string(), pa.binary(), pa.date32(), INSTANT),
     }
 )
-_TEXTS = (pa.large_string(), pa.string_view())
-_BYTES = (pa.large_binary(), pa.binary_view())
+_TEXT_TYPES = (pa.large_string(), pa.string_view())
+_BINARY_TYPES = (pa.large_binary(), pa.binary_view())
 
 _HINTS: tuple[tuple[Any, str], ...] = (
     (pa.types.is_unsigned_integer, "use the next wider signed integer"),
@@ -85,9 +85,10 @@ _HINTS: tuple[tuple[Any, str], ...] = (
 def user_schema(
     source: pa.Schema | type[BaseModel] | Mapping[str, Any], *, known_pairs: Collection[tuple[str, str]] = ()
 ) -> pa.Schema:
-    """The user columns of a table in normal form, in the order given.
+    """Return the user columns of a table in normal form, in the order given.
 
-    `known_pairs` are columns with one name for Spark that an old table has already. Raises CallerError with the path of the column (like `order.lines[].price`) and what to use instead.
+    `known_pairs` are colliding columns that an old table already has. Raises CallerError with the path of the column
+    (like `order.lines[].price`) and what to use instead.
     """
     if isinstance(source, pa.Schema):
         given = source
@@ -107,30 +108,28 @@ def user_schema(
             raise CallerError(
                 f"column {field.name} starts with '{RESERVED_PREFIX}', which is reserved; choose another name"
             )
-    for one, other in same_columns(fields):
+    for one, other in colliding_columns(fields):
         if (one, other) in known_pairs:
             continue
         if one == other:
-            raise CallerError(f"column {one} is there twice; rename one")
-        raise CallerError(
-            f"columns {one} and {other} have one name for Spark, which compares names without case; rename one"
-        )
+            raise CallerError(f"column {one} appears twice; rename one")
+        raise CallerError(f"Spark, which ignores case, cannot tell columns {one} and {other} apart; rename one")
     return pa.schema(fields)
 
 
 def user_columns(schema: pa.Schema) -> pa.Schema:
-    """The schema without Crannog's own columns."""
+    """Return the schema without the system columns."""
     return pa.schema([field for field in schema if not field.name.startswith(RESERVED_PREFIX)])
 
 
 def with_system_columns(schema: pa.Schema, partition_by: Sequence[str] = ()) -> pa.Schema:
-    """The schema of the table on disk: the user columns, then the system columns."""
+    """Return the schema of the table on disk: the user columns, then the system columns."""
     system = [f for name, f in SYSTEM_COLUMNS.items() if name != DATE_COLUMN or DATE_COLUMN in partition_by]
     return pa.schema([*schema, *system])
 
 
 def column_names(given: Sequence[str] | str | None, role: str) -> tuple[str, ...]:
-    """The names of columns, given as a list, as one name or not at all; `role` is what the caller calls them."""
+    """Return the column names given as a list, as one name or as None; `role` names the argument in errors."""
     if given is None:
         return ()
     names = (given,) if isinstance(given, str) else tuple(given)
@@ -140,11 +139,11 @@ def column_names(given: Sequence[str] | str | None, role: str) -> tuple[str, ...
 
 
 def check_key(schema: pa.Schema, key: Sequence[str]) -> pa.Schema:
-    """The schema with its key columns not null; an empty key changes nothing.
+    """Return the schema with its key columns not null; an empty key changes nothing.
 
-    Raises CallerError when a key column does not exist, is given twice, or has a type that cannot be compared exactly.
+    Raises CallerError if a key column does not exist, is given twice, or has a type that cannot be compared exactly.
     """
-    wanted = _chosen(schema, key, "key")
+    wanted = _select_columns(schema, key, "key")
     for field in wanted.values():
         if not _is_exact(field.type):
             raise CallerError(
@@ -155,14 +154,14 @@ def check_key(schema: pa.Schema, key: Sequence[str]) -> pa.Schema:
 
 
 def check_partition_by(schema: pa.Schema, partition_by: Sequence[str]) -> tuple[str, ...]:
-    """The partition columns as a tuple; `_date` is always one of the possible ones.
+    """Return the partition columns as a tuple; `_date` is always allowed.
 
-    Raises CallerError when a column does not exist, is given twice, has a type that makes no good folder,
-    or when no column would be left for the files.
+    Raises CallerError if a column does not exist, is given twice, has a type that is unsuitable for folder names,
+    or if no column would be left for the files.
     """
     users = user_columns(schema)
     known = pa.schema([*users, SYSTEM_COLUMNS[DATE_COLUMN]])
-    wanted = _chosen(known, partition_by, "partition")
+    wanted = _select_columns(known, partition_by, "partition")
     for field in wanted.values():
         kind = field.type
         if not (kind in (pa.string(), pa.date32(), pa.bool_()) or pa.types.is_integer(kind)):
@@ -171,11 +170,11 @@ def check_partition_by(schema: pa.Schema, partition_by: Sequence[str]) -> tuple[
                 " partition columns are strings, integers, dates or booleans"
             )
     if wanted and all(field.name in wanted for field in users):
-        raise CallerError("partition_by names every column; leave at least one for the files to hold")
+        raise CallerError("partition_by has every column; leave out at least one")
     return tuple(wanted)
 
 
-def _chosen(schema: pa.Schema, names: Sequence[str], role: str) -> dict[str, pa.Field]:
+def _select_columns(schema: pa.Schema, names: Sequence[str], role: str) -> dict[str, pa.Field]:
     if isinstance(names, str):
         raise CallerError(f"the {role} columns are a list of names, got the text {names!r}; give [{names!r}]")
     fields = {field.name: field for field in schema}
@@ -186,7 +185,7 @@ def _chosen(schema: pa.Schema, names: Sequence[str], role: str) -> dict[str, pa.
         if name not in fields:
             raise CallerError(
                 f"{role} column {name} is not a column of the table; it has {', '.join(fields)}"
-                + (" (a column inside another cannot be chosen)" if "." in str(name) else "")
+                + (" (nested columns cannot be used)" if "." in str(name) else "")
             )
         chosen[name] = fields[name]
     return chosen
@@ -211,31 +210,29 @@ def _check_name(name: str, path: str) -> None:
     if not name:
         raise CallerError(f"a column{f' in {path[:-1]}' if path else ''} has an empty name; give every column one")
     if name.lower() == "file_row_number":
-        raise CallerError(
-            f"column {path}{name} has the name the in-process engine uses for a row's place; choose another"
-        )
+        raise CallerError(f"column {path}{name} has the name that DuckDB uses for row positions; choose another")
     found = _FORBIDDEN.search(name)
     if found:
         raise CallerError(
-            f'column {path}{name!r} has {found[0]!r} in its name; blanks and any of ,;{{}}()=.`" are not allowed'
+            f'column {path}{name!r} has {found[0]!r} in its name; spaces and any of ,;{{}}()=.`" are not allowed'
         )
-    if len(name) > _LONGEST_NAME:
+    if len(name) > _MAX_NAME_LENGTH:
         raise CallerError(
-            f"column {path}{name[:40]}… has a name of {len(name)} characters; {_LONGEST_NAME} is the most"
+            f"column {path}{name[:40]}… has a name of {len(name)} characters; the maximum is {_MAX_NAME_LENGTH}"
         )
 
 
 def _normal(type_: pa.DataType, path: str, depth: int) -> pa.DataType:
-    if depth > DEEPEST:
-        raise CallerError(f"column {path} is nested deeper than {DEEPEST} levels")
+    if depth > MAX_NESTING:
+        raise CallerError(f"column {path} is nested deeper than {MAX_NESTING} levels")
     types = pa.types
-    if type_ in _KEPT:
+    if type_ in _STORED_TYPES:
         return type_
     if types.is_dictionary(type_):
         return _normal(type_.value_type, path, depth)
-    if type_ in _TEXTS:
+    if type_ in _TEXT_TYPES:
         return pa.string()
-    if type_ in _BYTES or types.is_fixed_size_binary(type_):
+    if type_ in _BINARY_TYPES or types.is_fixed_size_binary(type_):
         return pa.binary()
     if types.is_date64(type_):
         return pa.date32()
@@ -250,7 +247,7 @@ def _normal(type_: pa.DataType, path: str, depth: int) -> pa.DataType:
         return list_of(_normal(element.type, path + "[]", depth + 1), nullable=element.nullable)
     if types.is_struct(type_) and type_.num_fields:
         return pa.struct(_normal_fields(type_, path + ".", depth + 1))
-    hint = next((text for is_kind, text in _HINTS if is_kind(type_)), "use one of the plain Arrow types")
+    hint = next((text for is_kind, text in _HINTS if is_kind(type_)), "use a basic Arrow type")
     raise CallerError(f"column {path} has type {type_}, which a table cannot hold; {hint}")
 
 
@@ -262,10 +259,10 @@ def _is_list(type_: pa.DataType) -> bool:
 
 def _normal_timestamp(type_: pa.DataType, path: str) -> pa.DataType:
     if type_.tz is None:
-        raise CallerError(f"column {path} has type {type_} without a zone; use timestamp('us', tz='UTC')")
+        raise CallerError(f"column {path} has type {type_} without a time zone; use timestamp('us', tz='UTC')")
     if type_.unit == "ns":
         raise CallerError(
-            f"column {path} has type {type_}; Delta keeps microseconds, use timestamp('us', tz='UTC')"
+            f"column {path} has type {type_}; Delta stores microseconds, use timestamp('us', tz='UTC')"
             " or int64 for nanoseconds since 1970"
         )
     return INSTANT
@@ -275,7 +272,7 @@ def _normal_map(type_: pa.DataType, path: str, depth: int) -> pa.DataType:
     key = _normal(type_.key_type, path + "[key]", depth + 1)
     if not _is_exact(key):
         raise CallerError(
-            f"column {path}[key] has type {key}; the keys of a map are strings, integers, dates and the like"
+            f"column {path}[key] has type {key}; map keys must be strings, integers, dates, timestamps, binary, decimals or booleans"
         )
     value = type_.item_field
     return map_of(key, _normal(value.type, path + "[value]", depth + 1), nullable=value.nullable)
@@ -285,16 +282,18 @@ def _kind_of(source: object) -> str:
     return f"the class {source.__name__}" if isinstance(source, type) else type(source).__name__
 
 
-def relaxed(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with nothing required, inside nested columns either: Parquet refuses even hidden nulls there."""
-    return pa.schema([pa.field(field.name, _relaxed_type(field.type)) for field in schema])
+def all_nullable(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with all columns and nested fields nullable: Parquet rejects even hidden nulls in nested ones."""
+    return pa.schema([pa.field(field.name, _nullable_inside(field.type)) for field in schema])
 
 
-def _relaxed_type(kind: pa.DataType) -> pa.DataType:
+def _nullable_inside(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(child.name, _relaxed_type(child.type)) for child in kind.fields])
+        return pa.struct([pa.field(child.name, _nullable_inside(child.type)) for child in kind.fields])
     if pa.types.is_list(kind):
-        return pa.list_(pa.field(kind.value_field.name, _relaxed_type(kind.value_type)))
+        return pa.list_(pa.field(kind.value_field.name, _nullable_inside(kind.value_type)))
     if pa.types.is_map(kind):
-        return pa.map_(_relaxed_type(kind.key_type), pa.field(kind.item_field.name, _relaxed_type(kind.item_type)))
+        return pa.map_(
+            _nullable_inside(kind.key_type), pa.field(kind.item_field.name, _nullable_inside(kind.item_type))
+        )
     return kind

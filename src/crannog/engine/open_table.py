@@ -247,7 +247,7 @@ class OpenTable:
             if limit is not None:
                 query = f"SELECT * FROM ({query}) LIMIT {int(limit)}"
             with self.warehouse.local.cursor(tables) as cursor:
-                return read(cursor, query).cast(of.base.readable)
+                return read(cursor, query).cast(of.base.read_schema)
 
         return rows(snapshot) if snapshot is not None else self.newest(rows)
 

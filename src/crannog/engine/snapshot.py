@@ -72,7 +72,7 @@ class Snapshot:
 
     def in_table_columns(self, rows: pa.Table) -> pa.Table:
         """Return staged rows as a reader sees them."""
-        return rows.select(self.base.schema.names).cast(self.base.readable)
+        return rows.select(self.base.schema.names).cast(self.base.read_schema)
 
     def changed_keys(self, *, raw: bool = False) -> pa.Table:
         """Return the keys whose base rows the tail replaces or hides."""

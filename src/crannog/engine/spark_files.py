@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from crannog.delta.log import Base, DataFile
-from crannog.delta.schemas import relaxed, to_delta_json
+from crannog.delta.schemas import all_nullable, to_delta_json
 from crannog.storage.interface import Storage
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
     """Return the Spark form of a schema; every column nullable, as files give them."""
     from pyspark.sql.types import StructType
 
-    return StructType.fromJson(json.loads(to_delta_json(relaxed(schema))))
+    return StructType.fromJson(json.loads(to_delta_json(all_nullable(schema))))
 
 
 def read_files(session: SparkSession, storage: Storage, paths: Iterable[str], schema: pa.Schema) -> DataFrame:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crannog.delta.schemas import relaxed
+from crannog.delta.schemas import all_nullable
 from crannog.errors import Corrupted
 from crannog.protocol.row_buffer import RowBuffer, concat_buffers
 from crannog.protocol.small_parquet import column
@@ -105,7 +105,7 @@ def _as_table(rows: pa.Table | RowBuffer) -> pa.Table:
 
 def staged_schema(table: pa.Schema) -> pa.Schema:
     """Return the schema of a staged file: the table's columns, all nullable (a delete has only keys), and the stage columns."""
-    return pa.schema([*relaxed(table), *STAGE_COLUMNS])
+    return pa.schema([*all_nullable(table), *STAGE_COLUMNS])
 
 
 def build_segment(changes: Sequence[Change], sequence: int, writer: str, columns: Mapping[str, pa.DataType]) -> Segment:

@@ -1,7 +1,6 @@
-"""How Spark is set up here: pure, from the settings and the machine to Spark's configuration.
+"""Spark's configuration, derived from the settings and the machine by pure functions.
 
-The reasons, with what was measured, are in the notes on table engines: everything in UTC, few
-partitions on one machine, nothing on the terminal.
+Everything in UTC, few partitions on one machine, nothing printed to the terminal.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _REFUSED_SCHEMES = ("http", "https", "ftp", "sftp", "webhdfs", "swebhdfs", "har"
 
 
 def is_local(settings: Settings) -> bool:
-    """Whether Spark's work runs inside the one Java process."""
+    """Return whether Spark's tasks run inside the one Java process."""
     return not settings.spark_remote and settings.spark_master.startswith("local")
 
 
@@ -36,7 +35,7 @@ def memory_mb(settings: Settings, machine_bytes: int) -> int:
 
 
 def session_conf(settings: Settings, *, cores: int) -> dict[str, str]:
-    """What any session gets, remote ones too: the settings that decide what an answer or a file looks like."""
+    """Return the configuration of every session, also a remote one: what affects results and files."""
     conf = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
@@ -49,11 +48,11 @@ def session_conf(settings: Settings, *, cores: int) -> dict[str, str]:
         "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
         "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # It breaks on a correlated subquery beside a union, which is what a table with staged changes is.
+        # It fails on a correlated subquery next to a union, and a table with staged changes is a union.
         "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushProjectionThroughUnion",
     }
     if is_local(settings):
-        # With Spark's 200 and Delta's 50 a group-by took 3.5 s instead of 0.55, a point read 8.1 instead of 0.9.
+        # With Spark's default of 200 and Delta's of 50 a group-by took 3.5 s instead of 0.55, a point read 8.1 instead of 0.9.
         conf |= {
             "spark.sql.shuffle.partitions": str(max(2, cores)),
             "spark.databricks.delta.snapshotPartitions": "1",
@@ -65,14 +64,14 @@ def session_conf(settings: Settings, *, cores: int) -> dict[str, str]:
 def process_conf(
     settings: Settings, *, cores: int, machine_bytes: int, folder: Path, jars: Sequence[JarSet]
 ) -> dict[str, str]:
-    """What a Java process of our own is started with; `folder` is its scratch space."""
+    """Return the configuration of a Java process that we start; `folder` is its scratch space."""
     java_options = (
         f'-Dlog4j2.configurationFile="{CONF / "log4j2.properties"}"',
         f'-Dcrannog.spark.log="{folder / "log"}"',
         f'-Djava.io.tmpdir="{folder}"',
         # In another zone Delta rebuilds a table's whole state on every commit.
         "-Duser.timezone=UTC",
-        # A heap that ran full leaves Spark half alive; a dead process is seen and started anew.
+        # After an OutOfMemoryError Spark works only in part; a process that exits is noticed and replaced.
         "-XX:+ExitOnOutOfMemoryError",
         *_NO_EXTERNAL_XML,
     )
@@ -94,12 +93,12 @@ def process_conf(
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
         # Keeps Hadoop's hidden .crc files out of Delta's log folders.
         "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-        # Without the pages nobody reads what Spark remembers of past work.
+        # With Spark's UI off, nobody reads its history of past jobs.
         "spark.ui.retainedJobs": "20",
         "spark.ui.retainedStages": "20",
         "spark.ui.retainedTasks": "1000",
         "spark.sql.ui.retainedExecutions": "5",
-        # Every user of the machine can reach the driver's ports: only who knows the secret may use them.
+        # Every user of the machine can reach the driver's ports; using them requires the secret.
         "spark.authenticate": "true",
         "spark.network.crypto.enabled": "true",
         **{f"spark.hadoop.fs.{scheme}.impl": _REFUSED for scheme in _REFUSED_SCHEMES},
@@ -109,26 +108,26 @@ def process_conf(
         conf |= {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
-            # Both ends are ours: the older ways to show the secret are for clusters that are not set up for these.
+            # Both ends are ours; the older authentication protocols are only for clusters without these settings.
             "spark.network.crypto.authEngineVersion": "2",
             "spark.network.crypto.saslFallback": "false",
-            # On the class path the jars are used where they lie; spark.jars would copy them at every start.
+            # On the class path the jars are used in place; spark.jars would copy them at every start.
             "spark.driver.extraClassPath": os.pathsep.join(str(each.folder / "*") for each in jars),
         }
     else:
-        # An executor whose cancelled tasks do not end is replaced.
+        # Replace an executor whose cancelled tasks do not end.
         conf |= {"spark.task.reaper.enabled": "true", "spark.task.reaper.killTimeout": "60s"}
         conf["spark.jars"] = ",".join(str(file) for each in jars for file in each.files)
     return conf
 
 
 def storage_conf(storage: Mapping[str, str]) -> dict[str, str]:
-    """Return Hadoop's settings of a storage as Spark's."""
+    """Return a storage's Hadoop settings under Spark's names."""
     return {key if key.startswith("spark.") else f"spark.hadoop.{key}": value for key, value in storage.items()}
 
 
 def machine_bytes() -> int:
-    """Return the memory this process may use: the machine's, or its container's if that is less."""
+    """Return the memory this process may use: the machine's, or its container's limit if that is lower."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:

@@ -1,4 +1,4 @@
-"""What Spark, Delta and the bridge to Java raise, told in Crannog's errors: short, without stack traces."""
+"""Translates exceptions of Spark, Delta and py4j into Crannog's errors: short, without stack traces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from crannog.errors import CallerError, Cancelled, Conflict, CrannogError, NotFound, SparkLost, Unavailable
 
-_LONGEST = 400
+_MAX_LENGTH = 400
 _MISSING = (
     "TABLE_OR_VIEW_NOT_FOUND",
     "PATH_NOT_FOUND",
@@ -16,7 +16,7 @@ _MISSING = (
     "DELTA_TABLE_NOT_FOUND",
     "DELTA_MISSING_DELTA_TABLE",
 )
-# By name: Delta's eight concurrency exceptions are siblings in Python, so none of them stands for the others.
+# By name: Delta's eight concurrency exceptions are siblings in Python, so catching one does not catch the others.
 _LOST_RACE = re.compile(
     r"\b(DeltaConcurrentModification|ConcurrentWrite|MetadataChanged|ProtocolChanged|ConcurrentAppend|ConcurrentDeleteRead"
     r"|ConcurrentDeleteDelete|ConcurrentTransaction)Exception\b"
@@ -25,56 +25,58 @@ _CANCELLED = re.compile(
     r"\bcancell?ed\b.*\b(job|stage|query)|\b(job|stage|query)\b.*\bcancell?ed\b|OPERATION_CANCELED",
     re.IGNORECASE | re.DOTALL,
 )
-# A context that is being stopped has lost its parts, which whoever still asks it stumbles over.
+# A context that is being stopped has already lost parts, and later calls fail on them.
 _SHUT_DOWN = re.compile(
     r"SparkContext was shut down|stopped SparkContext|SparkContext has been shutdown|SparkContext\.\w+\(\)\" is null",
     re.IGNORECASE,
 )
 _WRAPPER = "Exception thrown in awaitResult"
-# SQLSTATE classes that blame the statement or its data: cardinality, data, constraint, syntax, limit, raise_error, no support.
+# SQLSTATE classes that blame the statement or its data: cardinality, data, constraint, syntax, limit, raise_error, unsupported.
 _CALLERS_FAULT = ("21", "22", "23", "42", "54", "P0", "0A")
 
 
-# What Spark's own code stumbles over for a statement that it does not support; to ask again would not help.
-_STUMBLED = re.compile(
+# Failures of Spark's own code on a statement that it does not support; a retry would not help.
+_UNSUPPORTED = re.compile(
     r"\[INTERNAL_ERROR|java\.lang\.(?:IndexOutOfBounds|ArrayIndexOutOfBounds|StringIndexOutOfBounds|IllegalArgument|IllegalState|NullPointer"
     r"|ClassCast|UnsupportedOperation|Arithmetic|NumberFormat|NegativeArraySize)Exception|scala\.MatchError|java\.util\.NoSuchElementException"
     r"|java\.lang\.StackOverflowError|Could not find \w+#\d+ in"
 )
 
 
-def of_statement(error: BaseException) -> CrannogError:
-    """Return the error to raise for a statement of a caller: what Spark's code cannot do with it is the statement's fault."""
+def translated_for_statement(error: BaseException) -> CrannogError:
+    """Return the error to raise for a caller's statement; a failure of Spark's code on it is a CallerError."""
     from pyspark.errors import AnalysisException, IllegalArgumentException
 
     found = translated(error)
-    is_of_statement = isinstance(error, (AnalysisException, IllegalArgumentException)) or _STUMBLED.search(
-        _told_by(error)[0]
+    is_of_statement = isinstance(error, (AnalysisException, IllegalArgumentException)) or _UNSUPPORTED.search(
+        _details_of(error)[0]
     )
     if isinstance(error, pa.ArrowException):
         return CallerError(
-            f"the answer holds a type that Arrow cannot carry; cast it to another one ({shortened(str(error))[:200]})"
+            f"the result has a type that Arrow cannot represent; cast it to another ({shortened(str(error))[:200]})"
         )
     if type(found) is Unavailable and is_of_statement:
-        return CallerError(f"Spark cannot answer this statement: {str(found).removeprefix('Spark failed: ')}")
+        return CallerError(f"Spark cannot run this statement: {str(found).removeprefix('Spark failed: ')}")
     return found
 
 
 def translated(error: BaseException) -> CrannogError:
-    """Return the error to raise instead of `error`; one of ours comes back as it is."""
+    """Return the Crannog error for `error`; a CrannogError is returned unchanged."""
     if isinstance(error, CrannogError):
         return error
     if _connection_lost(error):
-        return SparkLost("Spark's Java process ended while it worked; it starts anew at the next use", retry_after_s=1)
-    message, condition, state = _told_by(error)
+        return SparkLost(
+            "Spark's Java process ended during the operation; it restarts on the next use", retry_after_s=1
+        )
+    message, condition, state = _details_of(error)
     if _SHUT_DOWN.search(message):
-        return SparkLost("Spark was ended while it worked; it starts anew at the next use", retry_after_s=1)
+        return SparkLost("Spark was stopped during the operation; it restarts on the next use", retry_after_s=1)
     lost_race = _LOST_RACE.search(f"{type(error).__name__} {message}")
     text = shortened(message) or type(error).__name__
     if lost_race:
         return Conflict(f"another writer won: {text}")
     if _CANCELLED.search(message) or condition == "OPERATION_CANCELED":
-        return Cancelled("the work was cancelled")
+        return Cancelled("the operation was cancelled")
     if condition.startswith(_MISSING):
         return NotFound(text)
     if _is_callers_fault(error, state):
@@ -84,14 +86,14 @@ def translated(error: BaseException) -> CrannogError:
 
 def shortened(message: str) -> str:
     """Return the first sentence of a Java message: no class name, error class, state or stack."""
-    # An aborted job hides what happened behind its own words, on a line that starts with the task's exception.
+    # An aborted job puts the cause behind its own text, on the line with the task's exception.
     inner = re.search(r"Lost task [^\n]*?\): ([^\n]+)", message)
     text = inner[1] if inner else message
     text = next((line.strip() for line in text.splitlines() if line.strip()), "")
     text = re.sub(r"^(?:[a-zA-Z_$][\w$]*\.)+[\w$]*(?:Exception|Error)\b:?\s*", "", text)
     text = re.sub(r"\s*SQLSTATE: \w{5}.*$", "", text)
     text = re.sub(r"^\[([A-Z0-9_.]+)\]\s*", "", text)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 1] + "…"
 
 
 def _connection_lost(error: BaseException) -> bool:
@@ -102,12 +104,12 @@ def _connection_lost(error: BaseException) -> bool:
     )
 
 
-def _told_by(error: BaseException) -> tuple[str, str, str]:
-    """Return the message, the error condition and the SQLSTATE; empty where there is none."""
+def _details_of(error: BaseException) -> tuple[str, str, str]:
+    """Return the message, the error condition and the SQLSTATE; empty where missing."""
     from pyspark.errors import PySparkException
 
     if isinstance(error, PySparkException):
-        # Each of these asks Java, which may be gone by now.
+        # Each of these calls Java, which may be gone by now.
         try:
             message = error.getMessage() or str(error)
             condition, state = error.getCondition() or "", error.getSqlState() or ""
@@ -131,7 +133,7 @@ def _told_by(error: BaseException) -> tuple[str, str, str]:
 
 
 def _cause_of(error: BaseException) -> str:
-    """Return what the innermost Java exception says; a wrapper around it says nothing."""
+    """Return the text of the innermost Java exception; its wrapper has none of its own."""
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     said = ""
     try:

@@ -1,4 +1,4 @@
-"""Finding a Java that Spark runs on; promises 17 or later, or an error that says what to install."""
+"""Finds a Java runtime for Spark: version 17 or later, or an error that says what to install."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from crannog.errors import CrannogError, Unavailable
 from crannog.settings import Settings, load_settings
 
-OLDEST = 17
+MIN_VERSION = 17
 ADVICE = (
     "install one (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; Fedora: dnf install java-21-openjdk-headless;"
     " macOS: brew install openjdk@17) or set CRANNOG_JAVA_HOME to its folder"
@@ -28,8 +28,8 @@ _USUAL_FOLDERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class JavaFound:
-    """A Java that can run Spark; `home` holds `bin/java`."""
+class JavaHome:
+    """A Java runtime that can run Spark; `home` contains `bin/java`."""
 
     home: Path
     version: int
@@ -40,33 +40,33 @@ class JavaFound:
         return self.home / "bin" / "java"
 
 
-def find_java(settings: Settings) -> JavaFound:
-    """Return the first Java of at least 17; raises Unavailable that names what was seen and what to do.
+def find_java(settings: Settings) -> JavaHome:
+    """Return the first Java of version 17 or later. Raises Unavailable with what was found and what to install.
 
-    A home given by setting is taken or refused, never passed over for another.
+    The setting `java_home` is used or rejected; no other Java replaces it.
     """
     if settings.java_home:
         home = Path(settings.java_home).expanduser()
         version = version_at(home)
         if version is None:
-            raise Unavailable(f"java_home is {home}, which holds no bin/java that runs: {ADVICE}")
-        if version < OLDEST:
-            raise Unavailable(f"java_home {home} is Java {version}, Spark needs {OLDEST} or later: {ADVICE}")
-        return JavaFound(home, version)
+            raise Unavailable(f"java_home is {home}, which has no working bin/java; {ADVICE}")
+        if version < MIN_VERSION:
+            raise Unavailable(f"java_home {home} is Java {version}, Spark needs {MIN_VERSION} or later; {ADVICE}")
+        return JavaHome(home, version)
     too_old = []
     for home in _candidates():
         version = version_at(home)
         if version is None:
             continue
-        if version >= OLDEST:
-            return JavaFound(home, version)
+        if version >= MIN_VERSION:
+            return JavaHome(home, version)
         too_old.append(f"Java {version} in {home}")
     seen = f"found only {', '.join(too_old)}" if too_old else "found none"
-    raise Unavailable(f"Spark needs Java {OLDEST} or later, {seen}: {ADVICE}")
+    raise Unavailable(f"Spark needs Java {MIN_VERSION} or later, {seen}; {ADVICE}")
 
 
 def parse_version(text: str) -> int | None:
-    """Read the major version of `17.0.15`, `21-ea` or `1.8.0_392`; None if there is no number."""
+    """Parse the major version of `17.0.15`, `21-ea` or `1.8.0_392`; None if there is no number."""
     match = re.match(r"\s*(\d+)(?:\.(\d+))?", text)
     if match is None:
         return None
@@ -76,38 +76,38 @@ def parse_version(text: str) -> int | None:
 
 
 def version_at(home: Path) -> int | None:
-    """Return the major version of the Java in `home`; None if there is none that runs."""
+    """Return the major version of the Java in `home`; None if there is none that works."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK) or java.is_dir():
         return None
-    # The release file saves a start of the JVM; a runtime cut down by a packager may lack it.
+    # Reading the release file avoids starting the JVM; a stripped runtime may lack it.
     try:
         release = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
         release = ""
     match = re.search(r'^JAVA_VERSION="?([^"\n]+)', release, re.MULTILINE)
-    return parse_version(match[1]) if match else _version_told_by(java)
+    return parse_version(match[1]) if match else _reported_version(java)
 
 
-def _version_told_by(java: Path) -> int | None:
+def _reported_version(java: Path) -> int | None:
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
+        result = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    match = re.search(r'version "([^"]+)"', told.stderr + told.stdout)
+    match = re.search(r'version "([^"]+)"', result.stderr + result.stdout)
     return parse_version(match[1]) if match else None
 
 
 def _candidates() -> Iterator[Path]:
-    """Yield homes worth a look, each once: JAVA_HOME, PATH, then the usual folders, oldest name first."""
+    """Yield possible homes, each once: JAVA_HOME, PATH, then the usual folders, oldest version first."""
     seen: set[Path] = set()
-    for home in _places():
+    for home in _candidate_paths():
         if home not in seen:
             seen.add(home)
             yield home
 
 
-def _places() -> Iterator[Path]:
+def _candidate_paths() -> Iterator[Path]:
     if given := os.environ.get("JAVA_HOME"):
         yield Path(given)
     if on_path := shutil.which("java"):
@@ -115,12 +115,12 @@ def _places() -> Iterator[Path]:
     for pattern in _USUAL_FOLDERS:
         root, _, rest = pattern.lstrip("/").partition("/")
         found = [home for home in Path("/", root).glob(rest) if home.is_dir()]
-        # Spark is tested most on the oldest Java it takes.
+        # Spark is tested most on the oldest Java that it supports.
         yield from sorted(found, key=lambda home: (parse_version(re.sub(r"^\D*", "", home.name)) or 1_000, home.name))
 
 
 def main() -> int:
-    """Print the Java that Spark will use; the exit code is 5 if there is none."""
+    """Print the Java that Spark will use; exit with 5 if there is none."""
     try:
         found = find_java(load_settings())
     except CrannogError as error:

@@ -1,6 +1,6 @@
-"""The Java process that runs Spark: how it is started, told apart from a dead one, and ended.
+"""The Java process that runs Spark: starting it, checking that it is alive, ending it.
 
-It talks to nobody's terminal, ignores the terminal's Ctrl-C, and ends by itself when its Python is
+It prints nothing to the terminal, ignores the terminal's Ctrl-C, and exits by itself when its Python process is
 gone, because its standard input then closes.
 """
 
@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from crannog.errors import Unavailable
-from crannog.spark.java import JavaFound
+from crannog.spark.java import JavaHome
 from crannog.storage import scratch_folders
 
 CONF = Path(__file__).parent / "conf"
-_GRACE_S = 5.0
+_EXIT_TIMEOUT_S = 5.0
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Jvm:
         return self.process.poll() is None
 
     def end(self) -> None:
-        """End the process, by force if it does not go in a few seconds, and remove its scratch folder."""
+        """End the process, by force if it does not exit within a few seconds, and remove its scratch folder."""
         if self.gateway is not None:
             with contextlib.suppress(Exception):
                 self.gateway.close()
@@ -48,36 +48,36 @@ class Jvm:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
         try:
-            self.process.wait(_GRACE_S)
+            self.process.wait(_EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
         scratch_folders.remove(self.folder)
 
-    def last_words(self) -> str:
-        """Return what the process said of its failure, in one line."""
+    def failure_line(self) -> str:
+        """Return the line of the process's output that explains its failure."""
         try:
             lines = (self.folder / "output").read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
-            return "it said nothing"
-        told = [
+            return "it printed nothing"
+        messages = [
             line.strip()
             for line in lines
             if line.strip() and not line.startswith(("\tat ", "WARNING: Using incubator"))
         ]
-        telling = [line for line in told if "rror" in line or "Exception" in line]
-        return (telling or told or ["it said nothing"])[0][:300]
+        failures = [line for line in messages if "rror" in line or "Exception" in line]
+        return (failures or messages or ["it printed nothing"])[0][:300]
 
 
-def _step_back(nice: int) -> None:
-    """Lower the priority of this thread, which whatever it starts then has."""
-    if sys.platform == "linux":  # elsewhere a priority is the whole process's
+def _lower_priority(nice: int) -> None:
+    """Lower the priority of this thread; processes it starts inherit the priority."""
+    if sys.platform == "linux":  # elsewhere a priority applies to the whole process
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
 
 
 def launch(
-    java: JavaFound,
+    java: JavaHome,
     spark_home: Path,
     folder: Path,
     conf: Mapping[str, str],
@@ -86,52 +86,39 @@ def launch(
     timeout_s: float,
     cancelled: Callable[[], bool],
 ) -> Jvm:
-    """Start Spark's gateway process and connect to it; Unavailable says why it could not be.
+    """Start Spark's gateway process and connect to it. Raises Unavailable with the reason if that fails.
 
-    `nice` is how far it steps back where processors are short. The calling thread steps back with it.
+    `nice` lowers its priority, and that of the calling thread, on a busy machine.
     """
-    told = folder / "gateway"
-    command = [str(spark_home / "bin" / "spark-submit")]
-    for key, value in conf.items():
-        command += ["--conf", f"{key}={value}"]
-    env = {
-        **os.environ,
-        "JAVA_HOME": str(java.home),
-        "SPARK_HOME": str(spark_home),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_CONNECT_MODE": "0",
-        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
-    }
-    if conf.get("spark.driver.bindAddress"):
-        env["SPARK_LOCAL_IP"] = conf["spark.driver.bindAddress"]
-    _step_back(nice)
+    connection_file = folder / "gateway"
+    _lower_priority(nice)
     with (folder / "output").open("wb") as output:
         process = subprocess.Popen(
-            [*command, "pyspark-shell"],
-            env=env,
+            _command(spark_home, conf),
+            env=_environment(java, spark_home, conf, connection_file),
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
-            # PySpark's own launcher forks Python code into the child, which may deadlock beside other threads.
+            # PySpark's own launcher forks Python code into the child, which may deadlock when there are other threads.
             start_new_session=True,
         )
-    # Where Linux shares the processors among sessions first, priorities count only inside each.
+    # Where Linux divides the processors among sessions first, priorities apply only within a session.
     with contextlib.suppress(OSError):
         Path(f"/proc/{process.pid}/autogroup").write_text(str(nice))
     jvm = Jvm(process, folder)
     try:
         deadline = time.monotonic() + timeout_s
-        while not told.is_file():
+        while not connection_file.is_file():
             if not jvm.alive:
-                raise Unavailable(f"Spark's Java process ended at start: {jvm.last_words()}")
+                raise Unavailable(f"Spark's Java process ended at start: {jvm.failure_line()}")
             if cancelled():
                 raise Unavailable("Spark was stopped while it started")
             if time.monotonic() > deadline:
                 raise Unavailable(f"Spark's Java process did not answer within {timeout_s:g} s")
             time.sleep(0.02)
-        jvm.gateway = _connect(told.read_bytes())
-        told.unlink()
+        jvm.gateway = _connect(connection_file.read_bytes())
+        connection_file.unlink()
     except BaseException:
         process.kill()
         jvm.end()
@@ -139,13 +126,32 @@ def launch(
     return jvm
 
 
-def _connect(told: bytes) -> Any:
-    """Connect to the gateway that wrote its port and secret: two numbers of four bytes, the second a length."""
+def _command(spark_home: Path, conf: Mapping[str, str]) -> list[str]:
+    options = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    return [str(spark_home / "bin" / "spark-submit"), *options, "pyspark-shell"]
+
+
+def _environment(java: JavaHome, spark_home: Path, conf: Mapping[str, str], connection_file: Path) -> dict[str, str]:
+    env = {
+        **os.environ,
+        "JAVA_HOME": str(java.home),
+        "SPARK_HOME": str(spark_home),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_CONNECT_MODE": "0",
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection_file),
+    }
+    if conf.get("spark.driver.bindAddress"):
+        env["SPARK_LOCAL_IP"] = conf["spark.driver.bindAddress"]
+    return env
+
+
+def _connect(address: bytes) -> Any:
+    """Connect to the gateway at `address`: its port and the length of its secret, four bytes each, and the secret."""
     from pyspark.java_gateway import launch_gateway
 
-    port, length = struct.unpack_from("!ii", told)
-    theirs = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": told[8 : 8 + length].decode()}
-    # The documented way to use a gateway that runs already; the secret leaves the environment at once.
+    port, length = struct.unpack_from("!ii", address)
+    theirs = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": address[8 : 8 + length].decode()}
+    # The documented way to use a running gateway; the secret is removed from the environment at once.
     os.environ.update(theirs)
     try:
         return launch_gateway()

@@ -1,7 +1,7 @@
-"""The secret that Spark's processes prove to each other before they talk: made, or read from a file.
+"""The secret with which Spark's processes authenticate each other: generated, or read from a file.
 
-With `local[…]`, YARN and Kubernetes masters Spark makes a new one at each start and hands it to its executors
-itself. A standalone cluster has one that its master, its workers and every driver know.
+With `local[…]`, YARN and Kubernetes masters Spark generates a new one at each start and passes it to its executors.
+A standalone cluster has one that its master, its workers and every driver know.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from crannog.settings import Settings
 
 SETTING = "spark.authenticate.secret"
 _SECRET_BYTES = 32
-_SHORTEST = 16
+_MIN_LENGTH = 16
 _MADE_BY_SPARK = ("local[", "yarn", "k8s://")
 
 
 def secret_conf(settings: Settings) -> dict[str, str]:
-    """Return the setting that carries the secret, if this master needs one from us.
+    """Return the setting with the secret, if this master needs one from us.
 
     It must reach Spark over the gateway, never on a command line. Raises Unavailable if a cluster's secret cannot be read.
     """
@@ -32,7 +32,7 @@ def secret_conf(settings: Settings) -> dict[str, str]:
     if master.startswith("local-cluster["):
         return {SETTING: secrets.token_hex(_SECRET_BYTES)}
     raise Unavailable(
-        f"the Spark master {master} needs the secret that its cluster was started with: put it into a file that only"
+        f"the Spark master {master} needs the secret that its cluster was started with; put it into a file that only"
         " you can read and set CRANNOG_SPARK_SECRET_FILE to it (docs: Clusters and buckets)"
     )
 
@@ -49,8 +49,8 @@ def _read(file: str) -> str:
         raise Unavailable(
             f"other users may read Spark's secret in {file} (mode {stat.S_IMODE(mode):o}); run chmod 600 on it"
         )
-    if len(secret) < _SHORTEST:
+    if len(secret) < _MIN_LENGTH:
         raise Unavailable(
-            f"Spark's secret in {file} has {len(secret)} characters; {_SHORTEST} is the least, 64 random ones are better"
+            f"Spark's secret in {file} has {len(secret)} characters; use at least {_MIN_LENGTH}, better 64 random ones"
         )
     return secret

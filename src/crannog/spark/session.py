@@ -1,6 +1,6 @@
-"""The one Spark session of this process: started in the background, and anew when its Java process died.
+"""The one Spark session of this process: started in the background, and restarted when its Java process died.
 
-Nothing but a job waits for it. Whatever keeps it from running is `Unavailable` with what to do.
+Only Spark jobs wait for it. If it cannot run, they raise `Unavailable` with what to do.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _pyspark_state = threading.RLock()
 
 
 class _Start:
-    """One attempt to start Spark, and what came of it."""
+    """One attempt to start Spark, and its outcome."""
 
     def __init__(self, *, with_s3: bool, storage: Mapping[str, str]) -> None:
         self.with_s3 = with_s3
@@ -48,7 +48,7 @@ class _Start:
         self.seconds = 0.0
 
     def alive(self) -> bool:
-        """Whether the session still answers; one round trip to Java."""
+        """Return whether the session still responds; costs one round trip to Java."""
         if self.jvm is None:
             return self.session is not None and not self.session.is_stopped
         try:
@@ -58,7 +58,7 @@ class _Start:
 
 
 class SparkRuntime:
-    """Starts, keeps and ends this process's Spark session; every method may be called from any thread."""
+    """Starts, keeps and ends this process's Spark session. Thread-safe."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -68,11 +68,11 @@ class SparkRuntime:
         self._storage: dict[str, str] = {}
 
     def start_in_background(self) -> None:
-        """Begin to start Spark unless it runs or starts already; returns at once."""
+        """Begin to start Spark unless it is running or starting; returns at once."""
         self._current()
 
     def session(self) -> SparkSession:
-        """Return the session, waiting for its start; Unavailable if it cannot be had.
+        """Return the session, waiting for its start. Raises Unavailable if it cannot start.
 
         A session whose Java process died is replaced, and a failed start is tried again.
         """
@@ -82,7 +82,7 @@ class SparkRuntime:
                 f"Spark is still starting after {self._settings.spark_start_timeout_s:g} s; try again", retry_after_s=5
             )
         if start.error is not None:
-            # Several callers may wait for one start: each raises an error of its own.
+            # Several callers may wait for one start: each raises its own error.
             raise type(start.error)(
                 start.error.message, retry_after_s=start.error.retry_after_s
             ) from start.error.__cause__
@@ -100,14 +100,14 @@ class SparkRuntime:
 
     @property
     def start_seconds(self) -> float:
-        """How long the last start took; 0 before the first is done."""
+        """The duration of the last start; 0 before the first has finished."""
         start = self._start
         return start.seconds if start is not None else 0.0
 
     def configure_storage(self, mapping: Mapping[str, str]) -> None:
-        """Let Spark reach a storage: Hadoop settings, with or without `spark.hadoop.`, for now and every later start.
+        """Give Spark the Hadoop settings of a storage (`spark.hadoop.` is optional), now and at every later start.
 
-        Hadoop keeps a bucket's connection once it is used, so changed settings of the same bucket show at
+        Hadoop keeps a bucket's connection once it is used, so changed settings of the same bucket take effect at
         the next start. A session that was started without the S3 jars is stopped if they are needed now.
         """
         with self._lock:
@@ -120,7 +120,7 @@ class SparkRuntime:
             self.stop()
 
     def owns(self, session: SparkSession) -> bool:
-        """Whether this is the session that runs now, in a Java process of our own with its tasks inside it."""
+        """Return whether this is the running session, in a Java process of our own that also runs its tasks."""
         start = self._start
         return (
             start is not None
@@ -130,7 +130,7 @@ class SparkRuntime:
         )
 
     def stop(self) -> None:
-        """End the session and its Java process; the next use starts anew."""
+        """End the session and its Java process; the next use starts a new one."""
         with self._lock:
             start, self._start = self._start, None
             self._stopped = True
@@ -145,9 +145,9 @@ class SparkRuntime:
                 _end(start)
                 start = None
             if start is None:
-                start = self._start = _Start(with_s3=self._s3_wanted(), storage=self._storage)
+                start = self._start = _Start(with_s3=self._wants_s3_jars(), storage=self._storage)
                 self._stopped = False
-                # A thread of its own: in the main thread Spark would take over the handling of Ctrl-C.
+                # In a separate thread: in the main thread Spark would take over the handling of Ctrl-C.
                 threading.Thread(target=self._run, args=(start,), name="crannog-spark-start", daemon=True).start()
             return start
 
@@ -157,8 +157,8 @@ class SparkRuntime:
         )
         return on_s3 and not self._settings.spark_remote
 
-    def _s3_wanted(self) -> bool:
-        # Where they lie ready they cost nothing, and a later need of them costs no new start.
+    def _wants_s3_jars(self) -> bool:
+        # Jars that are on disk cost nothing, and needing them later would cost a restart.
         return not self._settings.spark_remote and (
             self._needs_s3() or jars.present(jars.S3_SET, self._settings) is not None
         )
@@ -166,7 +166,7 @@ class SparkRuntime:
     def _run(self, start: _Start) -> None:
         began = time.monotonic()
         with _pyspark_state:
-            self._try(start)
+            self._attempt(start)
         start.seconds = time.monotonic() - began
         # Under the lock, so that storage configured during the start is not lost between the two.
         with self._lock:
@@ -177,7 +177,7 @@ class SparkRuntime:
                     start.error = error
             start.done.set()
 
-    def _try(self, start: _Start) -> None:
+    def _attempt(self, start: _Start) -> None:
         try:
             if self._settings.spark_remote:
                 self._connect(start)
@@ -188,7 +188,7 @@ class SparkRuntime:
         except CrannogError as error:
             start.error = error
         except BaseException as error:
-            said = start.jvm.last_words() if start.jvm is not None and not start.jvm.alive else shortened(str(error))
+            said = start.jvm.failure_line() if start.jvm is not None and not start.jvm.alive else shortened(str(error))
             start.error = Unavailable(f"Spark did not start: {said or type(error).__name__}")
         if start.error is not None:
             _end_process(start)
@@ -196,13 +196,13 @@ class SparkRuntime:
     def _launch(self, start: _Start) -> None:
         secret = secret_conf(self._settings)
         java, home = find_java(self._settings), jars.spark_home()
-        sets = [jars.delta(self._settings), *([jars.s3(self._settings)] if start.with_s3 else [])]
+        jar_sets = [jars.delta(self._settings), *([jars.s3(self._settings)] if start.with_s3 else [])]
         from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
 
         if SparkContext._active_spark_context is not None:
             raise Unavailable(
-                "this process runs a Spark session that Crannog did not start; stop it first, a process can have one"
+                "this process runs a Spark session that Crannog did not start; stop it first, a process can have only one"
             )
         _silence_python_side()
         folder = scratch_folders.create("spark")
@@ -211,7 +211,7 @@ class SparkRuntime:
             cores=configuration.cores(),
             machine_bytes=configuration.machine_bytes(),
             folder=folder,
-            jars=sets,
+            jars=jar_sets,
         )
         start.jvm = launch(
             java,
@@ -222,9 +222,9 @@ class SparkRuntime:
             timeout_s=self._settings.spark_start_timeout_s,
             cancelled=lambda: start.cancelled,
         )
-        # PySpark keeps the gateway of a session that was stopped, and would use it again.
+        # PySpark keeps the gateway of a stopped session and would reuse it.
         _forget_gateway(SparkContext._gateway)
-        # Keys and secrets go over the connection; on the command line every user of the machine could read them.
+        # Keys and secrets are sent over the connection; on the command line every user of the machine could read them.
         conf |= configuration.storage_conf(start.storage) | secret
         context = SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())), gateway=start.jvm.gateway)
         start.session = SparkSession(context)
@@ -243,7 +243,7 @@ def in_pool(session: SparkSession, pool: str) -> Iterator[None]:
     """Run this thread's jobs in the pool `interactive` or `maintenance`, so that neither starves the other."""
     assert pool in configuration.POOLS, pool
     context = getattr(session, "_sc", None)
-    # A Spark Connect server decides about its pools itself.
+    # A Spark Connect server manages its pools itself.
     if context is None:
         yield
         return
@@ -258,14 +258,14 @@ def in_pool(session: SparkSession, pool: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def interruptible(session: SparkSession, tag: str) -> Iterator[Callable[[], object]]:
-    """Mark this thread's jobs with `tag`, and lend the act that ends those of them that run, from any thread."""
+    """Tag this thread's jobs and yield a function that cancels the running ones, callable from any thread."""
     context = getattr(session, "_sc", None)
-    # In this process a session's own tags are seen only by the thread that set them; the context's by all.
+    # In this process a session's own tags are visible only to the thread that set them, the context's to all.
     add, remove = (session.addTag, session.removeTag) if context is None else (context.addJobTag, context.removeJobTag)
     end = session.interruptTag if context is None else context.cancelJobsWithTag
     add(tag)
     if context is not None:
-        # Without it a task that waits goes on waiting; one that computes ends with the row it works on, at the latest.
+        # Without it a waiting task keeps waiting; a computing one ends with its current row at the latest.
         context.setLocalProperty("spark.job.interruptOnCancel", "true")
     try:
         yield lambda: end(tag)
@@ -287,15 +287,15 @@ def _apply(start: _Start, mapping: Mapping[str, str]) -> None:
 
 
 def _write_no_checksum_files(context: Any) -> None:
-    # Hadoop would put a hidden .crc file beside each local file. Another file system class that does not
-    # breaks S3A, which casts the local one; the one instance that all jobs share can be told instead.
+    # Hadoop would write a hidden .crc file next to each local file. Another file system class that does not
+    # breaks S3A, which casts the local one; instead, the option is set on the one instance that all jobs share.
     java = context._jvm.java.net.URI("file:///")
     local = context._jvm.org.apache.hadoop.fs.FileSystem.get(java, context._jsc.hadoopConfiguration())
     local.setWriteChecksum(False)
 
 
 def _silence_python_side() -> None:
-    # What a failure means is told by `translated`; py4j and PySpark would also print it, stack and all.
+    # `translated` reports failures; py4j and PySpark would also print them, with the stack trace.
     from pyspark.logger import PySparkLogger
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -305,7 +305,7 @@ def _silence_python_side() -> None:
 
 def _end(start: _Start) -> None:
     if not start.done.is_set():
-        # Its own thread clears up when the process under it is gone.
+        # The starting thread cleans up when its process is gone.
         if start.jvm is not None:
             start.jvm.process.kill()
         if not start.done.wait(_END_TIMEOUT_S):
@@ -325,7 +325,7 @@ def _end_process(start: _Start) -> None:
 
 
 def _forget_gateway(gateway: Any) -> None:
-    """Clear what PySpark remembers of a Java process that is gone; it offers no other way."""
+    """Clear PySpark's references to a Java process that is gone; it offers no other way."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -343,7 +343,7 @@ _process_wide_lock = threading.Lock()
 
 
 def spark_runtime(settings: Settings) -> SparkRuntime:
-    """Return the process-wide runtime; the first caller's settings are the ones it has."""
+    """Return the process-wide runtime; it has the settings of the first caller."""
     global _process_wide
     with _process_wide_lock:
         if _process_wide is None:
@@ -353,7 +353,7 @@ def spark_runtime(settings: Settings) -> SparkRuntime:
 
 
 def _after_fork() -> None:
-    # The Java process belongs to the parent: a child starts its own, and never ends the parent's.
+    # The Java process belongs to the parent: a child starts its own and never ends the parent's.
     global _process_wide, _process_wide_lock, _pyspark_state
     if _process_wide is not None:
         atexit.unregister(_process_wide.stop)

@@ -1,7 +1,7 @@
-"""Tasks that go on after they were cancelled: Spark asks a task to stop only between rows, or batches of rows.
+"""Tasks that keep running after they were cancelled: Spark stops a task only between rows, or batches of rows.
 
-One that computes within a batch for hours would keep a core from everybody, the pipeline included. In a Java process of
-our own there is one remedy, a new process; all work that Spark does for us can be done again.
+A task that computes within a batch for hours would block a core for everyone, the pipeline included. In a Java process
+of our own the one remedy is a new process; all work that Spark does for us can be repeated.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
     from crannog.spark.session import SparkRuntime
 
-PATIENCE_S = 10.0
-# What Spark tells of its tasks is up to some ten seconds old.
+STUCK_AFTER_S = 10.0
+# What Spark reports about its tasks is up to about ten seconds old.
 _WATCH_S = 30.0
-_LOOK_EVERY_S = 0.5
+_POLL_INTERVAL_S = 0.5
 _watching = threading.Lock()
 
 
 def watch(runtime: SparkRuntime, session: SparkSession) -> None:
-    """After a cancellation, look in the background whether its tasks end, and start Spark anew if they do not."""
+    """After a cancellation, check in the background that its tasks end, and stop Spark if they do not."""
     if not runtime.owns(session):
-        return  # a cluster has its own means: spark.task.reaper
+        return  # on a cluster spark.task.reaper does this
 
-    def look() -> None:
+    def check() -> None:
         if not _watching.acquire(blocking=False):
             return
         try:
@@ -38,7 +38,7 @@ def watch(runtime: SparkRuntime, session: SparkSession) -> None:
         finally:
             _watching.release()
 
-    threading.Thread(target=look, name="crannog-stuck", daemon=True).start()
+    threading.Thread(target=check, name="crannog-stuck", daemon=True).start()
 
 
 def _stays_stuck(session: Any) -> bool:
@@ -46,14 +46,14 @@ def _stays_stuck(session: Any) -> bool:
     since: float | None = None
     while (now := time.monotonic()) - began < _WATCH_S or since is not None:
         since = (since or now) if _stuck(session) else None
-        if since is not None and now - since >= PATIENCE_S:
+        if since is not None and now - since >= STUCK_AFTER_S:
             return True
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_INTERVAL_S)
     return False
 
 
 def _stuck(session: Any) -> int:
-    """Return how many tasks run that belong to no stage any more."""
+    """Return the number of running tasks that no longer belong to a stage."""
     context = session.sparkContext
     tracker = context.statusTracker()
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]

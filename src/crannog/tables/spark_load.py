@@ -22,8 +22,8 @@ from crannog.api.cancellation import Cancellation
 from crannog.api.load_report import LoadReport
 from crannog.api.reports import Progress
 from crannog.delta.log import Base
-from crannog.delta.rewrite import Rewrite, RunAgain, verified_files
-from crannog.delta.schemas import DATE_COLUMN, relaxed
+from crannog.delta.rewrite import Rewrite, RunAgain, verify_files
+from crannog.delta.schemas import DATE_COLUMN, all_nullable
 from crannog.engine.maintenance.fold import after_commit
 from crannog.engine.maintenance.job import Job
 from crannog.engine.open_table import OpenTable
@@ -135,7 +135,7 @@ class _SparkLoad:
             DATE_COLUMN: pa.repeat(pa.scalar(now_us // _US_PER_DAY, pa.int32()), count).cast(pa.date32()),
         }
         columns = [own[name] if name in own else batch.column(name) for name in base.schema.names]
-        rows = pa.table(columns, schema=relaxed(base.schema))
+        rows = pa.table(columns, schema=all_nullable(base.schema))
         sink = pa.BufferOutputStream()
         pq.write_table(rows, sink, compression="lz4", store_schema=False)
         data = sink.getvalue().to_pybytes()
@@ -169,7 +169,7 @@ class _SparkLoad:
             folder = f"{table.folder}/{job.folder}"
             write_files(given, job.storage, folder, base, portions=portions, sort_by=base.cluster_by)
         job.step("verify", 0.9)
-        added = verified_files(job.storage, table.folder, job.folder, base, rows=rows)
+        added = verify_files(job.storage, table.folder, job.folder, base, rows=rows)
         job.step("commit", 0.98)
         rewrite = Rewrite(
             job.id,

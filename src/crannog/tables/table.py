@@ -21,7 +21,7 @@ from crannog.api.reports import (
     VacuumReport,
     WriteReceipt,
 )
-from crannog.delta.name_collisions import same_columns
+from crannog.delta.name_collisions import colliding_columns
 from crannog.delta.schemas import fingerprint
 from crannog.engine.maintenance import delete_audit as audit
 from crannog.engine.maintenance.compact import compact
@@ -256,6 +256,6 @@ def _description(table: OpenTable, snapshot: Snapshot) -> dict[str, Any]:
         "warnings": [
             f"columns {one} and {other} have one name for Spark, which compares names without case: a query on Spark that"
             " names one may fail; copy the rows into a table that calls them otherwise"
-            for one, other in same_columns(base.schema)
+            for one, other in colliding_columns(base.schema)
         ],
     }

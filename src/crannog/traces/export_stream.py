@@ -54,7 +54,7 @@ class TraceExport:
                     yield json.dumps(json_of_request(request_of_rows(rows)), separators=(",", ":"))
 
     def _batches(self, ids: Sequence[bytes]) -> Iterator[pa.Table]:
-        schema = pa.schema([self.snapshot.base.readable.field(name) for name in SCHEMA.names])
+        schema = pa.schema([self.snapshot.base.read_schema.field(name) for name in SCHEMA.names])
         large = sum(self.counts[each] for each in ids) > many_traces.MAX_ROWS
         with open_reader(self.table, self.snapshot) as reader:
             rows = many_traces.rows_of_ids_sql(reader, ids)

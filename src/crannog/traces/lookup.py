@@ -44,7 +44,7 @@ def rows_of_trace(
 
 
 def _rows(table: OpenTable, snapshot: Snapshot, trace_id: bytes, names: list[str], limit: int, exact: bool) -> pa.Table:
-    schema = pa.schema([snapshot.base.readable.field(name) for name in names])
+    schema = pa.schema([snapshot.base.read_schema.field(name) for name in names])
     parts = [_tail_rows(snapshot, trace_id, names).cast(schema)] if snapshot.tail.segments else []
     files = pruned(snapshot.base, [Condition(0, "trace_hi", "=", (trace_id_high(trace_id),))]).files
     if files and sum(part.num_rows for part in parts) < limit:

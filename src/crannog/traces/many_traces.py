@@ -72,7 +72,7 @@ def trace_rows_in(
     names = with_copy_order(["trace_id", *columns])
     with open_reader(table, snapshot) as reader:
         rows = reader.query(f"SELECT {', '.join(map(quoted, names))} FROM {rows_of_ids_sql(reader, ids)}")
-    rows = rows.cast(pa.schema([snapshot.base.readable.field(name) for name in names]))
+    rows = rows.cast(pa.schema([snapshot.base.read_schema.field(name) for name in names]))
     in_order = rows.take(pc.sort_indices(rows["trace_id"]))
     return {trace_id: newest_copies(part) for trace_id, part in split_by_trace(in_order)}
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from crannog.api.cancellation import Cancellation
 from crannog.api.reports import CompactReport, FoldReport, Progress
 from crannog.delta.log import DataFile
-from crannog.delta.rewrite import Rewrite, RunAgain, verified_files
+from crannog.delta.rewrite import Rewrite, RunAgain, verify_files
 from crannog.engine.duckdb.engine import quoted
 from crannog.engine.maintenance.fold import after_commit, fold
 from crannog.engine.maintenance.job import Job, part_of
@@ -129,7 +129,7 @@ def _compact_once(
             by_range=True,
         )
     job.step("verify", 0.85)
-    added = verified_files(job.storage, table.folder, job.folder, base, rows=expected)
+    added = verify_files(job.storage, table.folder, job.folder, base, rows=expected)
     job.step("commit", 0.95)
     rewrite = Rewrite(
         job.id,

@@ -10,8 +10,8 @@ import pyarrow as pa
 from crannog.api.cancellation import Cancellation
 from crannog.api.reports import EvolveReport, Progress
 from crannog.delta.log import Base, DataFile, metadata_action
-from crannog.delta.name_collisions import same_columns
-from crannog.delta.rewrite import Rewrite, RunAgain, verified_files
+from crannog.delta.name_collisions import colliding_columns
+from crannog.delta.rewrite import Rewrite, RunAgain, verify_files
 from crannog.delta.schemas import (
     check_key,
     difference,
@@ -37,7 +37,7 @@ def evolve(
     for _ in range(_MAX_ATTEMPTS):
         base = table.log.head()
         current = user_columns(base.schema)
-        proposed = check_key(user_schema(schema, known_pairs=list(same_columns(current))), base.key)
+        proposed = check_key(user_schema(schema, known_pairs=list(colliding_columns(current))), base.key)
         change = difference(current, proposed)
         if change.is_same:
             return EvolveReport((), (), 0, None, 0.0)
@@ -85,7 +85,7 @@ def _evolve_once(table: OpenTable, base: Base, target: pa.Schema, change: Any, j
                 by_range=True,
             )
         job.step("verify", 0.85)
-        added = verified_files(job.storage, table.folder, job.folder, base, rows=base.rows, schema=target)
+        added = verify_files(job.storage, table.folder, job.folder, base, rows=base.rows, schema=target)
     job.step("commit", 0.95)
     rewrite = Rewrite(
         job.id,

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from crannog.api.cancellation import Cancellation
 from crannog.api.reports import FoldReport, Progress
 from crannog.delta.log import DataFile
-from crannog.delta.rewrite import AlreadyFolded, Rewrite, RunAgain, verified_files
+from crannog.delta.rewrite import AlreadyFolded, Rewrite, RunAgain, verify_files
 from crannog.engine.duckdb.engine import FILE_COLUMN
 from crannog.engine.maintenance import delete_audit
 from crannog.engine.maintenance.job import Job
@@ -77,7 +77,7 @@ def _fold_once(table: OpenTable, snapshot: Snapshot, job: Job) -> FoldReport:
         job.step("write files with Spark", 0.15)
         _write(table, snapshot, job, changes, touched)
         job.step("verify", 0.8)
-        added = verified_files(job.storage, table.folder, job.folder, base, rows=expected)
+        added = verify_files(job.storage, table.folder, job.folder, base, rows=expected)
     # The ledger goes first: a retry that finds the new version must find its batch ids too.
     table.log.ledger.add(job.id, {record.batch_id: record.position for record in tail.records})
     delete_audit.record(table, job.id, tombstones)

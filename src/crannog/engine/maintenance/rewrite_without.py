@@ -11,7 +11,7 @@ import pyarrow as pa
 from crannog.api.cancellation import Cancellation
 from crannog.api.reports import Progress
 from crannog.delta.log import DataFile
-from crannog.delta.rewrite import Rewrite, RunAgain, verified_files
+from crannog.delta.rewrite import Rewrite, RunAgain, verify_files
 from crannog.engine.duckdb.engine import FILE_COLUMN
 from crannog.engine.maintenance.fold import after_commit
 from crannog.engine.maintenance.job import Job
@@ -86,7 +86,7 @@ def _drop_once(
         _write(table, snapshot, choice, job, mixed)
         job.step("verify", 0.85)
         kept = sum(file.rows - counts[file.path] for file in mixed)
-        added = verified_files(job.storage, table.folder, job.folder, base, rows=kept)
+        added = verify_files(job.storage, table.folder, job.folder, base, rows=kept)
     if whole or mixed:
         job.step("commit", 0.95)
         rewrite = Rewrite(

@@ -249,7 +249,7 @@ class HotCache:
         """Apply what was staged since; False if the copy must be loaded anew."""
         base, tail = snapshot.base, snapshot.tail
         with held.lock:
-            if held.table_id != base.table_id or held.schema != base.readable:
+            if held.table_id != base.table_id or held.schema != base.read_schema:
                 return False
             if base.version > held.version:
                 if held.sequence < base.folded or not _keeps_rows(table, held.version, base.version):
@@ -362,7 +362,7 @@ class HotCache:
             relation,
             snapshot.base.table_id,
             snapshot.base.version,
-            snapshot.base.readable,
+            snapshot.base.read_schema,
             snapshot.sequence,
             rows,
             size,

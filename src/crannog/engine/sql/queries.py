@@ -250,7 +250,7 @@ class Queries:
             return pa.table({"plan": [f"{explained.engine}: {explained.why}\n{explained.plan}"]})
         if isinstance(command, DescribeTable):
             name, _ = self._sources.table_named(command.parts)
-            return columns_of(self._tables.open(name).snapshot().base.readable, with_types=command.with_types)
+            return columns_of(self._tables.open(name).snapshot().base.read_schema, with_types=command.with_types)
         return tables_shown(command, [name for name in self._tables.names() if visible is None or visible(name)])
 
     # -- planning ----------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def frame(
     What runs from it in this thread ends when the query is cancelled.
     """
     from crannog.engine.spark_read import to_spark
-    from crannog.spark.errors import of_statement
+    from crannog.spark.errors import translated_for_statement
     from crannog.spark.session import in_pool, interruptible, spark_runtime
     from crannog.spark.stuck_tasks import watch
 
@@ -74,7 +74,7 @@ def frame(
             except CrannogError:
                 watch(spark_runtime(warehouse.settings), session)
                 raise
-            raise of_statement(error) from error
+            raise translated_for_statement(error) from error
 
 
 def collected(rows: DataFrame, limit: int) -> pa.Table:

@@ -36,7 +36,7 @@ class Source:
 
     @property
     def shape(self) -> SourceShape:
-        return SourceShape(self._qualifiers, self.snapshot.base.readable)
+        return SourceShape(self._qualifiers, self.snapshot.base.read_schema)
 
     @property
     def _qualifiers(self) -> tuple[str, ...]:
@@ -122,4 +122,4 @@ def _version_at(log: DeltaLog, ref: TableRef) -> int:
 
 def schema_key(source: Source) -> tuple[str, int]:
     """Return what tells whether a compiled statement still fits a source."""
-    return str(source.name), hash(source.snapshot.base.readable)
+    return str(source.name), hash(source.snapshot.base.read_schema)

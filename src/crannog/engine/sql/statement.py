@@ -21,8 +21,8 @@ from crannog.engine.sql.own_functions import PIECES
 from crannog.engine.sql.table_names import FoundNames, TableRef, dotted_names, find_names
 from crannog.engine.sql.tokens import (
     CLOSING,
-    DEEPEST,
     DIALECT,
+    MAX_NESTING,
     OPENING,
     STRINGS,
     checked_slice,
@@ -231,7 +231,7 @@ def _tree(text: str, found: tuple[Token, ...]) -> tuple[exp.Expression | None, s
     try:
         trees = [tree for tree in DIALECT.parser().parse(list(found), text) if tree is not None]
     except RecursionError:
-        raise Refused(f"the statement is nested deeper than {DEEPEST} levels; use WITH to name its parts") from None
+        raise Refused(f"the statement is nested deeper than {MAX_NESTING} levels; use WITH to name its parts") from None
     except SqlglotError as error:
         return None, f"syntax that only Spark reads ({first_line(error)})"
     except Exception as error:

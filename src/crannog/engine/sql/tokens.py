@@ -18,7 +18,7 @@ from sqlglot.tokens import Token, TokenType
 
 from crannog.errors import CallerError, Refused
 
-DEEPEST = 200
+MAX_NESTING = 200
 STRINGS = frozenset({TokenType.STRING, TokenType.RAW_STRING, TokenType.HEX_STRING, TokenType.NATIONAL_STRING})
 OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.CASE})
 CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END})
@@ -77,8 +77,8 @@ def _check_depth(found: Sequence[Token]) -> None:
     for token in found:
         if token.token_type in OPENING:
             depth += 1
-            if depth > DEEPEST:
-                raise Refused(f"the statement is nested deeper than {DEEPEST} levels; use WITH to name its parts")
+            if depth > MAX_NESTING:
+                raise Refused(f"the statement is nested deeper than {MAX_NESTING} levels; use WITH to name its parts")
         elif token.token_type in CLOSING:
             depth = max(depth - 1, 0)
 

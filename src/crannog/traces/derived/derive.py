@@ -18,7 +18,7 @@ from crannog.api.reports import Progress
 from crannog.api.traces import DeriveReport
 from crannog.delta.footers import read_footer
 from crannog.delta.log import Base, DataFile, metadata_action
-from crannog.delta.rewrite import Rewrite, RunAgain, verified_files
+from crannog.delta.rewrite import Rewrite, RunAgain, verify_files
 from crannog.delta.schemas import to_delta_json
 from crannog.engine.maintenance.fold import after_commit
 from crannog.engine.maintenance.job import Job, part_of
@@ -225,7 +225,7 @@ class _TableDerivation:
                     f"{self.derived.name}: the new rows stand for {counted:,} spans, not for {expected + before:,};"
                     " nothing was committed and the table is as it was"
                 )
-        return verified_files(storage, self.table.folder, self.job.folder, self.base, rows=rows)
+        return verify_files(storage, self.table.folder, self.job.folder, self.base, rows=rows)
 
     def _sums(self, paths: Sequence[str]) -> tuple[int, int]:
         if not paths:

@@ -33,7 +33,7 @@ class DuckDBQueryEngine:
 
     def files(self, paths: Sequence[str]) -> str:
         if not paths:
-            return self.register(self._snapshot.base.readable.empty_table())
+            return self.register(self._snapshot.base.read_schema.empty_table())
         return self._engine.scan(self._snapshot.local_paths(list(paths)), self._snapshot.base.schema)
 
     def register(self, rows: pa.Table) -> str:

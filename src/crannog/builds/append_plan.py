@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from crannog.builds.event_values import LARGEST_EVENT_BYTES, to_json
 from crannog.builds.events import PAYLOADS, BuildEvent
-from crannog.builds.read_model.connection import Connection
-from crannog.builds.read_model.stored_events import COLUMNS, event_of
 from crannog.errors import BadRows, CallerError, Conflict
 
 LARGEST_BATCH = 100_000
-_AT_ONCE = 500
 # What may be long: everything but ids and statuses.
 _LONG_FIELDS = {
     kind: tuple(name for name in payload.FIELDS if name not in ("status", "partition_ref", "job_run_id"))
@@ -88,16 +84,3 @@ def same(one: BuildEvent, other: BuildEvent) -> bool:
 
 def _canonical(event: BuildEvent) -> str:
     return json.dumps(event.payload.as_dict(), sort_keys=True)
-
-
-def find(connection: Connection, ids: Sequence[str]) -> dict[str, BuildEvent]:
-    """Return those of these events that a read model has."""
-    found: dict[str, BuildEvent] = {}
-    for start in range(0, len(ids), _AT_ONCE):
-        some: Sequence[Any] = ids[start : start + _AT_ONCE]
-        for row in connection.query(
-            f"SELECT {COLUMNS} FROM events WHERE event_id IN ({', '.join('?' * len(some))})", some
-        ):
-            event = event_of(row)
-            found[event.event_id] = event
-    return found

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from crannog.builds.append_plan import same
-from crannog.builds.as_of import PastLog
 from crannog.builds.events import BuildEvent
 from crannog.builds.read_model.tables import ALL_TABLES
 from crannog.builds.stores.read_model_log import ModelLog
+from crannog.builds.stores.sqlite_log import PastLog
 from crannog.errors import BadRows, CallerError, CrannogError
 
 if TYPE_CHECKING:

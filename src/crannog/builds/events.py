@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from crannog.builds.event_kinds import Kind
 from crannog.builds.event_values import identifier, timestamp, to_json
 from crannog.builds.payloads import (
     PAYLOADS,
@@ -22,6 +21,7 @@ from crannog.builds.payloads import (
     DelegationEvent,
     JobEvent,
     JobGraphEvent,
+    Kind,
     PartitionEvent,
     PartitionInvalidationEvent,
     Payload,

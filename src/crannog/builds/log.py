@@ -213,13 +213,11 @@ class EventLog(ABC):
         self, partition_ref: str, direction: str = "upstream", *, depth: int = 100, limit: int = 10_000
     ) -> Lineage:
         """Return what a partition was made from, or went into, over any number of steps, nearest first."""
-        from crannog.builds.lineage import lineage
-
-        return lineage(self, partition_ref, direction, depth=depth, limit=limit)
+        return _lineage(self, partition_ref, direction, depth=depth, limit=limit)
 
     def as_of(self, index: int) -> EventLog:
         """Return the log as it stood when it held the events up to `index`, to be read; pruned events are missing."""
-        from crannog.builds.as_of import past_log
+        from crannog.builds.stores.sqlite_log import past_log
 
         return past_log(self, index)
 
@@ -251,3 +249,27 @@ def whole_number(value: Any, name: str, *, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise CallerError(f"{name} is a whole number from {least} to {most:,}, got {value!r}")
     return value
+
+
+def _lineage(log: EventLog, partition_ref: str, direction: str, *, depth: int, limit: int) -> Lineage:
+    """Walk breadth first, so that the nearest come first; a ring is walked once; `truncated` if a limit cut it."""
+    if direction not in ("upstream", "downstream"):
+        raise CallerError(f'direction is "upstream" or "downstream", got {direction!r}')
+    upstream = direction == "upstream"
+    found: dict[str, None] = {}
+    edges: list[Edge] = []
+    frontier = [partition_ref]
+    for _ in range(depth):
+        if not frontier:
+            break
+        step = log.list_edges(frontier, upstream=upstream)
+        frontier = []
+        for edge in step:
+            if len(edges) >= limit:
+                return Lineage(partition_ref, direction, tuple(found), tuple(edges), True)
+            edges.append(edge)
+            ref = edge.input_ref if upstream else edge.output_ref
+            if ref not in found and ref != partition_ref:
+                found[ref] = None
+                frontier.append(ref)
+    return Lineage(partition_ref, direction, tuple(found), tuple(edges), bool(frontier))

@@ -132,7 +132,7 @@ def _stdout(uri: str, options: dict[str, Any]) -> EventLog:
 
 
 def _tee(uri: str, options: dict[str, Any]) -> EventLog:
-    from crannog.builds.stores.tee_log import TeeLog
+    from crannog.builds.stores.forwarding_log import TeeLog
 
     parts = [unquote(part) for part in uri.removeprefix("tee:").split(",") if part]
     if len(parts) < 2:

@@ -1,17 +1,50 @@
-"""What each of the eight kinds of events tells, checked when it is made; values, compared by content."""
+"""The eight kinds of build events and the payload of each: values, checked when they are created, compared by content."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
+from enum import IntEnum
 from typing import Any, ClassVar, TypeVar
 
-from crannog.builds.event_kinds import Kind
 from crannog.builds.event_values import identifier, identifiers, json_value, optional_identifier, text
 from crannog.builds.statuses import BuildRequestStatus, JobStatus, PartitionStatus, Status
 from crannog.errors import BadRows
 
 P = TypeVar("P", bound="Payload")
+
+
+class Kind(IntEnum):
+    """The kinds of events, in the order of the table's columns."""
+
+    BUILD_REQUEST = 1
+    PARTITION = 2
+    JOB = 3
+    DELEGATION = 4
+    JOB_GRAPH = 5
+    PARTITION_INVALIDATION = 6
+    TASK_CANCEL = 7
+    BUILD_CANCEL = 8
+
+    @property
+    def event_type(self) -> str:
+        """The name in the `event_type` column."""
+        return self.name.lower()
+
+    @property
+    def column(self) -> str:
+        """The column that holds the payload of this kind."""
+        return f"{self.name.lower()}_event"
+
+    @classmethod
+    def read(cls, given: Any) -> Kind:
+        """Return the kind of an `event_type`; BadRows for anything else."""
+        if isinstance(given, Kind):
+            return given
+        found = cls.__members__.get(given.upper().removesuffix("_EVENT")) if isinstance(given, str) else None
+        if found is None:
+            raise BadRows(f"{given!r} is no kind of event; known are {', '.join(kind.event_type for kind in cls)}")
+        return found
 
 
 class Payload:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from crannog.builds.events import BuildEvent, Kind
 from crannog.builds.filters import EventFilter
 from crannog.builds.read_model.connection import Connection
 from crannog.builds.read_model.index_choice import conditions as narrowed
+from crannog.builds.read_model.index_choice import one_of
+from crannog.builds.read_model.removal import in_parts
 from crannog.builds.read_model.stored_events import COLUMNS, event_of
 from crannog.builds.results import EventPage
 
@@ -14,6 +18,15 @@ def event(connection: Connection, event_id: str) -> BuildEvent | None:
     """Return one event by its id."""
     rows = connection.query(f"SELECT {COLUMNS} FROM events WHERE event_id = ?", (event_id,))
     return event_of(rows[0]) if rows else None
+
+
+def events_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, BuildEvent]:
+    """Return the events that have one of these ids."""
+    found: dict[str, BuildEvent] = {}
+    for some in in_parts(ids):
+        rows = connection.query(f"SELECT {COLUMNS} FROM events WHERE {one_of('event_id', some)}", some)
+        found.update((event.event_id, event) for event in map(event_of, rows))
+    return found
 
 
 def asks_twice(wanted: EventFilter) -> bool:

@@ -1,4 +1,4 @@
-"""Jobs and their runs, from the read model. Nothing here writes."""
+"""Queries of the read model for jobs, their runs, and which partitions they made from which."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from crannog.builds.read_model.connection import Connection
-from crannog.builds.results import JobRun, JobSummary
+from crannog.builds.read_model.index_choice import one_of
+from crannog.builds.read_model.removal import in_parts
+from crannog.builds.results import Edge, JobRun, JobSummary
 from crannog.builds.statuses import FINISHED_JOBS, JobStatus
 
 _RUN = "job_run_id, job_label, build_request_id, status, targets, first_at, started_at, ended_at, first_idx"
@@ -86,3 +88,24 @@ def _job(connection: Connection, label: str) -> JobSummary:
         max(0, longest) if longest is not None else None,
         _run_of(last),
     )
+
+
+def edges(connection: Connection, refs: Sequence[str], *, upstream: bool) -> list[Edge]:
+    """Return one edge per pair of partitions, as the newest event tells it, by output and input."""
+    column = "output_ref" if upstream else "input_ref"
+    newest: dict[tuple[str, str], tuple[int, Edge]] = {}
+    happened: set[tuple[str, str]] = set()
+    for some in in_parts(refs):
+        for output, source, index, run, build_id, made in connection.query(
+            f"SELECT output_ref, input_ref, idx, job_run_id, build_request_id, made FROM edges WHERE {one_of(column, some)}",
+            some,
+        ):
+            pair = (output, source)
+            if made:
+                happened.add(pair)
+            if pair not in newest or index > newest[pair][0]:
+                newest[pair] = (index, Edge(output, source, run, build_id, True))
+    return [
+        Edge(edge.output_ref, edge.input_ref, edge.job_run_id, edge.build_request_id, pair not in happened)
+        for pair, (_, edge) in sorted(newest.items())
+    ]

@@ -13,8 +13,30 @@ from crannog.builds.events import BuildEvent, JobEvent, Kind, TaskCancelEvent
 from crannog.builds.read_model.apply import apply_state, partitions_of
 from crannog.builds.read_model.connection import Connection
 from crannog.builds.read_model.stored_events import COLUMNS, event_of
+from crannog.builds.statuses import FINISHED_BUILDS
 
 _FEW = 500
+
+
+def prunable(connection: Connection, before_ns: int | None, keep_events: int | None, limit: int) -> list[int]:
+    """Return what a retention may remove, oldest first."""
+    oldest_kept = 0
+    if keep_events is not None:
+        rows = connection.query("SELECT idx FROM events ORDER BY idx DESC LIMIT 1 OFFSET ?", (keep_events,))
+        oldest_kept = rows[0][0] if rows else 0
+    before = -1 if before_ns is None else before_ns
+    finished = ", ".join(str(int(status)) for status in FINISHED_BUILDS)
+    return [
+        index
+        for (index,) in connection.query(
+            "SELECT e.idx FROM events e JOIN builds b ON b.build_request_id = e.build_request_id"
+            " WHERE (e.timestamp < ? OR e.idx <= ?)"
+            f" AND (b.status IN ({finished}) OR b.updated_at < ? OR b.last_idx <= ?)"
+            " AND NOT EXISTS (SELECT 1 FROM partitions p WHERE p.status_idx = e.idx)"
+            " ORDER BY e.idx LIMIT ?",
+            (before, oldest_kept, before, oldest_kept, limit),
+        )
+    ]
 
 
 def remove_events(connection: Connection, indexes: Sequence[int]) -> int:

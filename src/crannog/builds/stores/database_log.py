@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, Protocol, TypeVar
 
-from crannog.builds.append_plan import checked, find, plan
+from crannog.builds.append_plan import checked, plan
 from crannog.builds.events import BuildEvent
 from crannog.builds.read_model.apply import add_events
 from crannog.builds.read_model.connection import Connection
+from crannog.builds.read_model.event_queries import events_by_id
 from crannog.builds.read_model.removal import remove_events
 from crannog.builds.read_model.tables import last_index, prepare, refuse_others
 from crannog.builds.stores.read_model_log import ModelLog, checked_indexes
@@ -53,7 +54,7 @@ class DatabaseLog(ModelLog, Generic[D]):
         if not batch:
             return []
         with self.database.writing() as model:
-            planned = plan(batch, find(model, [event.event_id for event in batch]), last_index(model))
+            planned = plan(batch, events_by_id(model, [event.event_id for event in batch]), last_index(model))
             if self._check_states if check_states is None else check_states:
                 check_changes(model, planned.fresh)
             if planned.fresh:

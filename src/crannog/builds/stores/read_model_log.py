@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 from crannog.builds.event_values import is_name
 from crannog.builds.events import BuildEvent
 from crannog.builds.log import LARGEST_PAGE, EventLog, page_arguments, whole_number
-from crannog.builds.read_model import edge_queries, event_queries, job_queries, state_queries
+from crannog.builds.read_model import event_queries, job_queries, state_queries
 from crannog.builds.read_model.connection import Connection
+from crannog.builds.read_model.removal import prunable
 from crannog.builds.read_model.tables import last_index, stored_version
 from crannog.builds.results import (
     ActivitySummary,
@@ -108,14 +109,14 @@ class ModelLog(EventLog):
     def list_edges(self, partition_refs: Iterable[str], *, upstream: bool) -> list[Edge]:
         refs = [ref for ref in dict.fromkeys(partition_refs) if is_name(ref)]
         with self.reading(whole=True) as model:
-            return edge_queries.edges(model, refs, upstream=upstream)
+            return job_queries.edges(model, refs, upstream=upstream)
 
     def list_prunable(self, before_ns: int | None, keep_events: int | None, limit: int) -> list[int]:
         for value, name in ((before_ns, "before_ns"), (keep_events, "keep_events"), (limit, "limit")):
             if value is not None:
                 whole_number(value, name, least=0, most=2**63 - 1)
         with self.reading(whole=True) as model:
-            return edge_queries.prunable(model, before_ns, keep_events, limit)
+            return prunable(model, before_ns, keep_events, limit)
 
     def stats(self) -> LogStats:
         with self.reading(whole=True) as model:

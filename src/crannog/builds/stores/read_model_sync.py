@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from crannog.builds.append_plan import find
 from crannog.builds.events import BuildEvent
-from crannog.builds.stores.delta_base_sync import bring_to_base
-from crannog.builds.stores.delta_read_model import Applied, DeltaModel, Position
+from crannog.builds.read_model.event_queries import events_by_id
+from crannog.builds.stores.delta_read_model import Applied, DeltaModel, Position, bring_to_base
 from crannog.builds.stores.event_rows import KEY, events_of
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError, Corrupted, SnapshotGone, Unavailable
@@ -105,7 +104,7 @@ class Follower:
         asked = [event_id for event_id in ids if event_id not in known]
         if asked:
             with self.model.database.reading() as model:
-                known.update(find(model, asked))
+                known.update(events_by_id(model, asked))
         return known
 
     def committed(self, change: Applied) -> None:

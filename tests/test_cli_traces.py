@@ -225,7 +225,7 @@ def test_an_erasure_tells_first_what_would_go_and_asks(crannog: Crannog) -> None
         (("show", "zz"), "a trace id has 32 hexadecimal digits"),
         (("show", MISSING), "there is no trace"),
         (("show", CHECKOUT, "--under", "00000000000000ff"), "has no span"),
-        (("search", "--order", "best"), "order is one of"),
+        (("search", "--order", "best"), "order must be one of"),
         (("search", "-w", "service ="), "at character 10"),
         (("search", "-w", "service =", "-a", "k=1"), "at character 10"),
         (("search", "-a", "novalue"), "key=value"),

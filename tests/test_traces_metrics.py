@@ -155,7 +155,7 @@ def test_steps_of_the_calendar_begin_where_it_does(traces: Traces) -> None:
         ({"step": "0m"}, "a step is"),
         ({"step": "2mo"}, "a step is"),
         ({"step": 60}, "a step is"),
-        ({"kind": "sideways"}, "kind is one of"),
+        ({"kind": "sideways"}, "kind must be one of"),
         ({"service": 7}, "service is text"),
         ({"start": "yesterday"}, "start is ISO text"),
         ({"group_by": ["a"] * 2}, "group_by takes"),

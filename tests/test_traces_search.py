@@ -398,13 +398,13 @@ def test_names_keys_and_values_are_suggested_within_a_filter(settings: Settings)
 
 
 def test_a_step_holds_about_as_many_spans_as_were_asked_for() -> None:
-    spread = TimeHistogram([TimeBin(0, 999, 1000), TimeBin(500, 999, 500), TimeBin(2000, 2000, 10)])
-    assert spread.before(10_000, 10) == 2000
-    assert spread.before(2000, 100) == 950
-    assert spread.before(1000, 1000) == 500
-    assert spread.before(500, 100) == 400
-    assert spread.before(500, 10_000) == EARLIEST
-    assert TimeHistogram([]).before(5, 5) == EARLIEST
+    histogram = TimeHistogram([TimeBin(0, 999, 1000), TimeBin(500, 999, 500), TimeBin(2000, 2000, 10)])
+    assert histogram.range_start(10_000, 10) == 2000
+    assert histogram.range_start(2000, 100) == 950
+    assert histogram.range_start(1000, 1000) == 500
+    assert histogram.range_start(500, 100) == 400
+    assert histogram.range_start(500, 10_000) == EARLIEST
+    assert TimeHistogram([]).range_start(5, 5) == EARLIEST
 
 
 # -- in the base -----------------------------------------------------------------------------------------------------

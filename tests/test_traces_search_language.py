@@ -78,7 +78,7 @@ def values(field: Field, operator: str) -> st.SearchStrategy[Any]:
             return st.sampled_from(["UNSPECIFIED", "INTERNAL", "SERVER", "CONSUMER"])
         case Type.STATUS:
             return st.sampled_from(["UNSET", "OK", "ERROR"])
-        case Type.TRUTH:
+        case Type.BOOLEAN:
             return st.booleans()
     return texts
 
@@ -345,15 +345,15 @@ def test_reads(text: str, tree: Filter) -> None:
         ("k not 1", 7, "in after not"),
         ("k < true", 3, "= or !="),
         ("kind = 'table'", 8, "a kind"),
-        ("error ~ 'x'", 7, "an operator that goes with error"),
-        ("service ~ 'x'", 9, "an operator that goes with service"),
-        ("text = 'x'", 6, "an operator that goes with text"),
-        ("span. = 1", 6, "an attribute's key after span."),
+        ("error ~ 'x'", 7, "an operator for error"),
+        ("service ~ 'x'", 9, "an operator for service"),
+        ("text = 'x'", 6, "an operator for text"),
+        ("span. = 1", 6, "an attribute key after span."),
         ("k = 1e999", 5, "text in quotes, a number"),
         ("span_id = 'xyz'", 11, "an id in hexadecimal"),
-        ("k =~ '('", 6, "no regular expression"),
-        ("k =~ '(?=x)'", 6, "no regular expression"),
-        ("k = '\ud800'", 6, "text that UTF-8 can write"),
+        ("k =~ '('", 6, "not a valid RE2 regular expression"),
+        ("k =~ '(?=x)'", 6, "not a valid RE2 regular expression"),
+        ("k = '\ud800'", 6, "text that UTF-8 can encode"),
     ],
 )
 def test_a_mistake_is_told_with_its_place_and_what_was_expected(text: str, place: int, expected: str) -> None:

@@ -96,7 +96,7 @@ def metric_query(
         if value is not None and not isinstance(value, str):
             raise CallerError(f"{name} is text, got {type(value).__name__}")
     if kind is not None and kind.upper() not in SPAN_KINDS:
-        raise CallerError(f"kind is one of {', '.join(SPAN_KINDS)}, got {kind!r}"[:200])
+        raise CallerError(f"kind must be one of {', '.join(SPAN_KINDS)}, got {kind!r}"[:200])
     if of not in ("spans", "traces"):
         raise CallerError(f"metrics are of spans or of traces, got {of!r}"[:200])
     return MetricQuery(

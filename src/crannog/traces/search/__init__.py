@@ -1,1 +1,1 @@
-"""Finding traces and spans: the filter language, pages of results in several orders, and what to type next."""
+"""Search for traces and spans: the filter language, sorted pages of results, and completion."""

@@ -1,7 +1,7 @@
-"""Comparisons of one attribute value, kept as JSON text (see `crannog.traces.attribute_values`), as DuckDB's SQL.
+"""DuckDB SQL that compares one attribute value, stored as JSON text (see `crannog.traces.attribute_values`).
 
-Each function takes the SQL of the text, null if there is none, and gives an expression that is true if it meets the
-comparison; anything else, null too, means no. Equality compares texts, which are written one way only.
+Each function takes the SQL of that text, which is null if there is no such attribute, and returns an expression that is
+true if the value meets the comparison, and false or null otherwise. Equal values have equal texts.
 """
 
 from __future__ import annotations
@@ -21,73 +21,68 @@ _SCALAR_TEXT = re.compile(r"true|false|-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
 _INTEGER_TEXT = re.compile(r"-?[0-9]+")
 _MAX_WORDS = 8
 _EXACT_INTEGERS_BELOW = 2**53
-"""Below this a double tells whole numbers apart, and those beyond it stay beyond it."""
+"""Doubles represent all integers below this exactly, and integers above it stay above it when rounded."""
 _INFINITY = {True: '{"$double":"Infinity"}', False: '{"$double":"-Infinity"}'}
 
 
 def text_literal(value: str) -> str:
-    """Return a text as SQL; a NUL, which would end the statement, as its number."""
+    """Return a text as SQL. A NUL, which would end the statement, is written as its code."""
     if "\0" not in value:
         return literal(value)
     return "(" + " || chr(0) || ".join(map(literal, value.split("\0"))) + ")"
 
 
 def comparison(stored: str, operator: str, value: Value) -> str:
-    """Return the comparison of a stored value with one that was asked for."""
+    """Return the SQL that compares a stored value with `value`."""
     if operator in NEGATED_OPERATORS:
         return present_and_not(stored, comparison(stored, NEGATED_OPERATORS[operator], value))
     if operator == "=":
         return is_one_of(stored, [value])
     if operator == "is":
-        return _with_repeated_key(
-            stored,
-            f"{stored} IN ({_text_literals(_stored_texts_read_as(str(value)))})",
-            lambda last: _reads_as(last, str(value)),
+        texts = _text_literals(_stored_texts_read_as(str(value)))
+        return _with_repeated_key(stored, f"{stored} IN ({texts})", lambda last: _reads_as(last, str(value)))
+
+    def compare(text: str) -> str:
+        return (
+            _compared_text(text, operator, value) if isinstance(value, str) else _compared_number(text, operator, value)
         )
-    request = value  # the closures below are called at once
-    if isinstance(request, str):
-        return _with_repeated_key(
-            stored, _text_comparison(stored, operator, request), lambda last: _text_comparison(last, operator, request)
-        )
-    return _with_repeated_key(
-        stored, _number_comparison(stored, operator, request), lambda last: _number_comparison(last, operator, request)
-    )
+
+    return _with_repeated_key(stored, compare(stored), compare)
 
 
 def is_one_of(stored: str, values: Iterable[Value]) -> str:
-    """Tell whether the stored value equals one of those asked for."""
-    request = list(values)
-    kept = [written for value in request for written in _stored_texts(value)]
-    plain = (
-        f"{stored} IN ({_text_literals(kept)})"
-        if len(kept) > 1
-        else f"{stored} = {text_literal(kept[0])}"
-        if kept
-        else "false"
-    )
-    return _with_repeated_key(stored, plain, lambda last: _equals_one(last, request))
+    """Return the SQL that is true if the stored value equals one of the values."""
+    wanted = list(values)
+    texts = [text for value in wanted for text in _stored_texts(value)]
+    equals = f"{stored} IN ({_text_literals(texts)})" if texts else "false"
+    if len(texts) == 1:
+        equals = f"{stored} = {text_literal(texts[0])}"
+    return _with_repeated_key(stored, equals, lambda last: _equals_one(last, wanted))
 
 
 def one_of_prefilter(stored: str, operator: str, values: Iterable[Value]) -> str:
-    """Return a condition that holds wherever `=`, `in` or `is` does, and is cheap: what a key sent twice says is not read."""
-    kept = [
-        written
+    """Return a cheaper condition that is true wherever `=`, `in` or `is` is true: it accepts every repeated key."""
+    texts = [
+        text
         for value in values
-        for written in (_stored_texts_read_as(str(value)) if operator == "is" else _stored_texts(value))
+        for text in (_stored_texts_read_as(str(value)) if operator == "is" else _stored_texts(value))
     ]
-    return f"{stored} IN ({_text_literals(kept)}) OR starts_with({stored}, {literal(_REPEATED_KEY_PREFIX)})"
+    return f"{stored} IN ({_text_literals(texts)}) OR starts_with({stored}, {literal(_REPEATED_KEY_PREFIX)})"
 
 
 def search_text_words(key: str, operator: str, values: Iterable[Value]) -> list[str] | None:
-    """Return words of which a search blob holds one if its span has an attribute that meets `=`, `in` or `is`; None if none help."""
+    """Return words of which the search text has one if the span has an attribute that meets `=`, `in` or `is`.
+
+    None if the search text does not help: for other operators, or for too many words.
+    """
     if operator == "is":
         return [attribute_word(key, str(value)) for value in values]
     if operator not in ("=", "in"):
         return None
     found = [
-        attribute_word(key, value if isinstance(value, str) else written)
+        attribute_word(key, value if isinstance(value, str) else text)
         for value in values
-        for written in ([value] if isinstance(value, str) else _stored_texts(value))
+        for text in ([value] if isinstance(value, str) else _stored_texts(value))
     ]
     return found if 0 < len(found) <= _MAX_WORDS else None
 
@@ -101,15 +96,15 @@ def _text_literals(values: Iterable[str]) -> str:
 
 
 def _stored_texts(value: Value) -> list[str]:
-    """Return every text that a value may be kept as."""
+    """Return every text as which a value may be stored."""
     if isinstance(value, bool):
         return ["true" if value else "false"]
     if isinstance(value, str):
         return [text_json(value)]
     found = []
     match integer_comparison("=", value):
-        case "=", whole:
-            found.append(str(whole))
+        case "=", integer:
+            found.append(str(integer))
     match double_comparison("=", value):
         case "=", double:
             found.append(double_json(double))
@@ -119,11 +114,11 @@ def _stored_texts(value: Value) -> list[str]:
 
 
 def _stored_texts_read_as(value: str) -> list[str]:
-    """Return the texts that a value which reads as `value` may be kept as."""
+    """Return the texts as which a value that reads as `value` may be stored."""
     return [text_json(value), *([value] if _SCALAR_TEXT.fullmatch(value) else [])]
 
 
-# -- a key that was sent more than once: its last value counts -------------------------------------------------------
+# -- repeated keys: the last value counts ----------------------------------------------------------------------------
 
 
 def _is_repeated_key(stored: str) -> str:
@@ -134,11 +129,11 @@ def _last_value(stored: str) -> str:
     return f"CAST(json_extract({stored}, '$.\"$each\"[#-1]') AS VARCHAR)"
 
 
-def _with_repeated_key(stored: str, plain: str, of_last: Callable[[str], str]) -> str:
-    return f"({plain} OR (CASE WHEN {_is_repeated_key(stored)} THEN {of_last(_last_value(stored))} ELSE false END))"
+def _with_repeated_key(stored: str, condition: str, last_value_condition: Callable[[str], str]) -> str:
+    return f"({condition} OR (CASE WHEN {_is_repeated_key(stored)} THEN {last_value_condition(_last_value(stored))} ELSE false END))"
 
 
-# -- values whose text another writer may have written, so they are compared by what they mean -----------------------
+# -- values inside a repeated key may be written in another way, so they are compared by meaning ---------------------
 
 
 def _string(stored: str) -> str:
@@ -147,30 +142,34 @@ def _string(stored: str) -> str:
 
 def _equals_one(stored: str, values: list[Value]) -> str:
     terms = []
-    truths = [str(value).lower() for value in values if isinstance(value, bool)]
-    if truths:
-        terms.append(f"{stored} IN ({_text_literals(truths)})")
+    booleans = [str(value).lower() for value in values if isinstance(value, bool)]
+    if booleans:
+        terms.append(f"{stored} IN ({_text_literals(booleans)})")
     texts = [value for value in values if isinstance(value, str)]
     if texts:
         terms.append(f"{_string(stored)} IN ({_text_literals(texts)})")
     numbers = [value for value in values if not isinstance(value, (bool, str))]
     if numbers:
-        wholes = [
+        integers = [
             found[1] for found in (integer_comparison("=", value) for value in numbers) if not isinstance(found, bool)
         ]
         doubles = [
             found[1] for found in (double_comparison("=", value) for value in numbers) if not isinstance(found, bool)
         ]
-        as_whole = f"TRY_CAST({stored} AS BIGINT) IN ({', '.join(map(_bigint_literal, wholes))})" if wholes else "false"
+        as_integer = (
+            f"TRY_CAST({stored} AS BIGINT) IN ({', '.join(map(_bigint_literal, integers))})" if integers else "false"
+        )
         as_double = (
             f"TRY_CAST({stored} AS DOUBLE) IN ({', '.join(map(_double_literal, doubles))})" if doubles else "false"
         )
-        terms.append(f"({_is_number(stored)} AND CASE WHEN {_is_double(stored)} THEN {as_double} ELSE {as_whole} END)")
+        terms.append(
+            f"({_is_number(stored)} AND CASE WHEN {_is_double(stored)} THEN {as_double} ELSE {as_integer} END)"
+        )
     return "(" + " OR ".join(terms) + ")"
 
 
 def _is_number(stored: str) -> str:
-    # Numbers, and nothing else that is kept, begin with a minus or a digit.
+    # Of all stored values, only numbers begin with a minus sign or a digit.
     return f"({stored} >= '-' AND {stored} < ':')"
 
 
@@ -187,10 +186,10 @@ def _reads_as(stored: str, value: str) -> str:
     if not math.isfinite(float(value)) or double_json(float(value)) != value:
         return f"({alike})"
     sign = f"starts_with({stored}, '-') = {'true' if value.startswith('-') else 'false'}"
-    return f"({alike} OR ({_is_double(stored)} AND {sign} AND {_number_comparison(stored, '=', float(value))}))"
+    return f"({alike} OR ({_is_double(stored)} AND {sign} AND {_compared_number(stored, '=', float(value))}))"
 
 
-def _text_comparison(stored: str, operator: str, value: str) -> str:
+def _compared_text(stored: str, operator: str, value: str) -> str:
     found = _string(stored)
     if operator == "=~":
         return f"regexp_matches({found}, {text_literal(value)})"
@@ -199,32 +198,32 @@ def _text_comparison(stored: str, operator: str, value: str) -> str:
     return f"({found} {operator} {text_literal(value)})"
 
 
-def _number_comparison(stored: str, operator: str, value: Value) -> str:
+def _compared_number(stored: str, operator: str, value: Value) -> str:
     assert not isinstance(value, str)
     if -_EXACT_INTEGERS_BELOW < value < _EXACT_INTEGERS_BELOW:
         compared = f"TRY_CAST({stored} AS DOUBLE) {operator} {_double_literal(float(value))}"
     else:
-        whole, double = integer_comparison(operator, value), double_comparison(operator, value)
-        as_whole = (
-            str(whole).lower()
-            if isinstance(whole, bool)
-            else f"TRY_CAST({stored} AS BIGINT) {whole[0]} {_bigint_literal(whole[1])}"
+        integer, double = integer_comparison(operator, value), double_comparison(operator, value)
+        as_integer = (
+            str(integer).lower()
+            if isinstance(integer, bool)
+            else f"TRY_CAST({stored} AS BIGINT) {integer[0]} {_bigint_literal(integer[1])}"
         )
         as_double = (
             str(double).lower()
             if isinstance(double, bool)
             else f"TRY_CAST({stored} AS DOUBLE) {double[0]} {_double_literal(double[1])}"
         )
-        compared = f"CASE WHEN {_is_double(stored)} THEN {as_double} ELSE {as_whole} END"
+        compared = f"CASE WHEN {_is_double(stored)} THEN {as_double} ELSE {as_integer} END"
     parts = [f"WHEN {_is_number(stored)} THEN {compared}"]
-    for positive, kept in _INFINITY.items():
+    for positive, texts in _INFINITY.items():
         if infinity_matches(operator, positive=positive):
-            parts.append(f"WHEN {stored} = {literal(kept)} THEN true")
+            parts.append(f"WHEN {stored} = {literal(texts)} THEN true")
     return f"(CASE {' '.join(parts)} ELSE false END)"
 
 
 def _bigint_literal(number: int) -> str:
-    # The least one is not the negation of a 64-bit number.
+    # As text: the lowest 64-bit integer is not the negation of one.
     return f"CAST('{number}' AS BIGINT)"
 
 

@@ -1,7 +1,7 @@
-"""What to type next: services, operations, attribute keys and values that stand in the spans of a filter.
+"""Completion: the services, operations, attribute keys and values that matching spans have.
 
-Names of services and operations are looked for everywhere. Keys and values, which cost more, in the newest spans first
-and further back only while too few were found.
+Services and operations are read from all spans. Keys and values cost more: they are read from the newest spans, and from
+older ones only until enough are found.
 """
 
 from __future__ import annotations
@@ -36,31 +36,35 @@ _UNQUOTED_KEY = re.compile(r"[^\W\d](?:[\w\-/:@]|\.)*")
 def complete(
     table: OpenTable, kind: str, prefix: str, *, key: str | None, filter: Filter, limit: int
 ) -> list[Suggestion]:
-    """Return up to `limit` suggestions that begin with `prefix`, the most frequent first; counts are of the spans looked at."""
+    """Return up to `limit` suggestions that begin with `prefix`, most frequent first. Counts cover only the spans read."""
     if kind not in KINDS:
-        raise CallerError(f"what to complete is one of {', '.join(KINDS)}, got {kind!r}")
+        raise CallerError(f"what must be one of {', '.join(KINDS)}, got {kind!r}")
     if not isinstance(prefix, str):
-        raise CallerError(f"a prefix is text, got {type(prefix).__name__}")
+        raise CallerError(f"prefix must be text, got {type(prefix).__name__}")
     if kind == "value":
         field = value_field(key)
-        return table.newest(lambda of: _counted_in_steps(table, of, filter, limit, _value_query(field, prefix)))
+        return table.newest(
+            lambda snapshot: _counted_in_steps(table, snapshot, filter, limit, _value_query(field, prefix))
+        )
     if kind == "key":
-        return table.newest(lambda of: _counted_in_steps(table, of, filter, limit, _key_query(prefix)))
-    return table.newest(lambda of: _service_or_operation_names(table, of, kind, prefix, filter, limit))
+        return table.newest(lambda snapshot: _counted_in_steps(table, snapshot, filter, limit, _key_query(prefix)))
+    return table.newest(lambda snapshot: _service_or_operation_names(table, snapshot, kind, prefix, filter, limit))
 
 
 def value_field(key: str | None) -> Field:
-    """Return the field whose values are asked for: an attribute's key as in a filter, or a field of text."""
+    """Return the field to complete values of: an attribute key as in a filter, or a text field."""
     if not isinstance(key, str) or not key:
-        raise CallerError('give the key whose values are asked for: key="http.method"')
+        raise CallerError('value needs the key to complete values of, such as key="http.method"')
     if key in FIELDS:
         if FIELDS[key].type is not Type.TEXT:
-            raise CallerError(f"{key} has no values to choose from: it is {FIELDS[key].type.value}")
+            raise CallerError(
+                f"cannot complete values of {key}, which is {FIELDS[key].type.value}; use an attribute key or a text field"
+            )
         return FIELDS[key]
-    written = key if _UNQUOTED_KEY.fullmatch(key) or '"' in key else '"' + key + '"'
-    found = parse_filter(f"{written} exists")
-    assert isinstance(found, Exists)
-    return found.field
+    quoted_key = key if _UNQUOTED_KEY.fullmatch(key) or '"' in key else '"' + key + '"'
+    exists = parse_filter(f"{quoted_key} exists")
+    assert isinstance(exists, Exists)
+    return exists.field
 
 
 def _service_or_operation_names(
@@ -79,7 +83,7 @@ def _service_or_operation_names(
 def _counted_in_steps(
     table: OpenTable, snapshot: Snapshot, filter: Filter, limit: int, query: Callable[[str], str]
 ) -> list[Suggestion]:
-    """Ask about newer spans first, then about older ones, until enough was found or enough was looked at."""
+    """Count values in the newest spans first, then in older ones, until enough are found or read."""
     counts: Counter[Any] = Counter()
     with open_reader(table, snapshot) as reader:
         for rows in _newest_rows_first(reader, filter):
@@ -94,41 +98,44 @@ def _counted_in_steps(
     return [Suggestion(to_python(value[1:]) if value.startswith("=") else value[1:], count) for value, count in listed]
 
 
-def _newest_rows_first(open_reader: SnapshotReader, filter: Filter) -> Iterator[str]:
-    spread = open_reader.time_histogram(filter)
+def _newest_rows_first(reader: SnapshotReader, filter: Filter) -> Iterator[str]:
+    histogram = reader.time_histogram(filter)
     earliest, latest = start_bounds(filter)
-    low, high = max(spread.low, earliest), min(spread.high, latest)
-    rows, looked_at = _FIRST_STEP_ROWS, 0
-    while low <= high and looked_at < _MAX_ROWS:
-        since = max(low, spread.before(high + 1, rows))
-        source = open_reader.rows([*pruning_conditions(filter), *start_between(since, high)])
+    low, high = max(histogram.low, earliest), min(histogram.high, latest)
+    rows, rows_read = _FIRST_STEP_ROWS, 0
+    while low <= high and rows_read < _MAX_ROWS:
+        since = max(low, histogram.range_start(high + 1, rows))
+        source = reader.rows([*pruning_conditions(filter), *start_between(since, high)])
         yield f"SELECT * FROM {source} WHERE start_ns >= {max(since, EARLIEST)} AND start_ns <= {high} AND {condition_sql(filter)}"
-        looked_at += rows
+        rows_read += rows
         high, rows = since - 1, rows * _GROWTH
 
 
 def _key_query(prefix: str) -> Callable[[str], str]:
-    """Return the query for keys; a prefix that names a level asks for that level's, and gives them with its name."""
+    """Return the query for keys. With a prefix such as `resource.`, it returns the keys of that level, with the prefix."""
     level, dot, rest = prefix.partition(".")
     levels = [level] if dot and level in (*_MAPS, *_NESTED) else list(_MAPS)
-    start, said = (rest, level + ".") if len(levels) == 1 else (prefix, "")
+    key_prefix, level_prefix = (rest, level + ".") if len(levels) == 1 else (prefix, "")
 
     def query(rows: str) -> str:
         parts = []
-        for each in levels:
-            if each in _MAPS:
-                parts.append(f"SELECT unnest(map_keys({_MAPS[each]})) AS key FROM ({rows})")
+        for name in levels:
+            if name in _MAPS:
+                parts.append(f"SELECT unnest(map_keys({_MAPS[name]})) AS key FROM ({rows})")
             else:
                 parts.append(
-                    f"SELECT unnest(map_keys(e.attributes)) AS key FROM (SELECT unnest({_NESTED[each]}) AS e FROM ({rows}))"
+                    f"SELECT unnest(map_keys(e.attributes)) AS key FROM (SELECT unnest({_NESTED[name]}) AS e FROM ({rows}))"
                 )
-        return f"SELECT ':{said}' || key AS value FROM ({' UNION ALL '.join(parts)}) WHERE starts_with(key, {text_literal(start)})"
+        return (
+            f"SELECT ':{level_prefix}' || key AS value FROM ({' UNION ALL '.join(parts)})"
+            f" WHERE starts_with(key, {text_literal(key_prefix)})"
+        )
 
     return query
 
 
 def _value_query(field: Field, prefix: str) -> Callable[[str], str]:
-    """Return the query for the values of a field; of an attribute, those whose text begins with the prefix."""
+    """Return the query for the values of a field that begin with the prefix as text."""
 
     def query(rows: str) -> str:
         if field.level is Level.COLUMN:
@@ -149,7 +156,10 @@ def _value_query(field: Field, prefix: str) -> Callable[[str], str]:
             parts.append(
                 f"SELECT {column if level in _MAPS else 'attributes'}[{text_literal(field.name)}] AS v FROM {source}"
             )
-        shown = "CASE WHEN starts_with(v, '\"') THEN json_extract_string(v, '$') ELSE v END"
-        return f"SELECT '=' || v AS value FROM ({' UNION ALL '.join(parts)}) WHERE v IS NOT NULL AND starts_with({shown}, {text_literal(prefix)})"
+        as_text = "CASE WHEN starts_with(v, '\"') THEN json_extract_string(v, '$') ELSE v END"
+        return (
+            f"SELECT '=' || v AS value FROM ({' UNION ALL '.join(parts)})"
+            f" WHERE v IS NOT NULL AND starts_with({as_text}, {text_literal(prefix)})"
+        )
 
     return query

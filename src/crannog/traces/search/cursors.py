@@ -1,4 +1,4 @@
-"""Cursors: where a page ends, as text that only the same search takes back."""
+"""Cursors: the position where a page ends, as text that only the same search accepts."""
 
 from __future__ import annotations
 
@@ -6,65 +6,94 @@ import base64
 import binascii
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from crannog.errors import CallerError
 
 _VERSION = 1
 _SIGNATURE_BYTES = 8
 _MAX_CHARACTERS = 2_000
+_INVALID = "the cursor is not valid: use next_cursor or previous_cursor of a page, or start without a cursor"
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in an order: its value and the id that tells equal values apart. `backward` asks for what is before it.
+    """A position in sorted results: the sort value, and the id that separates equal values.
 
-    `top` is for a walk back in time: what comes after the place has no match at or after this time.
+    `backward` asks for the results before it. `search_before` is for newest-first searches: no result after this
+    position has a match that starts at or after that time.
     """
 
     value: int
     id: bytes
     backward: bool = False
-    top: int | None = None
+    search_before: int | None = None
 
 
 def encode(position: Position, digest: str) -> str:
-    """Return a cursor for a place in the results of the search with this digest."""
+    """Return a cursor for a position in the results of the search with this digest."""
     content = json.dumps(
-        [_VERSION, position.value, position.id.hex(), int(position.backward), position.top], separators=(",", ":")
+        [_VERSION, position.value, position.id.hex(), int(position.backward), position.search_before],
+        separators=(",", ":"),
     ).encode()
     return base64.urlsafe_b64encode(_signature(content, digest) + content).decode().rstrip("=")
 
 
 def decode(cursor: str | None, digest: str, *, id_bytes: int) -> Position | None:
-    """Return the place that a cursor tells; CallerError if it is none, or one of another search."""
+    """Return the position in a cursor. Raises CallerError if it is invalid or belongs to another search."""
     if cursor is None:
         return None
     if not isinstance(cursor, str) or not cursor or len(cursor) > _MAX_CHARACTERS:
-        raise CallerError("the cursor is none that a page gave; start without one")
+        raise CallerError(_INVALID)
     try:
         data = base64.b64decode(cursor.encode() + b"=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
-        raise CallerError("the cursor is none that a page gave; start without one") from None
+        raise CallerError(_INVALID) from None
     content = data[_SIGNATURE_BYTES:]
     if _signature(content, digest) != data[:_SIGNATURE_BYTES]:
         raise CallerError(
-            "the cursor belongs to another search: ask with the same filters and order, or start without it"
+            "the cursor belongs to another search: repeat the search with the same filters and order,"
+            " or start without a cursor"
         )
-    # The signature tells searches apart and keeps no secret: what it says is checked as any text from outside.
+    # The signature only separates searches; it is no secret, so the content is checked like any other input.
     try:
-        version, value, found, backward, top = json.loads(content)
-        position = Position(value, bytes.fromhex(found), bool(backward), top)
+        version, value, position_id, backward, search_before = json.loads(content)
+        position = Position(value, bytes.fromhex(position_id), bool(backward), search_before)
     except (ValueError, TypeError):
-        raise CallerError("the cursor is none that a page gave; start without one") from None
+        raise CallerError(_INVALID) from None
     if (
         version != _VERSION
         or len(position.id) != id_bytes
         or not _is_int64(value)
-        or not (top is None or _is_int64(top))
+        or not (search_before is None or _is_int64(search_before))
     ):
-        raise CallerError("the cursor is of another kind of search, or was made by another Crannog; start without it")
+        raise CallerError(
+            "the cursor belongs to another kind of search or another version of Crannog; start without a cursor"
+        )
     return position
+
+
+def page_cursors(
+    position: Position | None,
+    first_and_last: Sequence[Position] | None,
+    digest: str,
+    *,
+    has_more: bool,
+    search_before: int | None = None,
+) -> tuple[str | None, str | None]:
+    """Return the cursors of the next and the previous page, None where there is no such page.
+
+    `position` is where the page was read from, `first_and_last` are its first and last result, None if it is empty.
+    """
+    backward = position is not None and position.backward
+    first, last = first_and_last or (position, position)
+    next_cursor = previous_cursor = None
+    if last is not None and (has_more or backward):
+        next_cursor = encode(replace(last, backward=False, search_before=search_before), digest)
+    if first is not None and (has_more if backward else position is not None):
+        previous_cursor = encode(replace(first, backward=True, search_before=None), digest)
+    return next_cursor, previous_cursor
 
 
 def _is_int64(number: object) -> bool:

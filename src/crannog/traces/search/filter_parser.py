@@ -1,13 +1,13 @@
-"""The filter language: text to a tree.
+"""The parser of the filter language.
 
-    filter     = all { "or" all }
-    all        = one { "and" one }
-    one        = "not" one | "(" filter ")" | comparison
+    filter     = and { "or" and }
+    and        = term { "and" term }
+    term       = "not" term | "(" filter ")" | comparison
     comparison = field ( operator value | ["not"] "in" "(" value { "," value } ")" | "exists" )
-    field      = a name of `FIELDS` | [ "span" | "resource" | "scope" | "event" | "link" "." ] key
+    field      = a name in `FIELDS` | [ "span" | "resource" | "scope" | "event" | "link" "." ] key
     key        = letters, digits and . _ - / : @, or anything in quotes
 
-Words of the language are read in any case. `error` and `root` may stand alone.
+Keywords are case-insensitive. `error` and `root` need no operator.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 from fractions import Fraction
+from typing import NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -51,82 +52,88 @@ _SYMBOL_OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "=~", "!~", "~")
 
 
 def parse_filter(text: str | None) -> Filter:
-    """Read a filter; without one, everything. CallerError names the place of a mistake and what was expected there."""
+    """Parse a filter; None matches everything. Raises CallerError with the position of a mistake and what to put there."""
     if text is None:
         return MATCH_ALL
-    words = tokenize(text)
-    return MATCH_ALL if len(words) == 1 else _Parser(words).whole()
+    tokens = tokenize(text)
+    return MATCH_ALL if len(tokens) == 1 else _Parser(tokens).parse()
 
 
 def checked_pattern(pattern: str) -> str:
-    """Return a regular expression that RE2 takes; CallerError says what it does not like."""
+    """Return the pattern. Raises CallerError if RE2 does not accept it."""
     try:
         pc.match_substring_regex(pa.array([""]), pattern)
     except pa.ArrowInvalid as error:
-        said = str(error).partition(": ")[2] or str(error)
-        raise CallerError(f"{pattern[:80]!r} is no regular expression (RE2's): {said[:200]}") from None
+        reason = str(error).partition(": ")[2] or str(error)
+        raise CallerError(f"{pattern[:80]!r} is not a valid RE2 regular expression: {reason[:200]}") from None
     return pattern
 
 
+def _raise_unexpected(token: Token, expected: str) -> NoReturn:
+    raise_syntax_error(token.position, expected, token.description)
+
+
 class _Parser:
-    def __init__(self, words: list[Token]) -> None:
-        self._words = words
-        self._place = 0
-        self._terms = 0
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = tokens
+        self._position = 0
+        self._comparisons = 0
         self._depth = 0
 
     @property
-    def _now(self) -> Token:
-        return self._words[self._place]
+    def _current(self) -> Token:
+        return self._tokens[self._position]
 
-    def _next(self) -> Token:
-        token = self._now
-        self._place += 1
+    def _advance(self) -> Token:
+        token = self._current
+        self._position += 1
         return token
 
     def _is(self, word: str) -> bool:
-        return self._now.kind == "name" and self._now.text.lower() == word
+        return self._current.kind == "name" and self._current.text.lower() == word
 
     def _take(self, kind: str, text: str) -> bool:
-        token = self._now
+        token = self._current
         if token.kind == kind and (token.text.lower() if kind == "name" else token.text) == text:
-            self._place += 1
+            self._position += 1
             return True
         return False
 
-    def _expect(self, sign: str) -> None:
-        if not self._take("sign", sign):
-            raise_syntax_error(self._now.place, repr(sign), self._now.shown)
+    def _expect(self, symbol: str) -> None:
+        if not self._take("symbol", symbol):
+            _raise_unexpected(self._current, repr(symbol))
 
     # -- logic -----------------------------------------------------------------------------------------------------
 
-    def whole(self) -> Filter:
-        found = self._any()
-        if self._now.kind != "end":
-            raise_syntax_error(self._now.place, "and, or, or the end", self._now.shown)
-        return found
+    def parse(self) -> Filter:
+        tree = self._disjunction()
+        if self._current.kind != "end":
+            _raise_unexpected(self._current, "and, or, or the end")
+        return tree
 
-    def _any(self) -> Filter:
-        terms = [self._all()]
+    def _disjunction(self) -> Filter:
+        terms = [self._conjunction()]
         while self._take("name", "or"):
-            terms.append(self._all())
+            terms.append(self._conjunction())
         return terms[0] if len(terms) == 1 else Or(tuple(terms))
 
-    def _all(self) -> Filter:
-        terms = [self._one()]
+    def _conjunction(self) -> Filter:
+        terms = [self._term()]
         while self._take("name", "and"):
-            terms.append(self._one())
+            terms.append(self._term())
         return terms[0] if len(terms) == 1 else And(tuple(terms))
 
-    def _one(self) -> Filter:
+    def _term(self) -> Filter:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise CallerError(f"the filter is nested deeper than {MAX_DEPTH}, at character {self._now.place + 1}")
+            raise CallerError(
+                f"the filter is nested more than {MAX_DEPTH} levels deep, at character {self._current.position + 1}"
+            )
         try:
             if self._take("name", "not"):
-                return Not(self._one())
-            if self._take("sign", "("):
-                inner = self._any()
+                return Not(self._term())
+            if self._take("symbol", "("):
+                inner = self._disjunction()
                 self._expect(")")
                 return inner
             return self._comparison()
@@ -136,11 +143,11 @@ class _Parser:
     # -- comparisons -----------------------------------------------------------------------------------------------
 
     def _comparison(self) -> Filter:
-        self._terms += 1
-        if self._terms > MAX_COMPARISONS:
-            raise CallerError(f"the filter has more than {MAX_COMPARISONS:,} comparisons")
+        self._comparisons += 1
+        if self._comparisons > MAX_COMPARISONS:
+            raise CallerError(f"the filter has more than {MAX_COMPARISONS:,} comparisons, which is the limit")
         field = self._field()
-        token = self._now
+        token = self._current
         operator = self._operator(field)
         if operator == "exists":
             return Exists(field)
@@ -148,80 +155,84 @@ class _Parser:
             return OneOf(field, self._list(field), operator == "not in")
         if operator == "":
             return Compare(field, "=", True)
-        if operator in ("<", "<=", ">", ">=") and self._is_truth():
-            raise_syntax_error(token.place, "= or != before true and false", repr(operator))
-        value_at = self._now
+        if operator in ("<", "<=", ">", ">=") and self._is_boolean():
+            raise_syntax_error(token.position, "= or != before true and false", repr(operator))
+        value_token = self._current
         value = self._value(field, operator)
         if operator in ("=~", "!~"):
             try:
                 checked_pattern(str(value))
             except CallerError as error:
-                raise CallerError(f"the filter is wrong at character {value_at.place + 1}: {error.message}") from None
+                raise CallerError(
+                    f"syntax error in the filter at character {value_token.position + 1}: {error.message}"
+                ) from None
         return Compare(field, operator, value)
 
     def _field(self) -> Field:
-        token = self._next()
+        token = self._advance()
         if token.kind == "text":
             return Field(Level.ANY, token.text)
         if token.kind != "name" or token.text.lower() in _RESERVED:
-            raise_syntax_error(token.place, "a field, an attribute's key, not or (", token.shown)
+            _raise_unexpected(token, "a field, an attribute key, not or (")
         level, dot, key = token.text.partition(".")
-        if not dot and level in _LEVELS and self._take("sign", "."):  # span."any key"
-            quoted = self._next()
+        if not dot and level in _LEVELS and self._take("symbol", "."):  # span."any key"
+            quoted = self._advance()
             if quoted.kind != "text":
-                raise_syntax_error(quoted.place, f"an attribute's key after {level}.", quoted.shown)
+                _raise_unexpected(quoted, f"an attribute key after {level}.")
             key, dot = quoted.text, "."
         elif token.text == "event.name":
             return EVENT_NAME
         elif dot and not key:
-            raise_syntax_error(token.place + len(level) + 1, f"an attribute's key after {level}.", self._now.shown)
+            raise_syntax_error(
+                token.position + len(level) + 1, f"an attribute key after {level}.", self._current.description
+            )
         if dot and level in _LEVELS:
             return Field(_LEVELS[level], key)
         return FIELDS.get(token.text) or Field(Level.ANY, token.text)
 
     def _operator(self, field: Field) -> str:
-        token = self._now
-        alone = field.type is Type.TRUTH
-        if alone and (token.kind == "end" or token.text == ")" or self._is("and") or self._is("or")):
+        token = self._current
+        needs_no_operator = field.type is Type.BOOLEAN
+        if needs_no_operator and (token.kind == "end" or token.text == ")" or self._is("and") or self._is("or")):
             return ""
-        self._place += 1
+        self._position += 1
         word = token.text.lower() if token.kind == "name" else token.text
         if token.kind == "name" and word == "not":
             if not self._take("name", "in"):
-                raise_syntax_error(self._now.place, "in after not", self._now.shown)
+                _raise_unexpected(self._current, "in after not")
             word = "not in"
-        known = token.kind in ("name", "sign") and (
+        known = token.kind in ("name", "symbol") and (
             word in _SYMBOL_OPERATORS or word in ("in", "not in", "exists", "contains", "is")
         )
         if not known or word not in OPERATORS[field.type]:
-            what = f"an operator that goes with {field.name}: " if known else "an operator: "
-            raise_syntax_error(token.place, what + " ".join(OPERATORS[field.type]), token.shown)
+            what = f"an operator for {field.name}: " if known else "an operator: "
+            _raise_unexpected(token, what + " ".join(OPERATORS[field.type]))
         return word
 
     def _list(self, field: Field) -> tuple[Value, ...]:
         self._expect("(")
         values = [self._value(field, "in")]
-        while self._take("sign", ","):
+        while self._take("symbol", ","):
             values.append(self._value(field, "in"))
             if len(values) > MAX_VALUES:
-                raise CallerError(f"a list of the filter has more than {MAX_VALUES:,} values")
+                raise CallerError(f"a list in the filter has more than {MAX_VALUES:,} values, which is the limit")
         self._expect(")")
         return tuple(values)
 
     # -- values ----------------------------------------------------------------------------------------------------
 
-    def _is_truth(self) -> bool:
+    def _is_boolean(self) -> bool:
         return self._is("true") or self._is("false")
 
     def _value(self, field: Field, operator: str) -> Value:
-        token = self._now
+        token = self._current
         value = self._value_of(field, operator, token)
         if value is None:
             expected = (
                 Type.TEXT.value + " in quotes" if operator in ("=~", "!~", "contains", "is") else field.type.value
             )
-            raise_syntax_error(token.place, expected + (" in quotes" if expected == "text" else ""), token.shown)
-        self._place += 1
+            _raise_unexpected(token, expected + (" in quotes" if expected == "text" else ""))
+        self._position += 1
         return value
 
     def _value_of(self, field: Field, operator: str, token: Token) -> Value | None:
@@ -232,7 +243,7 @@ class _Parser:
             case Type.ATTRIBUTE if operator in ("=~", "!~", "contains", "is"):
                 return text
             case Type.ATTRIBUTE:
-                return text if text is not None else self._truth() if self._is_truth() else _number(token)
+                return text if text is not None else self._boolean() if self._is_boolean() else _number(token)
             case Type.NUMBER:
                 return _number(token)
             case Type.DURATION:
@@ -245,9 +256,9 @@ class _Parser:
                 return _enum_name(token, SPAN_KINDS)
             case Type.STATUS:
                 return _enum_name(token, STATUS_NAMES)
-        return self._truth() if self._is_truth() else None
+        return self._boolean() if self._is_boolean() else None
 
-    def _truth(self) -> bool:
+    def _boolean(self) -> bool:
         return self._is("true")
 
 
@@ -287,5 +298,5 @@ def _id(field: Field, text: str | None) -> str | None:
 
 
 def _enum_name(token: Token, names: tuple[str, ...]) -> str | None:
-    found = token.text.upper() if token.kind in ("text", "name") else ""
-    return found if found in names else None
+    name = token.text.upper() if token.kind in ("text", "name") else ""
+    return name if name in names else None

@@ -1,6 +1,6 @@
-"""A filter as DuckDB's SQL over the columns of the span table; every value is written as a literal, never spliced in.
+"""The DuckDB SQL of a filter over the columns of the span table. Every value is written as an escaped literal.
 
-The expression may be null where a span lacks something, which a WHERE takes for no; `null_as_false` makes it false.
+The condition may be null if a span lacks a field, which WHERE treats as false; `null_as_false` makes it false.
 """
 
 from __future__ import annotations
@@ -53,21 +53,21 @@ COLUMNS = {
     "span_id": "span_id",
     "parent_span_id": "parent_span_id",
 }
-"""The columns of the span table by their names in the language, where a field is a column."""
+"""Columns of the span table, by their names in the filter language."""
 
 _SEARCHED_COLUMNS = ("search_blob", "input", "output")
 _MAPS = {Level.SPAN: "attributes", Level.RESOURCE: "resource_attributes", Level.SCOPE: "scope_attributes"}
 
 
 def null_as_false(condition: str) -> str:
-    """Return a condition that is never null."""
+    """Return a condition that is false where the given one is null."""
     return f"coalesce({condition}, false)"
 
 
 def prefilter_sql(filter: Filter) -> str:
-    """Return a condition that is cheaper to test, and that every span which meets the filter meets too.
+    """Return a cheaper condition that every span that matches the filter meets too.
 
-    An attribute of a span is looked for as a word of the search blob, which costs a third of a look into a map.
+    A span's attribute is searched as a word of the search text, which costs a third of a lookup in the map.
     """
     match filter:
         case And(terms):
@@ -97,7 +97,7 @@ def _attribute_prefilter(field: Field, operator: str, values: tuple[Value, ...])
 
 
 def condition_sql(filter: Filter) -> str:
-    """Return the condition of a filter."""
+    """Return the condition that matching spans meet."""
     match filter:
         case And(terms):
             return "(" + " AND ".join(map(condition_sql, terms)) + ")" if terms else "true"
@@ -143,7 +143,7 @@ def _compare(field: Field, operator: str, value: Value) -> str:
             return _any_value(field, lambda stored: attribute_sql.comparison(stored, operator, value))
         case Type.WORDS:
             return _text_search(operator, str(value))
-        case Type.TRUTH:
+        case Type.BOOLEAN:
             truth = (operator == "=") == value
             if field.name == "error":
                 return f"(status_code {'=' if truth else '!='} {ERROR_STATUS})"
@@ -160,7 +160,7 @@ def _column(field: Field) -> str:
 
 
 def _scalar(stored: str, kind: Type, operator: str, value: Value) -> str:
-    """Return the comparison of a stored value of a known type."""
+    """Return the SQL that compares a stored value of a known type."""
     if kind in (Type.NUMBER, Type.DURATION, Type.TIME):
         assert not isinstance(value, str)
         bound = integer_comparison(operator, value)
@@ -189,7 +189,7 @@ def _literal(kind: Type, value: Value) -> str:
 
 
 def _any_value(field: Field, condition: Callable[[str], str]) -> str:
-    """Return that one of the values that a field stands for meets a condition."""
+    """Return the SQL that is true if one of the values of a field meets a condition."""
     if field.level in (Level.EVENT, Level.LINK):
         stored = "e.name" if field == EVENT_NAME else f"e.attributes[{text_literal(field.name)}]"
         return f"(len(list_filter({field.level.value}s, lambda e: {null_as_false(condition(stored))})) > 0)"
@@ -198,36 +198,35 @@ def _any_value(field: Field, condition: Callable[[str], str]) -> str:
 
 
 def lower_case(words: str) -> str:
-    """Return text in lower case, as the engine makes it."""
+    """Return text in lower case, with the same rules as DuckDB."""
     return str(pc.utf8_lower(pa.scalar(words)).as_py())
 
 
-def search_words(request: str) -> list[str]:
-    """Return the words that a text search looks for, each somewhere in what a span says."""
-    return lower_case(request).split()
+def search_words(text: str) -> list[str]:
+    """Return the words of a text search, each of which must occur somewhere in the span."""
+    return lower_case(text).split()
 
 
-def _text_search(operator: str, request: str) -> str:
-    """Return that a span says a text, in its blob, input or output: as it stands, or each word of it in any case."""
+def _text_search(operator: str, text: str) -> str:
+    """Return the SQL of a text search in search text, input and output.
+
+    `contains` finds the text as written, `~` finds each of its words in any case.
+    """
     if operator == "contains":
-        return (
-            "("
-            + " OR ".join(
-                f"contains({name}, {text_literal(_escaped_for(name, request))})" for name in _SEARCHED_COLUMNS
-            )
-            + ")"
-        )
-    each = [
-        "("
-        + " OR ".join(
-            f"contains(lower({name}), {text_literal(lower_case(_escaped_for(name, word)))})"
-            for name in _SEARCHED_COLUMNS
-        )
-        + ")"
-        for word in search_words(request)
-    ]
-    return "(" + " AND ".join(each) + ")" if each else "true"
+        return _in_any_column(lambda column: f"contains({column}, {text_literal(_escaped_for(column, text))})")
+    words = [_contains_word(word) for word in search_words(text)]
+    return "(" + " AND ".join(words) + ")" if words else "true"
 
 
-def _escaped_for(column: str, request: str) -> str:
-    return escaped_value(request) if column == "search_blob" else request
+def _contains_word(word: str) -> str:
+    return _in_any_column(
+        lambda column: f"contains(lower({column}), {text_literal(lower_case(_escaped_for(column, word)))})"
+    )
+
+
+def _in_any_column(condition: Callable[[str], str]) -> str:
+    return "(" + " OR ".join(map(condition, _SEARCHED_COLUMNS)) + ")"
+
+
+def _escaped_for(column: str, text: str) -> str:
+    return escaped_value(text) if column == "search_blob" else text

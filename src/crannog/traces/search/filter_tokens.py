@@ -1,4 +1,4 @@
-"""The words of a filter, with their places in its text."""
+"""The tokens of a filter, with their positions in its text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TOKEN = re.compile(
       (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
     | (?P<number>[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)(?P<unit>[a-zA-Zµμ]+)?
     | (?P<name>[^\W\d](?:[\w\-/:@]|\.(?!["']))*)
-    | (?P<sign>!=|!~|=~|<=|>=|[=<>~(),.])
+    | (?P<symbol>!=|!~|=~|<=|>=|[=<>~(),.])
     )""",
     re.VERBOSE | re.DOTALL,
 )
@@ -26,62 +26,64 @@ _ESCAPED_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`kind` is text, number, name, sign or end; `text` is what it says, `unit` what follows a number."""
+    """`kind` is text, number, name, symbol or end; `unit` is the unit after a number."""
 
     kind: str
     text: str
-    place: int
+    position: int
     unit: str = ""
 
     @property
-    def shown(self) -> str:
+    def description(self) -> str:
         if self.kind == "end":
             return "the end"
         return repr(self.text[:_EXCERPT_CHARACTERS] + self.unit)
 
 
-def raise_syntax_error(place: int, expected: str, found: str) -> NoReturn:
-    """Raise what is wrong with a filter, and where."""
-    raise CallerError(f"the filter is wrong at character {place + 1}: expected {expected}, found {found}")
+def raise_syntax_error(position: int, expected: str, found: str) -> NoReturn:
+    """Raise a CallerError that names the position of a mistake in a filter."""
+    raise CallerError(f"syntax error in the filter at character {position + 1}: expected {expected}, found {found}")
 
 
 def tokenize(text: str) -> list[Token]:
-    """Split a filter into its words, the end last; CallerError names the place of what is none."""
+    """Split a filter into tokens, the last of kind end. Raises CallerError at text that is no token."""
     if not isinstance(text, str):
-        raise CallerError(f"a filter is text, got {type(text).__name__}")
+        raise CallerError(f"a filter must be text, got {type(text).__name__}")
     if len(text) > MAX_CHARACTERS:
-        raise CallerError(f"the filter has {len(text):,} characters; {MAX_CHARACTERS:,} is the most")
+        raise CallerError(f"the filter has {len(text):,} characters; the limit is {MAX_CHARACTERS:,}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise_syntax_error(error.start, "text that UTF-8 can write", "half of a surrogate pair")
-    found = []
-    place, end = 0, len(text.rstrip())
-    while place < end:
-        match = _TOKEN.match(text, place)
+        raise_syntax_error(error.start, "text that UTF-8 can encode", "an unpaired surrogate")
+    tokens = []
+    position, end = 0, len(text.rstrip())
+    while position < end:
+        match = _TOKEN.match(text, position)
         if match is None:
-            place = end - len(text[place:end].lstrip())
-            if text[place] in "\"'":
-                raise_syntax_error(place, f"a closing {text[place]}", "the end")
+            position = end - len(text[position:end].lstrip())
+            if text[position] in "\"'":
+                raise_syntax_error(position, f"a closing {text[position]}", "the end")
             raise_syntax_error(
-                place, "a field, a value or an operator", repr(text[place : place + _EXCERPT_CHARACTERS])
+                position, "a field, a value or an operator", repr(text[position : position + _EXCERPT_CHARACTERS])
             )
         kind = str(match.lastgroup if match.lastgroup != "unit" else "number")
-        word = match[kind]
-        found.append(Token(kind, _unquoted(word) if kind == "text" else word, match.start(kind), match["unit"] or ""))
-        place = match.end()
-    found.append(Token("end", "", len(text)))
-    return found
+        content = match[kind]
+        tokens.append(
+            Token(kind, _unquoted(content) if kind == "text" else content, match.start(kind), match["unit"] or "")
+        )
+        position = match.end()
+    tokens.append(Token("end", "", len(text)))
+    return tokens
 
 
-def _unquoted(word: str) -> str:
-    r"""Take the quotes off. A backslash before anything but a quote, itself, n, t, r, u or U stands for itself: "\d+"."""
+def _unquoted(literal: str) -> str:
+    r"""Remove the quotes and resolve escapes. A backslash that begins no known escape stays, as in "\d+"."""
 
-    def meant(match: re.Match[str]) -> str:
+    def unescaped(match: re.Match[str]) -> str:
         code = match[1]
         if len(code) > 1:
             number = int(code[1:], 16)
             return match[0] if 0xD800 <= number < 0xE000 or number > 0x10FFFF else chr(number)
         return _ESCAPED_CHARACTERS.get(code, match[0])
 
-    return _ESCAPE.sub(meant, word[1:-1])
+    return _ESCAPE.sub(unescaped, literal[1:-1])

@@ -1,8 +1,8 @@
-"""A filter as a tree: what may be asked of a span, with typed values. Pure; one span, one yes or no.
+"""The syntax tree of a filter: typed conditions that one span meets or does not meet.
 
-Logic has two values. A comparison with something that a span does not have is no, `!=`, `!~` and `not in` too; only
-NOT turns that around. A field that stands for several values (an attribute at any level, or of any event) meets a
-comparison if one of them does.
+There is no third truth value. A comparison with something that the span does not have is false, also for `!=`, `!~`
+and `not in`; only NOT inverts that. If a field has several values (an attribute at any level, or of any event), one of
+them has to meet the comparison.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ Value = str | int | float | bool | Fraction
 
 
 class Type(Enum):
-    """What a field holds, which says what it may be compared with."""
+    """The type of a field, which decides what it can be compared with. The values are used in error messages."""
 
     TEXT = "text"
-    NUMBER = "a whole number"
+    NUMBER = "an integer"
     DURATION = "a duration such as 250ms"
     TIME = 'a time such as "2026-01-31T12:00:00Z", or nanoseconds'
     ID = "an id in hexadecimal"
     KIND = "a kind: unspecified, internal, server, client, producer or consumer"
     STATUS = "a status: unset, ok or error"
-    TRUTH = "true or false"
+    BOOLEAN = "true or false"
     WORDS = "words in quotes"
     ATTRIBUTE = "text in quotes, a number, true or false"
 
 
 class Level(Enum):
-    """Where a field is looked for."""
+    """Where to look for a field."""
 
     COLUMN = "column"
     ANY = "any"
@@ -43,7 +43,7 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Something of a span: a column by its name in the language, or an attribute by its key."""
+    """A column by its name in the filter language, or an attribute by its key."""
 
     level: Level
     name: str
@@ -61,7 +61,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """The field is one of the values; `negated`, it is there and none of them."""
+    """The field is one of the values; if `negated`, it exists and is none of them."""
 
     field: Field
     values: tuple[Value, ...]
@@ -80,14 +80,14 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All of the terms; without any, yes."""
+    """All terms are true; true if there are none."""
 
     terms: tuple[Filter, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """One of the terms; without any, no."""
+    """At least one term is true; false if there are none."""
 
     terms: tuple[Filter, ...]
 
@@ -110,7 +110,7 @@ FIELDS: dict[str, Field] = {
         Type.ID: ("trace_id", "span_id", "parent_span_id"),
         Type.KIND: ("kind",),
         Type.STATUS: ("status",),
-        Type.TRUTH: ("error", "root"),
+        Type.BOOLEAN: ("error", "root"),
     }.items()
     for name in names
 } | {"text": TEXT}  # fmt: skip
@@ -124,16 +124,16 @@ OPERATORS: dict[Type, tuple[str, ...]] = {
     Type.ID: ("=", "!=", "in", "not in", "exists"),
     Type.KIND: ("=", "!=", "in", "not in"),
     Type.STATUS: ("=", "!=", "in", "not in"),
-    Type.TRUTH: ("=", "!="),
+    Type.BOOLEAN: ("=", "!="),
     Type.WORDS: ("~", "contains"),
     Type.ATTRIBUTE: ("=", "!=", "<", "<=", ">", ">=", "in", "not in", "=~", "!~", "contains", "is", "exists"),
 }
 NEGATED_OPERATORS = {"!=": "=", "!~": "=~"}
-"""The operators that ask for a value that is there and does not meet another."""
+"""The operators that need a value which exists and does not meet the other operator."""
 
 
 def all_of(*terms: Filter) -> Filter:
-    """Return one filter that asks for all of the terms, flat."""
+    """Return the conjunction of the terms, flattened."""
     flat: list[Filter] = []
     for term in terms:
         flat.extend(term.terms if isinstance(term, And) else [term])

@@ -1,7 +1,7 @@
-"""Exact comparisons of stored numbers with one that was asked for, which may be of another type.
+"""Exact comparisons of stored numbers with a number of another type.
 
-A whole number and a double are compared by value, as Python does, never through a rounded copy: what to compare with
-is worked out here, once, instead of for each row.
+Integers and doubles are compared by value, as in Python, and never rounded: the bound to compare stored numbers with is
+computed here, once, instead of for each row.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ _MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
 Number = int | float | Fraction
 
 
-def integer_comparison(operator: str, request: Number) -> tuple[str, int] | bool:
-    """Return the comparison of a 64-bit whole number that says the same; True or False if it is the same for all."""
-    exact = Fraction(request)
+def integer_comparison(operator: str, number: Number) -> tuple[str, int] | bool:
+    """Return the equivalent comparison with a 64-bit integer; True or False if all integers compare the same."""
+    exact = Fraction(number)
     low, high = math.floor(exact), math.ceil(exact)
     if operator in ("=", "!="):
         if low != high or not _MIN_INT64 <= low <= _MAX_INT64:
@@ -29,24 +29,24 @@ def integer_comparison(operator: str, request: Number) -> tuple[str, int] | bool
     return operator, bound
 
 
-def double_comparison(operator: str, request: Number) -> tuple[str, float] | bool:
-    """Return the comparison of a double (which is not NaN) that says the same; True or False if it is the same for all finite ones."""
-    exact = Fraction(request)
+def double_comparison(operator: str, number: Number) -> tuple[str, float] | bool:
+    """Return the equivalent comparison with a double; True or False if all finite doubles compare the same."""
+    exact = Fraction(number)
     try:
-        rows_near = float(exact)
+        nearest = float(exact)
     except OverflowError:
         return operator == "!=" or (operator != "=" and (operator in ("<", "<=")) == (exact > 0))
-    if Fraction(rows_near) == exact:
-        return operator, rows_near
+    if Fraction(nearest) == exact:
+        return operator, nearest
     if operator in ("=", "!="):
         return operator == "!="
-    below = Fraction(rows_near) < exact
-    # The nearest double stands on one side of what was asked for, which settles whether it is in.
+    below = Fraction(nearest) < exact
+    # The nearest double is on one side of the exact number, which decides whether it is included.
     if operator in ("<", "<="):
-        return ("<=" if below else "<"), rows_near
-    return (">" if below else ">="), rows_near
+        return ("<=" if below else "<"), nearest
+    return (">" if below else ">="), nearest
 
 
 def infinity_matches(operator: str, *, positive: bool) -> bool:
-    """Tell whether an infinity meets a comparison with a finite number."""
+    """Return whether an infinity meets a comparison with a finite number."""
     return operator == "!=" or (operator in (">", ">=") if positive else operator in ("<", "<="))

@@ -1,4 +1,4 @@
-"""Pages of traces: where each begins and ends, in both directions."""
+"""Pages of traces, forward and backward from a cursor."""
 
 from __future__ import annotations
 
@@ -14,58 +14,39 @@ from crannog.traces.search.sorted_search import count_traces, sort_value, sorted
 
 
 def search(table: OpenTable, request: SearchRequest, *, limit: int, cursor: str | None, count: bool) -> TracePage:
-    """Return one page of the traces that match."""
+    """Return one page of the matching traces."""
     position = cursors.decode(cursor, request.digest, id_bytes=16)
 
     def page(snapshot: Snapshot) -> TracePage:
         with open_reader(table, snapshot) as reader:
-            found, top = _traces_from(reader, request, position, limit)
-            counted = count_traces(reader, request) if count else None
-        return _page(found, request, position, limit, top, counted)
+            found, search_before = _traces_from(reader, request, position, limit)
+            total = count_traces(reader, request) if count else None
+        listed = found[:limit]
+        if position is not None and position.backward:
+            listed.reverse()
+        next_cursor, previous_cursor = cursors.page_cursors(
+            position,
+            [_position(request, summary) for summary in (listed[0], listed[-1])] if listed else None,
+            request.digest,
+            has_more=len(found) > limit,
+            search_before=search_before if request.order == "newest" else None,
+        )
+        return TracePage(tuple(listed), next_cursor, previous_cursor, total)
 
     return table.newest(page)
 
 
 def _traces_from(
-    open_reader: SnapshotReader, request: SearchRequest, position: Position | None, limit: int
+    reader: SnapshotReader, request: SearchRequest, position: Position | None, limit: int
 ) -> tuple[list[TraceSummary], int | None]:
-    """Return up to `limit + 1` traces from the position on, and where a walk back in time goes on."""
+    """Return up to `limit + 1` traces from the position on, and the time before which the next page has to search."""
     backward = position is not None and position.backward
     if request.order == ("oldest" if backward else "newest"):
         try:
-            return NewestFirstSearch(open_reader, request, position).page(limit)
+            return NewestFirstSearch(reader, request, position).page(limit)
         except TooManyAtOneTime:
             pass
-    return sorted_traces(open_reader, request, position, limit), None
-
-
-def _page(
-    found: list[TraceSummary],
-    request: SearchRequest,
-    position: Position | None,
-    limit: int,
-    top: int | None,
-    counted: int | None,
-) -> TracePage:
-    backward = position is not None and position.backward
-    more, listed = len(found) > limit, found[:limit]
-    if backward:
-        listed.reverse()
-    here = Position(position.value, position.id) if position is not None else None
-    first, last = (_position(request, listed[0]), _position(request, listed[-1])) if listed else (here, here)
-
-    def cursor(at: Position | None, *, back: bool, wanted: bool) -> str | None:
-        if at is None or not wanted:
-            return None
-        goes_on = top if request.order == "newest" and not back and not backward else None
-        return cursors.encode(Position(at.value, at.id, back, goes_on), request.digest)
-
-    return TracePage(
-        tuple(listed),
-        next_cursor=cursor(last, back=False, wanted=more or backward),
-        previous_cursor=cursor(first, back=True, wanted=more if backward else position is not None),
-        total=counted,
-    )
+    return sorted_traces(reader, request, position, limit), None
 
 
 def _position(request: SearchRequest, summary: TraceSummary) -> Position:

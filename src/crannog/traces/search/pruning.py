@@ -1,4 +1,4 @@
-"""What a filter says about files: the conditions that every match meets, for the statistics of the log."""
+"""File pruning for filters: conditions that every match meets, to compare with the log's statistics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RANGES = ("=", "<", "<=", ">", ">=")
 
 
 def pruning_conditions(filter: Filter) -> list[Condition]:
-    """Return conditions that a span must meet to meet the filter; not all there are."""
+    """Return some of the conditions that a span must meet to match the filter."""
     match filter:
         case And(terms):
             return [condition for term in terms for condition in pruning_conditions(term)]
@@ -31,7 +31,7 @@ def pruning_conditions(filter: Filter) -> list[Condition]:
 
 
 def start_bounds(filter: Filter) -> tuple[int, int]:
-    """Return from when to when the matches of a filter start, both included; all of time if it does not say."""
+    """Return the earliest and latest start that a match of the filter can have."""
     low, high = EARLIEST, LATEST
     for condition in pruning_conditions(filter):
         if condition.column == "start_ns":

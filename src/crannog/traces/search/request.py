@@ -1,4 +1,4 @@
-"""What a search asks for, checked: one filter for a span, what is asked of its whole trace, an order."""
+"""A checked search request: a filter for spans, conditions on whole traces, and an order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_RESULTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """`filter` must hold of one span of a trace; the rest is about the trace as a whole."""
+    """One span of a trace must match `filter`; the other conditions are for the whole trace."""
 
     filter: Filter
     order: str = "newest"
@@ -31,11 +31,11 @@ class SearchRequest:
 
     @property
     def digest(self) -> str:
-        """Tells searches apart, for cursors."""
+        """A hash that identifies the search in its cursors."""
         return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
 
     @property
-    def is_about_whole_traces(self) -> bool:
+    def has_trace_conditions(self) -> bool:
         return self.has_errors is not None or self.min_duration_ns is not None or self.max_duration_ns is not None
 
 
@@ -49,7 +49,7 @@ def span_filter(
     start: Any = None,
     end: Any = None,
 ) -> Filter:
-    """Return the one filter that the arguments of a search come to; CallerError if one of them is wrong."""
+    """Combine the arguments of a search into one filter. Raises CallerError if one of them is invalid."""
     terms: list[Filter] = []
     for name, value in (("service", service), ("operation", operation)):
         if value is not None:
@@ -61,9 +61,9 @@ def span_filter(
     if text is not None:
         terms.append(Compare(TEXT, "~", _text("text", text)))
     if attributes is not None and not isinstance(attributes, Mapping):
-        raise CallerError(f"attributes is a mapping of keys to values, got {type(attributes).__name__}")
+        raise CallerError(f"attributes must be a mapping of keys to values, got {type(attributes).__name__}")
     if attributes and len(attributes) > MAX_COMPARISONS:
-        raise CallerError(f"{len(attributes):,} attributes; a search asks for {MAX_COMPARISONS:,} at most")
+        raise CallerError(f"attributes has {len(attributes):,} keys; a search takes at most {MAX_COMPARISONS:,}")
     terms += [_attribute(key, value) for key, value in (attributes or {}).items()]
     return all_of(*terms, parse_filter(where))
 
@@ -72,7 +72,7 @@ def search_request(
     filter: Filter, *, order: str, has_errors: bool | None, min_duration_ms: float | None, max_duration_ms: float | None
 ) -> SearchRequest:
     if has_errors not in (None, True, False):
-        raise CallerError(f"has_errors is true, false or none, got {has_errors!r}")
+        raise CallerError(f"has_errors must be true, false or omitted, got {has_errors!r}")
     return SearchRequest(
         filter,
         checked_order(order, TRACE_ORDERS),
@@ -84,22 +84,22 @@ def search_request(
 
 def checked_order(order: str, known: tuple[str, ...]) -> str:
     if order not in known:
-        raise CallerError(f"order is one of {', '.join(known)}, got {order!r}")
+        raise CallerError(f"order must be one of {', '.join(known)}, got {order!r}")
     return order
 
 
 def checked_limit(limit: int, name: str = "limit") -> int:
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_RESULTS:
-        raise CallerError(f"{name} is a whole number from 1 to {MAX_RESULTS:,}, got {limit!r}")
+        raise CallerError(f"{name} must be an integer from 1 to {MAX_RESULTS:,}, got {limit!r}")
     return limit
 
 
 def _attribute(key: str, value: Any) -> Filter:
-    field = Field(Level.ANY, _text("an attribute's key", key))
+    field = Field(Level.ANY, _text("an attribute key", key))
     if isinstance(value, (list, tuple, set, frozenset)):
         if not 0 < len(value) <= MAX_VALUES:
-            raise CallerError(f"attribute {key!r}: a list has 1 to {MAX_VALUES:,} values, got {len(value):,}")
-        return OneOf(field, tuple(_value(key, one) for one in value))
+            raise CallerError(f"attribute {key!r}: a list must have 1 to {MAX_VALUES:,} values, got {len(value):,}")
+        return OneOf(field, tuple(_value(key, item) for item in value))
     return Compare(field, "=", _value(key, value))
 
 
@@ -108,14 +108,14 @@ def _value(key: str, value: Any) -> str | int | float | bool:
         return _text(f"attribute {key!r}", value)
     if isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise CallerError(f"attribute {key!r}: a value is text, a finite number, true or false, got {value!r}"[:300])
+    raise CallerError(f"attribute {key!r}: the value must be text, a finite number, true or false, got {value!r}"[:300])
 
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise CallerError(f"{name} is text, got {type(value).__name__}")
+        raise CallerError(f"{name} must be text, got {type(value).__name__}")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise CallerError(f"{name} holds half of a surrogate pair, which UTF-8 cannot write") from None
+        raise CallerError(f"{name} has an unpaired surrogate, which UTF-8 cannot encode") from None
     return value

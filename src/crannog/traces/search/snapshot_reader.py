@@ -1,4 +1,4 @@
-"""One snapshot of the span table, open for the questions of one search."""
+"""One snapshot of the span table, open for the queries of one search."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _TRACE_WINDOW_NS = 24 * 3600 * 10**9
 _SMALL_BASE_ROWS = 5_000_000
 
 NEWEST_COPY_FIRST = "_created_at DESC, end_ns DESC, start_ns DESC, _batch_id DESC"
-"""As `lookup.newest_of_each`: of a span that was sent again, the copy that counts is the first."""
+"""Sorts the copies of a span as `lookup.newest_copies` does: the copy that counts comes first."""
 
 
 class SnapshotReader:
-    """Asks DuckDB about the files that are needed and the staged tail, which is always looked at."""
+    """Queries the staged tail and the files that may match, with DuckDB."""
 
     def __init__(self, table: OpenTable, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> None:
         self._table = table
@@ -38,18 +38,18 @@ class SnapshotReader:
         self.cursor = cursor
 
     def rows(self, conditions: Sequence[Condition] = (), columns: Sequence[str] | None = None) -> str:
-        """Return the SQL, in parentheses, of the rows in files that may meet the conditions, and of the tail.
+        """Return the SQL, in parentheses, of the rows in the tail and in files that may meet the conditions.
 
-        Naming few columns makes a short query, which DuckDB plans in less time.
+        DuckDB plans the query faster if it names only a few columns.
         """
         files = pruned(self.snapshot.base, conditions).files
         sql, _ = self._table.relation(self.snapshot, "spans", files=files, columns=columns)
         return f"({sql})"
 
     def rows_near(self, low: int, high: int) -> tuple[str, str]:
-        """Return the rows of traces with a span that starts from `low` to `high`, and a condition on them.
+        """Return the rows that may be in a trace with a span that starts from `low` to `high`, and a condition on them.
 
-        All rows while the base is small; else those within a day, where the other spans of such a trace are.
+        All rows if the base is small, otherwise those within a day, where the other spans are assumed to be.
         """
         if self.snapshot.base.rows <= _SMALL_BASE_ROWS:
             return self.rows(), "true"
@@ -57,11 +57,11 @@ class SnapshotReader:
         return self.rows(start_between(earliest, latest)), f"start_ns >= {earliest} AND start_ns <= {latest}"
 
     def time_histogram(self, filter: Filter) -> TimeHistogram:
-        """Return where in time the rows are that may meet a filter."""
+        """Return when the rows start that may match a filter."""
         return time_histogram_of(self.snapshot, pruned(self.snapshot.base, pruning_conditions(filter)).files)
 
     def query(self, sql: str, tables: Mapping[str, pa.Table] | None = None) -> pa.Table:
-        """Run a query that may name these tables."""
+        """Run a query that may read these tables."""
         check_cancelled()
         for name, table in (tables or {}).items():
             self.cursor.register(name, table)
@@ -73,7 +73,7 @@ class SnapshotReader:
                 self.cursor.unregister(name)
 
     def batches(self, sql: str, size: int) -> Iterator[pa.RecordBatch]:
-        """Run a query and yield its rows as they come, `size` at a time; nothing else may be asked meanwhile."""
+        """Run a query and yield its rows, `size` at a time. Run no other query until all rows are read."""
         check_cancelled()
         with _engine_errors_translated(), self.cursor.sql(sql).to_arrow_reader(size) as reader:
             for batch in reader:
@@ -81,7 +81,7 @@ class SnapshotReader:
                 yield batch
 
     def create_temp_table(self, name: str, query: str) -> int:
-        """Keep the rows of a query under a name as long as the search runs, spilled where they are many; return how many."""
+        """Store the rows of a query until the reader is closed, on disk if they are many; return their number."""
         with _engine_errors_translated():
             return written(self.cursor, f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
 
@@ -99,19 +99,19 @@ def open_reader(table: OpenTable, snapshot: Snapshot) -> Iterator[SnapshotReader
 
 @contextmanager
 def _engine_errors_translated() -> Iterator[None]:
-    """Tell the engine's own errors in ours."""
+    """Raise errors of DuckDB and Arrow as errors of Crannog."""
     import duckdb
 
     try:
         yield
     except duckdb.OutOfMemoryException as error:
         raise Overloaded(
-            "the search needs more memory or disk than it may have; ask for less time, or raise `local_memory_mb`"
+            "the search needs more memory or disk than it may use; search a shorter time range, or raise `local_memory_mb`"
         ) from error
     except duckdb.IOException as error:
         check_cancelled()
-        raise SnapshotGone("the files of this snapshot are gone; read again to see the table as it is now") from error
-    # After the first rows of a stream, the engine's errors come through Arrow.
+        raise SnapshotGone("the files of this snapshot were deleted; read again to get the newest snapshot") from error
+    # After the first rows of a stream, DuckDB's errors arrive as Arrow's.
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         check_cancelled()
         raise Unavailable(f"the search failed: {str(error).splitlines()[0][:300]}") from error

@@ -1,4 +1,4 @@
-"""Traces in any order, and how many there are: all that match are looked at, within the engine's memory and spill."""
+"""Traces in any order, and their number: reads all matching spans, within the engine's memory and spill limits."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _SORT_KEYS = {
     "most_spans": ("spans", True),
     "most_errors": ("errors", True),
 }
-"""What each order goes by, and whether the largest comes first."""
+"""The sort expression of each order, and whether it is descending."""
 
 _IDS = "trace_id, trace_hi, span_id"
 _COLUMNS = "trace_id, span_id, start_ns, end_ns, status_code, _created_at, _batch_id"
 
 
 def sort_value(order: str, summary: TraceSummary) -> int:
-    """Return what a trace has its place in an order by."""
+    """Return the value by which a trace is sorted in an order."""
     if order in ("newest", "oldest"):
         return summary.start_ns
     return {"most_spans": summary.span_count, "most_errors": summary.error_count}.get(order, summary.duration_ns)
@@ -47,66 +47,73 @@ def sorted_traces(
     direction = "DESC" if descending else "ASC"
     after = "true"
     if position is not None:
-        sign, place = "<" if descending else ">", f"from_hex('{position.id.hex()}')"
-        after = f"(value {sign} {position.value} OR (value = {position.value} AND trace_id {sign} {place}))"
+        sign, trace_id = "<" if descending else ">", f"from_hex('{position.id.hex()}')"
+        after = f"(value {sign} {position.value} OR (value = {position.value} AND trace_id {sign} {trace_id}))"
+    traces = _matching_traces(reader, request, filter)
     found = reader.query(
-        f"SELECT trace_id, start_ns FROM (SELECT *, {expression} AS value FROM ({_traces(reader, request, filter)}))"
+        f"SELECT trace_id, start_ns FROM (SELECT *, {expression} AS value FROM ({traces}))"
         f" WHERE {after} ORDER BY value {direction}, trace_id {direction} LIMIT {limit + 1}"
     )
     ids, starts = found["trace_id"].to_pylist(), found["start_ns"].to_pylist()
-    told = {each.id: each.summary for each in summaries(reader, ids, min(starts, default=0), max(starts, default=0))}
-    return [told[each] for each in ids]
+    by_id = summaries(reader, ids, min(starts, default=0), max(starts, default=0))
+    return [by_id[trace_id] for trace_id in ids]
 
 
 def count_traces(reader: SnapshotReader, request: SearchRequest) -> int:
-    """Count the traces that match."""
-    if request.is_about_whole_traces or request.filter == MATCH_ALL:
-        query = f"SELECT count(*) FROM ({_traces(reader, request, request.filter)})"
+    """Count the matching traces."""
+    if request.has_trace_conditions or request.filter == MATCH_ALL:
+        query = f"SELECT count(*) FROM ({_matching_traces(reader, request, request.filter)})"
     else:
         _create_matching(reader, request.filter)
-        query = "SELECT count(*) FROM hits"
+        query = "SELECT count(*) FROM matching"
     return int(reader.query(query).column(0)[0].as_py())
 
 
-def _traces(reader: SnapshotReader, request: SearchRequest, filter: Filter) -> str:
-    """Return the SQL of the traces that match, with what they are ordered by."""
+def _matching_traces(reader: SnapshotReader, request: SearchRequest, filter: Filter) -> str:
+    """Return the SQL of the matching traces, with the columns that `_SORT_KEYS` use."""
     rows, condition = reader.rows_near(*start_bounds(filter))
     if filter == MATCH_ALL:
         part = f"SELECT * FROM {rows} WHERE {condition}"
-        again = reader.create_temp_table(
-            "again", f"WITH part AS MATERIALIZED (SELECT {_IDS} FROM {rows}) {traces_with_duplicates('part')}"
+        duplicates = reader.create_temp_table(
+            "duplicated", f"WITH part AS MATERIALIZED (SELECT {_IDS} FROM {rows}) {traces_with_duplicates('part')}"
         )
     else:
-        again = _create_matching(reader, filter)
-        part = rows_of_trace_table(rows, condition, "hits")
-    once = f"SELECT {_COLUMNS} FROM ({part})"
-    if again:
-        copies = newest_copies_sql(f"SELECT {_COLUMNS} FROM ({part}) SEMI JOIN again USING (trace_id)")
-        once = f"{once} ANTI JOIN again USING (trace_id) UNION ALL {copies}"
+        duplicates = _create_matching(reader, filter)
+        part = rows_of_trace_table(rows, condition, "matching")
+    spans = f"SELECT {_COLUMNS} FROM ({part})"
+    if duplicates:
+        copies = newest_copies_sql(f"SELECT {_COLUMNS} FROM ({part}) SEMI JOIN duplicated USING (trace_id)")
+        spans = f"{spans} ANTI JOIN duplicated USING (trace_id) UNION ALL {copies}"
     return (
         "SELECT trace_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns, count(*) AS spans,"
-        f" count(*) FILTER (status_code = {ERROR_STATUS}) AS errors FROM ({once}) GROUP BY trace_id HAVING {_trace_conditions(request)}"
+        f" count(*) FILTER (status_code = {ERROR_STATUS}) AS errors FROM ({spans}) GROUP BY trace_id"
+        f" HAVING {_trace_conditions(request)}"
     )
 
 
 def _create_matching(reader: SnapshotReader, filter: Filter) -> int:
-    """Make the table `hits` of the traces that match, and `again` of those in it with a span more than once; count those."""
-    found = f"SELECT DISTINCT trace_id, trace_hi FROM {reader.rows(pruning_conditions(filter))} WHERE {condition_sql(filter)}"
-    reader.create_temp_table("hits", found)
+    """Create the table `matching` of the matching traces, and `duplicated` of those with a span more than once.
+
+    Returns the number of traces in `duplicated`.
+    """
+    source = reader.rows(pruning_conditions(filter))
+    reader.create_temp_table(
+        "matching", f"SELECT DISTINCT trace_id, trace_hi FROM {source} WHERE {condition_sql(filter)}"
+    )
     rows, condition = reader.rows_near(*start_bounds(filter))
-    part = f"part AS MATERIALIZED ({rows_of_trace_table(rows, condition, 'hits', _IDS)})"
-    again = reader.create_temp_table("again", f"WITH {part} {traces_with_duplicates('part')}")
-    if again:
-        # An older copy of a span may have made the hit.
-        newest = newest_copies_sql(
-            rows_of_trace_table(
-                rows, condition, "again", f"{_COLUMNS}, {null_as_false(condition_sql(filter))} AS meets"
-            )
+    part = f"part AS MATERIALIZED ({rows_of_trace_table(rows, condition, 'matching', _IDS)})"
+    duplicates = reader.create_temp_table("duplicated", f"WITH {part} {traces_with_duplicates('part')}")
+    if duplicates:
+        # An older copy of a span may have matched.
+        columns = f"{_COLUMNS}, {null_as_false(condition_sql(filter))} AS matches"
+        newest = newest_copies_sql(rows_of_trace_table(rows, condition, "duplicated", columns))
+        reader.create_temp_table("still_matching", f"SELECT DISTINCT trace_id FROM ({newest}) WHERE matches")
+        reader.create_temp_table(
+            "matching",
+            "SELECT * FROM matching ANTI JOIN duplicated USING (trace_id)"
+            " UNION ALL SELECT * FROM duplicated SEMI JOIN still_matching USING (trace_id)",
         )
-        reader.create_temp_table("fresh", f"SELECT DISTINCT trace_id FROM ({newest}) WHERE meets")
-        kept = "SELECT * FROM hits ANTI JOIN again USING (trace_id) UNION ALL SELECT * FROM again SEMI JOIN fresh USING (trace_id)"
-        reader.create_temp_table("hits", kept)
-    return again
+    return duplicates
 
 
 def _trace_conditions(request: SearchRequest) -> str:

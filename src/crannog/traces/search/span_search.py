@@ -1,4 +1,4 @@
-"""Pages of spans. A span has its place by its own start or duration, so each step asks for the next few in order."""
+"""Pages of spans. Spans are sorted by their own start or duration, so each step reads the next few in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ from crannog.traces.search.filter_sql import condition_sql, null_as_false
 from crannog.traces.search.pruning import pruning_conditions, start_bounds
 from crannog.traces.search.request import SearchRequest
 from crannog.traces.search.snapshot_reader import SnapshotReader, open_reader, start_between
-from crannog.traces.search.summaries import newest_copies_sql, rows_of_trace_ids, trace_id_table, traces_with_duplicates
+from crannog.traces.search.summaries import (
+    newest_copies_sql,
+    rows_of_trace_ids,
+    trace_id_table,
+    traces_with_duplicates,
+)
 from crannog.traces.search.time_histogram import EARLIEST, LATEST
 from crannog.traces.trace import SPAN_COLUMNS, span_from_row
 
@@ -29,13 +34,15 @@ _ORDERS = {
 }
 _FIRST_ROWS, _MAX_ROWS = 32_768, 16_777_216
 _GROWTH = 4
-_COPY_ORDER_COLUMNS, _START_INDEX = "_created_at, end_ns, start_ns, _batch_id", 2
+_COPY_ORDER = ("_created_at", "end_ns", "start_ns", "_batch_id")
 _IDS = "trace_id, trace_hi, span_id"
 _ID_BYTES = 24
 
 
 @dataclass(frozen=True, slots=True)
 class _SpanMatch:
+    """A matching row: its sort value, its ids and the values of `_COPY_ORDER`."""
+
     value: int
     trace_id: bytes
     span_id: bytes
@@ -45,57 +52,56 @@ class _SpanMatch:
     def position(self) -> Position:
         return Position(self.value, self.trace_id + self.span_id)
 
+    @property
+    def ids(self) -> tuple[bytes, bytes]:
+        return self.trace_id, self.span_id
+
 
 def search_spans(table: OpenTable, request: SearchRequest, *, limit: int, cursor: str | None, count: bool) -> SpanPage:
-    """Return one page of the spans that match, each once and in its newest copy."""
+    """Return one page of the matching spans, each once and in its newest copy."""
     position = cursors.decode(cursor, request.digest, id_bytes=_ID_BYTES)
 
     def page(snapshot: Snapshot) -> SpanPage:
         with open_reader(table, snapshot) as reader:
             found = _matches_from(reader, request, position, limit)
-            more, listed = len(found) > limit, found[:limit]
-            backward = position is not None and position.backward
-            if backward:
+            listed = found[:limit]
+            if position is not None and position.backward:
                 listed.reverse()
             spans = _spans(reader, listed)
-            counted = _count_spans(reader, request) if count else None
-        first, last = (listed[0].position, listed[-1].position) if listed else (position, position)
-
-        def written(at: Position | None, *, back: bool, wanted: bool) -> str | None:
-            return cursors.encode(Position(at.value, at.id, back), request.digest) if at and wanted else None
-
-        return SpanPage(
-            spans,
-            next_cursor=written(last, back=False, wanted=more or backward),
-            previous_cursor=written(first, back=True, wanted=more if backward else position is not None),
-            total=counted,
+            total = _count_spans(reader, request) if count else None
+        next_cursor, previous_cursor = cursors.page_cursors(
+            position,
+            [listed[0].position, listed[-1].position] if listed else None,
+            request.digest,
+            has_more=len(found) > limit,
         )
+        return SpanPage(spans, next_cursor, previous_cursor, total)
 
     return table.newest(page)
 
 
 def _matches_from(
-    open_reader: SnapshotReader, request: SearchRequest, position: Position | None, limit: int
+    reader: SnapshotReader, request: SearchRequest, position: Position | None, limit: int
 ) -> list[_SpanMatch]:
     """Return up to `limit + 1` spans from the position on, nearest first."""
     column, descending = _ORDERS[request.order]
     if position is not None and position.backward:
         descending = not descending
-    is_walk = column == "start_ns" and descending
     low, high = start_bounds(request.filter)
-    spread = open_reader.time_histogram(request.filter) if is_walk else None
-    if spread is not None:
-        high = min(high, spread.high, position.value if position else LATEST)
-        low = max(low, spread.low)
-    rows, some = _FIRST_ROWS, limit + 9
+    # Newest first, the search goes back in time in steps; in other orders, one step covers all of it.
+    histogram = reader.time_histogram(request.filter) if column == "start_ns" and descending else None
+    if histogram is not None:
+        high = min(high, histogram.high, position.value if position else LATEST)
+        low = max(low, histogram.low)
+    rows, batch_size = _FIRST_ROWS, limit + 9
     found: dict[tuple[bytes, bytes], _SpanMatch] = {}
     while len(found) <= limit and low <= high:
-        since = low if spread is None else max(low, spread.before(high + 1, rows))
-        listed = _matching_rows(open_reader, request, (column, descending), position, (since, high), some)
-        found |= {(each.trace_id, each.span_id): each for each in _newest_only(open_reader, listed)}
-        if len(listed) == some:
-            position = listed[-1].position
-        elif spread is None or since <= low:
+        since = low if histogram is None else max(low, histogram.range_start(high + 1, rows))
+        batch = _matching_rows(reader, request, (column, descending), position, (since, high), batch_size)
+        found |= {match.ids: match for match in _newest_only(reader, batch)}
+        if len(batch) == batch_size:
+            position = batch[-1].position
+        elif histogram is None or since <= low:
             break
         else:
             high, rows = since - 1, min(rows * _GROWTH, _MAX_ROWS)
@@ -103,14 +109,14 @@ def _matches_from(
 
 
 def _matching_rows(
-    open_reader: SnapshotReader,
+    reader: SnapshotReader,
     request: SearchRequest,
     order: tuple[str, bool],
     position: Position | None,
     times: tuple[int, int],
-    some: int,
+    limit: int,
 ) -> list[_SpanMatch]:
-    """Return the next rows that match, older copies of spans among them."""
+    """Return the next matching rows, among them older copies of spans."""
     (column, descending), (low, high) = order, times
     direction, sign = ("DESC", "<") if descending else ("ASC", ">")
     conditions = [condition_sql(request.filter)]
@@ -119,75 +125,78 @@ def _matching_rows(
     if high < LATEST:
         conditions.append(f"start_ns <= {high}")
     if position is not None:
-        ids = [f"from_hex('{part.hex()}')" for part in (position.id[:16], position.id[16:])]
+        trace_id, span_id = (f"from_hex('{part.hex()}')" for part in (position.id[:16], position.id[16:]))
         conditions.append(
-            f"({column} {sign} {position.value} OR ({column} = {position.value} AND (trace_id {sign} {ids[0]}"
-            f" OR (trace_id = {ids[0]} AND span_id {sign} {ids[1]}))))"
+            f"({column} {sign} {position.value} OR ({column} = {position.value} AND (trace_id {sign} {trace_id}"
+            f" OR (trace_id = {trace_id} AND span_id {sign} {span_id}))))"
         )
-    source = open_reader.rows([*pruning_conditions(request.filter), *start_between(low, high)])
-    found = open_reader.query(
-        f"SELECT {column} AS value, trace_id, span_id, {_COPY_ORDER_COLUMNS} FROM {source} WHERE {' AND '.join(conditions)}"
-        f" ORDER BY value {direction}, trace_id {direction}, span_id {direction} LIMIT {some}"
+    source = reader.rows([*pruning_conditions(request.filter), *start_between(low, high)])
+    found = reader.query(
+        f"SELECT {column} AS value, trace_id, span_id, {', '.join(_COPY_ORDER)} FROM {source}"
+        f" WHERE {' AND '.join(conditions)}"
+        f" ORDER BY value {direction}, trace_id {direction}, span_id {direction} LIMIT {limit}"
     )
-    names = _COPY_ORDER_COLUMNS.split(", ")
     return [
-        _SpanMatch(row["value"], row["trace_id"], row["span_id"], tuple(row[name] for name in names))
+        _SpanMatch(row["value"], row["trace_id"], row["span_id"], tuple(row[name] for name in _COPY_ORDER))
         for row in found.to_pylist()
     ]
 
 
-def _newest_only(open_reader: SnapshotReader, listed: list[_SpanMatch]) -> list[_SpanMatch]:
-    """Keep those that are the newest copy of their span."""
-    if not listed:
+def _newest_only(reader: SnapshotReader, matches: list[_SpanMatch]) -> list[_SpanMatch]:
+    """Return those matches that are the newest copy of their span."""
+    if not matches:
         return []
-    newest: dict[tuple[bytes, bytes], tuple[Any, ...]] = {}
-    for row in _newest_copies_of(open_reader, listed, f"trace_id, span_id, {_COPY_ORDER_COLUMNS}").to_pylist():
-        newest[row["trace_id"], row["span_id"]] = tuple(row[name] for name in _COPY_ORDER_COLUMNS.split(", "))
-    return [each for each in listed if newest[each.trace_id, each.span_id] == each.copy]
+    columns = f"trace_id, span_id, {', '.join(_COPY_ORDER)}"
+    newest = {
+        (row["trace_id"], row["span_id"]): tuple(row[name] for name in _COPY_ORDER)
+        for row in _newest_copies_of(reader, matches, columns).to_pylist()
+    }
+    return [match for match in matches if newest[match.ids] == match.copy]
 
 
-def _newest_copies_of(open_reader: SnapshotReader, listed: list[_SpanMatch], columns: str) -> pa.Table:
-    """Return the newest copy of each of these spans."""
-    traces = sorted({each.trace_id for each in listed})
-    starts = [each.copy[_START_INDEX] for each in listed]
+def _newest_copies_of(reader: SnapshotReader, matches: list[_SpanMatch], columns: str) -> pa.Table:
+    """Return the newest copy of the span of each match."""
+    traces = sorted({match.trace_id for match in matches})
+    starts = [match.copy[_COPY_ORDER.index("start_ns")] for match in matches]
     pairs = pa.table(
         [
-            pa.array([each.trace_id for each in listed], pa.binary()),
-            pa.array([each.span_id for each in listed], pa.binary()),
+            pa.array([match.trace_id for match in matches], pa.binary()),
+            pa.array([match.span_id for match in matches], pa.binary()),
         ],
         names=["trace_id", "span_id"],
     )
-    rows = rows_of_trace_ids(open_reader, traces, min(starts), max(starts), columns)
-    return open_reader.query(
+    rows = rows_of_trace_ids(reader, traces, min(starts), max(starts), columns)
+    return reader.query(
         newest_copies_sql(f"SELECT * FROM ({rows}) SEMI JOIN pairs USING (trace_id, span_id)"),
         {"wanted": trace_id_table(traces), "pairs": pairs},
     )
 
 
-def _spans(open_reader: SnapshotReader, listed: list[_SpanMatch]) -> tuple[Span, ...]:
-    if not listed:
+def _spans(reader: SnapshotReader, matches: list[_SpanMatch]) -> tuple[Span, ...]:
+    if not matches:
         return ()
-    names = ", ".join(map(quoted, dict.fromkeys([*SPAN_COLUMNS, "_created_at", "_batch_id"])))
-    found = {
-        (row["trace_id"], row["span_id"]): span_from_row(row)
-        for row in _newest_copies_of(open_reader, listed, names).to_pylist()
-    }
-    return tuple(found[each.trace_id, each.span_id] for each in listed)
+    columns = ", ".join(map(quoted, dict.fromkeys([*SPAN_COLUMNS, "_created_at", "_batch_id"])))
+    rows = _newest_copies_of(reader, matches, columns).to_pylist()
+    spans = {(row["trace_id"], row["span_id"]): span_from_row(row) for row in rows}
+    return tuple(spans[match.ids] for match in matches)
 
 
-def _count_spans(open_reader: SnapshotReader, request: SearchRequest) -> int:
+def _count_spans(reader: SnapshotReader, request: SearchRequest) -> int:
     """Count the spans that match in their newest copy."""
-    rows, condition = open_reader.rows(), condition_sql(request.filter)
-    again = open_reader.create_temp_table(
-        "again", f"WITH part AS MATERIALIZED (SELECT {_IDS} FROM {rows}) {traces_with_duplicates('part')}"
+    rows, condition = reader.rows(), condition_sql(request.filter)
+    duplicates = reader.create_temp_table(
+        "duplicated", f"WITH part AS MATERIALIZED (SELECT {_IDS} FROM {rows}) {traces_with_duplicates('part')}"
     )
-    source = open_reader.rows(pruning_conditions(request.filter))
-    if not again:
+    source = reader.rows(pruning_conditions(request.filter))
+    if not duplicates:
         query = f"SELECT count(*) FROM {source} WHERE {condition}"
     else:
-        copies = f"SELECT trace_id, span_id, {_COPY_ORDER_COLUMNS}, {null_as_false(condition)} AS meets FROM {rows} SEMI JOIN again USING (trace_id)"
-        query = (
-            f"SELECT (SELECT count(*) FROM {source} ANTI JOIN again USING (trace_id) WHERE {condition})"
-            f" + (SELECT count(*) FROM ({newest_copies_sql(copies)}) WHERE meets)"
+        copies = (
+            f"SELECT trace_id, span_id, {', '.join(_COPY_ORDER)}, {null_as_false(condition)} AS matches"
+            f" FROM {rows} SEMI JOIN duplicated USING (trace_id)"
         )
-    return int(open_reader.query(query).column(0)[0].as_py())
+        query = (
+            f"SELECT (SELECT count(*) FROM {source} ANTI JOIN duplicated USING (trace_id) WHERE {condition})"
+            f" + (SELECT count(*) FROM ({newest_copies_sql(copies)}) WHERE matches)"
+        )
+    return int(reader.query(query).column(0)[0].as_py())

@@ -1,7 +1,7 @@
-"""How spans lie in time: enough to choose a stretch of time that holds about so many of them.
+"""An estimate of how many spans start when: enough to choose a time range with about a given number of them.
 
-Files are taken to be even between their smallest and largest start, which the log tells; of the staged tail a sample
-is looked at. A wrong guess costs a smaller or larger step, never a result.
+The spans of a file are assumed to start evenly between the earliest and latest start in the log's statistics; the
+staged tail is sampled. A wrong estimate makes a step smaller or larger, and never changes a result.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ class TimeBin:
 
 
 class TimeHistogram:
-    """Where in time the rows are."""
+    """The number of rows by start, from bins that may overlap."""
 
-    def __init__(self, stretches: Sequence[TimeBin]) -> None:
-        self.low = min((one.low for one in stretches), default=0)
-        self.high = max((one.high for one in stretches), default=0)
+    def __init__(self, bins: Sequence[TimeBin]) -> None:
+        self.low = min((time_bin.low for time_bin in bins), default=0)
+        self.high = max((time_bin.high for time_bin in bins), default=0)
         changes: dict[int, float] = {}
-        for one in stretches:
-            density = one.rows / (one.high - one.low + 1)
-            changes[one.high + 1] = changes.get(one.high + 1, 0.0) + density
-            changes[one.low] = changes.get(one.low, 0.0) - density
-        self._changes = sorted(changes.items(), reverse=True)
+        for time_bin in bins:
+            density = time_bin.rows / (time_bin.high - time_bin.low + 1)
+            changes[time_bin.high + 1] = changes.get(time_bin.high + 1, 0.0) + density
+            changes[time_bin.low] = changes.get(time_bin.low, 0.0) - density
+        self._density_changes = sorted(changes.items(), reverse=True)
 
-    def before(self, time: int, rows: int) -> int:
-        """Return a time such that about `rows` rows start from it to just before `time`; at the start of all, `EARLIEST`."""
-        density, left, at = 0.0, float(rows), min(time, self.high + 1)
-        for place, change in self._changes:
-            if place < at:
+    def range_start(self, end: int, rows: int) -> int:
+        """Return a time from which to `end`, excluded, about `rows` rows start; `EARLIEST` if there are fewer."""
+        density, remaining, time = 0.0, float(rows), min(end, self.high + 1)
+        for change_time, change in self._density_changes:
+            if change_time < time:
                 if density > 0:
-                    here = (at - place) * density
-                    if here >= left:
-                        found = at - max(1, int(left / density))
-                        return found if found > self.low else EARLIEST
-                    left -= here
-                at = place
+                    rows_between = (time - change_time) * density
+                    if rows_between >= remaining:
+                        start = time - max(1, int(remaining / density))
+                        return start if start > self.low else EARLIEST
+                    remaining -= rows_between
+                time = change_time
             density += change
         return EARLIEST
 
 
 def time_histogram_of(snapshot: Snapshot, files: Sequence[str]) -> TimeHistogram:
-    """Look at some files of a base and at the whole tail."""
+    """Return the histogram of some files of a base and of the whole tail."""
     return TimeHistogram([*_file_bins(snapshot, set(files)), *_tail_bins(snapshot.tail.rows["start_ns"])])
 
 

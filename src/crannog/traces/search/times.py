@@ -1,4 +1,4 @@
-"""Times and durations as people write them, in nanoseconds."""
+"""Times and durations in the forms that callers write, as nanoseconds."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _FRACTION = re.compile(r"(.*?T?\d\d:\d\d:\d\d)[.,](\d{1,9})(.*)", re.DOTALL)
 
 
 def parse_time(time: Any, name: str = "a time") -> int:
-    """Return a time as nanoseconds since 1970: a whole number of them, a datetime, or ISO text; UTC where no zone is told."""
+    """Return a time in nanoseconds since 1970, from nanoseconds, a datetime or ISO text; UTC if it names no time zone."""
     if isinstance(time, bool) or not isinstance(time, (int, str, dt.datetime)):
-        raise CallerError(f"{name} is nanoseconds, a datetime or ISO text, got {type(time).__name__}")
+        raise CallerError(f"{name} must be nanoseconds, a datetime or ISO text, got {type(time).__name__}")
     if isinstance(time, int):
         return time
     if isinstance(time, dt.datetime):
         return _of_datetime(time)
-    # Nine digits of a second: datetime keeps six.
+    # Up to nine digits of a second, of which a datetime holds six.
     match = _FRACTION.fullmatch(time.strip())
     whole, digits = (match[1] + match[3], match[2].ljust(9, "0")) if match else (time.strip(), "0")
     try:
         return _of_datetime(dt.datetime.fromisoformat(whole)) + int(digits)
     except (ValueError, OverflowError):
-        raise CallerError(f"{name} is ISO text such as 2026-01-31T12:00:00Z, got {time[:80]!r}") from None
+        raise CallerError(f"{name} must be ISO text such as 2026-01-31T12:00:00Z, got {time[:80]!r}") from None
 
 
 def _of_datetime(time: dt.datetime) -> int:
@@ -46,10 +46,10 @@ def _of_datetime(time: dt.datetime) -> int:
 
 
 def milliseconds_to_ns(duration: Any, name: str) -> int | Fraction | None:
-    """Return a duration in milliseconds as nanoseconds, exactly; None stays."""
+    """Convert milliseconds to nanoseconds, exactly; None stays None."""
     if duration is None:
         return None
     if isinstance(duration, bool) or not isinstance(duration, (int, float)) or not abs(duration) < 10**15:
-        raise CallerError(f"{name} is a number of milliseconds, got {duration!r}")
+        raise CallerError(f"{name} must be a number of milliseconds, got {duration!r}")
     exact = Fraction(duration) * 10**6
     return int(exact) if exact.denominator == 1 else exact

@@ -283,7 +283,7 @@ def test_http_1_is_told_where_it_belongs(doors: Doors) -> None:
         sock.sendall(b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\n\r\n")
         told = b"".join(iter(lambda: sock.recv(1_000), b""))
     assert told.startswith(b"HTTP/1.1 400 ")
-    assert b"OTLP over HTTP goes to port" in told
+    assert b"OTLP over HTTP is on port" in told
 
 
 # -- what would wear a server out ----------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ def test_streams_that_are_opened_only_to_be_reset_end_the_connection(doors: Door
         assert wire.until_closed() in (ENHANCE_YOUR_CALM, None)  # None: the reset overtook it
     assert doors.call(body_of(2_100)) is not None
     # What such a client opened counts no longer, or calls of others would be refused one day.
-    wait_until(lambda: not doors.receivers._grpc._receiving.calls)
+    wait_until(lambda: not doors.receivers._grpc._state.calls)
 
 
 @pytest.mark.parametrize("piece", [b"", b"\x00\x01a\x01b" * 500], ids=["empty", "long"])

@@ -1,4 +1,4 @@
-"""OTLP over gRPC: a port of its own, served by an event loop in a thread of its own."""
+"""OTLP over gRPC: its own port, served by an event loop in its own thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from crannog.errors import Unavailable
 from crannog.server.listener import listening
-from crannog.server.otlp.grpc_calls import GrpcConnection, Receiving
+from crannog.server.otlp.grpc_calls import GrpcConnection, GrpcState
 from crannog.server.service import Service
 from crannog.settings import Settings
 
@@ -22,15 +22,15 @@ class GrpcReceiver:
     """The gRPC server."""
 
     def __init__(self, service: Service, host: str, port: int) -> None:
-        """Bind; Unavailable if the port cannot be had."""
+        """Bind the port. Raises Unavailable if that fails."""
         settings = service.settings
         self._tls = _tls(settings)
-        self._bound = listening(host, port, "give another with CRANNOG_OTLP_GRPC_PORT")
-        self._bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # inherited: a client that is gone is noticed
+        self._bound = listening(host, port, "choose another with CRANNOG_OTLP_GRPC_PORT")
+        self._bound.setsockopt(
+            socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
+        )  # inherited by connections; detects clients that vanished
         self.port: int = self._bound.getsockname()[1]
-        self._receiving = Receiving(
-            service, ThreadPoolExecutor(settings.http_threads, thread_name_prefix="crannog-otlp")
-        )
+        self._state = GrpcState(service, ThreadPoolExecutor(settings.http_threads, thread_name_prefix="crannog-otlp"))
         self._loop = _new_loop()
         self._started = threading.Event()
         self._stop: asyncio.Event | None = None
@@ -38,13 +38,13 @@ class GrpcReceiver:
         self._thread = threading.Thread(target=self._run, name="crannog-otlp-grpc", daemon=True)
 
     def start(self) -> None:
-        """Return once requests are taken."""
+        """Return once requests are accepted."""
         self._thread.start()
         if not self._started.wait(_START_S):
-            raise Unavailable("the otlp-grpc server did not start; its log tells why")
+            raise Unavailable("the otlp-grpc server did not start; see its log")
 
     def stop(self, grace_s: float) -> None:
-        """Take no more requests; what runs may finish."""
+        """Accept no more requests; running ones may finish."""
         self._grace_s = grace_s
         if self._stop is None:
             self._bound.close()
@@ -52,7 +52,7 @@ class GrpcReceiver:
             self._loop.call_soon_threadsafe(self._stop.set)
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for what runs once it is told to stop; False if something still does."""
+        """Wait for running requests after `stop`; return False if some still run."""
         if self._stop is not None:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -63,33 +63,33 @@ class GrpcReceiver:
             self._loop.run_until_complete(self._serve())
         finally:
             self._loop.close()
-            self._receiving.threads.shutdown(wait=False)
+            self._state.threads.shutdown(wait=False)
 
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
         listener = await self._loop.create_server(
-            lambda: GrpcConnection(self._receiving), sock=self._bound, ssl=self._tls, backlog=_BACKLOG
+            lambda: GrpcConnection(self._state), sock=self._bound, ssl=self._tls, backlog=_BACKLOG
         )
         self._started.set()
         await self._stop.wait()
         listener.close()
-        receiving = self._receiving
-        receiving.stopping = True
-        for connection in list(receiving.connections):
-            connection.leave()
+        state = self._state
+        state.stopping = True
+        for connection in list(state.connections):
+            connection.go_away()
         ends = self._loop.time() + self._grace_s
-        while (receiving.connections or receiving.calls) and self._loop.time() < ends:
+        while (state.connections or state.calls) and self._loop.time() < ends:
             await asyncio.sleep(0.01)
-        for connection in list(receiving.connections):
-            connection.cut_off()
-        while receiving.calls:  # nobody waits for their answers any more, but what they write may still become durable
+        for connection in list(state.connections):
+            connection.abort()
+        while state.calls:  # their clients are gone, but their writes may still become durable
             await asyncio.sleep(0.01)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
-    except ImportError:  # there is none for Windows
+    except ImportError:  # not available on Windows
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
@@ -102,6 +102,6 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
     try:
         context.load_cert_chain(settings.tls_certificate, settings.tls_key or None)
     except (OSError, ValueError) as error:
-        raise Unavailable(f"cannot speak TLS with the certificate {settings.tls_certificate}: {error}") from None
+        raise Unavailable(f"cannot use TLS with the certificate {settings.tls_certificate}: {error}") from None
     context.set_alpn_protocols(["h2"])
     return context

@@ -1,9 +1,9 @@
-"""The server's side of one HTTP/2 connection, as far as gRPC needs it: frames in, calls out, answers in windows.
+"""The server side of one HTTP/2 connection, as far as gRPC needs it: frames, streams and flow control.
 
-Reads and writes bytes, never a socket. It is our own because the alternatives fail: gRPC's C library refuses any
-`grpc-encoding` that it does not unpack itself, before we see the request; and the `h2` library takes two thirds of a
-millisecond for the frames of a request of 1,000 spans. What a peer can make us hold is bounded: header blocks, streams,
-bytes of a body, answers that it does not take, and streams that it opens only to reset them.
+Reads and writes bytes, never a socket. It is our own because the alternatives do not work: gRPC's C library refuses any
+`grpc-encoding` that it cannot decompress, before we see the request, and the `h2` library takes two thirds of a
+millisecond for the frames of a request of 1,000 spans. All memory that a peer can make us use is limited: header blocks,
+streams, bodies, responses that it does not read, and streams that it opens only to reset them.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from hpack.exceptions import HPACKError
 from hpack.hpack import Decoder
 
 from crannog.server.otlp import http2_frames as h2
-from crannog.server.otlp.http2_frames import ConnectionBroken
-from crannog.server.otlp.http2_headers import Headers, are_a_request, are_trailers, content_length
+from crannog.server.otlp.http2_frames import Http2Error
+from crannog.server.otlp.http2_headers import Headers, content_length, is_request, is_trailers
 
 _STREAM_WINDOW, _CONNECTION_WINDOW = 1 << 20, 1 << 24
-_STREAMS = 1_000
-_HEADER_BYTES = 1 << 16
-_RESETS = 1_000
-"""So many streams may be reset beyond those that were answered, before the peer is taken for an attacker."""
-_REMEMBERED = 256
+_MAX_STREAMS = 1_000
+_MAX_HEADER_BYTES = 1 << 16
+_MAX_RESETS = 1_000
+"""Streams that a client may reset, beyond those that got a response, before the connection is closed."""
+_REMEMBERED_RESETS = 256
 
 
 class Stream:
-    """One request and its answer."""
+    """One request and its response."""
 
     __slots__ = (
-        "answered",
+        "active",
         "body",
         "ended",
         "expected",
         "id",
         "received",
+        "responded",
         "send_window",
-        "touched",
         "trailers",
         "unsent",
         "window",
@@ -46,96 +46,95 @@ class Stream:
 
     def __init__(self, number: int, send_window: int, expected: int | None) -> None:
         self.id = number
-        self.expected = expected  # bytes of the body, if the client said how many
+        self.expected = expected  # length of the body, if the client declared it
         self.body = bytearray()
         self.window = _STREAM_WINDOW
         self.send_window = send_window
         self.received = 0
         self.ended = False  # the request is complete
-        self.answered = False
+        self.responded = False
         self.unsent = b""
         self.trailers = b""
-        self.touched = True
-        """Whether something came since `Connection.idle_streams` last asked."""
+        self.active = True
+        """Whether a frame came since the last call of `Connection.idle_streams`."""
 
 
-class Calls(Protocol):
-    """What is done with requests. May answer a stream at any of these calls, or later."""
+class RequestHandler(Protocol):
+    """Handles the requests of a connection. It may respond to a stream during any of these calls, or later."""
 
-    def begun(self, stream: Stream, headers: Headers) -> None:
-        """Take the head of a request."""
+    def request_started(self, stream: Stream, headers: Headers) -> None:
+        """The headers of a request were received."""
 
-    def grown(self, stream: Stream) -> None:
-        """Look at a body that has grown."""
+    def body_received(self, stream: Stream) -> None:
+        """A part of the body was received."""
 
-    def ended(self, stream: Stream) -> None:
-        """Take a request that is complete."""
+    def request_ended(self, stream: Stream) -> None:
+        """The request is complete."""
 
-    def gone(self, stream: Stream) -> None:
-        """Forget a stream: it was answered, or the client no longer waits."""
+    def stream_closed(self, stream: Stream) -> None:
+        """The response was sent, or the client no longer waits for it."""
 
 
 class Connection:
-    """Takes what comes by `receive`; what is to be sent is in `outgoing` afterwards."""
+    """Reads bytes with `receive`; the bytes to send are in `outgoing` afterwards."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, handler: RequestHandler) -> None:
         self.outgoing = bytearray(
             h2.settings(
                 [
-                    (h2.MAX_CONCURRENT_STREAMS, _STREAMS),
+                    (h2.MAX_CONCURRENT_STREAMS, _MAX_STREAMS),
                     (h2.INITIAL_WINDOW_SIZE, _STREAM_WINDOW),
-                    (h2.MAX_HEADER_LIST_SIZE, _HEADER_BYTES),
+                    (h2.MAX_HEADER_LIST_SIZE, _MAX_HEADER_BYTES),
                 ]
             )
-            + h2.number_frame(h2.WINDOW_UPDATE, 0, _CONNECTION_WINDOW - h2.FIRST_WINDOW)
+            + h2.number_frame(h2.WINDOW_UPDATE, 0, _CONNECTION_WINDOW - h2.DEFAULT_WINDOW)
         )
         self.streams: dict[int, Stream] = {}
-        self.leaving = False
-        self._calls = calls
-        self._decoder = Decoder(max_header_list_size=_HEADER_BYTES)
-        self._rest = b""
-        self._greeted = self._has_settings = False
-        self._last = 0
+        self.is_going_away = False
+        self._handler = handler
+        self._decoder = Decoder(max_header_list_size=_MAX_HEADER_BYTES)
+        self._unparsed = b""
+        self._has_preface = self._has_settings = False
+        self._last_stream = 0
         self._window = _CONNECTION_WINDOW
-        self._send_window = self._first_send_window = h2.FIRST_WINDOW
-        self._block: tuple[int, int, bytearray] | None = None  # stream and flags of a header block that goes on
-        self._reset: OrderedDict[int, None] = OrderedDict()  # streams that ended here while the client may still send
-        self._resets = 0
+        self._send_window = self._initial_send_window = h2.DEFAULT_WINDOW
+        self._open_block: tuple[int, int, bytearray] | None = None  # stream and flags of an incomplete header block
+        # Streams that we ended; the client may still send frames for them.
+        self._recent_resets: OrderedDict[int, None] = OrderedDict()
+        self._reset_count = 0
 
     # -- receiving -----------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> None:
-        """Take bytes; ConnectionBroken if they break the protocol."""
-        if self._rest:
-            data = self._rest + data
+        """Read bytes. Raises Http2Error if they violate the protocol."""
+        if self._unparsed:
+            data = self._unparsed + data
         at = 0
-        if not self._greeted:
+        if not self._has_preface:
             if not data.startswith(h2.PREFACE):
                 if len(data) >= len(h2.PREFACE) or not h2.PREFACE.startswith(data):
-                    raise ConnectionBroken(h2.PROTOCOL_ERROR, "this is no HTTP/2")
-                self._rest = data
+                    raise Http2Error(h2.PROTOCOL_ERROR, "not HTTP/2")
+                self._unparsed = data
                 return
-            self._greeted, at = True, len(h2.PREFACE)
+            self._has_preface, at = True, len(h2.PREFACE)
         view, end = memoryview(data), len(data)
         while end - at >= 9:
             high, low, kind, flags, stream = h2.HEAD.unpack_from(data, at)
             size = high << 16 | low
             if size > h2.FRAME_BYTES:
-                raise ConnectionBroken(
-                    h2.FRAME_SIZE_ERROR, f"a frame has {size:,} bytes; {h2.FRAME_BYTES:,} is the most"
-                )
+                raise Http2Error(h2.FRAME_SIZE_ERROR, f"a frame has {size:,} bytes; the limit is {h2.FRAME_BYTES:,}")
             if end - at - 9 < size:
                 break
             self._frame(kind, flags, stream & 0x7FFFFFFF, view[at + 9 : at + 9 + size])
             at += 9 + size
-        self._rest = data[at:]
+        self._unparsed = data[at:]
 
     def _frame(self, kind: int, flags: int, number: int, payload: memoryview) -> None:
-        if self._block is not None and (kind != h2.CONTINUATION or number != self._block[0]):
-            raise ConnectionBroken(h2.PROTOCOL_ERROR, "a header block is interrupted")
+        if self._open_block is not None and (kind != h2.CONTINUATION or number != self._open_block[0]):
+            raise Http2Error(h2.PROTOCOL_ERROR, "a header block is interrupted")
         if not self._has_settings:
             if kind != h2.SETTINGS or flags & h2.ACK:
-                raise ConnectionBroken(h2.PROTOCOL_ERROR, "the first frame is not SETTINGS")
+                raise Http2Error(h2.PROTOCOL_ERROR, "the first frame is not SETTINGS")
             self._has_settings = True
         if kind == h2.DATA:
             self._data(number, flags, payload)
@@ -151,21 +150,21 @@ class Connection:
             self._settings(number, flags, payload)
         elif kind == h2.PING:
             if number or len(payload) != 8:
-                raise ConnectionBroken(h2.PROTOCOL_ERROR if number else h2.FRAME_SIZE_ERROR, "a PING is wrong")
+                raise Http2Error(h2.PROTOCOL_ERROR if number else h2.FRAME_SIZE_ERROR, "malformed PING")
             if not flags & h2.ACK:
                 self.outgoing += h2.frame(h2.PING, h2.ACK, 0, bytes(payload))
         elif kind == h2.PRIORITY:
             self._priority(number, payload)
         elif kind == h2.GOAWAY:
             if number:
-                raise ConnectionBroken(h2.PROTOCOL_ERROR, "a GOAWAY names a stream")
+                raise Http2Error(h2.PROTOCOL_ERROR, "GOAWAY on a stream")
         elif kind == h2.PUSH_PROMISE:
-            raise ConnectionBroken(h2.PROTOCOL_ERROR, "a client pushes nothing")
+            raise Http2Error(h2.PROTOCOL_ERROR, "PUSH_PROMISE from a client")
 
     def _data(self, number: int, flags: int, payload: memoryview) -> None:
         size = len(payload)
         if size > self._window:
-            raise ConnectionBroken(h2.FLOW_CONTROL_ERROR, "more data than the connection's window allows")
+            raise Http2Error(h2.FLOW_CONTROL_ERROR, "more data than the window of the connection allows")
         self._window -= size
         if self._window < _CONNECTION_WINDOW // 2:
             self.outgoing += h2.number_frame(h2.WINDOW_UPDATE, 0, _CONNECTION_WINDOW - self._window)
@@ -173,23 +172,23 @@ class Connection:
         plain = h2.without_padding(payload, flags)
         stream = self.streams.get(number)
         if stream is None or stream.ended:
-            self._for_closed(number, "DATA")
+            self._closed_stream_frame(number, "DATA")
             return
         if size > stream.window:
             self._end(stream.id, h2.FLOW_CONTROL_ERROR)
             return
         stream.window -= size
         stream.received += len(plain)
-        stream.touched = True
-        if stream.answered:
+        stream.active = True
+        if stream.responded:
             stream.ended = bool(flags & h2.END_STREAM)
             return
         stream.body += plain
         if flags & h2.END_STREAM:
             self._complete(stream)
             return
-        self._calls.grown(stream)
-        if stream.window < _STREAM_WINDOW // 2 and not stream.answered:
+        self._handler.body_received(stream)
+        if stream.window < _STREAM_WINDOW // 2 and not stream.responded:
             self.outgoing += h2.number_frame(h2.WINDOW_UPDATE, number, _STREAM_WINDOW - stream.window)
             stream.window = _STREAM_WINDOW
 
@@ -198,166 +197,166 @@ class Connection:
         if stream.expected not in (None, stream.received):
             self._end(stream.id, h2.PROTOCOL_ERROR)
         else:
-            self._calls.ended(stream)
+            self._handler.request_ended(stream)
 
-    def _for_closed(self, number: int, what: str) -> None:
-        """Take a frame for a stream that is not open: it may have been on its way when we ended the stream."""
-        self._check_opened(number, what)
-        if number <= self._last and number not in self._reset:
+    def _closed_stream_frame(self, number: int, what: str) -> None:
+        """Handle a frame for a stream that is not open; it may have been in transit when we ended the stream."""
+        self._check_was_opened(number, what)
+        if number <= self._last_stream and number not in self._recent_resets:
             stream = self.streams.get(number)
             if stream is not None:
                 self._end(stream.id, h2.STREAM_CLOSED)
             else:
                 self.outgoing += h2.number_frame(h2.RST_STREAM, number, h2.STREAM_CLOSED)
 
-    def _check_opened(self, number: int, what: str) -> None:
-        """Refuse a frame for a stream that never was; what a client opened after we said that we leave is none of those."""
-        if number % 2 == 0 or (number > self._last and not self.leaving):
-            raise ConnectionBroken(h2.PROTOCOL_ERROR, f"{what} for stream {number}, which was never opened")
+    def _check_was_opened(self, number: int, what: str) -> None:
+        """Raise Http2Error for a stream that was never opened, unless the client opened it after our GOAWAY."""
+        if number % 2 == 0 or (number > self._last_stream and not self.is_going_away):
+            raise Http2Error(h2.PROTOCOL_ERROR, f"{what} for stream {number}, which was never opened")
 
     def _headers(self, number: int, flags: int, payload: memoryview) -> None:
         if number % 2 == 0:
-            raise ConnectionBroken(h2.PROTOCOL_ERROR, f"a request on stream {number}")
+            raise Http2Error(h2.PROTOCOL_ERROR, f"a request on stream {number}")
         plain = h2.without_padding(payload, flags)
         if flags & h2.HAS_PRIORITY:
             if len(plain) < 5:
-                raise ConnectionBroken(h2.FRAME_SIZE_ERROR, "a HEADERS frame is too short")
+                raise Http2Error(h2.FRAME_SIZE_ERROR, "a HEADERS frame is too short")
             if int.from_bytes(plain[:4]) & 0x7FFFFFFF == number:
-                raise ConnectionBroken(h2.PROTOCOL_ERROR, "a stream depends on itself")
+                raise Http2Error(h2.PROTOCOL_ERROR, "a stream depends on itself")
             plain = plain[5:]
         if flags & h2.END_HEADERS:
             self._header_block(number, flags, bytes(plain))
         else:
-            self._block = (number, flags, bytearray(plain))
+            self._open_block = (number, flags, bytearray(plain))
 
     def _continuation(self, number: int, flags: int, payload: memoryview) -> None:
-        if self._block is None:
-            raise ConnectionBroken(h2.PROTOCOL_ERROR, "a CONTINUATION of nothing")
-        _, first_flags, block = self._block
+        if self._open_block is None:
+            raise Http2Error(h2.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
+        _, first_flags, block = self._open_block
         block += payload
-        if len(block) > _HEADER_BYTES or (not payload and not flags & h2.END_HEADERS):
-            raise ConnectionBroken(
-                h2.ENHANCE_YOUR_CALM, f"a header block has more than {_HEADER_BYTES:,} bytes, or never ends"
+        if len(block) > _MAX_HEADER_BYTES or (not payload and not flags & h2.END_HEADERS):
+            raise Http2Error(
+                h2.ENHANCE_YOUR_CALM, f"a header block has more than {_MAX_HEADER_BYTES:,} bytes or does not end"
             )
         if flags & h2.END_HEADERS:
-            self._block = None
+            self._open_block = None
             self._header_block(number, first_flags, bytes(block))
 
     def _header_block(self, number: int, flags: int, block: bytes) -> None:
-        # Decoded whatever becomes of it: both sides' tables must stay alike.
+        # Always decoded, since the tables of both sides must stay in sync.
         try:
             headers = [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True)]
         except HPACKError as error:
-            raise ConnectionBroken(h2.COMPRESSION_ERROR, f"a header block cannot be read: {str(error)[:100]}") from None
+            raise Http2Error(h2.COMPRESSION_ERROR, f"a header block cannot be read: {str(error)[:100]}") from None
         stream = self.streams.get(number)
         if stream is not None:
             self._trailers(stream, flags, headers)
-        elif number <= self._last:
-            if number not in self._reset:
-                raise ConnectionBroken(h2.STREAM_CLOSED, f"HEADERS for stream {number}, which is closed")
-        elif not self.leaving:
-            self._last = number
+        elif number <= self._last_stream:
+            if number not in self._recent_resets:
+                raise Http2Error(h2.STREAM_CLOSED, f"HEADERS for stream {number}, which is closed")
+        elif not self.is_going_away:
+            self._last_stream = number
             self._open(number, flags, headers)
 
     def _trailers(self, stream: Stream, flags: int, headers: Headers) -> None:
         if stream.ended:
             self._end(stream.id, h2.STREAM_CLOSED)
-        elif not flags & h2.END_STREAM or not are_trailers(headers):
+        elif not flags & h2.END_STREAM or not is_trailers(headers):
             self._end(stream.id, h2.PROTOCOL_ERROR)
-        elif stream.answered:
+        elif stream.responded:
             stream.ended = True
         else:
             self._complete(stream)
 
     def _open(self, number: int, flags: int, headers: Headers) -> None:
         wrong = (
-            h2.REFUSED_STREAM if len(self.streams) >= _STREAMS else 0 if are_a_request(headers) else h2.PROTOCOL_ERROR
+            h2.REFUSED_STREAM if len(self.streams) >= _MAX_STREAMS else 0 if is_request(headers) else h2.PROTOCOL_ERROR
         )
         if wrong:
             self._end(number, wrong)
             return
-        stream = self.streams[number] = Stream(number, self._first_send_window, content_length(headers))
-        self._calls.begun(stream, headers)
+        stream = self.streams[number] = Stream(number, self._initial_send_window, content_length(headers))
+        self._handler.request_started(stream, headers)
         if flags & h2.END_STREAM:
-            if stream.answered:
+            if stream.responded:
                 stream.ended = True
             else:
                 self._complete(stream)
 
     def _window_update(self, number: int, payload: memoryview) -> None:
         if len(payload) != 4:
-            raise ConnectionBroken(h2.FRAME_SIZE_ERROR, "a WINDOW_UPDATE does not have four bytes")
+            raise Http2Error(h2.FRAME_SIZE_ERROR, "a WINDOW_UPDATE does not have four bytes")
         more = int.from_bytes(payload) & 0x7FFFFFFF
         if number == 0:
             if not more:
-                raise ConnectionBroken(h2.PROTOCOL_ERROR, "a WINDOW_UPDATE adds nothing")
+                raise Http2Error(h2.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
             self._send_window += more
-            if self._send_window > h2.LARGEST_WINDOW:
-                raise ConnectionBroken(h2.FLOW_CONTROL_ERROR, "the connection's window is too large")
+            if self._send_window > h2.MAX_WINDOW:
+                raise Http2Error(h2.FLOW_CONTROL_ERROR, "the connection's window is too large")
             for stream in [stream for stream in self.streams.values() if stream.trailers]:
                 self._flush(stream)
             return
         stream_of = self.streams.get(number)
         if stream_of is None:
-            self._check_opened(number, "a WINDOW_UPDATE")
+            self._check_was_opened(number, "a WINDOW_UPDATE")
             return
         stream_of.send_window += more
-        if not more or stream_of.send_window > h2.LARGEST_WINDOW:
+        if not more or stream_of.send_window > h2.MAX_WINDOW:
             self._end(stream_of.id, h2.FLOW_CONTROL_ERROR if more else h2.PROTOCOL_ERROR)
         elif stream_of.trailers:
             self._flush(stream_of)
 
     def _rst_stream(self, number: int, payload: memoryview) -> None:
         if len(payload) != 4:
-            raise ConnectionBroken(h2.FRAME_SIZE_ERROR, "an RST_STREAM does not have four bytes")
-        self._check_opened(number, "an RST_STREAM")
+            raise Http2Error(h2.FRAME_SIZE_ERROR, "an RST_STREAM does not have four bytes")
+        self._check_was_opened(number, "an RST_STREAM")
         stream = self.streams.pop(number, None)
         if stream is not None:
-            self._calls.gone(stream)
-            self._resets += 1
-            if self._resets > _RESETS:
-                raise ConnectionBroken(h2.ENHANCE_YOUR_CALM, "too many streams are opened and reset")
+            self._handler.stream_closed(stream)
+            self._reset_count += 1
+            if self._reset_count > _MAX_RESETS:
+                raise Http2Error(h2.ENHANCE_YOUR_CALM, "too many streams were opened and reset")
 
     def _settings(self, number: int, flags: int, payload: memoryview) -> None:
         if number:
-            raise ConnectionBroken(h2.PROTOCOL_ERROR, "SETTINGS for a stream")
+            raise Http2Error(h2.PROTOCOL_ERROR, "SETTINGS on a stream")
         if len(payload) % 6 or (flags & h2.ACK and payload):
-            raise ConnectionBroken(h2.FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
+            raise Http2Error(h2.FRAME_SIZE_ERROR, "SETTINGS frame of invalid size")
         if flags & h2.ACK:
             return
         for name, value in struct.iter_unpack(">HL", payload):
             if (name == h2.ENABLE_PUSH and value > 1) or (
                 name == h2.MAX_FRAME_SIZE and not h2.FRAME_BYTES <= value < 1 << 24
             ):
-                raise ConnectionBroken(h2.PROTOCOL_ERROR, f"setting {name} is {value:,}")
+                raise Http2Error(h2.PROTOCOL_ERROR, f"invalid value {value:,} of setting {name}")
             if name == h2.INITIAL_WINDOW_SIZE:
-                self._new_first_window(value)
+                self._set_initial_window(value)
         self.outgoing += h2.frame(h2.SETTINGS, h2.ACK, 0)
 
-    def _new_first_window(self, value: int) -> None:
-        if value > h2.LARGEST_WINDOW:
-            raise ConnectionBroken(h2.FLOW_CONTROL_ERROR, f"a first window of {value:,} bytes")
-        more, self._first_send_window = value - self._first_send_window, value
+    def _set_initial_window(self, value: int) -> None:
+        if value > h2.MAX_WINDOW:
+            raise Http2Error(h2.FLOW_CONTROL_ERROR, f"initial window of {value:,} bytes")
+        more, self._initial_send_window = value - self._initial_send_window, value
         for stream in list(self.streams.values()):
             stream.send_window += more
-            if stream.send_window > h2.LARGEST_WINDOW:
-                raise ConnectionBroken(h2.FLOW_CONTROL_ERROR, "a stream's window is too large")
+            if stream.send_window > h2.MAX_WINDOW:
+                raise Http2Error(h2.FLOW_CONTROL_ERROR, "a stream's window is too large")
             if stream.trailers:
                 self._flush(stream)
 
     def _priority(self, number: int, payload: memoryview) -> None:
         if number == 0:
-            raise ConnectionBroken(h2.PROTOCOL_ERROR, "a PRIORITY names no stream")
+            raise Http2Error(h2.PROTOCOL_ERROR, "PRIORITY without a stream")
         if len(payload) != 5 or int.from_bytes(payload[:4]) & 0x7FFFFFFF == number:
             self._end(number, h2.FRAME_SIZE_ERROR if len(payload) != 5 else h2.PROTOCOL_ERROR)
 
-    # -- answering -----------------------------------------------------------------------------------------------------
+    # -- responding ----------------------------------------------------------------------------------------------------
 
-    def answer(self, stream: Stream, headers: bytes, message: bytes = b"", trailers: bytes = b"") -> None:
-        """Answer a stream, once: header blocks, and a message between them; without trailers, the headers alone."""
-        if stream.answered or self.streams.get(stream.id) is not stream:
+    def respond(self, stream: Stream, headers: bytes, message: bytes = b"", trailers: bytes = b"") -> None:
+        """Send the one response of a stream: headers, message and trailers, or the headers alone."""
+        if stream.responded or self.streams.get(stream.id) is not stream:
             return
-        stream.answered = True
+        stream.responded = True
         stream.body = bytearray()
         if not trailers:
             self.outgoing += h2.frame(h2.HEADERS, h2.END_HEADERS | h2.END_STREAM, stream.id, headers)
@@ -368,7 +367,7 @@ class Connection:
         self._flush(stream)
 
     def _flush(self, stream: Stream) -> None:
-        """Send as much of an answer as the windows let through."""
+        """Send as much of a response as flow control allows."""
         while stream.unsent:
             size = min(len(stream.unsent), h2.FRAME_BYTES, stream.send_window, self._send_window)
             if size <= 0:
@@ -381,31 +380,31 @@ class Connection:
         self._finish(stream)
 
     def _finish(self, stream: Stream) -> None:
-        self._resets = max(0, self._resets - 1)
+        self._reset_count = max(0, self._reset_count - 1)
         if stream.ended:
             del self.streams[stream.id]
-            self._calls.gone(stream)
+            self._handler.stream_closed(stream)
         else:
             self._end(stream.id, h2.NO_ERROR)  # the client need not send the rest
 
     def _end(self, number: int, code: int) -> None:
         self.outgoing += h2.number_frame(h2.RST_STREAM, number, code)
-        self._reset[number] = None
-        if len(self._reset) > _REMEMBERED:
-            self._reset.popitem(last=False)
+        self._recent_resets[number] = None
+        if len(self._recent_resets) > _REMEMBERED_RESETS:
+            self._recent_resets.popitem(last=False)
         stream = self.streams.pop(number, None)
         if stream is not None:
-            self._calls.gone(stream)
+            self._handler.stream_closed(stream)
 
     def idle_streams(self) -> list[Stream]:
-        """Return the streams in the middle of a request of which nothing came since this was last asked."""
-        idle = [stream for stream in self.streams.values() if not stream.ended and not stream.touched]
+        """Return the incomplete requests that received nothing since the last call."""
+        idle = [stream for stream in self.streams.values() if not stream.ended and not stream.active]
         for stream in self.streams.values():
-            stream.touched = False
+            stream.active = False
         return idle
 
-    def leave(self, code: int = h2.NO_ERROR, message: str = "") -> None:
-        """Tell the client that no more streams are taken; those that run are answered."""
-        if not self.leaving:
-            self.leaving = True
-            self.outgoing += h2.goaway(self._last, code, message)
+    def go_away(self, code: int = h2.NO_ERROR, message: str = "") -> None:
+        """Announce that no more streams are accepted; the open ones still get their responses."""
+        if not self.is_going_away:
+            self.is_going_away = True
+            self.outgoing += h2.goaway(self._last_stream, code, message)

@@ -1,4 +1,4 @@
-"""HTTP/2 on the wire (RFC 9113): numbers of frames, settings and errors, and the bytes of what a server sends."""
+"""HTTP/2 on the wire (RFC 9113): codes of frames, settings and errors, and the encoding of the frames a server sends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""What a client sends first."""
+"""The first bytes from a client."""
 HEAD = struct.Struct(">BHBBL")
 """The head of a frame: the length in two parts, type, flags, stream."""
 
@@ -20,15 +20,15 @@ ENHANCE_YOUR_CALM = 11
 ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = 2, 3, 4, 5, 6
 
 FRAME_BYTES = 16_384
-"""The largest frame that either side sends, unless the other allows more: nobody here does."""
-FIRST_WINDOW = 65_535
-LARGEST_WINDOW = 2**31 - 1
+"""The largest frame that a peer may send by default; this server does not allow more."""
+DEFAULT_WINDOW = 65_535
+MAX_WINDOW = 2**31 - 1
 
-_STATUS_200 = b"\x88"  # its place in HPACK's static table
+_STATUS_200 = b"\x88"  # its index in HPACK's static table
 
 
-class ConnectionBroken(Exception):
-    """The other side broke the protocol: the connection ends with this error code."""
+class Http2Error(Exception):
+    """The peer violated the protocol: a connection error with this code."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -42,6 +42,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def settings(values: Iterable[tuple[int, int]]) -> bytes:
+    """Return a SETTINGS frame."""
     return frame(SETTINGS, 0, 0, b"".join(struct.pack(">HL", *pair) for pair in values))
 
 
@@ -51,11 +52,12 @@ def number_frame(kind: int, stream: int, number: int) -> bytes:
 
 
 def goaway(last_stream: int, code: int, message: str = "") -> bytes:
+    """Return a GOAWAY frame."""
     return frame(GOAWAY, 0, 0, struct.pack(">LL", last_stream, code) + message.encode()[:200])
 
 
 def header_block(headers: Iterable[tuple[str, str]]) -> bytes:
-    """Return headers in HPACK's simplest form: no table to keep in step with, and nothing of one answer in another."""
+    """Return headers as HPACK literals that are not indexed, so that there is no table to keep in sync with the client."""
     return b"".join(_STATUS_200 if pair == (":status", "200") else _literal(*pair) for pair in headers)
 
 
@@ -76,9 +78,9 @@ def _text(text: bytes) -> bytes:
 
 
 def without_padding(payload: memoryview, flags: int) -> memoryview:
-    """Return what a padded frame carries; as it is without the flag."""
+    """Return the payload of a frame without its padding."""
     if not flags & PADDED:
         return payload
     if not payload or payload[0] >= len(payload):
-        raise ConnectionBroken(PROTOCOL_ERROR, "the padding is longer than its frame")
+        raise Http2Error(PROTOCOL_ERROR, "the padding is longer than its frame")
     return payload[1 : len(payload) - payload[0]]

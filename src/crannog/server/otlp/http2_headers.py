@@ -8,34 +8,34 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 _PSEUDO = frozenset((b":method", b":scheme", b":path", b":authority"))
 _REQUIRED = _PSEUDO - {b":authority"}
-_OF_HTTP_1 = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
+_HTTP_1_ONLY = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
 
 
-def are_a_request(headers: Headers) -> bool:
-    """Tell whether these headers may begin a request: its own fields once each and first, then the others."""
+def is_request(headers: Headers) -> bool:
+    """Return whether headers can start a request: each pseudo-header once and before all other fields."""
     pseudo = [name for name, _ in headers if name[:1] == b":"]
     first, others = headers[: len(pseudo)], headers[len(pseudo) :]
     known = set(pseudo)
     if len(known) != len(pseudo) or not _REQUIRED <= known <= _PSEUDO or pseudo != [name for name, _ in first]:
         return False
-    return dict(first)[b":path"] != b"" and _are_fields(others)
+    return dict(first)[b":path"] != b"" and _are_valid_fields(others)
 
 
-def are_trailers(headers: Headers) -> bool:
-    """Tell whether these headers may end a request."""
-    return all(name[:1] != b":" for name, _ in headers) and _are_fields(headers)
+def is_trailers(headers: Headers) -> bool:
+    """Return whether headers can be the trailers of a request."""
+    return all(name[:1] != b":" for name, _ in headers) and _are_valid_fields(headers)
 
 
-def _are_fields(headers: Headers) -> bool:
+def _are_valid_fields(headers: Headers) -> bool:
     return all(
-        name and name == name.lower() and name not in _OF_HTTP_1 and (name != b"te" or value == b"trailers")
+        name and name == name.lower() and name not in _HTTP_1_ONLY and (name != b"te" or value == b"trailers")
         for name, value in headers
     )
 
 
 def content_length(headers: Headers) -> int | None:
-    """Return how many bytes the body has, if the request says so; -1, which no body has, for what is no number."""
-    said = [value for name, value in headers if name == b"content-length"]
-    if not said:
+    """Return the declared length of the body, None without one, and -1, which no body has, for an invalid one."""
+    values = [value for name, value in headers if name == b"content-length"]
+    if not values:
         return None
-    return int(said[0]) if len(set(said)) == 1 and said[0].isdigit() and len(said[0]) < 20 else -1
+    return int(values[0]) if len(set(values)) == 1 and values[0].isdigit() and len(values[0]) < 20 else -1

@@ -1,4 +1,4 @@
-"""What Langfuse's clients need: they send OTLP to a path of their own, with a pair of keys instead of a bearer token."""
+"""Langfuse's clients send OTLP to their own path, with a pair of keys instead of a bearer token."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LANGFUSE_TRACES = "/api/public/otel/v1/traces"
 
 
 def bearer_of(authorization: str) -> str:
-    """Return Basic credentials as a bearer token: the password is the token, the user may be anything.
+    """Return Basic credentials as a bearer token: the password is the token, and the user name is ignored.
 
     Langfuse's public key is the user, its secret key the password. Any other header is returned as it is.
     """

@@ -1,4 +1,4 @@
-"""Errors in the words of OTLP: HTTP statuses that its clients know when to retry, gRPC codes, and `google.rpc.Status`."""
+"""Errors as OTLP defines them: HTTP statuses that clients retry or not, gRPC codes, and `google.rpc.Status`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from crannog.errors import (
 
 INVALID_ARGUMENT, DEADLINE_EXCEEDED, PERMISSION_DENIED, RESOURCE_EXHAUSTED = 3, 4, 7, 8
 UNIMPLEMENTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 12, 13, 14, 16
-# HTTP's statuses that clients of the protocol retry; any other, they take as the end.
+# Statuses that clients of the protocol retry; they give up on most others.
 _SERVICE_UNAVAILABLE, _GATEWAY_TIMEOUT = 503, 504
 
 
 class Unimplemented(CallerError):
-    """A method or a compression that this server does not have; gRPC has a code of its own for it."""
+    """A method or a compression that this server does not have; gRPC has its own code for it."""
 
 
 _CODES: tuple[tuple[type[CrannogError], int], ...] = (
@@ -33,7 +33,7 @@ _CODES: tuple[tuple[type[CrannogError], int], ...] = (
     (Unauthorized, UNAUTHENTICATED),
     (Forbidden, PERMISSION_DENIED),
     (CallerError, INVALID_ARGUMENT),
-    # A client retries this one; without a time to wait, it would take RESOURCE_EXHAUSTED as the end.
+    # Clients retry this one; they give up on RESOURCE_EXHAUSTED without a delay.
     (Overloaded, UNAVAILABLE),
     (TimedOut, DEADLINE_EXCEEDED),
     (Conflict, UNAVAILABLE),
@@ -43,29 +43,29 @@ _RETRY_S = 1.0
 
 
 def code_of(error: CrannogError) -> int:
-    """Return gRPC's number for an error."""
+    """Return the gRPC code of an error."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), INTERNAL)
 
 
 def http_status_of(error: CrannogError) -> int:
-    """Return HTTP's status for an error: one that clients retry where that helps."""
+    """Return the HTTP status of an error: one that clients retry where that helps."""
     if isinstance(error, TimedOut):
         return _GATEWAY_TIMEOUT
     return _SERVICE_UNAVAILABLE if isinstance(error, Conflict) else error.http_status
 
 
 def may_retry(error: CrannogError) -> bool:
-    """Tell whether the same request may be kept later."""
+    """Return whether the same request may succeed later."""
     return code_of(error) in (UNAVAILABLE, DEADLINE_EXCEEDED)
 
 
 def retry_s(error: CrannogError) -> float:
-    """Return how long a client should wait."""
+    """Return the seconds after which a client should retry."""
     return error.retry_after_s or _RETRY_S
 
 
 def status_of(error: CrannogError) -> Any:
-    """Return an error as a `google.rpc.Status`, with when to retry if that helps."""
+    """Return an error as a `google.rpc.Status`, with the delay of a retry where one helps."""
     from google.protobuf.any_pb2 import Any as Packed
     from google.protobuf.duration_pb2 import Duration
     from google.rpc.error_details_pb2 import RetryInfo

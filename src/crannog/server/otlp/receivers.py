@@ -1,4 +1,4 @@
-"""Both receivers as one part that starts and stops."""
+"""Starts and stops both OTLP receivers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Receivers:
     """OTLP over HTTP and over gRPC into the spans of a lake."""
 
     def __init__(self, service: Service, host: str) -> None:
-        """Bind both ports; Unavailable if one cannot be had."""
+        """Bind both ports. Raises Unavailable if one fails."""
         settings = service.settings
-        bound = listening(host, settings.otlp_http_port, "give another with CRANNOG_OTLP_HTTP_PORT")
+        bound = listening(host, settings.otlp_http_port, "choose another with CRANNOG_OTLP_HTTP_PORT")
         try:
             self._grpc = GrpcReceiver(service, host, settings.otlp_grpc_port)
         except BaseException:
@@ -28,8 +28,8 @@ class Receivers:
         self.http_port, self.grpc_port = self._http.port, self._grpc.port
 
     def start(self) -> None:
-        """Return once requests are taken."""
-        # Beside the start, which need not wait for it: the first request will.
+        """Return once requests are accepted."""
+        # In the background: only the first request has to wait for it.
         threading.Thread(
             target=import_module, args=("crannog.traces.traces",), name="crannog-otlp-load", daemon=True
         ).start()
@@ -37,16 +37,16 @@ class Receivers:
         self._grpc.start()
 
     def refuse_new(self, grace_s: float) -> None:
-        """Take no more requests; what runs may finish."""
+        """Accept no more requests; running ones may finish."""
         self._http.refuse_new()
         self._grpc.stop(grace_s)
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for what runs; False if something still does."""
+        """Wait for running requests; return False if some still run."""
         ends = time.monotonic() + timeout_s
         done = self._http.join(timeout_s)
         return self._grpc.join(max(0.0, ends - time.monotonic())) and done
 
     def cut_off(self) -> None:
-        """No longer wait for clients."""
+        """Stop waiting for clients."""
         self._http.cut_off()

@@ -15,10 +15,10 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
 
 from crannog.tables.lake import Lake
-from crannog.traces import Traces
 from crannog.traces.derived.definitions import DERIVED_TABLES, DerivedTable
 from crannog.traces.derived.views import DerivedViews
 from lakes import read_delta_rs, root
+from local_traces import LocalTraces
 
 NOON = 1_760_011_200_000_000_000
 """2025-10-09, noon."""
@@ -182,7 +182,7 @@ def as_dict(derived: DerivedTable, rows: pa.Table) -> dict[tuple[Any, ...], tupl
     return found
 
 
-def seen(lake: Lake, traces: Traces) -> dict[str, dict[tuple[Any, ...], tuple[Any, ...]]]:
+def seen(lake: Lake, traces: LocalTraces) -> dict[str, dict[tuple[Any, ...], tuple[Any, ...]]]:
     """Each derived table as readers see it: merged, with what was not derived yet."""
     views = DerivedViews(lake.engine)
     return {

@@ -354,7 +354,7 @@ def test_a_client_loads_no_engine() -> None:
 def test_a_server_loads_no_decoder_before_it_needs_one() -> None:
     code = (
         "import sys, crannog.server.app;"
-        " print([name for name in ('crannog.traces.traces', 'ptars', 'opentelemetry.proto', 'grpc') if name in sys.modules])"
+        " print([name for name in ('crannog.traces.store', 'ptars', 'opentelemetry.proto', 'grpc') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 

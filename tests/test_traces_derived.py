@@ -16,11 +16,11 @@ from crannog.errors import Refused
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
 from crannog.tables.lake import Lake
-from crannog.traces import Traces
 from crannog.traces.derived.base_changes import added_files_and_stale_days
 from crannog.traces.derived.definitions import DERIVED_TABLES, RED
 from derived_stand_in import stand_in_for_all
 from lakes import live_files, log_entries, opened, read_delta_rs, root
+from local_traces import LocalTraces
 from span_samples import DAY, HOUR, MINUTE, NOON, Sent, any_spans, body, counted, derived_by_hand, seen, stored
 
 SLACK = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -33,8 +33,8 @@ def lake(settings: Settings) -> Iterator[Lake]:
 
 
 @pytest.fixture
-def traces(lake: Lake) -> Traces:
-    return Traces(lake.warehouse, lake.engine)
+def traces(lake: Lake) -> LocalTraces:
+    return LocalTraces(lake.warehouse, lake.engine)
 
 
 @pytest.fixture(params=["stand-in", pytest.param("spark", marks=pytest.mark.slow)])
@@ -46,7 +46,7 @@ def jobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         stand_in_for_all(monkeypatch)
 
 
-def write(traces: Traces, requests: list[list[Sent]], *new: list[Sent]) -> None:
+def write(traces: LocalTraces, requests: list[list[Sent]], *new: list[Sent]) -> None:
     """Send requests, and note those that are kept: one that was sent before is not kept again."""
     for request in new:
         outcome = traces.write_otlp(body(request))
@@ -62,13 +62,13 @@ def write(traces: Traces, requests: list[list[Sent]], *new: list[Sent]) -> None:
 @given(st.lists(any_spans(), min_size=1, max_size=3))
 def test_staged_spans_count_at_once_and_once_each(requests: list[list[Sent]]) -> None:
     with tempfile.TemporaryDirectory() as folder, opened(Settings(warehouse=folder)) as lake:
-        traces = Traces(lake.warehouse, lake.engine)
+        traces = LocalTraces(lake.warehouse, lake.engine)
         kept: list[list[Sent]] = []
         write(traces, kept, *requests)
         assert seen(lake, traces) == derived_by_hand(counted(kept))
 
 
-def test_a_table_of_another_make_is_refused(lake: Lake, traces: Traces) -> None:
+def test_a_table_of_another_make_is_refused(lake: Lake, traces: LocalTraces) -> None:
     traces.write_otlp(body([Sent(1, 1)]))
     lake.engine.create(RED.name, RED.columns)
     with pytest.raises(Refused, match="not one of Crannog's own"):
@@ -97,7 +97,7 @@ def test_only_entries_that_take_rows_away_make_a_day_stale() -> None:
     assert {str(day) for day in stale} == {"2025-12-31", "2026-01-02"}
 
 
-def test_spans_at_the_ends_of_time_count(lake: Lake, traces: Traces) -> None:
+def test_spans_at_the_ends_of_time_count(lake: Lake, traces: LocalTraces) -> None:
     latest = 2**63 - 1
     request = [
         Sent(1, 1, duration=latest, start=0),
@@ -113,7 +113,7 @@ def test_spans_at_the_ends_of_time_count(lake: Lake, traces: Traces) -> None:
 
 
 @pytest.mark.slow
-def test_spark_works_out_what_python_does(lake: Lake, traces: Traces, spark: SparkRuntime) -> None:
+def test_spark_works_out_what_python_does(lake: Lake, traces: LocalTraces, spark: SparkRuntime) -> None:
     midnight = NOON + 12 * HOUR
     first = [
         Sent(1, 1, attributes={"user.id": "x", "n": 1, "b": True}),
@@ -138,7 +138,7 @@ def test_spark_works_out_what_python_does(lake: Lake, traces: Traces, spark: Spa
     assert stored(lake) == seen(lake, traces) == derived_by_hand(counted(requests))
 
 
-def test_derived_tables_follow_the_spans_through_everything(lake: Lake, traces: Traces, jobs: None) -> None:
+def test_derived_tables_follow_the_spans_through_everything(lake: Lake, traces: LocalTraces, jobs: None) -> None:
     requests: list[list[Sent]] = []
     midnight = NOON + 12 * HOUR
     write(
@@ -184,7 +184,7 @@ def test_derived_tables_follow_the_spans_through_everything(lake: Lake, traces: 
 
 
 def test_many_small_derives_of_a_day_are_merged(
-    lake: Lake, traces: Traces, jobs: None, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, traces: LocalTraces, jobs: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("crannog.traces.derived.derive._FILES_PER_DAY", 1)
     monkeypatch.setattr("crannog.traces.derived.derive.DERIVED_TABLES", (RED,))

@@ -20,10 +20,10 @@ sys.path.insert(0, sys.argv[3])
 from lakes import opened
 from span_samples import NOON, Sent, body, counted, derived_by_hand, stored
 from crannog.settings import Settings
-from crannog.traces import Traces
+from local_traces import LocalTraces
 
 with opened(Settings(warehouse=sys.argv[2], **json.loads(sys.argv[1]))) as lake:
-    traces = Traces(lake.warehouse, lake.engine)
+    traces = LocalTraces(lake.warehouse, lake.engine)
     requests = [[Sent(1, 1, attributes={"n": 1}), Sent(1, 2, 1, "api"), Sent(2, 1)], [Sent(1, 1, attributes={"n": 1})]]
     for request in requests:
         traces.write_otlp(body(request))

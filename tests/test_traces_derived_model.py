@@ -28,11 +28,11 @@ from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
 from crannog.storage import failpoints
 from crannog.tables.lake import Lake
-from crannog.traces import Traces
 from crannog.traces.derived import derive as derive_module
 from crannog.traces.derived.derive import derive
 from derived_stand_in import stand_in_for_all
 from lakes import opened
+from local_traces import LocalTraces
 from span_samples import DAY, NOON, Sent, any_spans, body, counted, derived_by_hand, seen, stored, trace_id
 
 SERVICES = ("web", "api", "db")
@@ -62,7 +62,7 @@ class TraceStore(RuleBasedStateMachine):
 
     def _connect(self) -> None:
         self.lake: Lake = opened(self.settings)
-        self.traces = Traces(self.lake.warehouse, self.lake.engine)
+        self.traces = LocalTraces(self.lake.warehouse, self.lake.engine)
         self.traces.spans  # noqa: B018  made now: every act needs it
 
     def _send(self, request: list[Sent]) -> None:
@@ -134,7 +134,7 @@ class TraceStore(RuleBasedStateMachine):
             if left[0] == 0:
                 left[0] = -100
                 with opened(self.settings) as other:
-                    Traces(other.warehouse, other.engine).derive()
+                    LocalTraces(other.warehouse, other.engine).derive()
 
         failpoints.hook = overtakes
         try:
@@ -185,7 +185,7 @@ class TraceStore(RuleBasedStateMachine):
             if not found:
                 found.append(missing)
                 with opened(self.settings) as other:
-                    Traces(other.warehouse, other.engine).erase([trace_id(trace).hex()])
+                    LocalTraces(other.warehouse, other.engine).erase([trace_id(trace).hex()])
                 self._forget(lambda sent: sent.trace == trace)
             return missing
 

@@ -16,12 +16,12 @@ from crannog.engine.maintenance.scheduler import Scheduler
 from crannog.errors import CallerError, NotFound
 from crannog.settings import Settings
 from crannog.tables.lake import Lake
-from crannog.traces import Traces
 from crannog.traces.derived.definitions import DERIVED_TABLES
 from crannog.traces.maintenance import TraceMaintenance
 from crannog.traces.retention import expire_by_settings
 from derived_stand_in import stand_in_for_all
 from lakes import every_file, opened, root
+from local_traces import LocalTraces
 from span_samples import DAY, HOUR, NOON, Sent, body, counted, derived_by_hand, seen, stored, trace_id
 
 TODAY = dt.date(2025, 10, 9)
@@ -34,8 +34,8 @@ def lake(settings: Settings) -> Iterator[Lake]:
 
 
 @pytest.fixture
-def traces(lake: Lake) -> Traces:
-    return Traces(lake.warehouse, lake.engine)
+def traces(lake: Lake) -> LocalTraces:
+    return LocalTraces(lake.warehouse, lake.engine)
 
 
 @pytest.fixture(params=["stand-in", pytest.param("spark", marks=pytest.mark.slow)])
@@ -57,14 +57,14 @@ def said(content: bytes) -> str:
 # -- without Spark ---------------------------------------------------------------------------------------------------
 
 
-def test_where_no_span_was_kept_there_is_nothing_to_erase_and_no_table_is_made(lake: Lake, traces: Traces) -> None:
+def test_where_no_span_was_kept_there_is_nothing_to_erase_and_no_table_is_made(lake: Lake, traces: LocalTraces) -> None:
     for query in (traces.erasure_plan, traces.erase):
         with pytest.raises(NotFound, match="nothing to erase"):
             query(where='user.id = "x"')
     assert lake.tables() == []
 
 
-def test_the_plan_of_an_erasure_counts_and_changes_nothing(lake: Lake, traces: Traces) -> None:
+def test_the_plan_of_an_erasure_counts_and_changes_nothing(lake: Lake, traces: LocalTraces) -> None:
     spans = [
         Sent(1, 1, attributes={"user.id": "x"}),
         Sent(1, 2, 1, "api", start=NOON + DAY),
@@ -95,14 +95,14 @@ def test_the_plan_of_an_erasure_counts_and_changes_nothing(lake: Lake, traces: T
     ],
 )
 def test_an_erasure_of_nothing_or_of_everything_is_refused(
-    traces: Traces, what: dict[str, Any], error: type[Exception]
+    traces: LocalTraces, what: dict[str, Any], error: type[Exception]
 ) -> None:
     traces.write_otlp(body([Sent(1, 1)]))
     with pytest.raises(error):
         traces.erase(**what)
 
 
-def test_expiry_takes_a_day_and_names(traces: Traces) -> None:
+def test_expiry_takes_a_day_and_names(traces: LocalTraces) -> None:
     for wrong in ("2026-01-01", dt.datetime(2026, 1, 1, tzinfo=dt.UTC)):
         with pytest.raises(CallerError, match="takes a date"):
             traces.expire(wrong)  # type: ignore[arg-type]
@@ -112,7 +112,7 @@ def test_expiry_takes_a_day_and_names(traces: Traces) -> None:
 
 def test_the_scheduler_derives_after_folds_and_expires_where_days_are_set(settings: Settings) -> None:
     with opened(settings, trace_retention_days=30) as lake:
-        traces = Traces(lake.warehouse, lake.engine)
+        traces = LocalTraces(lake.warehouse, lake.engine)
         traces.write_otlp(body([Sent(1, 1)]))
         upkeep = TraceMaintenance(lake.engine)
         due = upkeep.due(traces.spans, Cancellation())
@@ -124,7 +124,7 @@ def test_the_scheduler_derives_after_folds_and_expires_where_days_are_set(settin
 # -- with jobs ------------------------------------------------------------------------------------------------------
 
 
-def test_expired_days_and_erased_traces_are_gone_from_everything(lake: Lake, traces: Traces, jobs: None) -> None:
+def test_expired_days_and_erased_traces_are_gone_from_everything(lake: Lake, traces: LocalTraces, jobs: None) -> None:
     before = NOON - 36 * HOUR - 1  # 2025-10-07, one nanosecond before midnight
     old = [Sent(1, 1, start=before), Sent(2, 1, start=before)]
     kept = [Sent(1, 2, 1, "api", start=before + 5), Sent(3, 1), Sent(3, 2, 1, "api", attributes={"user.id": "someone"})]
@@ -160,7 +160,7 @@ def test_expired_days_and_erased_traces_are_gone_from_everything(lake: Lake, tra
 def test_services_with_days_of_their_own_are_kept_by_these(settings: Settings, jobs: None) -> None:
     days = {"api": 1, "db": 30}
     with opened(settings, trace_retention_days=10, trace_service_retention_days=days, scheduler_tick_s=0.05) as lake:
-        traces = Traces(lake.warehouse, lake.engine)
+        traces = LocalTraces(lake.warehouse, lake.engine)
         spans = [
             Sent(trace, span, None, service, start=NOON - age * DAY)
             for trace, age in enumerate((0, 1, 2, 9, 10, 11, 29, 31), start=1)

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from crannog.errors import CallerError
 from crannog.settings import Settings
 from crannog.tables.lake import Lake
-from crannog.traces import Traces
 from crannog.traces.metrics import Dependency, MetricPoint
 from crannog.traces.metrics.points import bucket_middle
 from crannog.traces.metrics.time_steps import parse_step
 from lakes import opened
+from local_traces import LocalTraces
 from span_samples import DAY, HOUR, MINUTE, NOON, SECOND, Sent, any_spans, body, bucket_of, counted
 
 SLACK = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -33,8 +33,8 @@ def lake(settings: Settings) -> Iterator[Lake]:
 
 
 @pytest.fixture
-def traces(lake: Lake) -> Traces:
-    return Traces(lake.warehouse, lake.engine)
+def traces(lake: Lake) -> LocalTraces:
+    return LocalTraces(lake.warehouse, lake.engine)
 
 
 def rank(durations: list[int], share: int) -> int:
@@ -62,7 +62,7 @@ def test_metrics_equal_what_python_counts(
     requests: list[list[Sent]], step: str, start: int | None, end: int | None, group: str | None
 ) -> None:
     with tempfile.TemporaryDirectory() as folder, opened(Settings(warehouse=folder)) as lake:
-        traces = Traces(lake.warehouse, lake.engine)
+        traces = LocalTraces(lake.warehouse, lake.engine)
         requests = [request for request in requests if not traces.write_otlp(body(request)).duplicate]
         found = traces.metrics(start=start, end=end, step=step, group_by=group)
         # A filter that holds of every span makes the same question go to the spans.
@@ -100,7 +100,7 @@ def _check(found: list[MetricPoint], spans: list[Sent], step_s: int, group: str 
             assert abs(value - rank(durations, share)) <= rank(durations, share) / 64
 
 
-def test_metrics_are_filtered_and_grouped_by_fields_and_attributes(traces: Traces) -> None:
+def test_metrics_are_filtered_and_grouped_by_fields_and_attributes(traces: LocalTraces) -> None:
     traces.write_otlp(
         body(
             [
@@ -129,14 +129,14 @@ def test_metrics_are_filtered_and_grouped_by_fields_and_attributes(traces: Trace
     ]
 
 
-def test_the_rate_is_per_second_of_the_time_asked_for(traces: Traces) -> None:
+def test_the_rate_is_per_second_of_the_time_asked_for(traces: LocalTraces) -> None:
     traces.write_otlp(body([Sent(1, number, start=NOON + number * SECOND) for number in range(1, 31)]))
     [point] = traces.metrics(start=NOON, end=NOON + 20 * SECOND + 1, step="1h")
     assert (point.count, point.seconds) == (20, 20.000000001)
     assert point.rate == pytest.approx(1.0)
 
 
-def test_steps_of_the_calendar_begin_where_it_does(traces: Traces) -> None:
+def test_steps_of_the_calendar_begin_where_it_does(traces: LocalTraces) -> None:
     traces.write_otlp(body([Sent(1, 1), Sent(1, 2, start=NOON + 40 * DAY)]))
     assert [(str(p.start.date()), p.seconds / 86_400) for p in traces.metrics(step="1mo")] == [
         ("2025-10-01", 31),
@@ -163,14 +163,14 @@ def test_steps_of_the_calendar_begin_where_it_does(traces: Traces) -> None:
         ({"where": 7}, ""),
     ],
 )
-def test_a_wrong_question_is_refused_in_words(traces: Traces, question: dict[str, Any], said: str) -> None:
+def test_a_wrong_question_is_refused_in_words(traces: LocalTraces, question: dict[str, Any], said: str) -> None:
     traces.write_otlp(body([Sent(1, 1)]))
     with pytest.raises(CallerError) as refused:
         traces.metrics(**question)
     assert said in refused.value.message or said in str(question)
 
 
-def test_without_spans_there_is_nothing_and_no_table_is_made(lake: Lake, traces: Traces) -> None:
+def test_without_spans_there_is_nothing_and_no_table_is_made(lake: Lake, traces: LocalTraces) -> None:
     assert traces.metrics() == []
     assert traces.dependencies() == []
     assert traces.attribute_keys() == []
@@ -181,7 +181,7 @@ def test_without_spans_there_is_nothing_and_no_table_is_made(lake: Lake, traces:
     assert traces.dependencies(start=NOON, end=NOON - DAY) == []
 
 
-def test_dependencies_are_calls_between_services_of_a_time(traces: Traces) -> None:
+def test_dependencies_are_calls_between_services_of_a_time(traces: LocalTraces) -> None:
     midnight = NOON + 12 * HOUR
     traces.write_otlp(
         body([Sent(1, 2, 1, "api", status=2), Sent(1, 3, 2, "api"), Sent(1, 4, 3, "db"), Sent(1, 5, 99, "db")])
@@ -194,7 +194,7 @@ def test_dependencies_are_calls_between_services_of_a_time(traces: Traces) -> No
     assert traces.dependencies(end=NOON + MINUTE) == [Dependency("api", "db", 1, 0), Dependency("web", "api", 1, 1)]
 
 
-def test_the_catalogue_lists_keys_by_level_and_type_with_examples(traces: Traces) -> None:
+def test_the_catalogue_lists_keys_by_level_and_type_with_examples(traces: LocalTraces) -> None:
     traces.write_otlp(
         body([Sent(1, 1, attributes={"n": 1}), Sent(1, 2, attributes={"n": 25}), Sent(1, 3, attributes={"n": "x"})])
     )

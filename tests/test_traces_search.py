@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from crannog.api.traces import TraceSummary
+from crannog.api.traces import Span, TraceSummary
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
-from crannog.traces import Span, Traces
 from crannog.traces.search import newest_first, span_search
 from crannog.traces.search.filter_parser import parse_filter
 from crannog.traces.search.filter_tree import MATCH_ALL
@@ -28,12 +27,13 @@ from crannog.traces.search.time_histogram import EARLIEST, TimeBin, TimeHistogra
 from crannog.traces.trace import span_from_row
 from filter_reference import matches
 from flatten_reference import flat_by_objects
+from local_traces import LocalTraces
 from otlp_samples import START, request_of, span, span_id, trace_id
 
 HOUR = 3600 * 10**9
 
 
-class Model(Traces):
+class Model(LocalTraces):
     """A store, and beside it each span in its newest copy, as plain values."""
 
     def __init__(self, settings: Settings) -> None:
@@ -72,7 +72,7 @@ def summary_of(spans: list[Span]) -> TraceSummary:
 
 
 def filled(settings: Settings) -> Model:
-    """Traces of seconds and of many hours, many at the same time, spans without roots, spans sent again in another form."""
+    """LocalTraces of seconds and of many hours, many at the same time, spans without roots, spans sent again in another form."""
     model, chance = Model(settings), random.Random(7)
     copies: list[dict[str, list[Any]]] = [{}, {}]
     for trace in range(90):

@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as settings_of
 from hypothesis import strategies as st
 
+from crannog.api.traces import Span
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError, NotFound
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
-from crannog.traces import Span, Traces
 from crannog.traces.span_table import SCHEMA
 from crannog.traces.trace import in_tree_order, span_from_row
 from crannog.traces.tree.compare import compare_trees
@@ -26,12 +26,13 @@ from crannog.traces.tree.critical_path import critical_times
 from crannog.traces.tree.span_arrays import span_arrays_of
 from crannog.traces.tree.tree import Tree, build_tree
 from flatten_reference import flat_by_objects
+from local_traces import LocalTraces
 from otlp_samples import START, request_of, span, span_id, trace_id
 
 SOME = settings_of(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-class Store(Traces):
+class Store(LocalTraces):
     def __init__(self, settings: Settings) -> None:
         self.warehouse = Warehouse(settings.warehouse, settings)
         super().__init__(self.warehouse, Tables(self.warehouse))

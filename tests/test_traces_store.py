@@ -29,18 +29,18 @@ from crannog.errors import CallerError, NotFound, Overloaded, Refused, TooLarge
 from crannog.names import TableName
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
-from crannog.traces import Traces
 from crannog.traces.export import request_of_rows
 from crannog.traces.span_table import SCHEMA, SPANS
 from crannog.traces.trace import in_tree_order, span_from_row
 from flatten_reference import flat_by_objects
 from lakes import actions, footers, live_files, read_delta_rs
+from local_traces import LocalTraces
 from otlp_samples import START, comparable, recorded_by_sdk, request_of, requests, span, span_id, trace_id
 
 DAY_NS = 86_400 * 10**9
 
 
-class Store(Traces):
+class Store(LocalTraces):
     """A trace store with a warehouse of its own."""
 
     def __init__(self, settings: Settings) -> None:
@@ -59,7 +59,7 @@ def store(settings: Settings) -> Iterator[Store]:
     store.warehouse.close()
 
 
-def send(store: Traces, *spans: OtlpSpan, **more: Any) -> Any:
+def send(store: LocalTraces, *spans: OtlpSpan, **more: Any) -> Any:
     return store.write_otlp(request_of(*spans, **more).SerializeToString())
 
 

@@ -15,13 +15,13 @@ from crannog.engine.maintenance.compact import compact
 from crannog.engine.maintenance.fold import fold
 from crannog.settings import Settings
 from crannog.tables.lake import Lake
-from crannog.traces import Traces
 from crannog.traces import span_table as spans_module
 from crannog.traces.export import request_of_rows
 from crannog.traces.span_table import SCHEMA, SPANS
 from derived_stand_in import stand_in_for_all
 from flatten_reference import flat_by_objects
 from lakes import live_files, log_entries, opened, read_delta_rs
+from local_traces import LocalTraces
 from otlp_samples import START, comparable, request_of, span, trace_id
 
 ADDED = ("cost", "total_input_tokens", "total_output_tokens", "total_cost", "reported_end_ns")
@@ -56,7 +56,7 @@ def make_first_version(lake: Lake) -> None:
             table.stage(rows.select(FIRST.names))
             if number == 2:
                 fold(table)
-                Traces(lake.warehouse, lake.engine).derive()
+                LocalTraces(lake.warehouse, lake.engine).derive()
     assert not set(ADDED) & set(table.log.head().schema.names)
 
 
@@ -71,7 +71,7 @@ def test_a_table_of_the_first_version_takes_spans_folds_derives_and_answers(lake
     assert [name for name in ADDED if name in pq.read_schema(files[0]).names] == []
 
     with opened(settings) as later:  # as a process that starts with the new version
-        newer = Traces(later.warehouse, later.engine)
+        newer = LocalTraces(later.warehouse, later.engine)
         assert [one.name for one in newer.get(trace_id(1).hex()).spans] == ["old 1", "old 2"]
         assert newer.get(trace_id(2).hex()).spans[0].cost is None
         entries = log_entries(root(lake))
@@ -101,10 +101,10 @@ def test_a_table_of_the_first_version_takes_spans_folds_derives_and_answers(lake
     assert sorted(filter(None, plain["cost"].to_pylist())) == [0.5]
     assert sorted(filter(None, plain["reported_end_ns"].to_pylist())) == [START]
 
-    check_first_process(Traces(lake.warehouse, lake.engine))
+    check_first_process(LocalTraces(lake.warehouse, lake.engine))
 
 
-def check(lake: Lake, traces: Traces) -> None:
+def check(lake: Lake, traces: LocalTraces) -> None:
     found = lake.sql(
         "SELECT sum(cost) AS cost, sum(input_tokens) AS own, max(total_input_tokens) AS total, count(*) AS n FROM crannog.traces.spans"
     )
@@ -115,7 +115,7 @@ def check(lake: Lake, traces: Traces) -> None:
     assert [one.name for one in traces.get(trace_id(1).hex()).spans] == ["old 1", "old 2"]
 
 
-def check_first_process(traces: Traces) -> None:
+def check_first_process(traces: LocalTraces) -> None:
     """The process that had the table open before sees what came, and may write on."""
     assert traces.get(trace_id(3).hex()).spans[1].cost == 0.5
     traces.write_otlp(request_of(span(5, 1, attributes={"gen_ai.usage.cost": 0.25})).SerializeToString())
@@ -124,7 +124,7 @@ def check_first_process(traces: Traces) -> None:
 
 def test_rows_without_the_new_columns_are_taken_by_a_table_that_has_them(lake: Lake) -> None:
     """As a process of the earlier version stages them, that runs on for a while."""
-    traces = Traces(lake.warehouse, lake.engine)
+    traces = LocalTraces(lake.warehouse, lake.engine)
     traces.write_otlp(request_of(span(1, 1)).SerializeToString())
     rows, _ = flat_by_objects(request_of(span(1, 2, 1)))
     traces.spans.stage(rows.select(FIRST.names))
@@ -135,7 +135,7 @@ def test_rows_without_the_new_columns_are_taken_by_a_table_that_has_them(lake: L
 def test_many_at_once_add_the_columns_once(lake: Lake, settings: Settings) -> None:
     make_first_version(lake)
     with opened(settings) as first, opened(settings) as second, ThreadPoolExecutor(8) as threads:
-        stores = [Traces(each.warehouse, each.engine) for each in (first, second)]
+        stores = [LocalTraces(each.warehouse, each.engine) for each in (first, second)]
         bodies = [request_of(span(10 + number, 1)).SerializeToString() for number in range(16)]
         sent = list(threads.map(lambda number: stores[number % 2].write_otlp(bodies[number]), range(16)))
     assert [one.accepted for one in sent] == [1] * 16
@@ -150,4 +150,4 @@ def test_many_at_once_add_the_columns_once(lake: Lake, settings: Settings) -> No
 
 
 def read_rows(lake: Lake) -> list[object]:
-    return Traces(lake.warehouse, lake.engine).spans.to_arrow()["span_name"].to_pylist()
+    return LocalTraces(lake.warehouse, lake.engine).spans.to_arrow()["span_name"].to_pylist()

@@ -12,7 +12,7 @@ from crannog.tables.lake import Lake
 
 if TYPE_CHECKING:
     from crannog.builds.stores.delta_log import DeltaLog
-    from crannog.traces.traces import Traces
+    from crannog.traces.store import EmbeddedTraces, TraceStore
 
 
 class EmbeddedLake(Lake):
@@ -25,11 +25,18 @@ class EmbeddedLake(Lake):
 
     # Made on first use: a program that keeps tables alone need not load it.
     @cached_property
-    def traces(self) -> Traces:
+    def traces(self) -> EmbeddedTraces:
         """The traces: OTLP in, traces, metrics and dependencies out."""
-        from crannog.traces.traces import Traces
+        from crannog.traces.store import EmbeddedTraces
 
-        return Traces(self.warehouse, self.engine, lambda: self.copies)
+        return EmbeddedTraces(self.trace_store)
+
+    @cached_property
+    def trace_store(self) -> TraceStore:
+        """What carries out the operations on traces, for the server."""
+        from crannog.traces.store import TraceStore
+
+        return TraceStore(self.warehouse, self.engine, lambda: self.copies)
 
     @property
     def builds(self) -> DeltaLog:

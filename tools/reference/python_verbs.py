@@ -9,7 +9,7 @@ from typing import Any
 import crannog
 from crannog.api import explanation, lake, load_report, producer, reports, result
 from crannog.api import traces as values
-from crannog.traces.traces import Traces
+from crannog.api.traces import Traces
 from reference.markdown import code, document, paragraphs, table
 
 _WIDTH = 100

@@ -15,7 +15,7 @@ from crannog.errors import CallerError
 
 if TYPE_CHECKING:
     from crannog.api.lake import LakeVerbs
-    from crannog.api.traces import SpanPage, TracedLake, TracePage, TraceVerbs, TraceView
+    from crannog.api.traces import SpanPage, TracePage, Traces, TraceView
 
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="The id of a trace, in hexadecimal.")]
 ServiceOption = Annotated[str | None, typer.Option("--service", "-s", help="Only spans of this service.")]
@@ -57,15 +57,15 @@ def add_to(app: typer.Typer) -> None:
 
 
 @contextmanager
-def traces_at(context: typer.Context, timeout_s: float | None = None, *, make: bool = False) -> Iterator[TraceVerbs]:
+def traces_at(context: typer.Context, timeout_s: float | None = None, *, make: bool = False) -> Iterator[Traces]:
     """Open the traces of the lake for one command, whose questions may take so long."""
     with lake_at(context, make=make) as lake:
         yield traces_of(lake).within(timeout_s=timeout_s)
 
 
-def traces_of(lake: LakeVerbs) -> TraceVerbs:
+def traces_of(lake: LakeVerbs) -> Traces:
     """Return the traces of a lake that a command opened; each has them."""
-    return cast("TracedLake", lake).traces
+    return cast("EmbeddedLake | RemoteLake", lake).traces
 
 
 def json_of(value: Any) -> Any:

@@ -21,7 +21,7 @@ from crannog.cli.traces import TimeoutOption, json_of, traces_at, traces_of
 from crannog.errors import CallerError, NotFound
 
 if TYPE_CHECKING:
-    from crannog.api.traces import TraceVerbs, WriteOutcome
+    from crannog.api.traces import Traces, WriteOutcome
 
 _TYPES = {"json": "application/json", "protobuf": "application/x-protobuf", "zipkin": "application/vnd.zipkin.v2+json"}
 _ENDINGS = {".json": "json", ".pb": "protobuf", ".binpb": "protobuf", ".bin": "protobuf"}
@@ -79,7 +79,7 @@ def export(
     typer.echo(f"{counted(len(trace_ids), 'trace')} written to {file}, {of_bytes(len(data))}.", err=True)
 
 
-def _write_lines(traces: TraceVerbs, trace_ids: list[str], file: str) -> None:
+def _write_lines(traces: Traces, trace_ids: list[str], file: str) -> None:
     # Asked first: a file that was there stays as it is if there is no such trace.
     with closing(traces.export_lines(trace_ids)) as lines:
         if file == "-":
@@ -126,7 +126,7 @@ def import_(
     answer(total, as_json=as_json, otherwise=otherwise)
 
 
-def _kept(traces: TraceVerbs, file: str, kind: str) -> Iterator[WriteOutcome]:
+def _kept(traces: Traces, file: str, kind: str) -> Iterator[WriteOutcome]:
     """Keep the requests of a file, one after the other; what is wrong with one is told with its place."""
     done = 0
     try:

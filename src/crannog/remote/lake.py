@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from crannog.api.load_report import LoadReport
     from crannog.api.producer import Producer, Producers
     from crannog.api.result import Result, Stream
+    from crannog.api.traces import Traces
     from crannog.remote.builds import HttpLog
-    from crannog.remote.traces import RemoteTraces
 
 _TIMES = ("claimed_at", "completed_at", "next_run_at")
 
@@ -61,11 +61,12 @@ class RemoteLake:
         return self._connection.address
 
     @cached_property
-    def traces(self) -> RemoteTraces:
+    def traces(self) -> Traces:
         """The traces: OTLP in, traces, metrics and dependencies out."""
-        from crannog.remote.traces import RemoteTraces
+        from crannog.api.traces import Traces
+        from crannog.remote.traces import TraceTransport
 
-        return RemoteTraces(self._connection)
+        return Traces(TraceTransport(self._connection))
 
     @cached_property
     def builds(self) -> HttpLog:

@@ -48,10 +48,10 @@ def shaped(model: type[Any]) -> dict[str, Any]:
     """Return the JSON Schema of a model or a dataclass."""
     if isinstance(model, type) and issubclass(model, BaseModel):
         return model.model_json_schema(ref_template="#/$defs/{model}")
-    return _inlined(TypeAdapter(model).json_schema(mode="serialization"))
+    return inlined(TypeAdapter(model).json_schema(mode="serialization"))
 
 
-def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+def inlined(schema: dict[str, Any]) -> dict[str, Any]:
     definitions = schema.pop("$defs", {})
 
     def walk(node: Any) -> Any:

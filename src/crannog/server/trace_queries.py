@@ -20,7 +20,7 @@ from crannog.server.row_responses import Poured, poured
 from crannog.server.streaming import Put, watched
 
 if TYPE_CHECKING:
-    from crannog.traces.traces import Traces
+    from crannog.traces.store import EmbeddedTraces
 
 QUERY_ID, TIMEOUT = "Crannog-Query-Id", "Crannog-Timeout-S"
 LIMITS: dict[str, Any] = {
@@ -43,7 +43,7 @@ LIMITS: dict[str, Any] = {
 T = TypeVar("T")
 
 
-async def asked_of_traces(request: Request, work: Callable[[Traces], T]) -> T:
+async def asked_of_traces(request: Request, work: Callable[[EmbeddedTraces], T]) -> T:
     """Return what the work gives; all that it asks is one question. The body must have been read."""
     question = _question_of(request)
 
@@ -55,7 +55,7 @@ async def asked_of_traces(request: Request, work: Callable[[Traces], T]) -> T:
     return found
 
 
-async def lines_of_traces(request: Request, work: Callable[[Traces], Generator[str, None, None]]) -> Response:
+async def lines_of_traces(request: Request, work: Callable[[EmbeddedTraces], Generator[str, None, None]]) -> Response:
     """Answer with lines as they are made. What fails before the first is an error, later the answer breaks off."""
     question = _question_of(request)
 
@@ -82,15 +82,17 @@ class _Question:
     timeout_s: float | None
 
     @contextmanager
-    def asked(self) -> Iterator[Traces]:
+    def asked(self) -> Iterator[EmbeddedTraces]:
         """Ask it in a block, in a thread."""
+        from crannog.traces.store import EmbeddedTraces
+
         call, service = self.call, self.call.service
         _check_still_there(call)
-        traces = service.lake.traces.within(timeout_s=self.timeout_s, query_id=self.query_id)
+        store = service.lake.trace_store.within(self.timeout_s, self.query_id)
         cancel = partial(service.lake.traces.cancel, self.query_id)
-        with service.running(key_of(self.query_id), call.caller.name, cancel), traces.question():
+        with service.running(key_of(self.query_id), call.caller.name, cancel), store.question():
             _check_still_there(call)
-            yield traces
+            yield EmbeddedTraces(store)
 
     def cancel(self) -> None:
         """End what nobody waits for any more; if it has not begun, it does not begin."""

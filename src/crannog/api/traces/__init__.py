@@ -4,7 +4,7 @@ from crannog.api.traces.metrics import AttributeKey, Dependency, MetricPoint
 from crannog.api.traces.retention import DeriveReport, ErasurePlan, TraceExpiry, WriteOutcome
 from crannog.api.traces.search import SpanPage, Suggestion, TracePage, TraceSummary
 from crannog.api.traces.spans import Event, Link, Span, Trace
-from crannog.api.traces.verbs import TracedLake, TraceVerbs
+from crannog.api.traces.traces import Traces
 from crannog.api.traces.views import Path, PathChange, ShownSpan, TraceComparison, TraceView
 
 __all__ = [
@@ -26,8 +26,7 @@ __all__ = [
     "TraceExpiry",
     "TracePage",
     "TraceSummary",
-    "TraceVerbs",
     "TraceView",
-    "TracedLake",
+    "Traces",
     "WriteOutcome",
 ]

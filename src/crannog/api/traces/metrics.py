@@ -28,6 +28,10 @@ class MetricPoint:
     p99_ns: int
     quantiles_ns: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.start.tzinfo is not dt.UTC:  # read from JSON, the zone is an object of another kind
+            object.__setattr__(self, "start", self.start.astimezone(dt.UTC))
+
 
 @dataclass(frozen=True, slots=True)
 class Dependency:

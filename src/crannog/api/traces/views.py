@@ -73,6 +73,19 @@ class TraceView:
         return {**_fields(self), "spans": [{**_fields(place.pop("span")), **place} for place in placed]}
 
 
+def view_document(flat: dict[str, Any]) -> dict[str, Any]:
+    """Return what `TraceView.as_dict` made of a view as nested fields again."""
+    of_span = {one.name for one in fields(Span)}
+    spans = [
+        {
+            "span": {name: value for name, value in span.items() if name in of_span},
+            **{name: value for name, value in span.items() if name not in of_span},
+        }
+        for span in flat["spans"]
+    ]
+    return {**flat, "spans": spans}
+
+
 Path = tuple[tuple[str, str], ...]
 
 

@@ -31,7 +31,7 @@ class Receivers:
         """Return once requests are accepted."""
         # In the background: only the first request has to wait for it.
         threading.Thread(
-            target=import_module, args=("crannog.traces.traces",), name="crannog-otlp-load", daemon=True
+            target=import_module, args=("crannog.traces.store",), name="crannog-otlp-load", daemon=True
         ).start()
         self._http.start()
         self._grpc.start()

@@ -21,9 +21,9 @@ from crannog.traces.span_table import SPANS
 
 if TYPE_CHECKING:
     from crannog.api.traces import Trace, TraceSummary
-    from crannog.traces.traces import Traces
+    from crannog.traces.store import EmbeddedTraces
 
-    Work = Callable[[Traces], dict[str, Any]]
+    Work = Callable[[EmbeddedTraces], dict[str, Any]]
     ErrorShape = Callable[[int, str], dict[str, Any]]
 
 router = APIRouter(tags=["jaeger"], include_in_schema=False)
@@ -72,7 +72,7 @@ async def _v3(request: Request, work: Work) -> Response:
     return await _respond(request, work, v3.error, answer)
 
 
-def _trace(traces: Traces, trace_id: str) -> Trace:
+def _trace(traces: EmbeddedTraces, trace_id: str) -> Trace:
     try:
         return traces.get(requests.trace_id(trace_id))
     except NotFound:
@@ -100,7 +100,7 @@ def _limit(text: str | None, name: str) -> int:
     return int(text)
 
 
-def _operations(traces: Traces, service: str | None, kind: str | None) -> list[dict[str, str]]:
+def _operations(traces: EmbeddedTraces, service: str | None, kind: str | None) -> list[dict[str, str]]:
     if not service:
         raise CallerError("parameter 'service' is required")
     found = [{"name": name, "spanKind": (own or "").lower()} for name, own in traces.operations_by_kind(service)]
@@ -138,7 +138,7 @@ async def traces(request: Request) -> Response:
     return await _v1(request, lambda traces: _by_id(traces, ids) if ids else _search(traces, request.query_params))
 
 
-def _search(traces: Traces, params: QueryParams) -> dict[str, Any]:
+def _search(traces: EmbeddedTraces, params: QueryParams) -> dict[str, Any]:
     now = time.time_ns()
     min_ns, max_ns = (requests.duration_ns(params.get(name), name) for name in ("minDuration", "maxDuration"))
     start, end = (requests.microseconds(params.get(name), name) for name in ("start", "end"))
@@ -152,22 +152,22 @@ def _search(traces: Traces, params: QueryParams) -> dict[str, Any]:
         limit=_limit(params.get("limit"), "limit"),
     )
     ids, others = _split_by_size(_span_counts(page.traces))
-    found = [v1.trace_of(trace) for trace in traces.get_many(ids)]
+    found = [v1.trace_of(trace) for trace in traces.store.get_many(ids)]
     return v1.envelope(found, errors=[_too_large(trace_id) for trace_id in others])
 
 
-def _by_id(traces: Traces, ids: list[str]) -> dict[str, Any]:
+def _by_id(traces: EmbeddedTraces, ids: list[str]) -> dict[str, Any]:
     if len(ids) > _MAX_TRACES:
         raise CallerError(f"{len(ids):,} trace ids were given; the limit is {_MAX_TRACES:,}")
     given = {requests.trace_id(text): text for text in ids}
-    counts = traces.span_counts(list(given))
+    counts = traces.store.span_counts(list(given))
     fit, others = _split_by_size({trace_id: counts[trace_id] for trace_id in given if trace_id in counts})
     missing = [
         {"code": NotFound.http_status, "msg": _NO_TRACE, "traceID": text}
         for trace_id, text in given.items()
         if trace_id not in counts
     ]
-    found = [v1.trace_of(trace) for trace in traces.get_many(fit)]
+    found = [v1.trace_of(trace) for trace in traces.store.get_many(fit)]
     return v1.envelope(found, errors=[*missing, *(_too_large(given[trace_id]) for trace_id in others)])
 
 
@@ -211,7 +211,7 @@ def _transformed(body: bytes, max_bytes: int) -> dict[str, Any]:
 async def dependencies(request: Request) -> Response:
     params = request.query_params
 
-    def found(traces: Traces) -> dict[str, Any]:
+    def found(traces: EmbeddedTraces) -> dict[str, Any]:
         end_ms = requests.milliseconds(params.get("endTs"), "endTs") or time.time_ns() // 10**6
         lookback_ms = requests.milliseconds(params.get("lookback"), "lookback") or 86_400_000
         edges = traces.dependencies((end_ms - lookback_ms) * 10**6, end_ms * 10**6)
@@ -252,7 +252,7 @@ async def operations_v3(request: Request) -> Response:
 
 @router.get("/api/v3/traces/{trace_id}")
 async def trace_v3(request: Request, trace_id: str) -> Response:
-    def found(traces: Traces) -> dict[str, Any]:
+    def found(traces: EmbeddedTraces) -> dict[str, Any]:
         try:
             return {"result": v3.traces_of(traces.export([requests.trace_id(trace_id)]))}
         except NotFound:
@@ -263,7 +263,7 @@ async def trace_v3(request: Request, trace_id: str) -> Response:
 
 @router.get("/api/v3/traces")
 async def traces_v3(request: Request) -> Response:
-    def found(traces: Traces) -> dict[str, Any]:
+    def found(traces: EmbeddedTraces) -> dict[str, Any]:
         ids, others = _split_by_size(_span_counts(_search_v3(request, traces)))
         if not ids:
             raise NotFound("No traces found")
@@ -278,10 +278,12 @@ async def traces_v3(request: Request) -> Response:
 
 @router.get("/api/v3/trace-summaries")
 async def summaries_v3(request: Request) -> Response:
-    return await _v3(request, lambda traces: v3.summaries_of(traces.jaeger_summaries(_search_v3(request, traces))))
+    return await _v3(
+        request, lambda traces: v3.summaries_of(traces.store.jaeger_summaries(_search_v3(request, traces)))
+    )
 
 
-def _search_v3(request: Request, traces: Traces) -> Sequence[TraceSummary]:
+def _search_v3(request: Request, traces: EmbeddedTraces) -> Sequence[TraceSummary]:
     params = request.query_params
 
     def param(name: str) -> str | None:

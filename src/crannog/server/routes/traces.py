@@ -1,185 +1,191 @@
-"""Traces: search, show, compare, metrics, services, dependencies, export; by plain addresses, for people and scripts."""
+"""Traces: the routes of the declared operations, and the few whose answers have several forms."""
 
 from __future__ import annotations
 
-import datetime as dt
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from crannog.errors import CallerError
-from crannog.server.openapi import LIST, NAMES, OBJECT, gives
-from crannog.server.routes import trace_maintenance, trace_queries
-from crannog.server.routes.trace_queries import exported, read
-from crannog.server.trace_queries import LIMITS
-from crannog.traces.jaeger.requests import with_attributes
+from crannog.api.cancellation import Cancellation
+from crannog.api.operations import Operation, Route
+from crannog.api.reports import ErasureReceipt, Progress
+from crannog.api.traces import requests as ops
+from crannog.api.traces.requests import PROTOBUF, EraseTraces
+from crannog.errors import NotFound
+from crannog.formats.encode import dumped
+from crannog.formats.lossless_json import marked
+from crannog.server.bodies import check_message
+from crannog.server.jobs import long_work
+from crannog.server.openapi import NAMES, OBJECT, gives, takes
+from crannog.server.operations import RequestReader, result_schema
+from crannog.server.request_context import call_of
+from crannog.server.responses import JSON, answer, wanted_form
+from crannog.server.trace_queries import LIMITS, asked_of_traces, key_of, lines_of_traces
+from crannog.traces.span_table import SPANS
+
+if TYPE_CHECKING:
+    from crannog.traces.store import EmbeddedTraces
 
 router = APIRouter(prefix="/api/v1", tags=["traces"])
-_BY_KIND = {"type": "array", "items": {"type": "array", "items": {"type": ["string", "null"]}}}
-
-Time = Annotated[str | None, Query(description="ISO text, or nanoseconds since 1970.")]
-Day = Annotated[str | None, Query(description="A day as YYYY-MM-DD.")]
-Filter = Annotated[str | None, Query(description='A filter, like `service = "shop" and duration > 250ms`.')]
-Pairs = Annotated[
-    list[str] | None,
-    Query(description="key=value; several must all be there. A number or a truth may be written as text."),
-]
 
 
-def _time(text: str | None) -> str | int | None:
-    # Eight digits are a day written without dashes, which nanoseconds of our time never look like.
-    return int(text) if text and text.lstrip("-").isdecimal() and len(text) != 8 else text or None
+def _add_query(operation: Operation[Any, Any], route: Route) -> None:
+    """Add a route that answers with the result of an operation."""
+    reader = RequestReader(operation, route)
 
+    async def endpoint(request: Request) -> Response:
+        call_of(request).need(operation.right, SPANS)
+        query = await reader.read(request)
+        return await _answered(request, lambda traces: traces.store.call(operation, query))
 
-def _day(text: str | None) -> dt.date | None:
-    try:
-        return dt.date.fromisoformat(text) if text else None
-    except ValueError:
-        raise CallerError(f"a day is given as YYYY-MM-DD, like 2026-01-31, got {str(text)[:40]!r}") from None
-
-
-@router.get("/traces", responses=gives(OBJECT), openapi_extra=LIMITS)
-async def search(
-    request: Request,
-    service: str | None = None,
-    operation: str | None = None,
-    text: str | None = None,
-    attribute: Pairs = None,
-    where: Filter = None,
-    has_errors: bool | None = None,
-    min_duration_ms: float | None = None,
-    max_duration_ms: float | None = None,
-    start: Time = None,
-    end: Time = None,
-    limit: int = 50,
-    cursor: str | None = None,
-    order: str = "newest",
-    count: bool = False,
-) -> Response:
-    """Find traces; a page, and the cursors of the next and the previous one."""
-    return await read(
-        request,
-        lambda traces: traces.search(
-            service=service,
-            operation=operation,
-            text=text,
-            where=with_attributes(where, attribute or ()),
-            has_errors=has_errors,
-            min_duration_ms=min_duration_ms,
-            max_duration_ms=max_duration_ms,
-            start=_time(start),
-            end=_time(end),
-            limit=limit,
-            cursor=cursor,
-            order=order,
-            count=count,
-        ),
+    description = reader.described()
+    description["parameters"] = [*description.get("parameters", []), *LIMITS["parameters"]]
+    router.add_api_route(
+        route.path,
+        endpoint,
+        methods=[route.method],
+        name=operation.name,
+        operation_id=f"{operation.name}_{route.method.lower()}",
+        summary=operation.summary.partition("\n")[0],
+        responses=gives(result_schema(operation)),
+        openapi_extra=description,
     )
 
 
-@router.get("/traces/metrics", responses=gives(LIST), openapi_extra=LIMITS)
-async def metrics(
-    request: Request,
-    service: str | None = None,
-    operation: str | None = None,
-    kind: str | None = None,
-    where: Filter = None,
-    start: Time = None,
-    end: Time = None,
-    step: str = "1m",
-    group_by: Annotated[list[str] | None, Query(description="Fields or attributes.")] = None,
-    of: Annotated[
-        str, Query(description="`spans`, or `traces`: whole ones, of which one span meets what is asked.")
-    ] = "spans",
-    quantile: Annotated[list[float] | None, Query(description="Further quantiles, like 0.9.")] = None,
-) -> Response:
-    """Counts, rates, errors and latencies by time."""
-    return await read(
-        request,
-        lambda traces: traces.metrics(
-            service=service,
-            operation=operation,
-            kind=kind,
-            where=where,
-            start=_time(start),
-            end=_time(end),
-            step=step,
-            group_by=group_by,
-            of=of,
-            quantiles=quantile or (),
-        ),
+def _add_job(operation: Operation[Any, Any]) -> None:
+    """Add the route of a long job."""
+    [route] = operation.routes
+    reader = RequestReader(operation, route)
+
+    async def endpoint(request: Request) -> Response:
+        call = call_of(request)
+        call.need(operation.right, SPANS)
+        wanted = await reader.read(request)
+        store = call.service.lake.trace_store
+        return await long_work(
+            request, lambda progress, cancellation: store.run(operation, wanted, progress, cancellation)
+        )
+
+    router.add_api_route(
+        route.path,
+        endpoint,
+        methods=[route.method],
+        name=operation.name,
+        summary=operation.summary.partition("\n")[0],
+        responses=gives(OBJECT, progress=True),
+        openapi_extra=reader.described(),
     )
 
 
-@router.get("/traces/complete", responses=gives(LIST), openapi_extra=LIMITS)
-async def complete(
-    request: Request, what: str, prefix: str = "", key: str | None = None, where: Filter = None, limit: int = 20
-) -> Response:
-    """What could be typed next: a service, an operation, an attribute's key, or a value of `key`."""
-    return await read(request, lambda traces: traces.complete(what, prefix, key=key, where=where, limit=limit))
+async def _answered(request: Request, work: Callable[[EmbeddedTraces], Any]) -> Response:
+    """Answer with the exact values: see `crannog.formats.lossless_json`."""
+    # Encoded in the thread, too: a trace of many spans takes time to write.
+    body = await asked_of_traces(request, lambda traces: dumped(marked(_document(work(traces)))))
+    return Response(body, media_type=JSON)
 
 
-@router.get("/traces/attributes", responses=gives(LIST), openapi_extra=LIMITS)
-async def attribute_keys(request: Request, first: Day = None, last: Day = None) -> Response:
-    """The keys of attributes, those used most first."""
-    return await read(request, lambda traces: traces.attribute_keys(_day(first), _day(last)))
+def _document(result: Any) -> Any:
+    return result.as_dict() if hasattr(result, "as_dict") else result
 
 
-@router.get("/traces/compare", responses=gives(OBJECT), openapi_extra=LIMITS)
-async def compare(request: Request, before: str, after: str, limit: int = 1_000, tolerance: float = 0.0) -> Response:
-    """What changed from one trace to another."""
-    return await read(request, lambda traces: traces.compare(before, after, limit, tolerance=tolerance))
+for _query in ops.QUERIES:
+    for _route in _query.routes:
+        _add_query(_query, _route)
+for _job in (ops.DERIVE, ops.EXPIRE):
+    _add_job(_job)
 
-
-@router.get("/traces/{trace_id}", responses=gives(OBJECT), openapi_extra=LIMITS)
-async def show(
-    request: Request,
-    trace_id: str,
-    offset: int = 0,
-    limit: int = 1_000,
-    depth: int | None = None,
-    under: str | None = None,
-) -> Response:
-    """A window of a trace's tree."""
-    return await read(request, lambda traces: traces.show(trace_id, offset, limit, depth=depth, under=under).as_dict())
-
-
-@router.get("/traces/{trace_id}/spans", responses=gives(OBJECT), openapi_extra=LIMITS)
-async def get(request: Request, trace_id: str) -> Response:
-    """All spans of a trace in tree order, up to `trace_spans_limit`."""
-    return await read(request, lambda traces: traces.get(trace_id))
-
-
-@router.get("/traces/{trace_id}/otlp", responses=gives(OBJECT, lines=True), openapi_extra=LIMITS)
-async def export(request: Request, trace_id: str) -> Response:
-    """A trace as OTLP, in JSON, or in protobuf where that is accepted; of any size as lines of requests."""
-    return await exported(request, [trace_id])
-
-
-@router.get("/services", responses=gives(NAMES), openapi_extra=LIMITS)
-async def services(request: Request) -> Response:
-    """The names of all services."""
-    return await read(request, lambda traces: traces.services())
+_EXPORT = RequestReader(ops.EXPORT, ops.EXPORT.routes[0])
+_ERASE = RequestReader(ops.ERASE, ops.ERASE.routes[0])
 
 
 @router.get("/services/{service:path}/operations", responses=gives(NAMES), openapi_extra=LIMITS)
 async def operations(request: Request, service: str, kind: str | None = None) -> Response:
     """The operations of a service."""
-    return await read(request, lambda traces: traces.operations(service, kind))
+    call_of(request).need("read", SPANS)
+    return await _answered(request, lambda traces: traces.operations(service, kind))
 
 
-@router.get("/operations", responses=gives(_BY_KIND), openapi_extra=LIMITS)
-async def operations_by_kind(request: Request, service: str) -> Response:
-    """The operations of a service, each with each kind it has, as pairs of a name and a kind or null."""
-    return await read(request, lambda traces: traces.operations_by_kind(service))
+@router.get("/traces/{trace_id}/otlp", responses=gives(OBJECT, lines=True), openapi_extra=LIMITS)
+async def export(request: Request, trace_id: str) -> Response:
+    """A trace as OTLP in JSON, in protobuf where that is accepted, or of any size as lines of requests."""
+    return await _exported(request, [trace_id])
 
 
-@router.get("/dependencies", responses=gives(LIST), openapi_extra=LIMITS)
-async def dependencies(request: Request, start: Time = None, end: Time = None) -> Response:
-    """Which services call which."""
-    return await read(request, lambda traces: traces.dependencies(_time(start), _time(end)))
+@router.post(
+    "/traces/export",
+    responses=gives(OBJECT, lines=True),
+    openapi_extra=_EXPORT.described() | LIMITS,
+)
+async def export_traces(request: Request) -> Response:
+    """Several traces as one OTLP request in JSON, in protobuf where that is accepted, or of any size as lines of requests."""
+    call_of(request).need("read", SPANS)
+    return await _exported(request, (await _EXPORT.read(request)).trace_ids)
 
 
-for _more in (trace_queries, trace_maintenance):
-    router.include_router(_more.router)
+async def _exported(request: Request, trace_ids: Sequence[str]) -> Response:
+    call_of(request).need("read", SPANS)
+    if PROTOBUF in request.headers.get("accept", ""):
+        body = await asked_of_traces(request, lambda traces: traces.export_protobuf(trace_ids))
+        return Response(body, media_type=PROTOBUF)
+    if wanted_form(request, ("json", "ndjson")) == "ndjson":
+        return await lines_of_traces(request, lambda traces: traces.export_lines(trace_ids))
+    return await _answered(request, lambda traces: traces.export(trace_ids))
+
+
+@router.post(
+    "/traces/erase",
+    responses=gives(OBJECT, progress=True),
+    openapi_extra=_ERASE.described(),
+)
+async def erase(request: Request) -> Response:
+    """Erase traces for good, and prove it. With `dry_run`, only count them."""
+    call = call_of(request)
+    call.need("admin", SPANS)
+    wanted = await _ERASE.read(request)
+    if wanted.dry_run:
+        return answer(await asked_of_traces(request, lambda traces: traces.store.erasure_plan(wanted)))
+    named = wanted if wanted.actor else _by(wanted, call.caller.name)
+
+    def work(progress: Progress, cancellation: Cancellation) -> ErasureReceipt:
+        # Audit entries that are not written yet are searched as well.
+        call.service.audit.flush()
+        return call.service.lake.trace_store.erase(named, progress, cancellation)
+
+    return await long_work(request, work)
+
+
+def _by(wanted: EraseTraces, actor: str) -> EraseTraces:
+    return EraseTraces(trace_ids=wanted.trace_ids, where=wanted.where, actor=actor, reason=wanted.reason)
+
+
+@router.delete("/traces/questions/{query_id:path}", responses=gives(OBJECT))
+async def cancel(request: Request, query_id: str) -> Response:
+    """Cancel a query that was sent with the header `Crannog-Query-Id`: one's own, or any as an admin."""
+    call = call_of(request)
+    service = call.service
+    owner = service.owner(key_of(query_id))
+    if owner is None or (owner != call.caller.name and not call.caller.may_everywhere("admin")):
+        raise NotFound(f"no question {query_id!r} of yours runs; it may have ended")
+    await service.threads.run("read", lambda: service.lake.traces.cancel(query_id))
+    return answer({"query_id": query_id, "cancelled": True})
+
+
+@router.post(
+    "/traces/otlp",
+    responses=gives(OBJECT),
+    openapi_extra=takes({PROTOBUF: {"type": "string", "format": "binary"}, JSON: OBJECT}),
+)
+async def write_otlp(request: Request) -> Response:
+    """Keep the spans of an OTLP request, as the receivers do; the answer counts them."""
+    from crannog.server.otlp.span_writes import keep
+
+    call = call_of(request)
+    call.need("write", SPANS)
+    body = await call.service.bodies.read(request)
+    check_message(body, request.headers)
+    kind = request.headers.get("content-type", PROTOBUF)
+    done = await call.service.threads.run("write", lambda: keep(call.service, call.caller, body, kind, None))
+    call.rows = done.accepted
+    return Response(dumped(marked(done)), media_type=JSON)

@@ -1,19 +1,19 @@
-"""The traces of a warehouse: spans in, durable when acknowledged; traces, services and operations out."""
+"""The trace store of a warehouse: carries out the operations on traces over the span table and what is derived from it."""
 
 from __future__ import annotations
 
 import copy
-import datetime as dt
 import hashlib
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import fields
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from crannog.api.arguments import checked_query_id, checked_timeout
 from crannog.api.cancellation import Cancellation
+from crannog.api.operations import Operation, Q, R
 from crannog.api.reports import ErasureReceipt, Progress
 from crannog.api.traces import (
     AttributeKey,
@@ -27,9 +27,30 @@ from crannog.api.traces import (
     TraceComparison,
     TraceExpiry,
     TracePage,
+    Traces,
     TraceSummary,
     TraceView,
     WriteOutcome,
+)
+from crannog.api.traces import requests as ops
+from crannog.api.traces.requests import (
+    AttributeKeyQuery,
+    ComparisonQuery,
+    CompletionQuery,
+    DependencyQuery,
+    DeriveTables,
+    EraseTraces,
+    ExpireTraces,
+    ExportTraces,
+    MetricQuery,
+    OperationQuery,
+    ServiceQuery,
+    SpanQuery,
+    SpanSelection,
+    TraceById,
+    TraceQuery,
+    WindowQuery,
+    WriteSpans,
 )
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.job import part_of
@@ -46,12 +67,14 @@ from crannog.traces.derived.attribute_catalog import attribute_keys
 from crannog.traces.derived.derive import derive
 from crannog.traces.derived.views import DerivedViews
 from crannog.traces.ids import parse_trace_id
-from crannog.traces.ingest.receive import PROTOBUF, ZIPKIN, read_request
+from crannog.traces.ingest.receive import read_request
+from crannog.traces.jaeger.requests import with_attributes
 from crannog.traces.jaeger.summaries import JaegerSummary, summaries
 from crannog.traces.lookup import newest_copies, rows_of_trace
 from crannog.traces.metrics.dependencies import dependencies
 from crannog.traces.metrics.metrics import metric_query, metrics
 from crannog.traces.search.completion import complete
+from crannog.traces.search.filter_tree import Filter
 from crannog.traces.search.pages import search
 from crannog.traces.search.request import (
     SPAN_ORDERS,
@@ -73,8 +96,11 @@ _NO_ROWS = SCHEMA.empty_table()
 T = TypeVar("T")
 
 
-class Traces:
-    """Writes and reads the span table, which is made when the first span comes. Safe for threads."""
+class TraceStore:
+    """Writes and reads the span table, which is created when the first span arrives. Safe for threads.
+
+    The transport of `api.traces.Traces` inside the process.
+    """
 
     def __init__(
         self, warehouse: Warehouse, tables: Tables, copies: Callable[[], Copies | None] = lambda: None
@@ -90,46 +116,49 @@ class Traces:
         self._query_id: str | None = None
         self._timeout_s: float | None = None
 
-    # -- limits ------------------------------------------------------------------------------------------------------
+    # -- the transport ------------------------------------------------------------------------------------------------
 
-    def within(self, *, timeout_s: float | None = None, query_id: str | None = None) -> Traces:
-        """Return the same traces for questions that may take so long, or that `cancel` can end by an id of the caller's.
+    def call(self, operation: Operation[Q, R], request: Q) -> R:
+        """Carry out an operation."""
+        result: R = _CALLS[operation](self, request)
+        return result
 
-        Every read, search and metric has `sql_timeout_s`, as a query of SQL has; beyond, it raises TimedOut.
-        """
+    def run(
+        self, operation: Operation[Q, R], request: Q, progress: Progress | None, cancellation: Cancellation | None
+    ) -> R:
+        """Carry out a long job."""
+        result: R = _JOBS[operation](self, request, progress, cancellation)
+        return result
+
+    def lines(self, operation: Operation[Q, str], request: Q) -> Generator[str, None, None]:
+        """Yield the lines of an export."""
+        assert isinstance(request, ExportTraces)
+        return self.export_lines(request)
+
+    def within(self, timeout_s: float | None, query_id: str | None) -> TraceStore:
+        """Return the same store with a time limit for each call, and an id by which `cancel` ends it."""
         limited = copy.copy(self)
-        limited._timeout_s = checked_timeout(timeout_s)
-        limited._query_id = None if query_id is None else checked_query_id(query_id)
+        limited._timeout_s, limited._query_id = timeout_s, query_id
         return limited
 
     def cancel(self, query_id: str) -> None:
-        """End a question that runs or waits, which raises Cancelled; NotFound if there is none by this id."""
+        """Cancel a call that runs or waits; NotFound if there is none with this id."""
         self._running.cancel(query_id)
 
     def question(self) -> AbstractContextManager[None]:
-        """Take all that is asked in a block for one question, with one time and one id."""
+        """Treat all reads in a block as one call, with one time limit and one id."""
         return query_scope.scope(self._running, self._query_id, self._timeout_s)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def write_otlp(self, body: bytes, *, content_type: str = PROTOBUF, encoding: str | None = None) -> WriteOutcome:
-        """Keep the spans of an OTLP request; durable and visible when it returns.
-
-        The same request again is kept once. Spans that cannot be kept are rejected one by one, the others are kept.
-        Raises CallerError if the body cannot be read and TooLarge if it is too large (do not send it again),
-        Overloaded and Unavailable if it may be sent again later; then nothing of it is acknowledged.
-        """
-        if not isinstance(body, (bytes, bytearray, memoryview)):
-            raise CallerError(f"the body of a request is bytes, got {type(body).__name__}")
+    def write(self, request: WriteSpans) -> WriteOutcome:
         limit = self._warehouse.settings.otlp_request_bytes
-        got = read_request(bytes(body), content_type=content_type, encoding=encoding, limit=limit)
+        got = read_request(
+            bytes(request.body), content_type=request.content_type, encoding=request.encoding, limit=limit
+        )
         batch_id = "otlp-" + hashlib.sha256(got.body).hexdigest()
         duplicate = self._on(lambda table: self._keep(table, got.rows, batch_id)) if got.rows.num_rows else False
         return WriteOutcome(got.rows.num_rows, got.rejected.count, got.rejected.message, duplicate)
-
-    def write_zipkin(self, body: bytes, *, encoding: str | None = None) -> WriteOutcome:
-        """Keep the spans of Zipkin's v2 JSON, an array; as `write_otlp` otherwise."""
-        return self.write_otlp(body, content_type=ZIPKIN, encoding=encoding)
 
     def _keep(self, table: OpenTable, rows: pa.Table, batch_id: str) -> bool:
         """Stage rows, in as many changes as the limit of one asks for; True if all of them were there already."""
@@ -192,12 +221,8 @@ class Traces:
         except (NotFound, FileNotFoundError):
             return nothing
 
-    def get(self, trace_id: str) -> Trace:
-        """Return a trace by its id, at any age; each span once, the newest if it was sent again in another form.
-
-        Raises CallerError if the id is none, NotFound if no span has it.
-        """
-        wanted = parse_trace_id(trace_id)
+    def get(self, request: TraceById) -> Trace:
+        wanted = parse_trace_id(request.trace_id)
         limit = self._warehouse.settings.trace_spans_limit
         rows = self._rows_of(wanted, limit + 1, SPAN_COLUMNS, exact=False)
         if not rows.num_rows:
@@ -249,42 +274,25 @@ class Traces:
 
         return self._read(found, _NO_ROWS)
 
-    def services(self) -> list[str]:
-        """Return the names of all services, in order; the first 10,000."""
+    def services(self, request: ServiceQuery) -> list[str]:
         return self._read(lambda table: service_names.services(table, limit=_MOST_NAMES), [])
 
-    def operations(self, service: str, kind: str | None = None) -> list[str]:
-        """Return the names of a service's operations, in order; the first 10,000. `kind` asks for one kind only."""
-        found = self.operations_by_kind(service)
-        return list(dict.fromkeys(name for name, of in found if kind is None or of == kind))
+    def operations_by_kind(self, request: OperationQuery) -> list[tuple[str, str | None]]:
+        return self._read(lambda table: service_names.operations(table, request.service, limit=_MOST_NAMES), [])
 
-    def operations_by_kind(self, service: str) -> list[tuple[str, str | None]]:
-        """Return each operation of a service with each kind it has, in order; the first 10,000."""
-        return self._read(lambda table: service_names.operations(table, service, limit=_MOST_NAMES), [])
-
-    def export(self, trace_ids: Sequence[str]) -> dict[str, Any]:
-        """Return traces as one OTLP request in JSON, as they came in.
-
-        NotFound names one that there is none of, TooLarge one of more than `trace_spans_limit` spans: see `export_lines`.
-        """
+    def export(self, request: ExportTraces) -> dict[str, Any]:
         from crannog.traces.ingest.otlp_json import json_of_request
 
-        return json_of_request(self._request_of(trace_ids))
+        return json_of_request(self._request_of(request.trace_ids))
 
-    def export_protobuf(self, trace_ids: Sequence[str]) -> bytes:
-        """Return traces as one OTLP request in protobuf, which `write_otlp` takes back."""
-        return bytes(self._request_of(trace_ids).SerializeToString())
+    def export_protobuf(self, request: ExportTraces) -> bytes:
+        return bytes(self._request_of(request.trace_ids).SerializeToString())
 
-    def export_lines(self, trace_ids: Sequence[str]) -> Generator[str, None, None]:
-        """Yield traces of any size as OTLP requests in JSON, one a line: of one trace each, with up to 5,000 spans.
-
-        The traces come in the order asked for, each span once; up to 50,000 spans by their start, more as they are stored.
-        They are read while the lines are taken: it is one question until the last line, or until it is closed. NotFound
-        names a trace there is none of, before the first line.
-        """
-        ids = list(dict.fromkeys(map(parse_trace_id, trace_ids)))
+    def export_lines(self, request: ExportTraces) -> Generator[str, None, None]:
+        """Yield OTLP requests in JSON; up to 50,000 spans of a trace by their start, more as they are stored."""
+        ids = list(dict.fromkeys(map(parse_trace_id, request.trace_ids)))
         lines = query_scope.stream_in_scope(self._running, self._query_id, self._timeout_s, self._lines(ids))
-        next(lines)  # so that what is wrong with the question is told here
+        next(lines)  # so that an error in the request is raised here
         return lines
 
     def _lines(self, ids: Sequence[bytes]) -> Generator[str, None, None]:
@@ -320,108 +328,63 @@ class Traces:
 
     # -- finding -----------------------------------------------------------------------------------------------------
 
-    def search(
-        self,
-        service: str | None = None,
-        operation: str | None = None,
-        text: str | None = None,
-        attributes: Mapping[str, Any] | None = None,
-        where: str | None = None,
-        has_errors: bool | None = None,
-        min_duration_ms: float | None = None,
-        max_duration_ms: float | None = None,
-        start: Any = None,
-        end: Any = None,
-        limit: int = 50,
-        cursor: str | None = None,
-        *,
-        order: str = "newest",
-        count: bool = False,
-    ) -> TracePage:
-        """Return a page of the traces of which one span meets `where` and all the arguments about a span.
-
-        Those are `service`, `operation`, `text` (words in any case), `attributes`, and `start` and `end` of its start, the
-        end excluded (nanoseconds, datetimes or ISO text). `has_errors` and the durations are of the whole trace. `order` is
-        newest, oldest, longest, shortest, most_spans or most_errors; `count` also counts all that match. Raises
-        CallerError if the question is wrong, or the cursor is of another one.
-        """
-        filter = span_filter(
-            service=service, operation=operation, text=text, attributes=attributes, where=where, start=start, end=end
+    def search(self, query: TraceQuery) -> TracePage:
+        search_for = search_request(
+            _filter_of(query),
+            order=query.order,
+            has_errors=query.has_errors,
+            min_duration_ms=query.min_duration_ms,
+            max_duration_ms=query.max_duration_ms,
         )
-        question = search_request(
-            filter, order=order, has_errors=has_errors, min_duration_ms=min_duration_ms, max_duration_ms=max_duration_ms
+        size = checked_limit(query.limit)
+        nothing = TracePage((), total=0 if query.count else None)
+        return self._read(
+            lambda table: search(table, search_for, limit=size, cursor=query.cursor, count=query.count), nothing
         )
-        size = checked_limit(limit)
-        nothing = TracePage((), total=0 if count else None)
-        return self._read(lambda table: search(table, question, limit=size, cursor=cursor, count=count), nothing)
 
-    def search_spans(
-        self,
-        service: str | None = None,
-        operation: str | None = None,
-        text: str | None = None,
-        attributes: Mapping[str, Any] | None = None,
-        where: str | None = None,
-        start: Any = None,
-        end: Any = None,
-        limit: int = 50,
-        cursor: str | None = None,
-        *,
-        order: str = "newest",
-        count: bool = False,
-    ) -> SpanPage:
-        """Return a page of the spans that meet all arguments, as `search`; `order` is newest, oldest, longest or shortest."""
-        filter = span_filter(
-            service=service, operation=operation, text=text, attributes=attributes, where=where, start=start, end=end
+    def search_spans(self, query: SpanQuery) -> SpanPage:
+        search_for = SearchRequest(_filter_of(query), checked_order(query.order, SPAN_ORDERS))
+        size = checked_limit(query.limit)
+        nothing = SpanPage((), total=0 if query.count else None)
+        return self._read(
+            lambda table: search_spans(table, search_for, limit=size, cursor=query.cursor, count=query.count), nothing
         )
-        question, size = SearchRequest(filter, checked_order(order, SPAN_ORDERS)), checked_limit(limit)
-        nothing = SpanPage((), total=0 if count else None)
-        return self._read(lambda table: search_spans(table, question, limit=size, cursor=cursor, count=count), nothing)
 
-    def complete(
-        self,
-        what: str,
-        prefix: str = "",
-        *,
-        key: str | None = None,
-        where: str | None = None,
-        limit: int = 20,
-        **filter_arguments: Any,
-    ) -> list[Suggestion]:
-        """Suggest what begins with `prefix` in the spans of a filter: "service", "operation", "key", or "value" of `key`.
-
-        The most frequent first. The other arguments are those of `search_spans` that choose spans.
-        """
-        filter, size = span_filter(where=where, **filter_arguments), checked_limit(limit)
-        return self._read(lambda table: complete(table, what, prefix, key=key, filter=filter, limit=size), [])
+    def complete(self, query: CompletionQuery) -> list[Suggestion]:
+        filter, size = _filter_of(query), checked_limit(query.limit)
+        return self._read(
+            lambda table: complete(table, query.what, query.prefix, key=query.key, filter=filter, limit=size), []
+        )
 
     # -- showing -----------------------------------------------------------------------------------------------------
 
-    def show(
-        self, trace_id: str, offset: int = 0, limit: int = 1_000, *, depth: int | None = None, under: str | None = None
-    ) -> TraceView:
-        """Return a window of a trace's tree: `limit` spans from `offset` on, with their own time and the critical path.
-
-        `depth` leaves out what is deeper, `under` all but the subtree of a span. Raises CallerError if an argument is
-        wrong, NotFound if there is no such trace or span.
-        """
-        wanted, size = parse_trace_id(trace_id), checked_limit(limit)
-        for name, value in (("offset", offset), ("depth", depth)):
+    def show(self, query: WindowQuery) -> TraceView:
+        wanted, size = parse_trace_id(query.trace_id), checked_limit(query.limit)
+        for name, value in (("offset", query.offset), ("depth", query.depth)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
                 raise CallerError(f"{name} is a whole number, 0 or more, got {value!r}")
 
         def window(table: OpenTable) -> TraceView:
             return table.newest(
                 lambda of: trace_view(
-                    table, of, self._tree(table, of, wanted), offset=offset, limit=size, depth=depth, under=under
+                    table,
+                    of,
+                    self._tree(table, of, wanted),
+                    offset=query.offset,
+                    limit=size,
+                    depth=query.depth,
+                    under=query.under,
                 )
             )
 
         return self._shown(window, wanted)
 
-    def compare(self, before: str, after: str, limit: int = 1_000, *, tolerance: float = 0.0) -> TraceComparison:
-        """Compare two traces by the paths of services and operations in them: what was added, removed, slower, faster."""
-        ids, size = (parse_trace_id(before), parse_trace_id(after)), checked_limit(limit)
+    def compare(self, query: ComparisonQuery) -> TraceComparison:
+        ids, size, tolerance = (
+            (parse_trace_id(query.before), parse_trace_id(query.after)),
+            checked_limit(query.limit),
+            query.tolerance,
+        )
         if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1e9:
             raise CallerError(f"tolerance is a share, 0 or more, got {tolerance!r}")
 
@@ -451,103 +414,109 @@ class Traces:
 
     # -- numbers -----------------------------------------------------------------------------------------------------
 
-    def metrics(
-        self,
-        service: str | None = None,
-        operation: str | None = None,
-        kind: str | None = None,
-        start: Any = None,
-        end: Any = None,
-        step: str = "1m",
-        group_by: Sequence[str] | str | None = None,
-        where: str | Mapping[str, Any] | None = None,
-        *,
-        of: str = "spans",
-        quantiles: Sequence[float] = (),
-    ) -> list[MetricPoint]:
-        """Return count, rate, errors and latencies of spans, by time and by fields or attributes; staged spans count.
-
-        `start` and `end` bound the start of a span, the end excluded: nanoseconds, datetimes or ISO text. `step` goes
-        from "1s" to "1y", `where` is a filter, or attributes that a span must have. With `of="traces"` those of whole
-        traces, of which one span meets what is asked; their groups are those of the root. `quantiles` are further
-        ones. Raises CallerError if the question is wrong or has too many answers.
-        """
-        question = metric_query(
-            service=service, operation=operation, kind=kind, start=start, end=end, step=step, group_by=group_by, where=where,
-            of=of, quantiles=quantiles,
-        )  # fmt: skip
+    def metrics(self, query: MetricQuery) -> list[MetricPoint]:
+        question = metric_query(**{field.name: getattr(query, field.name) for field in fields(query)})
         return self._read(lambda table: metrics(self._views, table, question), [])
 
-    def dependencies(self, start: Any = None, end: Any = None) -> list[Dependency]:
-        """Return which services call which, how often and with how many errors, in the whole minutes of a time."""
-        return self._read(lambda table: dependencies(self._views, table, start, end), [])
+    def dependencies(self, query: DependencyQuery) -> list[Dependency]:
+        return self._read(lambda table: dependencies(self._views, table, query.start, query.end), [])
 
-    def attribute_keys(self, first: dt.date | None = None, last: dt.date | None = None) -> list[AttributeKey]:
-        """Return the attribute keys that spans of some days have, those used most first; the first 10,000."""
-        return self._read(lambda table: attribute_keys(self._views, table, first, last, limit=_MOST_NAMES), [])
+    def attribute_keys(self, query: AttributeKeyQuery) -> list[AttributeKey]:
+        return self._read(
+            lambda table: attribute_keys(self._views, table, query.first, query.last, limit=_MOST_NAMES), []
+        )
 
     # -- keeping -----------------------------------------------------------------------------------------------------
 
     def derive(
-        self,
-        anew: Sequence[dt.date] = (),
-        *,
-        progress: Progress | None = None,
-        cancellation: Cancellation | None = None,
+        self, request: DeriveTables, progress: Progress | None, cancellation: Cancellation | None
     ) -> DeriveReport:
-        """Fold what is staged and bring the derived tables up to it, with Spark; days in `anew` from all their spans."""
         table = self.spans
         fold(table, progress=part_of(progress, 0, 0.4), cancellation=cancellation)
-        return derive(self._tables, table, anew=anew, progress=part_of(progress, 0.4, 1), cancellation=cancellation)
-
-    def expire(
-        self,
-        before: dt.date,
-        service: str | Sequence[str] | None = None,
-        *,
-        progress: Progress | None = None,
-        cancellation: Cancellation | None = None,
-    ) -> TraceExpiry:
-        """Drop the spans that started before a day, UTC, and what is derived from them; with `service`, only theirs."""
-        return retention.expire(
-            self._tables, self.spans, before, service=service, progress=progress, cancellation=cancellation
+        return derive(
+            self._tables, table, anew=request.anew, progress=part_of(progress, 0.4, 1), cancellation=cancellation
         )
 
-    def erasure_plan(
-        self, trace_ids: Sequence[str] | None = None, where: str | Mapping[str, Any] | None = None
-    ) -> ErasurePlan:
-        """Tell what `erase` would erase; changes nothing."""
+    def expire(
+        self, request: ExpireTraces, progress: Progress | None, cancellation: Cancellation | None
+    ) -> TraceExpiry:
+        return retention.expire(
+            self._tables,
+            self.spans,
+            request.before,
+            service=request.service,
+            progress=progress,
+            cancellation=cancellation,
+        )
+
+    def erasure_plan(self, request: EraseTraces) -> ErasurePlan:
         table = self._kept_spans()
         with self.question():
-            return retention.plan_erasure(table, retention.select_traces(table, trace_ids=trace_ids, where=where))
+            return retention.plan_erasure(
+                table, retention.select_traces(table, trace_ids=request.trace_ids, where=request.where)
+            )
 
     def erase(
-        self,
-        trace_ids: Sequence[str] | None = None,
-        where: str | Mapping[str, Any] | None = None,
-        *,
-        actor: str = "",
-        reason: str = "",
-        progress: Progress | None = None,
-        cancellation: Cancellation | None = None,
+        self, request: EraseTraces, progress: Progress | None, cancellation: Cancellation | None
     ) -> ErasureReceipt:
-        """Erase whole traces for good: those named, or those with a span that meets a filter; derived tables too.
-
-        Raises NotFound if there are none, VerificationFailed if something is still readable afterwards.
-        """
         table = self._kept_spans()
         with query_scope.cancelled_by(cancellation):
-            traces = retention.select_traces(table, trace_ids=trace_ids, where=where)
+            traces = retention.select_traces(table, trace_ids=request.trace_ids, where=request.where)
         return retention.erase(
             self._tables,
             table,
             traces,
-            actor=actor,
-            reason=reason,
+            actor=request.actor,
+            reason=request.reason,
             copies=self._copies(),
             progress=progress,
             cancellation=cancellation,
         )
+
+
+class EmbeddedTraces(Traces):
+    """The traces of a warehouse in this process, with the store behind them for what the server needs besides."""
+
+    def __init__(self, store: TraceStore) -> None:
+        super().__init__(store)
+        self.store = store
+
+
+_CALLS: dict[Operation[Any, Any], Callable[[TraceStore, Any], Any]] = {
+    ops.WRITE: TraceStore.write,
+    ops.GET: TraceStore.get,
+    ops.SERVICES: TraceStore.services,
+    ops.OPERATIONS_BY_KIND: TraceStore.operations_by_kind,
+    ops.EXPORT: TraceStore.export,
+    ops.EXPORT_PROTOBUF: TraceStore.export_protobuf,
+    ops.SEARCH: TraceStore.search,
+    ops.SEARCH_SPANS: TraceStore.search_spans,
+    ops.COMPLETE: TraceStore.complete,
+    ops.SHOW: TraceStore.show,
+    ops.COMPARE: TraceStore.compare,
+    ops.METRICS: TraceStore.metrics,
+    ops.DEPENDENCIES: TraceStore.dependencies,
+    ops.ATTRIBUTE_KEYS: TraceStore.attribute_keys,
+    ops.ERASURE_PLAN: TraceStore.erasure_plan,
+}
+_JOBS: dict[Operation[Any, Any], Callable[[TraceStore, Any, Progress | None, Cancellation | None], Any]] = {
+    ops.DERIVE: TraceStore.derive,
+    ops.EXPIRE: TraceStore.expire,
+    ops.ERASE: TraceStore.erase,
+}
+
+
+def _filter_of(selection: SpanSelection) -> Filter:
+    """Return the one filter that the arguments of a search amount to."""
+    return span_filter(
+        service=selection.service,
+        operation=selection.operation,
+        text=selection.text,
+        attributes=selection.attributes,
+        where=with_attributes(selection.where, selection.attribute_pairs),
+        start=selection.start,
+        end=selection.end,
+    )
 
 
 def _no_trace(trace_id: bytes) -> NotFound:

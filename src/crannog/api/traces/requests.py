@@ -1,0 +1,256 @@
+"""The operations on traces, each with its request."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from crannog.api.operations import Operation, get, in_query, post
+from crannog.api.reports import ErasureReceipt
+from crannog.api.traces.metrics import AttributeKey, Dependency, MetricPoint
+from crannog.api.traces.retention import DeriveReport, ErasurePlan, TraceExpiry, WriteOutcome
+from crannog.api.traces.search import SpanPage, Suggestion, TracePage
+from crannog.api.traces.spans import Trace
+from crannog.api.traces.views import TraceComparison, TraceView
+from crannog.errors import CallerError
+
+PROTOBUF = "application/x-protobuf"
+ZIPKIN = "application/vnd.zipkin.v2+json"
+
+Time = int | str | dt.datetime
+"""A point in time: nanoseconds since 1970, ISO 8601 text or a datetime."""
+Value = str | int | float | bool
+
+
+def _time(values: list[str]) -> int | str | None:
+    text = values[-1]
+    # Eight digits are a day written without dashes; nanoseconds of our time have more.
+    return int(text) if text.lstrip("-").isdecimal() and len(text) != 8 else text or None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanSelection:
+    """Which spans: each argument given must hold for the same span."""
+
+    service: str | None = None
+    operation: str | None = None
+    text: str | None = None
+    attributes: Mapping[str, Value | Sequence[Value]] | None = None
+    attribute_pairs: Sequence[str] = field(default=(), metadata=in_query("attribute"))
+    """Attributes as `key=value`, for query strings; the value is text and also matches a number or a boolean."""
+    where: str | None = None
+    start: Time | None = field(default=None, metadata=in_query("start", _time))
+    end: Time | None = field(default=None, metadata=in_query("end", _time))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanQuery(SpanSelection):
+    """Find spans: one page, with the cursors of the next and the previous one."""
+
+    limit: int = 50
+    cursor: str | None = None
+    order: str = "newest"
+    count: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceQuery(SpanQuery):
+    """Find traces: one page, with the cursors of the next and the previous one."""
+
+    has_errors: bool | None = None
+    min_duration_ms: float | None = None
+    max_duration_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionQuery(SpanSelection):
+    """Suggest what could be typed next: a service, an operation, an attribute key, or a value of `key`."""
+
+    what: str
+    prefix: str = ""
+    key: str | None = None
+    limit: int = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricQuery:
+    """Return counts, rates, errors and latencies over time, of spans or of whole traces."""
+
+    service: str | None = None
+    operation: str | None = None
+    kind: str | None = None
+    start: Time | None = field(default=None, metadata=in_query("start", _time))
+    end: Time | None = field(default=None, metadata=in_query("end", _time))
+    step: str = "1m"
+    group_by: Sequence[str] | str | None = None
+    where: str | Mapping[str, Value | Sequence[Value]] | None = None
+    of: str = "spans"
+    quantiles: Sequence[float] = field(default=(), metadata=in_query("quantile"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DependencyQuery:
+    """Return which services call which."""
+
+    start: Time | None = field(default=None, metadata=in_query("start", _time))
+    end: Time | None = field(default=None, metadata=in_query("end", _time))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttributeKeyQuery:
+    """Return the attribute keys that are in use, the most frequent first."""
+
+    first: dt.date | None = None
+    last: dt.date | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TraceById:
+    """Return all spans of a trace in tree order, up to `trace_spans_limit`."""
+
+    trace_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowQuery:
+    """Return a window of a trace's tree."""
+
+    trace_id: str
+    offset: int = 0
+    limit: int = 1_000
+    depth: int | None = None
+    under: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonQuery:
+    """Compare two traces."""
+
+    before: str
+    after: str
+    limit: int = 1_000
+    tolerance: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceQuery:
+    """Return the names of all services."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationQuery:
+    """Return the operations of a service, each with each kind it has, as pairs of a name and a kind or null."""
+
+    service: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExportTraces:
+    """Return traces as OTLP: in JSON, or in protobuf or lines of JSON by `Accept`."""
+
+    trace_ids: Sequence[str]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.trace_ids, str):
+            raise CallerError("trace_ids is a list of trace ids, not one text")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSpans:
+    """Keep the spans of an OTLP or Zipkin request."""
+
+    body: bytes
+    content_type: str = PROTOBUF
+    encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.body, (bytes, bytearray, memoryview)):
+            raise CallerError(f"the body of a request is bytes, got {type(self.body).__name__}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeriveTables:
+    """Fold what is staged, and bring summaries, metrics, dependencies and attributes up to date."""
+
+    anew: Sequence[dt.date] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireTraces:
+    """Drop spans that started before a day, and what was derived from them."""
+
+    before: dt.date
+    service: str | Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.before, dt.date) or isinstance(self.before, dt.datetime):
+            raise CallerError(f"before is a date, got {self.before!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSelection:
+    """Count the traces that an erasure would remove."""
+
+    trace_ids: Sequence[str] | None = None
+    where: str | Mapping[str, Value | Sequence[Value]] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.trace_ids, str):
+            raise CallerError("trace_ids is a list of trace ids, not one text")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EraseTraces(TraceSelection):
+    """Erase traces for good, and prove it. With `dry_run`, only count them."""
+
+    actor: str = ""
+    reason: str = ""
+    dry_run: bool = False
+
+
+SEARCH = Operation("search", TraceQuery, TracePage, "read", (post("/traces/search"), get("/traces")))
+SEARCH_SPANS = Operation("search_spans", SpanQuery, SpanPage, "read", (post("/traces/spans"),))
+COMPLETE = Operation(
+    "complete", CompletionQuery, list[Suggestion], "read", (post("/traces/complete"), get("/traces/complete"))
+)
+METRICS = Operation(
+    "metrics", MetricQuery, list[MetricPoint], "read", (post("/traces/metrics"), get("/traces/metrics"))
+)
+DEPENDENCIES = Operation(
+    "dependencies", DependencyQuery, list[Dependency], "read", (post("/traces/dependencies"), get("/dependencies"))
+)
+ATTRIBUTE_KEYS = Operation(
+    "attribute_keys", AttributeKeyQuery, list[AttributeKey], "read", (get("/traces/attributes"),)
+)
+COMPARE = Operation("compare", ComparisonQuery, TraceComparison, "read", (get("/traces/compare"),))
+GET = Operation("get", TraceById, Trace, "read", (get("/traces/{trace_id}/spans"),))
+SHOW = Operation("show", WindowQuery, TraceView, "read", (get("/traces/{trace_id}"),))
+SERVICES = Operation("services", ServiceQuery, list[str], "read", (get("/services"),))
+OPERATIONS_BY_KIND = Operation(
+    "operations_by_kind", OperationQuery, list[tuple[str, str | None]], "read", (get("/operations"),)
+)
+EXPORT = Operation("export", ExportTraces, dict[str, Any], "read", (post("/traces/export"),))
+EXPORT_PROTOBUF = Operation("export_protobuf", ExportTraces, bytes, "read", (post("/traces/export"),))
+EXPORT_LINES = Operation("export_lines", ExportTraces, str, "read", (post("/traces/export"),))
+WRITE = Operation("write_otlp", WriteSpans, WriteOutcome, "write", (post("/traces/otlp"),))
+DERIVE = Operation("derive", DeriveTables, DeriveReport, "admin", (post("/traces/derive"),))
+EXPIRE = Operation("expire", ExpireTraces, TraceExpiry, "admin", (post("/traces/expire"),))
+ERASURE_PLAN = Operation("erasure_plan", EraseTraces, ErasurePlan, "admin", (post("/traces/erase"),))
+ERASE = Operation("erase", EraseTraces, ErasureReceipt, "admin", (post("/traces/erase"),))
+
+QUERIES = (
+    SEARCH,
+    SEARCH_SPANS,
+    COMPLETE,
+    METRICS,
+    DEPENDENCIES,
+    ATTRIBUTE_KEYS,
+    COMPARE,
+    GET,
+    SHOW,
+    SERVICES,
+    OPERATIONS_BY_KIND,
+)
+"""The operations that answer with one JSON document; an order in which fixed paths come before `/traces/{trace_id}`."""

@@ -1,0 +1,300 @@
+"""Traces as people call them: spans in; traces, metrics and dependencies out; in the process or through a server."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+from crannog.api.arguments import checked_query_id, checked_timeout
+from crannog.api.cancellation import Cancellation
+from crannog.api.operations import Transport
+from crannog.api.reports import ErasureReceipt, Progress
+from crannog.api.traces import requests as ops
+from crannog.api.traces.metrics import AttributeKey, Dependency, MetricPoint
+from crannog.api.traces.requests import PROTOBUF, ZIPKIN, Time, Value
+from crannog.api.traces.retention import DeriveReport, ErasurePlan, TraceExpiry, WriteOutcome
+from crannog.api.traces.search import SpanPage, Suggestion, TracePage
+from crannog.api.traces.spans import Trace
+from crannog.api.traces.views import TraceComparison, TraceView
+
+Attributes = Mapping[str, Value | Sequence[Value]]
+
+
+class Traces:
+    """The traces of a lake. Safe for threads."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def within(self, *, timeout_s: float | None = None, query_id: str | None = None) -> Traces:
+        """Return the same traces with a time limit for each call, or with an id by which `cancel` ends it.
+
+        Every read, search and metric has the time limit `sql_timeout_s`, like a query in SQL; beyond it raises TimedOut.
+        """
+        checked_id = None if query_id is None else checked_query_id(query_id)
+        return Traces(self._transport.within(checked_timeout(timeout_s), checked_id))
+
+    def cancel(self, query_id: str) -> None:
+        """Cancel a call that runs or waits, which then raises Cancelled; NotFound if there is none with this id."""
+        self._transport.cancel(query_id)
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def write_otlp(self, body: bytes, *, content_type: str = PROTOBUF, encoding: str | None = None) -> WriteOutcome:
+        """Keep the spans of an OTLP request; durable and visible when it returns.
+
+        The same request again is kept once. Spans that cannot be kept are rejected one by one; the others are kept.
+        Raises CallerError if the body cannot be read and TooLarge if it is too large (do not send it again),
+        Overloaded and Unavailable if it may be sent again later; then nothing of it is acknowledged.
+        """
+        return self._transport.call(ops.WRITE, ops.WriteSpans(body, content_type, encoding))
+
+    def write_zipkin(self, body: bytes, *, encoding: str | None = None) -> WriteOutcome:
+        """Keep the spans of Zipkin's v2 JSON, an array; otherwise as `write_otlp`."""
+        return self.write_otlp(body, content_type=ZIPKIN, encoding=encoding)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def get(self, trace_id: str) -> Trace:
+        """Return a trace by its id, at any age; each span once, the newest if it was sent again in another form.
+
+        Raises CallerError if the id is malformed, NotFound if no span has it.
+        """
+        return self._transport.call(ops.GET, ops.TraceById(trace_id))
+
+    def services(self) -> list[str]:
+        """Return the names of all services in alphabetical order; the first 10,000."""
+        return self._transport.call(ops.SERVICES, ops.ServiceQuery())
+
+    def operations(self, service: str, kind: str | None = None) -> list[str]:
+        """Return the operation names of a service, all or those of one span kind, in order; the first 10,000."""
+        pairs = self.operations_by_kind(service)
+        return list(dict.fromkeys(name for name, of_kind in pairs if kind is None or of_kind == kind))
+
+    def operations_by_kind(self, service: str) -> list[tuple[str, str | None]]:
+        """Return each operation of a service with each kind it has, in order; the first 10,000."""
+        return self._transport.call(ops.OPERATIONS_BY_KIND, ops.OperationQuery(service))
+
+    def export(self, trace_ids: Sequence[str]) -> dict[str, Any]:
+        """Return traces as one OTLP request in JSON, as they came in.
+
+        Raises NotFound for a trace that does not exist, TooLarge for one with more than `trace_spans_limit` spans: see
+        `export_lines`.
+        """
+        return self._transport.call(ops.EXPORT, ops.ExportTraces(trace_ids))
+
+    def export_protobuf(self, trace_ids: Sequence[str]) -> bytes:
+        """Return traces as one OTLP request in protobuf, which `write_otlp` takes back."""
+        return self._transport.call(ops.EXPORT_PROTOBUF, ops.ExportTraces(trace_ids))
+
+    def export_lines(self, trace_ids: Sequence[str]) -> Generator[str, None, None]:
+        """Yield traces of any size as OTLP requests in JSON, one per line, each with up to 5,000 spans of one trace.
+
+        The traces come in the order given, each span once. They are read while the lines are taken: close the generator,
+        or read it to its end. Raises NotFound for a trace that does not exist, before the first line.
+        """
+        return self._transport.lines(ops.EXPORT_LINES, ops.ExportTraces(trace_ids))
+
+    # -- searching ---------------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        service: str | None = None,
+        operation: str | None = None,
+        text: str | None = None,
+        attributes: Attributes | None = None,
+        where: str | None = None,
+        has_errors: bool | None = None,
+        min_duration_ms: float | None = None,
+        max_duration_ms: float | None = None,
+        start: Time | None = None,
+        end: Time | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        *,
+        order: str = "newest",
+        count: bool = False,
+    ) -> TracePage:
+        """Return a page of the traces in which one span meets `where` and all the arguments about a span.
+
+        Those are `service`, `operation`, `text` (words, in any case), `attributes`, and `start` and `end` of the span's
+        start, the end excluded (nanoseconds, datetimes or ISO text). `has_errors` and the durations are those of the whole
+        trace. `order` is newest, oldest, longest, shortest, most_spans or most_errors; `count` also counts all matches.
+        Raises CallerError if an argument is wrong, or if the cursor belongs to another search.
+        """
+        query = ops.TraceQuery(
+            service=service,
+            operation=operation,
+            text=text,
+            attributes=attributes,
+            where=where,
+            has_errors=has_errors,
+            min_duration_ms=min_duration_ms,
+            max_duration_ms=max_duration_ms,
+            start=start,
+            end=end,
+            limit=limit,
+            cursor=cursor,
+            order=order,
+            count=count,
+        )
+        return self._transport.call(ops.SEARCH, query)
+
+    def search_spans(
+        self,
+        service: str | None = None,
+        operation: str | None = None,
+        text: str | None = None,
+        attributes: Attributes | None = None,
+        where: str | None = None,
+        start: Time | None = None,
+        end: Time | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        *,
+        order: str = "newest",
+        count: bool = False,
+    ) -> SpanPage:
+        """Return a page of the spans that meet all arguments; `order` is newest, oldest, longest or shortest."""
+        query = ops.SpanQuery(
+            service=service,
+            operation=operation,
+            text=text,
+            attributes=attributes,
+            where=where,
+            start=start,
+            end=end,
+            limit=limit,
+            cursor=cursor,
+            order=order,
+            count=count,
+        )
+        return self._transport.call(ops.SEARCH_SPANS, query)
+
+    def complete(
+        self,
+        what: str,
+        prefix: str = "",
+        *,
+        key: str | None = None,
+        where: str | None = None,
+        limit: int = 20,
+        **selection: Any,
+    ) -> list[Suggestion]:
+        """Suggest what begins with `prefix` in the spans of a filter: "service", "operation", "key", or "value" of `key`.
+
+        The most frequent come first. The other arguments are those of `search_spans` that select spans.
+        """
+        query = ops.CompletionQuery(what=what, prefix=prefix, key=key, where=where, limit=limit, **selection)
+        return self._transport.call(ops.COMPLETE, query)
+
+    # -- one trace ---------------------------------------------------------------------------------------------------
+
+    def show(
+        self, trace_id: str, offset: int = 0, limit: int = 1_000, *, depth: int | None = None, under: str | None = None
+    ) -> TraceView:
+        """Return a window of a trace's tree: `limit` spans from `offset` on, with their own time and the critical path.
+
+        `depth` leaves out deeper spans, `under` all but the subtree of one span. Raises CallerError if an argument is
+        wrong, NotFound if there is no such trace or span.
+        """
+        query = ops.WindowQuery(trace_id=trace_id, offset=offset, limit=limit, depth=depth, under=under)
+        return self._transport.call(ops.SHOW, query)
+
+    def compare(self, before: str, after: str, limit: int = 1_000, *, tolerance: float = 0.0) -> TraceComparison:
+        """Compare two traces by their paths of services and operations: what was added, removed, slower, faster."""
+        query = ops.ComparisonQuery(before=before, after=after, limit=limit, tolerance=tolerance)
+        return self._transport.call(ops.COMPARE, query)
+
+    # -- metrics -----------------------------------------------------------------------------------------------------
+
+    def metrics(
+        self,
+        service: str | None = None,
+        operation: str | None = None,
+        kind: str | None = None,
+        start: Time | None = None,
+        end: Time | None = None,
+        step: str = "1m",
+        group_by: Sequence[str] | str | None = None,
+        where: str | Attributes | None = None,
+        *,
+        of: str = "spans",
+        quantiles: Sequence[float] = (),
+    ) -> list[MetricPoint]:
+        """Return count, rate, errors and latencies of spans, by time and by fields or attributes; staged spans count.
+
+        `start` and `end` bound the start of a span, the end excluded: nanoseconds, datetimes or ISO text. `step` goes
+        from "1s" to "1y"; `where` is a filter, or attributes that a span must have. With `of="traces"` the metrics are
+        those of whole traces in which one span matches, grouped by their roots. `quantiles` adds further ones. Raises
+        CallerError if an argument is wrong or the answer has too many points.
+        """
+        query = ops.MetricQuery(
+            service=service,
+            operation=operation,
+            kind=kind,
+            start=start,
+            end=end,
+            step=step,
+            group_by=group_by,
+            where=where,
+            of=of,
+            quantiles=quantiles,
+        )
+        return self._transport.call(ops.METRICS, query)
+
+    def dependencies(self, start: Time | None = None, end: Time | None = None) -> list[Dependency]:
+        """Return which services call which, how often and with how many errors, in whole minutes."""
+        return self._transport.call(ops.DEPENDENCIES, ops.DependencyQuery(start=start, end=end))
+
+    def attribute_keys(self, first: dt.date | None = None, last: dt.date | None = None) -> list[AttributeKey]:
+        """Return the attribute keys in the spans of some days, the most frequent first; the first 10,000."""
+        return self._transport.call(ops.ATTRIBUTE_KEYS, ops.AttributeKeyQuery(first=first, last=last))
+
+    # -- maintenance -------------------------------------------------------------------------------------------------
+
+    def derive(
+        self,
+        anew: Sequence[dt.date] = (),
+        *,
+        progress: Progress | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> DeriveReport:
+        """Fold what is staged and bring the derived tables up to date, with Spark; days in `anew` from all their spans."""
+        return self._transport.run(ops.DERIVE, ops.DeriveTables(anew=anew), progress, cancellation)
+
+    def expire(
+        self,
+        before: dt.date,
+        service: str | Sequence[str] | None = None,
+        *,
+        progress: Progress | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> TraceExpiry:
+        """Drop the spans that started before a day, UTC, and what is derived from them; with `service`, only its spans."""
+        return self._transport.run(ops.EXPIRE, ops.ExpireTraces(before=before, service=service), progress, cancellation)
+
+    def erasure_plan(
+        self, trace_ids: Sequence[str] | None = None, where: str | Attributes | None = None
+    ) -> ErasurePlan:
+        """Return what `erase` would remove; changes nothing."""
+        selection = ops.EraseTraces(trace_ids=trace_ids, where=where, dry_run=True)
+        return self._transport.call(ops.ERASURE_PLAN, selection)
+
+    def erase(
+        self,
+        trace_ids: Sequence[str] | None = None,
+        where: str | Attributes | None = None,
+        *,
+        actor: str = "",
+        reason: str = "",
+        progress: Progress | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> ErasureReceipt:
+        """Erase whole traces for good: those named, or those with a span that meets a filter; derived tables too.
+
+        Raises NotFound if there are none, VerificationFailed if something can still be read afterwards.
+        """
+        selection = ops.EraseTraces(trace_ids=trace_ids, where=where, actor=actor, reason=reason)
+        return self._transport.run(ops.ERASE, selection, progress, cancellation)

@@ -1,0 +1,126 @@
+"""Declared operations over HTTP: requests to documents and addresses, answers back to the values they were."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Generator, Mapping
+from dataclasses import MISSING, fields
+from typing import Any, cast
+from urllib.parse import quote
+
+from crannog.api.cancellation import Cancellation
+from crannog.api.operations import Operation, Q, R, Route
+from crannog.api.reports import Progress
+from crannog.api.traces.views import TraceView, view_document
+from crannog.errors import CallerError
+from crannog.formats.lossless_json import unmarked
+from crannog.remote.connection import ONE_TRY, READ_TRIES, Connection
+from crannog.remote.jobs import read_as, run_job
+
+
+class HttpTransport:
+    """Carries out operations on a server."""
+
+    def __init__(self, connection: Connection, *, timeout_s: float | None = None, query_id: str | None = None) -> None:
+        self.connection = connection
+        # A call with an id is sent once: sent again, it might find itself still running.
+        self._tries = READ_TRIES if query_id is None else ONE_TRY
+        self.headers = {"Crannog-Query-Id": quote(query_id)} if query_id is not None else {}
+        if timeout_s is not None:
+            self.headers["Crannog-Timeout-S"] = repr(timeout_s)
+
+    def within(self, timeout_s: float | None, query_id: str | None) -> HttpTransport:
+        return type(self)(self.connection, timeout_s=timeout_s, query_id=query_id)
+
+    def call(self, operation: Operation[Q, R], request: Q) -> R:
+        route = operation.routes[0]
+        sent = _sent(route, request)
+        headers = self.headers
+        if operation.result is bytes:
+            headers = {**headers, "Accept": "application/x-protobuf"}
+        answer = self.connection.ask(
+            route.method, _path(route, request), headers=headers, tries=self._tries, read_s=None, **sent
+        )
+        if operation.result is bytes:
+            content: R = cast(R, answer.content)
+            return content
+        return decoded(operation.result, answer.json())
+
+    def run(
+        self, operation: Operation[Q, R], request: Q, progress: Progress | None, cancellation: Cancellation | None
+    ) -> R:
+        [route] = operation.routes
+        return run_job(
+            self.connection,
+            _path(route, request),
+            operation.result,
+            document=_document(request),
+            progress=progress,
+            cancellation=cancellation,
+        )
+
+    def lines(self, operation: Operation[Q, str], request: Q) -> Generator[str, None, None]:
+        from crannog.remote.streaming import opened_lines
+
+        [route] = operation.routes
+        return opened_lines(self.connection, _path(route, request), _document(request), self.headers)
+
+    def cancel(self, query_id: str) -> None:
+        self.connection.ask("DELETE", f"/traces/questions/{quote(str(query_id), safe='')}")
+
+
+def decoded(kind: type[R], document: Any) -> R:
+    """Return the value that a server encoded as JSON."""
+    values = unmarked(document)
+    if kind is TraceView:
+        values = view_document(values)
+    return read_as(kind, values)
+
+
+def _sent(route: Route, request: Any) -> dict[str, Any]:
+    if route.method != "GET":
+        return {"document": _document(request)}
+    params: dict[str, Any] = {}
+    for field in fields(request):
+        value = getattr(request, field.name)
+        if value is not None and f"{{{field.name}" not in route.path:
+            params[field.metadata.get("query", field.name)] = (
+                [str(item) for item in value] if isinstance(value, (list, tuple)) else _text(value)
+            )
+    return {"params": params}
+
+
+def _text(value: Any) -> str:
+    return value.isoformat() if isinstance(value, dt.date) else str(value)
+
+
+def _document(request: Any) -> dict[str, Any]:
+    """Return the arguments that differ from their defaults."""
+    found = {}
+    for field in fields(request):
+        value = getattr(request, field.name)
+        default = None if field.default is MISSING else field.default
+        if value is not default and (field.default is MISSING or value != default):
+            found[field.name] = _plain(value)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Return an argument as JSON has it; times as text, which keeps them to the microsecond."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(inner) for inner in value]
+    return value.isoformat() if isinstance(value, dt.date) else value
+
+
+def _path(route: Route, request: Any) -> str:
+    path = route.path
+    for name in re.findall(r"{(\w+)", path):
+        value = getattr(request, name)
+        if name == "trace_id" and not (isinstance(value, str) and re.fullmatch(r"([0-9a-fA-F]{16}){1,2}", value)):
+            # Checked here: as a part of an address, another word would be another route.
+            raise CallerError(f"a trace id has 32 hexadecimal digits (or 16), got {value!r}"[:120])
+        path = path.replace(f"{{{name}}}", quote(str(value), safe=""))
+    return path

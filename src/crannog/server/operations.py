@@ -1,0 +1,142 @@
+"""Requests of declared operations, read from what came over HTTP: a query string, or a JSON document."""
+
+from __future__ import annotations
+
+import datetime as dt
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields
+from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from pydantic import TypeAdapter
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+
+from crannog.api.operations import Operation, Route, day_of
+from crannog.errors import CallerError
+from crannog.formats.row_bodies import document_of
+from crannog.server.openapi import inlined
+from crannog.server.request_context import call_of
+from crannog.server.request_parsing import BODY, form_of
+from crannog.server.responses import JSON
+
+Q = TypeVar("Q")
+_BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+
+
+def _boolean(text: str) -> bool:
+    return _BOOLEANS[text.lower()]
+
+
+_CONVERTERS: dict[Any, Callable[[str], Any]] = {bool: _boolean, int: int, float: float, dt.date: day_of}
+_WANTED = {_boolean: "true or false", int: "a whole number", float: "a number"}
+
+
+class _Argument:
+    """One field of a request, and how it is read from text."""
+
+    def __init__(self, field: Field[Any], hint: Any) -> None:
+        self.name = field.name
+        self.parameter: str = field.metadata.get("query", field.name)
+        self.is_required = field.default is MISSING and field.default_factory is MISSING
+        self._parse: Callable[[list[str]], Any] | None = field.metadata.get("parse")
+        options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+        items = [get_args(option)[0] if get_args(option) else option for option in options]
+        self._is_list = any(get_origin(option) not in (None, dict, Mapping) for option in options)
+        self.convert = next((convert for kind, convert in _CONVERTERS.items() if kind in items), str)
+
+    def read(self, values: list[str]) -> Any:
+        """Return the value that a query string gives."""
+        if self._parse is not None:
+            return self._parse(values)
+        try:
+            return [self.convert(value) for value in values] if self._is_list else self.convert(values[-1])
+        except (ValueError, KeyError):
+            raise CallerError(
+                f"the request does not fit: query.{self.parameter}: it is {_WANTED[self.convert]}, got {values[-1][:40]!r}"
+            ) from None
+
+    def of_document(self, value: Any) -> Any:
+        """Return a value of a JSON document, which has no dates."""
+        if self.convert is not day_of:
+            return value
+        if isinstance(value, list):
+            return [day_of(item) if isinstance(item, str) else item for item in value]
+        return day_of(value) if isinstance(value, str) else value
+
+
+class RequestReader(Generic[Q]):
+    """Reads the requests of one operation at one of its routes."""
+
+    def __init__(self, operation: Operation[Q, Any], route: Route) -> None:
+        self._kind = operation.request
+        self._route = route
+        hints = get_type_hints(operation.request)
+        self._arguments = {field.name: _Argument(field, hints[field.name]) for field in fields(operation.request)}  # type: ignore[arg-type]
+
+    async def read(self, request: Request) -> Q:
+        """Return the request; CallerError says which argument is wrong."""
+        if self._route.method == "GET":
+            return self._from_query(request.path_params, request.query_params)
+        form_of(request, ("json",))
+        data = await call_of(request).service.bodies.read(request)
+        return self._from_document(document_of(data, BODY, strict=True), request.path_params)
+
+    def _from_query(self, path: Mapping[str, Any], query: QueryParams) -> Q:
+        """Build a request from the path and the query string; unknown parameters are ignored."""
+        given: dict[str, Any] = {}
+        for name, argument in self._arguments.items():
+            if name in path:
+                given[name] = path[name]
+            elif values := query.getlist(argument.parameter):
+                given[name] = argument.read(values)
+            elif argument.is_required:
+                raise CallerError(f"the request does not fit: query.{argument.parameter}: field required")
+        return self._kind(**given)
+
+    def _from_document(self, document: Any, path: Mapping[str, Any]) -> Q:
+        """Build a request from a JSON document; its values are checked where the request is carried out."""
+        if not isinstance(document, dict):
+            raise CallerError(f"{BODY} does not fit: input should be an object")
+        for name in document:
+            if name not in self._arguments:
+                known = ", ".join(self._arguments)
+                raise CallerError(f"{BODY} does not fit: {name[:80]}: there is no such field; there are {known}")
+        given: dict[str, Any] = {**document, **path}
+        for name, argument in self._arguments.items():
+            if name in given:
+                given[name] = argument.of_document(given[name])
+            elif argument.is_required:
+                raise CallerError(f"{BODY} does not fit: {name}: field required")
+        return self._kind(**given)
+
+    def described(self) -> dict[str, Any]:
+        """Describe the request for the OpenAPI document."""
+        schema = inlined(TypeAdapter(self._kind).json_schema(mode="validation"))
+        if self._route.method != "GET":
+            schema["additionalProperties"] = False
+            return {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
+        parameters = []
+        for name, argument in self._arguments.items():
+            in_path = f"{{{name}" in self._route.path
+            shape = {key: part for key, part in schema["properties"][name].items() if key not in ("title", "default")}
+            if in_path or name != "attributes":  # a query string has them as pairs
+                parameters.append(
+                    {
+                        "name": argument.parameter,
+                        "in": "path" if in_path else "query",
+                        "required": in_path or argument.is_required,
+                        "schema": shape,
+                    }
+                )
+        return {"parameters": parameters}
+
+
+def result_schema(operation: Operation[Any, Any]) -> dict[str, Any]:
+    """Describe what an operation returns, as far as JSON clients need to know."""
+    if get_origin(operation.result) is not list:
+        return {"type": "object"}
+    [item] = get_args(operation.result)
+    if get_origin(item) is tuple:
+        return {"type": "array", "items": {"type": "array", "items": {"type": ["string", "null"]}}}
+    return {"type": "array", "items": {"type": "string" if item is str else "object"}}

@@ -16,6 +16,8 @@ from crannog.errors import CallerError
 if TYPE_CHECKING:
     from crannog.api.lake import LakeVerbs
     from crannog.api.traces import SpanPage, TracePage, Traces, TraceView
+    from crannog.embedded import EmbeddedLake
+    from crannog.remote.lake import RemoteLake
 
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="The id of a trace, in hexadecimal.")]
 ServiceOption = Annotated[str | None, typer.Option("--service", "-s", help="Only spans of this service.")]

@@ -288,8 +288,8 @@ def _ask_as_jaeger(bench: Bench, lake: EmbeddedLake, where: str) -> None:
     for count in (20, 1_500):
         found = lake.traces.search(limit=count).traces
         ids = [one.trace_id for one in found]
-        whole = median_ms(lambda ids=ids: [trace.error_count for trace in lake.traces.get_many(ids)], 5)
-        ours = median_ms(lambda found=found: lake.traces.jaeger_summaries(found), 5)
+        whole = median_ms(lambda ids=ids: [trace.error_count for trace in lake.trace_store.get_many(ids)], 5)
+        ours = median_ms(lambda found=found: lake.trace_store.jaeger_summaries(found), 5)
         bench.results.add(
             where,
             Line(

@@ -487,7 +487,7 @@ def nurse(path: str) -> None:
     import duckdb  # noqa: F401
     import pyarrow.parquet  # noqa: F401
 
-    import crannog.tables.lake  # noqa: F401
+    import crannog.embedded  # noqa: F401
     from crannog.settings import load_settings
     from crannog.spark import session as spark
 

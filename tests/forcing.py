@@ -25,14 +25,14 @@ import pytest
 from deltalake import DeltaTable
 
 from crannog.api.reports import VacuumReport
+from crannog.embedded import EmbeddedLake as Lake
+from crannog.embedded import EmbeddedTable as Table
 from crannog.engine import spark_files
 from crannog.engine.maintenance import job as job_module
 from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CrannogError, Unavailable
 from crannog.settings import Settings
-from crannog.tables.lake import Lake
-from crannog.tables.table import Table
 
 OPERATIONS = (
     "put_if_absent",

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 
+from crannog.embedded import EmbeddedLake as Lake
+from crannog.embedded import EmbeddedTable as Table
 from crannog.engine.open_table import OpenTable
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
-from crannog.tables.lake import Lake
-from crannog.tables.table import Table
 
 INSTANT = pa.timestamp("us", tz="UTC")
 DAY = dt.timedelta(days=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from crannog.tables.lake import Lake
+from crannog.embedded import EmbeddedLake as Lake
 from lakes import SYSTEM
 
 NAME = "main.files.t"

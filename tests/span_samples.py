@@ -14,7 +14,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
 
-from crannog.tables.lake import Lake
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.traces.derived.definitions import DERIVED_TABLES, DerivedTable
 from crannog.traces.derived.views import DerivedViews
 from lakes import read_delta_rs, root

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from crannog.api.result import Result
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.engine.sql.duckdb_compiler import (
     Compiled,
     Unproved,
@@ -29,7 +30,6 @@ from crannog.engine.sql.duckdb_compiler import (
 )
 from crannog.engine.sql.statement import parse
 from crannog.errors import CallerError, CrannogError
-from crannog.tables.lake import Lake
 
 FAST = ("local", "hot")
 # Sums of floating numbers depend on the order of their rows, on Spark too. This is the only place that is not exact,
@@ -177,7 +177,7 @@ def compiled(lake: Lake, text: str) -> Compiled | str:
 
 
 def _compile(lake: Lake, text: str) -> Compiled:
-    queries = lake._queries
+    queries = lake.operations.queries
     statement = parse(text, queries._settings.sql_text_bytes)
     shapes = {start: source.shape for start, source in queries._sources.of(statement).items()}
     return compile_statement(statement, shapes, dt.datetime.now(dt.UTC))

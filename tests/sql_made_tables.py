@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from crannog.tables.lake import Lake
+from crannog.embedded import EmbeddedLake as Lake
 
 CATALOG, SCHEMA = "made", "up"
 INSTANT = pa.timestamp("us", tz="UTC")

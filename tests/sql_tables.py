@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from crannog.tables.lake import Lake
+from crannog.embedded import EmbeddedLake as Lake
 
 INSTANT = pa.timestamp("us", tz="UTC")
 INNER = pa.struct([("r", pa.float64())])

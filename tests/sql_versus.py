@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from crannog.api.result import Result
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.engine.spark_files import spark_schema
 from crannog.engine.sql.result_types import in_schema, plain_schema
 from crannog.engine.sql.run_on_spark import in_arrow_types
 from crannog.errors import CrannogError, Unavailable
 from crannog.spark.errors import translated
-from crannog.tables.lake import Lake
 from sql_equal import difference
 from sql_made_tables import CATALOG, SCHEMA, MadeTable
 from sql_tree import Node, shrunk

@@ -9,11 +9,11 @@ import time
 import pyarrow as pa
 import pytest
 
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.engine.duckdb.engine import LocalEngine
 from crannog.engine.duckdb.prepared_statements import BoundStatements
 from crannog.errors import Cancelled
 from crannog.settings import Settings
-from crannog.tables.lake import Lake
 from lakes import opened
 
 NAME = "b.t.t"
@@ -90,7 +90,7 @@ def test_a_cursor_that_was_interrupted_is_not_lent_again(settings: Settings) -> 
         asking.start()
         for _ in range(200):
             time.sleep(0.05)
-            if lake._queries.running.ids():
+            if lake.operations.queries.running.ids():
                 break
         time.sleep(0.3)
         lake.cancel("slow")

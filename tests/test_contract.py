@@ -20,9 +20,10 @@ from pydantic import BaseModel
 import crannog
 from crannog.api.cancellation import Cancellation
 from crannog.api.explanation import Explanation
-from crannog.api.lake import LakeVerbs, TableVerbs
+from crannog.api.lake import Lake
 from crannog.api.reports import WriteReceipt
 from crannog.api.result import Result, Row
+from crannog.api.table import Table
 from crannog.errors import (
     BadRows,
     CallerError,
@@ -80,7 +81,7 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, LakeVerbs]]:
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Lake]]:
     """One connection of each kind, on warehouses of their own."""
     folder = tmp_path_factory.mktemp("contract")
     with (
@@ -92,7 +93,7 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, LakeVe
 
 
 @pytest.fixture(params=["embedded", "remote"])
-def connection(request: pytest.FixtureRequest, lakes: dict[str, LakeVerbs]) -> LakeVerbs:
+def connection(request: pytest.FixtureRequest, lakes: dict[str, Lake]) -> Lake:
     return lakes[request.param]
 
 
@@ -102,7 +103,7 @@ def name() -> str:
 
 
 @pytest.fixture
-def orders(connection: LakeVerbs, name: str) -> TableVerbs:
+def orders(connection: Lake, name: str) -> Table:
     """A table with a key and three rows."""
     table = connection.create_table(name, ORDERS, key="id")
     table.append([{"id": "a", "amount": 1}, {"id": "b", "amount": 2}, {"id": "c", "amount": None}])
@@ -110,7 +111,7 @@ def orders(connection: LakeVerbs, name: str) -> TableVerbs:
 
 
 @pytest.fixture
-def notes(connection: LakeVerbs, name: str) -> TableVerbs:
+def notes(connection: Lake, name: str) -> Table:
     """A table without a key."""
     return connection.create_table(name, pa.schema([("n", pa.int64()), ("text", pa.string())]))
 
@@ -127,7 +128,7 @@ def by_id(table: pa.Table) -> dict[str, Any]:
 # -- tables ----------------------------------------------------------------------------------------------------
 
 
-def test_a_table_is_made_listed_described_and_dropped(connection: LakeVerbs, name: str) -> None:
+def test_a_table_is_made_listed_described_and_dropped(connection: Lake, name: str) -> None:
     table = connection.create_table(name, ORDERS, key="id", cluster_by=["at"], bloom="amount")
     assert table.name == name
     assert table.key == ("id",)
@@ -187,7 +188,7 @@ def test_a_table_is_made_listed_described_and_dropped(connection: LakeVerbs, nam
             act()
 
 
-def test_a_schema_comes_as_arrow_pydantic_or_json_schema(connection: LakeVerbs, name: str) -> None:
+def test_a_schema_comes_as_arrow_pydantic_or_json_schema(connection: Lake, name: str) -> None:
     class Order(BaseModel):
         id: str
         price: Decimal
@@ -215,7 +216,7 @@ def test_a_schema_comes_as_arrow_pydantic_or_json_schema(connection: LakeVerbs, 
     assert connection.create_table(f"{name}a", WIDE).schema.names[: len(WIDE)] == WIDE.names
 
 
-def test_the_same_definition_again_is_ok_if_asked_and_another_never(connection: LakeVerbs, name: str) -> None:
+def test_the_same_definition_again_is_ok_if_asked_and_another_never(connection: Lake, name: str) -> None:
     connection.create_table(name, ORDERS, key="id")
     assert connection.create_table(name, ORDERS, key=["id"], if_exists="ok").key == ("id",)
     with pytest.raises(Conflict) as caught:
@@ -253,14 +254,14 @@ def test_the_same_definition_again_is_ok_if_asked_and_another_never(connection: 
     ],
 )
 def test_a_wrong_definition_is_refused_in_the_same_words(
-    connection: LakeVerbs, arguments: tuple[Any, ...], words: str
+    connection: Lake, arguments: tuple[Any, ...], words: str
 ) -> None:
     with pytest.raises(CallerError) as caught:
         connection.create_table(*arguments)
     assert caught.value.message == words
 
 
-def test_a_table_that_is_not_there_is_not_found(connection: LakeVerbs) -> None:
+def test_a_table_that_is_not_there_is_not_found(connection: Lake) -> None:
     for act in (connection.table, connection.drop_table, connection.cache.pin, connection.cache.evict):
         with pytest.raises(NotFound, match=r"there is no table shop\.eu\.nowhere; list the tables to see which exist"):
             act("shop.eu.nowhere")
@@ -271,7 +272,7 @@ def test_a_table_that_is_not_there_is_not_found(connection: LakeVerbs) -> None:
 # -- writes ----------------------------------------------------------------------------------------------------
 
 
-def test_every_type_comes_back_as_it_went(connection: LakeVerbs, name: str) -> None:
+def test_every_type_comes_back_as_it_went(connection: Lake, name: str) -> None:
     table = connection.create_table(name, WIDE)
     nothing = dict.fromkeys(WIDE.names)
     table.append([WIDE_ROW, nothing])
@@ -282,7 +283,7 @@ def test_every_type_comes_back_as_it_went(connection: LakeVerbs, name: str) -> N
     assert table.to_arrow().schema.field("price") == pa.field("price", pa.decimal128(12, 3))
 
 
-def test_rows_come_in_many_forms(connection: LakeVerbs, notes: TableVerbs) -> None:
+def test_rows_come_in_many_forms(connection: Lake, notes: Table) -> None:
     class Note(BaseModel):
         n: int
         text: str | None = None
@@ -305,7 +306,7 @@ def test_rows_come_in_many_forms(connection: LakeVerbs, notes: TableVerbs) -> No
     assert notes.count() == 7
 
 
-def test_a_receipt_tells_and_a_batch_that_was_kept_is_known(connection: LakeVerbs, notes: TableVerbs) -> None:
+def test_a_receipt_tells_and_a_batch_that_was_kept_is_known(connection: Lake, notes: Table) -> None:
     first = notes.append([{"n": 1}], "batch-1")
     assert first == WriteReceipt(1, 1, "batch-1", duplicate=False)
     assert notes.append([{"n": 1}], "batch-1") == WriteReceipt(1, 1, "batch-1", duplicate=True)
@@ -317,13 +318,13 @@ def test_a_receipt_tells_and_a_batch_that_was_kept_is_known(connection: LakeVerb
 
 
 @pytest.mark.parametrize("batch_id", ["ein Häppchen ☃", " blank ", "100%25", "a/b?c=d&e", "new\nline", "x" * 256])
-def test_a_batch_id_may_be_any_text(connection: LakeVerbs, notes: TableVerbs, batch_id: str) -> None:
+def test_a_batch_id_may_be_any_text(connection: Lake, notes: Table, batch_id: str) -> None:
     assert notes.append([{"n": 1}], batch_id).batch_id == batch_id
     assert notes.append([{"n": 1}], batch_id).duplicate
     assert notes.to_arrow()["_batch_id"].to_pylist() == [batch_id]
 
 
-def test_upserts_replace_and_deletes_hide(connection: LakeVerbs, orders: TableVerbs) -> None:
+def test_upserts_replace_and_deletes_hide(connection: Lake, orders: Table) -> None:
     assert orders.upsert([{"id": "a", "amount": 10}], batch_id="u").rows == 1
     assert orders.append(pa.table({"id": ["b"], "amount": [20]})).rows == 1
     assert by_id(orders.to_arrow()) == {"a": 10, "b": 20, "c": None}
@@ -352,7 +353,7 @@ def test_upserts_replace_and_deletes_hide(connection: LakeVerbs, orders: TableVe
     assert orders.audit() == []
 
 
-def test_tombstones_have_keys_of_every_type(connection: LakeVerbs, name: str) -> None:
+def test_tombstones_have_keys_of_every_type(connection: Lake, name: str) -> None:
     schema = pa.schema(
         [
             ("price", pa.decimal128(10, 2)),
@@ -406,7 +407,7 @@ def test_tombstones_have_keys_of_every_type(connection: LakeVerbs, name: str) ->
     ],
 )
 def test_rows_that_do_not_fit_are_refused_in_the_same_words(
-    notes: TableVerbs, rows: Any, kind: type[CrannogError] | None, words: str
+    notes: Table, rows: Any, kind: type[CrannogError] | None, words: str
 ) -> None:
     with pytest.raises(kind or CallerError) as caught:
         notes.append(rows)
@@ -416,7 +417,7 @@ def test_rows_that_do_not_fit_are_refused_in_the_same_words(
 
 
 def test_what_needs_a_key_says_so_and_keys_that_do_not_fit_are_refused(
-    connection: LakeVerbs, orders: TableVerbs, name: str
+    connection: Lake, orders: Table, name: str
 ) -> None:
     plain = connection.create_table(f"{name}n", ORDERS)
     with pytest.raises(
@@ -440,7 +441,7 @@ def test_what_needs_a_key_says_so_and_keys_that_do_not_fit_are_refused(
     assert by_id(orders.to_arrow()) == {"a": 1, "b": 2, "c": None}
 
 
-def test_a_full_stage_is_said_with_when_to_try_again(lakes: dict[str, LakeVerbs], name: str) -> None:
+def test_a_full_stage_is_said_with_when_to_try_again(lakes: dict[str, Lake], name: str) -> None:
     told = []
     for lake in lakes.values():
         table = lake.create_table(name, ORDERS)
@@ -454,9 +455,7 @@ def test_a_full_stage_is_said_with_when_to_try_again(lakes: dict[str, LakeVerbs]
     assert told[0][1] is not None
 
 
-def test_a_table_made_anew_under_its_name_takes_rows_by_its_new_columns(
-    connection: LakeVerbs, notes: TableVerbs
-) -> None:
+def test_a_table_made_anew_under_its_name_takes_rows_by_its_new_columns(connection: Lake, notes: Table) -> None:
     notes.append([{"n": 1}])
     connection.drop_table(notes.name)
     again = connection.create_table(notes.name, ORDERS, key="id")
@@ -469,7 +468,7 @@ def test_a_table_made_anew_under_its_name_takes_rows_by_its_new_columns(
     assert notes.key == ("id",)
 
 
-def test_previews_take_a_number_of_rows(orders: TableVerbs) -> None:
+def test_previews_take_a_number_of_rows(orders: Table) -> None:
     assert orders.preview().num_rows == 3
     assert orders.preview(0).num_rows == 0
     for wrong in (-1, "x"):
@@ -481,7 +480,7 @@ def test_previews_take_a_number_of_rows(orders: TableVerbs) -> None:
 # -- queries ---------------------------------------------------------------------------------------------------
 
 
-def test_an_answer_has_every_form(connection: LakeVerbs, orders: TableVerbs) -> None:
+def test_an_answer_has_every_form(connection: Lake, orders: Table) -> None:
     found = connection.sql(
         f"select id, amount from {orders.name} where amount is not null order by id", query_id="mine ☃/1"
     )
@@ -508,7 +507,7 @@ def test_an_answer_has_every_form(connection: LakeVerbs, orders: TableVerbs) -> 
     ] == Decimal("1.50")
 
 
-def test_an_answer_is_cut_where_it_was_asked_to_be(connection: LakeVerbs, orders: TableVerbs) -> None:
+def test_an_answer_is_cut_where_it_was_asked_to_be(connection: Lake, orders: Table) -> None:
     query = f"select id from {orders.name} order by id"
     cut = connection.sql(query, max_rows=2)
     assert (cut.row_count, cut.truncated) == (2, True)
@@ -565,7 +564,7 @@ def test_an_answer_is_cut_where_it_was_asked_to_be(connection: LakeVerbs, orders
     ],
 )
 def test_a_wrong_question_is_refused_in_the_same_words(
-    lakes: dict[str, LakeVerbs], name: str, given: dict[str, Any], kind: type[CrannogError], words: str
+    lakes: dict[str, Lake], name: str, given: dict[str, Any], kind: type[CrannogError], words: str
 ) -> None:
     asked = {**given, "text": given["text"].format(name=name)}
     messages = []
@@ -586,13 +585,13 @@ def _slow(name: str) -> str:
 
 
 @pytest.fixture
-def heavy(connection: LakeVerbs, name: str) -> str:
+def heavy(connection: Lake, name: str) -> str:
     table = connection.create_table(name, ORDERS)
     table.append([{"id": str(n), "amount": n} for n in range(5_000)])
     return _slow(name)
 
 
-def _once_running(connection: LakeVerbs, query_id: str) -> None:
+def _once_running(connection: Lake, query_id: str) -> None:
     ends = time.monotonic() + 30
     while True:
         try:
@@ -603,14 +602,12 @@ def _once_running(connection: LakeVerbs, query_id: str) -> None:
             time.sleep(0.01)
 
 
-def test_a_query_ends_with_its_time(connection: LakeVerbs, heavy: str) -> None:
+def test_a_query_ends_with_its_time(connection: Lake, heavy: str) -> None:
     with pytest.raises(TimedOut, match=r"query late took longer than 0.2 s; narrow it, or give it more with timeout_s"):
         connection.sql(heavy, timeout_s=0.2, query_id="late")
 
 
-def test_a_query_is_cancelled_from_another_thread_and_its_id_is_taken_meanwhile(
-    connection: LakeVerbs, heavy: str
-) -> None:
+def test_a_query_is_cancelled_from_another_thread_and_its_id_is_taken_meanwhile(connection: Lake, heavy: str) -> None:
     caught: list[CrannogError] = []
 
     def ask() -> None:
@@ -639,7 +636,7 @@ def test_a_query_is_cancelled_from_another_thread_and_its_id_is_taken_meanwhile(
         connection.cancel("long one")
 
 
-def test_a_stream_gives_all_rows_batch_by_batch(connection: LakeVerbs, name: str) -> None:
+def test_a_stream_gives_all_rows_batch_by_batch(connection: Lake, name: str) -> None:
     table = connection.create_table(name, ORDERS)
     table.append([{"id": str(n), "amount": n} for n in range(5_000)])
     with connection.stream(
@@ -659,7 +656,7 @@ def test_a_stream_gives_all_rows_batch_by_batch(connection: LakeVerbs, name: str
         assert (stream.schema.names, list(stream)) == (["id"], [])
 
 
-def test_a_stream_that_is_closed_ends_its_query(connection: LakeVerbs, name: str) -> None:
+def test_a_stream_that_is_closed_ends_its_query(connection: Lake, name: str) -> None:
     connection.create_table(name, ORDERS).append([{"id": str(n), "amount": n} for n in range(5_000)])
     for started in (True, False):
         stream = connection.stream(f"select a.id from {name} a, {name} b, {name} c", query_id=f"left {started}")
@@ -676,7 +673,7 @@ def test_a_stream_that_is_closed_ends_its_query(connection: LakeVerbs, name: str
         del stream
 
 
-def test_an_error_in_the_middle_of_a_stream_is_raised_there(connection: LakeVerbs, name: str) -> None:
+def test_an_error_in_the_middle_of_a_stream_is_raised_there(connection: Lake, name: str) -> None:
     connection.create_table(name, ORDERS).append([{"id": str(n), "amount": n} for n in range(5_000)])
     with (
         connection.stream(
@@ -690,7 +687,7 @@ def test_an_error_in_the_middle_of_a_stream_is_raised_there(connection: LakeVerb
                 connection.cancel("broken")
 
 
-def test_an_explanation_is_the_same(connection: LakeVerbs, orders: TableVerbs) -> None:
+def test_an_explanation_is_the_same(connection: Lake, orders: Table) -> None:
     told = connection.explain(f"select id from {orders.name} where amount = 1")
     assert isinstance(told, Explanation)
     assert (told.engine, told.why, told.result) == ("local", "0 bytes are left to read after pruning", None)
@@ -715,7 +712,7 @@ def test_an_explanation_is_the_same(connection: LakeVerbs, orders: TableVerbs) -
         connection.explain("select 1", engine="abacus")
 
 
-def test_tables_are_held_in_memory(connection: LakeVerbs, orders: TableVerbs) -> None:
+def test_tables_are_held_in_memory(connection: Lake, orders: Table) -> None:
     held = connection.cache.pin(orders.name)
     assert (held["name"], held["rows"]) == (orders.name, 3)
     assert connection.sql(f"select count(*) c from {orders.name}").engine == "hot"
@@ -728,7 +725,7 @@ def test_tables_are_held_in_memory(connection: LakeVerbs, orders: TableVerbs) ->
     assert connection.cache.evict(orders.name) is False
 
 
-def test_tasks_are_listed(connection: LakeVerbs) -> None:
+def test_tasks_are_listed(connection: Lake) -> None:
     for task in connection.tasks():
         assert {
             "task_name",
@@ -743,9 +740,7 @@ def test_tasks_are_listed(connection: LakeVerbs) -> None:
 
 
 @pytest.mark.parametrize("kind", ["embedded", "remote"])
-def test_a_connection_that_was_closed_says_so(
-    lakes: dict[str, LakeVerbs], name: str, kind: str, tmp_path: Path
-) -> None:
+def test_a_connection_that_was_closed_says_so(lakes: dict[str, Lake], name: str, kind: str, tmp_path: Path) -> None:
     place = str(tmp_path / "w") if kind == "embedded" else lakes["remote"].address  # type: ignore[attr-defined]
     with crannog.connect(place) as lake:
         table = lake.create_table(name, ORDERS)
@@ -771,7 +766,7 @@ def test_a_connection_that_was_closed_says_so(
     lake.close()
 
 
-def test_threads_share_a_connection(connection: LakeVerbs, notes: TableVerbs) -> None:
+def test_threads_share_a_connection(connection: Lake, notes: Table) -> None:
     failed: list[BaseException] = []
 
     def work(start: int) -> None:
@@ -791,7 +786,7 @@ def test_threads_share_a_connection(connection: LakeVerbs, notes: TableVerbs) ->
     assert sorted(notes.to_arrow()["n"].to_pylist()) == list(range(80))
 
 
-def test_a_producer_works_on_either(connection: LakeVerbs, notes: TableVerbs) -> None:
+def test_a_producer_works_on_either(connection: Lake, notes: Table) -> None:
     with connection.producer(notes.name, batch_rows=30, max_age_s=60) as producer:
         producer.insert_many({"n": n if n != 50 else "no number"} for n in range(100))
     assert (producer.sent, producer.failed) == (99, 1)
@@ -802,7 +797,7 @@ def test_a_producer_works_on_either(connection: LakeVerbs, notes: TableVerbs) ->
 
 
 @pytest.mark.slow
-def test_the_whole_pipeline_reports_the_same(lakes: dict[str, LakeVerbs], name: str) -> None:
+def test_the_whole_pipeline_reports_the_same(lakes: dict[str, Lake], name: str) -> None:
     told: dict[str, list[Any]] = {}
     for kind, lake in lakes.items():
         table = lake.create_table(name, ORDERS, key="id")
@@ -861,7 +856,7 @@ def test_the_whole_pipeline_reports_the_same(lakes: dict[str, LakeVerbs], name: 
 
 
 @pytest.mark.slow
-def test_a_job_is_taken_back(connection: LakeVerbs, orders: TableVerbs) -> None:
+def test_a_job_is_taken_back(connection: Lake, orders: Table) -> None:
     before = orders.describe()["version"]
     cancelled = Cancellation()
     cancelled.cancel()

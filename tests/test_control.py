@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.engine.maintenance import control as control_module
 from crannog.engine.maintenance import scheduler as scheduler_module
 from crannog.engine.maintenance.control import FOLDER, IDLE, PROCESSING, ControlTable, Task
@@ -26,7 +27,6 @@ from crannog.protocol.leases import live_leases
 from crannog.settings import Settings, load_settings
 from crannog.spark.session import SparkRuntime
 from crannog.storage.local import LocalStorage
-from crannog.tables.lake import Lake
 from lakes import opened
 
 NAME = "shop.eu.orders"

@@ -22,11 +22,11 @@ import pytest
 from deltalake import DeltaTable
 
 from crannog.delta.footers import read_footer
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.errors import CallerError
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
 from crannog.storage.local import LocalStorage
-from crannog.tables.lake import Lake
 from lakes import (
     DAY,
     INSTANT,

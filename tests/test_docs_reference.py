@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from crannog import errors
-from crannog.api.lake import CacheVerbs, LakeVerbs, TableVerbs
+from crannog.api.lake import Cache, Lake
+from crannog.api.table import Table
 from reference import error_tree
 from reference.cli_examples import EXAMPLES
 from reference.command_line import commands
@@ -73,6 +74,6 @@ def test_every_route_is_told() -> None:
 
 def test_every_verb_is_told() -> None:
     page = PAGES["python"]()
-    for word, kind in (("lake", LakeVerbs), ("table", TableVerbs), ("lake.cache", CacheVerbs)):
+    for word, kind in (("lake", Lake), ("table", Table), ("lake.cache", Cache)):
         for name in vars(kind):
             assert name.startswith("_") or f"### {word}.{name}\n" in page, name

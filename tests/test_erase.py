@@ -19,13 +19,13 @@ import pytest
 from deltalake import DeltaTable
 
 from crannog.api.reports import ErasureReceipt
+from crannog.embedded import EmbeddedLake as Lake
+from crannog.embedded import EmbeddedTable as Table
 from crannog.engine.maintenance.erase import erase
 from crannog.errors import CallerError, Cancelled, SnapshotGone, VerificationFailed
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
 from crannog.storage import failpoints
-from crannog.tables.lake import Lake
-from crannog.tables.table import Table
 from lakes import (
     INSTANT,
     actions,

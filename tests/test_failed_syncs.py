@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from crannog.embedded import EmbeddedTable as Table
 from crannog.errors import CrannogError, Unavailable
 from crannog.storage import local
 from crannog.storage.local import LocalStorage
-from crannog.tables.table import Table
 from forcing import SCHEMA, Behind, Lakes, failure_of, ids_of, opened, row
 
 pytest_plugins = ["forced"]

@@ -19,13 +19,13 @@ import pyarrow as pa
 import pytest
 
 from crannog.delta.checkpoints import is_readable
+from crannog.embedded import EmbeddedLake as Lake
+from crannog.embedded import EmbeddedTable as Table
 from crannog.engine.maintenance.compact import compact
 from crannog.errors import Corrupted, CrannogError, Overloaded, Unavailable
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
 from crannog.storage import local
-from crannog.tables.lake import Lake
-from crannog.tables.table import Table
 from forcing import (
     FAULTS,
     SCHEMA,

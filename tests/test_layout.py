@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from crannog.embedded import EmbeddedLake as Lake
+from crannog.embedded import EmbeddedTable as Table
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
-from crannog.tables.lake import Lake
-from crannog.tables.table import Table
 from lakes import INSTANT, actions, footers, live_files, opened, root
 
 ROWS = 70_000

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 
 from crannog.api.cancellation import Cancellation
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.errors import CallerError, Cancelled, Conflict, NotFound, Overloaded
 from crannog.settings import Settings
-from crannog.tables.lake import Lake
 from crannog.tables.loading import progress
 from crannog.tables.loading import write as keep
 from lakes import INSTANT, canonical, opened

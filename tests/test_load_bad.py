@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from crannog.api.load_report import Drift
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.errors import BadRows, CallerError, Conflict, SchemaMismatch
 from crannog.settings import Settings
-from crannog.tables.lake import Lake
 from lakes import INSTANT, opened
 from loads import NAME, put, rows_of, types_of
 

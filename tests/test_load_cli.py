@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from crannog.embedded import EmbeddedTable as Table
 from crannog.tables.loading import write
-from crannog.tables.table import Table
 from test_cli import Shell, run
 
 NAME = "shop.eu.visits"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import crannog
-from crannog.api.lake import LakeVerbs
+from crannog.api.lake import Lake
 from crannog.api.load_report import Drift
 from crannog.errors import BadRows, CallerError, Conflict, CrannogError, NotFound, SchemaMismatch
 from lakes import SYSTEM
@@ -24,7 +24,7 @@ VISITS = 'id,n,page\n1,10,home\n2,x,cart\n3,30\n4,40,"two\nlines"\n'
 REPORTS = ("dry run", "loaded", "again", "key", "drift")
 
 
-def told(lake: LakeVerbs, folder: Path) -> dict[str, Any]:
+def told(lake: Lake, folder: Path) -> dict[str, Any]:
     """Load files into a lake, one way after the other; return each report, and each refusal, without what was measured."""
     folder.mkdir()
     visits, wide = put(folder, "visits.csv", VISITS), put(folder, "wide.csv", "id,n,page,who\n5,50,home,Ada\n")

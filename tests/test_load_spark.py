@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.errors import BadRows, Unavailable
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
 from crannog.storage import failpoints
 from crannog.tables import spark_load as bulk
-from crannog.tables.lake import Lake
 from crannog.tables.loading import write
 from lakes import actions, opened, read_delta_rs, root
 from loads import NAME, put, rows_of

@@ -23,6 +23,8 @@ from crannog.api.cancellation import Cancellation
 from crannog.api.reports import FoldReport
 from crannog.delta.log import DataFile
 from crannog.delta.rewrite import RunAgain
+from crannog.embedded import EmbeddedLake as Lake
+from crannog.embedded import EmbeddedTable as Table
 from crannog.engine import spark_files
 from crannog.engine.maintenance import compact as compact_module
 from crannog.engine.maintenance import rewrite_without as drop_module
@@ -37,9 +39,7 @@ from crannog.names import TableName
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime, spark_runtime
 from crannog.storage import failpoints
-from crannog.tables import table as table_module
-from crannog.tables.lake import Lake
-from crannog.tables.table import Table
+from crannog.tables import operations as table_module
 from lakes import (
     DAY,
     INSTANT,

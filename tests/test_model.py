@@ -25,10 +25,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from crannog.embedded import EmbeddedLake as Lake
+from crannog.embedded import EmbeddedTable as Table
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
-from crannog.tables.lake import Lake
-from crannog.tables.table import Table
 from lakes import DAY, INSTANT, canonical, opened, read_datafusion, read_delta_rs, read_delta_spark, read_polars, root
 
 NAME = "model.random.rows"

@@ -17,23 +17,21 @@ from typer.testing import CliRunner
 
 import crannog
 from build_samples import whole_build
-from crannog.api.lake import TableVerbs
+from crannog.api.table import Table
 from crannog.builds import open_log, plain
 from crannog.cli.changes import delete as cli_delete
 from crannog.cli.main import app
 from crannog.delta.name_collisions import colliding_columns
 from crannog.embedded import EmbeddedLake
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.engine.owned_tables import OWNERS, SYSTEM, owner_of
 from crannog.errors import CallerError, Conflict, NotFound, Refused
 from crannog.names import TableName
-from crannog.remote.table import RemoteTable
 from crannog.server.audit import NAME as AUDIT
 from crannog.server.audit import SCHEMA as AUDIT_COLUMNS
 from crannog.server.routes.rows import delete as delete_route
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
-from crannog.tables.lake import Lake
-from crannog.tables.table import Table
 from crannog.traces.derived.definitions import SUMMARIES
 from crannog.traces.derived.tables import open_or_create as made_derived
 from crannog.traces.span_table import SPANS
@@ -67,7 +65,7 @@ def make_all(warehouse: str | Path) -> None:
     """Let each owner make its tables in a warehouse, without Spark."""
     with EmbeddedLake(str(warehouse)) as lake:
         lake.traces.write_otlp(body(1))
-        made_derived(lake.engine, SUMMARIES, lake.traces.spans)
+        made_derived(lake.engine, SUMMARIES, lake.trace_store.spans)
         with suppress(Conflict):
             lake.engine.create(AUDIT, AUDIT_COLUMNS)
     for name in (BUILD_EVENTS, OWNED[-1]):
@@ -435,8 +433,6 @@ def test_a_deleted_row_leaves_other_readers_with_the_fold_and_all_say_so(
         assert read_delta_rs(root(lake, "a.b.t"))["n"].to_pylist() == [2]
     for told in (
         Table.delete.__doc__,
-        RemoteTable.delete.__doc__,
-        TableVerbs.delete.__doc__,
         cli_delete.__doc__,
         delete_route.__doc__,
     ):

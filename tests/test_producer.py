@@ -17,9 +17,9 @@ from pydantic import BaseModel, Field
 import crannog
 from crannog.api.delivery import Step, next_step
 from crannog.api.producer import Producer
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.errors import BadRows, CallerError, NotFound, Overloaded, Unavailable
 from crannog.settings import Settings
-from crannog.tables.lake import Lake
 from proxies import FaultyProxy, free_port
 from servers import Server
 
@@ -430,10 +430,10 @@ def test_rows_are_kept_once_and_in_order_although_the_server_is_killed_and_answe
 
 def test_closing_while_no_server_answers_reports_everything() -> None:
     with crannog.connect(f"http://127.0.0.1:{free_port()}") as lake:
+        from crannog.api.table import Table
         from crannog.names import TableName
-        from crannog.remote.table import RemoteTable
 
-        producer = Producer(RemoteTable(lake._connection, TableName.parse(NAME)), batch_rows=10, max_age_s=0)  # type: ignore[union-attr]
+        producer = Producer(Table(lake._transport, TableName.parse(NAME)), batch_rows=10, max_age_s=0)  # type: ignore[union-attr]
         producer.insert_many({"n": n} for n in range(25))
         producer.close(timeout=0.5)
     assert (producer.sent, producer.queued, producer.failed) == (0, 0, 25)

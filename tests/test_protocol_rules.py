@@ -21,6 +21,8 @@ import pytest
 from deltalake import DeltaTable
 
 from crannog.api.batch_ids import new_batch_id
+from crannog.embedded import EmbeddedLake as Lake
+from crannog.embedded import EmbeddedTable as Table
 from crannog.engine import spark_files
 from crannog.engine.maintenance.compact import compact
 from crannog.engine.maintenance.fold import fold
@@ -29,8 +31,6 @@ from crannog.errors import BadRows, CrannogError, NotFound, Refused, SnapshotGon
 from crannog.protocol.changelog import ChangeLog
 from crannog.settings import Settings
 from crannog.storage import failpoints
-from crannog.tables.lake import Lake
-from crannog.tables.table import Table
 from forcing import (
     SCHEMA,
     ArrowFrame,

@@ -15,13 +15,13 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.engine.sql import run_on_duckdb
 from crannog.engine.sql.route import choose
 from crannog.engine.sql.run_on_duckdb import NotHere
 from crannog.errors import CallerError, Cancelled, Conflict, CrannogError, NotFound, Overloaded, TimedOut, Unavailable
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
-from crannog.tables.lake import Lake
 from lakes import opened
 
 NAME = "shop.eu.orders"
@@ -392,7 +392,7 @@ def test_a_large_answer_is_streamed_in_order(folded: Lake, engine: str) -> None:
     table = pa.Table.from_batches(batches)
     assert table.num_rows == 6010 * 40
     assert table["id"].to_pylist() == [n for n in range(6010) for _ in range(40)]
-    assert folded._queries.running.ids() == []
+    assert folded.operations.queries.running.ids() == []
     results = Path(folded.warehouse.location) / "_crannog" / "results"
     assert not results.exists() or not any(results.iterdir())
 
@@ -409,7 +409,7 @@ def test_a_stream_that_stops_midway_says_what_to_do(lake: Lake, monkeypatch: pyt
     assert next(batches).to_pylist() == [{"a": 1}]
     with pytest.raises(Unavailable, match="text beyond ASCII; run it again with engine='spark'"):
         next(batches)
-    assert lake._queries.running.ids() == []
+    assert lake.operations.queries.running.ids() == []
 
 
 def test_answers_left_by_a_process_that_died_are_swept(folded: Lake) -> None:
@@ -424,9 +424,9 @@ def test_answers_left_by_a_process_that_died_are_swept(folded: Lake) -> None:
 def test_a_stream_that_is_closed_early_ends_its_query(folded: Lake) -> None:
     stream = folded.stream(f"SELECT a.id FROM {NAME} a, {NAME} b", query_id="half")
     assert next(iter(stream)).num_rows > 0
-    assert folded._queries.running.ids() == ["half"]
+    assert folded.operations.queries.running.ids() == ["half"]
     stream.close()
-    assert folded._queries.running.ids() == []
+    assert folded.operations.queries.running.ids() == []
 
 
 def test_vacuum_leaves_what_a_stream_reads(settings: Settings, spark: SparkRuntime) -> None:

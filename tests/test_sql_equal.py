@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.engine.sql.statement import parse
 from crannog.errors import CrannogError
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
-from crannog.tables.lake import Lake
 from sql_corpus import FAILING, LOCAL_ONLY, MORE, SERVED, STOPPED, UNPROVED
 from sql_equal import FAST, ask, compiled, difference, every_rule, rules_of
 from sql_tables import fill

@@ -13,9 +13,9 @@ from random import Random
 
 import pytest
 
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
-from crannog.tables.lake import Lake
 from sql_grammar import Grammar
 from sql_made_tables import CATALOG, SCHEMA, made_tables
 from sql_tree import Node, listed, node, shrunk

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.engine.sql.hot_tables import HotCache
 from crannog.errors import CallerError, NotFound, Overloaded
 from crannog.names import TableName
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
-from crannog.tables.lake import Lake
 from lakes import opened
 
 KEYED, PLAIN = "hot.t.keyed", "hot.t.plain"
@@ -74,7 +74,7 @@ def test_pin_evict_and_stats(lake: Lake) -> None:
 def test_every_change_is_seen_by_the_next_read(lake: Lake) -> None:
     for name in (KEYED, PLAIN):
         lake.cache.pin(name)
-    relation = [held.relation for held in lake._queries.cache._tables.values()]
+    relation = [held.relation for held in lake.operations.queries.cache._tables.values()]
     lake.table(PLAIN).append(rows(500))
     lake.table(KEYED).upsert(rows(3, 4, 700, v="new"))
     same_as_local(lake)
@@ -85,7 +85,9 @@ def test_every_change_is_seen_by_the_next_read(lake: Lake) -> None:
     lake.table(KEYED).delete([3])
     same_as_local(lake)
     assert (5, "twice5", 5) in seen(lake, KEYED)
-    assert [held.relation for held in lake._queries.cache._tables.values()] == relation, "nothing was loaded anew"
+    assert [held.relation for held in lake.operations.queries.cache._tables.values()] == relation, (
+        "nothing was loaded anew"
+    )
     assert lake.cache.stats()["tables"][0]["rows"] == len(seen(lake, KEYED))
 
 
@@ -99,7 +101,7 @@ def test_changes_of_another_process_are_seen(lake: Lake, settings: Settings) -> 
 
 def test_folds_and_compactions_leave_a_copy_as_it_is(lake: Lake, spark: SparkRuntime) -> None:
     lake.cache.pin(KEYED)
-    relation = lake._queries.cache._tables
+    relation = lake.operations.queries.cache._tables
     first = {name: held.relation for name, held in relation.items()}
     for step in range(3):
         lake.table(KEYED).upsert(rows(step, 1000 + step, v=f"step{step}-"))
@@ -175,12 +177,12 @@ def await_hot(lake: Lake, table: str) -> None:
 
 def test_erased_rows_leave_the_memory(lake: Lake, spark: SparkRuntime) -> None:
     lake.cache.pin(KEYED)
-    before = lake._queries.cache._tables[next(iter(lake._queries.cache._tables))].relation
+    before = lake.operations.queries.cache._tables[next(iter(lake.operations.queries.cache._tables))].relation
     receipt = lake.table(KEYED).erase([7])
     assert receipt.rows_erased == 1
     [place] = [place for place in receipt.places if place.place == "hot cache"]
     assert (place.looked_at, place.before, place.after) == (2, 2, 0), "it was staged and in the copy"
-    [held] = lake._queries.cache._tables.values()
+    [held] = lake.operations.queries.cache._tables.values()
     assert held.relation != before, "a deleted row stays in a copy's memory, so the copy was made anew"
     assert 7 not in [row[0] for row in seen(lake, KEYED)]
     same_as_local(lake, KEYED)
@@ -220,13 +222,13 @@ def test_expired_rows_are_gone(settings: Settings, spark: SparkRuntime) -> None:
 def test_many_replaced_rows_make_a_fresh_copy(lake: Lake) -> None:
     lake.table(KEYED).upsert(rows(*range(20_000)))
     lake.cache.pin(KEYED)
-    [first] = [held.relation for held in lake._queries.cache._tables.values()]
+    [first] = [held.relation for held in lake.operations.queries.cache._tables.values()]
     for turn in range(3):
         lake.table(KEYED).upsert(rows(*range(20_000), v=f"t{turn}-"))
         same = lake.sql(f"SELECT count(*) AS n, min(v) AS v FROM {KEYED}").rows()
         assert same == [{"n": 20_000, "v": f"t{turn}-0"}]
     await_hot(lake, KEYED)
-    assert first not in [held.relation for held in lake._queries.cache._tables.values()]
+    assert first not in [held.relation for held in lake.operations.queries.cache._tables.values()]
 
 
 def test_pinning_beyond_the_limit_is_refused_with_the_numbers(settings: Settings) -> None:
@@ -248,7 +250,7 @@ def test_loaded_tables_make_way_and_pinned_ones_stay(settings: Settings) -> None
                 pa.table({"id": range(50_000), "v": [f"value {n}" for n in range(50_000)], "n": range(50_000)})
             )
         size = lake.cache.pin(names[0])["bytes"]
-        lake._queries.cache.limit_bytes = int(size * 2.5)
+        lake.operations.queries.cache.limit_bytes = int(size * 2.5)
         for name in names[1:3]:
             for _ in range(2):
                 lake.sql(f"SELECT count(*) AS n FROM {name}")
@@ -280,7 +282,7 @@ def test_readers_writers_and_reloads_at_once_see_whole_states(lake: Lake) -> Non
 
     def renew() -> None:
         while not stop.is_set():
-            lake._queries.cache.renew(lake.engine.open(TableName.parse(KEYED)))
+            lake.operations.queries.cache.renew(lake.engine.open(TableName.parse(KEYED)))
             time.sleep(0.1)
 
     lake.table(KEYED).upsert([{"id": n, "v": "v", "n": 0} for n in range(100)])

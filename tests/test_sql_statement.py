@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.engine.sql.spark_functions import DENIED, KNOWN, TABLE_FUNCTIONS
 from crannog.engine.sql.statement import parse
 from crannog.errors import CallerError, CrannogError, NotFound, Refused
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
-from crannog.tables.lake import Lake
 from lakes import opened
 
 LONGEST = 1_000_000

@@ -19,11 +19,11 @@ import pytest
 from pydantic import BaseModel
 
 import crannog
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.errors import BadRows, CallerError, Conflict, NotFound, Refused, SchemaMismatch, Unavailable
 from crannog.names import TableName
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
-from crannog.tables.lake import Lake
 from lakes import canonical, engine, every_file, log_entries, opened, read_delta_rs, root
 
 NAME = "shop.eu.orders"

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import tpch
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
-from crannog.tables.lake import Lake
 from sql_equal import FAST, ask, compiled, difference
 
 SCALE = 0.01

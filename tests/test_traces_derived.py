@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as tried
 from hypothesis import strategies as st
 
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.engine.maintenance.compact import compact
 from crannog.engine.maintenance.unreferenced_files import LogEntry
 from crannog.errors import Refused
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
-from crannog.tables.lake import Lake
 from crannog.traces.derived.base_changes import added_files_and_stale_days
 from crannog.traces.derived.definitions import DERIVED_TABLES, RED
 from derived_stand_in import stand_in_for_all

@@ -21,13 +21,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.engine.maintenance.compact import compact
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.vacuum import vacuum
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
 from crannog.storage import failpoints
-from crannog.tables.lake import Lake
 from crannog.traces.derived import derive as derive_module
 from crannog.traces.derived.derive import derive
 from derived_stand_in import stand_in_for_all

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from crannog.api.cancellation import Cancellation
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.scheduler import Scheduler
 from crannog.errors import CallerError, NotFound
 from crannog.settings import Settings
-from crannog.tables.lake import Lake
 from crannog.traces.derived.definitions import DERIVED_TABLES
 from crannog.traces.maintenance import TraceMaintenance
 from crannog.traces.retention import expire_by_settings

@@ -100,7 +100,7 @@ def lake(server: HttpServer) -> EmbeddedLake:
 
 
 def running(lake: EmbeddedLake) -> RunningQueries:
-    return lake.traces._running
+    return lake.trace_store._running
 
 
 def ends(condition: Callable[[], bool]) -> bool:

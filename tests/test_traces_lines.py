@@ -62,8 +62,9 @@ def traces_in(line: str) -> set[str]:
 
 def held(traces: Any) -> tuple[list[str], int]:
     """The questions that run, and the leases on the span table."""
-    table = traces.spans
-    return traces._running.ids(), len(list(live_leases(table.warehouse.storage, f"{table.log.own_folder}/leases")))
+    store = traces.store
+    table = store.spans
+    return store._running.ids(), len(list(live_leases(table.warehouse.storage, f"{table.log.own_folder}/leases")))
 
 
 NOTHING: tuple[list[str], int] = ([], 0)
@@ -389,7 +390,7 @@ def test_a_client_that_goes_away_ends_the_question(
     with RemoteLake(server.url) as remote:
         lines = remote.traces.export_lines([LONG])
         next(lines)
-        [running] = lake.traces._running._queries.values()
+        [running] = lake.trace_store._running._queries.values()
         lines.close()
         for _ in range(1_000):
             if running.is_cancelled:

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as tried
 from hypothesis import strategies as st
 
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.errors import CallerError
 from crannog.settings import Settings
-from crannog.tables.lake import Lake
 from crannog.traces.metrics import Dependency, MetricPoint
 from crannog.traces.metrics.points import bucket_middle
 from crannog.traces.metrics.time_steps import parse_step

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import llm_samples as samples
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.engine.maintenance.compact import compact
 from crannog.engine.maintenance.fold import fold
 from crannog.settings import Settings
-from crannog.tables.lake import Lake
 from crannog.traces import span_table as spans_module
 from crannog.traces.export import request_of_rows
 from crannog.traces.span_table import SCHEMA, SPANS

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from crannog.embedded import EmbeddedLake as Lake
+from crannog.embedded import EmbeddedTable as Table
 from crannog.engine.commit import group as group_module
 from crannog.errors import BadRows, CallerError, CrannogError, Overloaded, SchemaMismatch, Unavailable
-from crannog.tables.lake import Lake
-from crannog.tables.table import Table
 from forcing import (
     SCHEMA,
     WAIT_S,
@@ -466,7 +466,7 @@ def test_packs_and_writers_and_readers_in_one_process(lakes: Lakes, arrow: None)
 CHILD = """
 import json, sys, time
 from pathlib import Path
-from crannog.tables.lake import Lake
+from crannog.embedded import EmbeddedLake as Lake
 from crannog.settings import Settings
 import pyarrow as pa
 

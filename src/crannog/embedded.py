@@ -3,27 +3,69 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from crannog.api.lake import Lake
+from crannog.api.table import Table
+from crannog.engine.maintenance.control import ControlTable
 from crannog.engine.maintenance.scheduler import Scheduler
-from crannog.settings import Settings
-from crannog.tables.lake import Lake
+from crannog.engine.tables import Tables
+from crannog.engine.warehouse import Warehouse
+from crannog.names import TableName, without_raw_prefix
+from crannog.settings import Settings, load_settings
+from crannog.tables.operations import TableOperations
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pyspark.sql import DataFrame
+
+    from crannog.api.load_report import LoadReport
+    from crannog.api.producer import Producer
     from crannog.builds.stores.delta_log import DeltaLog
     from crannog.traces.store import EmbeddedTraces, TraceStore
 
 
+class EmbeddedTable(Table):
+    """A table of a warehouse in this process."""
+
+    def __init__(self, lake: EmbeddedLake, name: TableName, *, raw: bool = False) -> None:
+        super().__init__(lake.operations, name, raw=raw)
+        self._lake = lake
+
+    def check_change(self, change: str) -> None:
+        """Raise Refused if this table belongs to a part of Crannog, which alone may change it so."""
+        self._lake.operations.check_change(self._name, change)
+
+    def to_spark(self, *, raw: bool = False) -> DataFrame:
+        """Return all rows as a DataFrame of the process's Spark session."""
+        from crannog.engine.spark_read import to_spark
+
+        session = self._lake.warehouse.spark()
+        return self._lake.operations.on(
+            self._name, lambda table: to_spark(table, table.snapshot(), session, raw=raw or self._raw)
+        )
+
+
 class EmbeddedLake(Lake):
-    """What `crannog.connect` returns for a folder or a bucket."""
+    """What `crannog.connect` returns for a folder or a bucket. Safe for threads."""
 
     def __init__(self, location: str, *, maintain: bool = False, settings: Settings | None = None) -> None:
+        self.settings = settings or load_settings()
+        self.warehouse = Warehouse(location, self.settings)
+        self.engine = Tables(self.warehouse)
+        self.control = ControlTable(self.warehouse.storage, lease_s=self.settings.claim_lease_s)
+        self.operations = TableOperations(self.warehouse, self.engine, self.control)
+        super().__init__(self.operations)
         self._builds: DeltaLog | None = None
         self._builds_lock = threading.Lock()
-        super().__init__(location, maintain=maintain, settings=settings)
+        self.scheduler: Scheduler | None = None
+        if maintain:
+            self.scheduler = self.new_scheduler()
+            self.scheduler.start()
 
-    # Made on first use: a program that keeps tables alone need not load it.
+    # Created on first use: a program that uses tables alone need not load it.
     @cached_property
     def traces(self) -> EmbeddedTraces:
         """The traces: OTLP in, traces, metrics and dependencies out."""
@@ -36,7 +78,7 @@ class EmbeddedLake(Lake):
         """What carries out the operations on traces, for the server."""
         from crannog.traces.store import TraceStore
 
-        return TraceStore(self.warehouse, self.engine, lambda: self.copies)
+        return TraceStore(self.warehouse, self.engine, lambda: self.operations.copies)
 
     @property
     def builds(self) -> DeltaLog:
@@ -49,7 +91,6 @@ class EmbeddedLake(Lake):
             return log
         from crannog.builds.open_log import warehouse_uri
         from crannog.builds.stores.delta_log import DEFAULT_TABLE, DeltaLog
-        from crannog.names import TableName
 
         # One log for all threads: each would have a read model and a queue of appends of its own.
         with self._builds_lock:
@@ -66,7 +107,40 @@ class EmbeddedLake(Lake):
         domains = [TraceMaintenance(self.engine), BuildMaintenance(self.warehouse, lambda: self.builds)]
         return Scheduler(self.warehouse, self.engine, self.control, domains)
 
-    def _close_domains(self) -> None:
+    def table(self, name: str) -> EmbeddedTable:
+        """Return a table; NotFound if there is none. `catalog.schema.__raw__table` includes deleted rows until they are folded."""
+        plain, raw = without_raw_prefix(name)
+        table_name = TableName.parse(plain)
+        self.engine.open(table_name)
+        return self._table(table_name, raw=raw)
+
+    def _table(self, name: TableName, *, raw: bool) -> EmbeddedTable:
+        return EmbeddedTable(self, name, raw=raw)
+
+    def producer(self, name: str, model: type[BaseModel] | None = None, **options: Any) -> Producer:
+        """Return a producer for a table, which sends rows in batches in the background; see `crannog.Producer`."""
+        self.table(name).check_change("append")
+        return super().producer(name, model, **options)
+
+    def load(self, files: Sequence[str] | str, name: str, **options: Any) -> LoadReport:
+        """Load files (names, patterns, `-`) into a table, each once; see `api.Lake.load` for the options.
+
+        A file of `load_spark_bytes` or more goes into a table without a key through Spark, by one commit.
+        """
+        from crannog.tables.spark_load import load_files
+
+        return load_files(self, self.operations, files, name, **options)
+
+    def close(self) -> None:
+        """Close the connection: acknowledged changes are durable already; work in the background is waited for."""
+        if self._producers is not None:
+            self._producers.close()
+        if self.scheduler is not None and not self.scheduler.stop():
+            return  # a job that cannot be interrupted is still running: what it uses must not be closed under it
         with self._builds_lock:
             if self._builds is not None:
                 self._builds.close()
+        self.warehouse.close()
+
+    def __repr__(self) -> str:
+        return f"Lake({self.warehouse.location!r})"

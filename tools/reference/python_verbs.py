@@ -8,15 +8,16 @@ from typing import Any
 
 import crannog
 from crannog.api import explanation, lake, load_report, producer, reports, result
+from crannog.api import table as table_class
 from crannog.api import traces as values
 from crannog.api.traces import Traces
 from reference.markdown import code, document, paragraphs, table
 
 _WIDTH = 100
 _VERBS: tuple[tuple[str, str, type[Any]], ...] = (
-    ("A lake", "lake", lake.LakeVerbs),
-    ("A table", "table", lake.TableVerbs),
-    ("Tables in memory", "lake.cache", lake.CacheVerbs),
+    ("A lake", "lake", lake.Lake),
+    ("A table", "table", table_class.Table),
+    ("Tables in memory", "lake.cache", lake.Cache),
     ("Traces", "lake.traces", Traces),
     ("A producer", "producer", producer.Producer),
     ("The answer to a query", "result", result.Result),

@@ -1,144 +1,80 @@
-"""The verbs of a lake, its tables and its cache. An embedded connection and one to a server both have all of them."""
+"""A connection to a lake as people call it, in the process or through a server."""
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from crannog.api.cancellation import Cancellation
-from crannog.api.reports import (
-    CompactReport,
-    ErasureReceipt,
-    EvolveReport,
-    ExpireReport,
-    FoldReport,
-    Progress,
-    VacuumReport,
-    WriteReceipt,
-)
+from crannog.api import table_requests as ops
+from crannog.api.operations import Transport
+from crannog.api.table import Table
+from crannog.api.table_requests import ExplainSql, RunSql
+from crannog.names import TableName, without_raw_prefix
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pydantic import BaseModel
 
     from crannog.api.explanation import Explanation
     from crannog.api.load_report import LoadReport
-    from crannog.api.producer import Producer
+    from crannog.api.producer import Producer, Producers
     from crannog.api.result import Result, Stream
+    from crannog.api.traces import Traces
 
 
-class TableVerbs(Protocol):
-    """One table. Safe for threads."""
+class LakeTransport(Transport, Protocol):
+    """What a lake needs besides the plain operations: answers of SQL are Arrow, whole or batch by batch."""
 
-    @property
-    def name(self) -> str:
-        """The name, `catalog.schema.table`."""
+    def sql(self, request: RunSql) -> Result:
+        """Run a statement and return its result."""
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns, the system's included."""
+    def stream(self, request: RunSql) -> Stream:
+        """Run a statement and return its rows as they are produced."""
 
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The columns that name a row; empty for a table without a key."""
+    def explain(self, request: ExplainSql) -> Explanation:
+        """Explain how a statement would be run."""
 
-    def append(self, rows: Any, batch_id: str | None = None) -> WriteReceipt:
-        """Keep rows; durable and visible when it returns. On a table with a key this is `upsert`.
-
-        Raises BadRows or SchemaMismatch if a row does not fit (nothing of the batch is kept), Overloaded at a
-        limit, Unavailable if the storage fails. The same batch id again keeps nothing and answers `duplicate`.
-        """
-
-    def upsert(self, rows: Any, batch_id: str | None = None) -> WriteReceipt:
-        """Keep rows, each replacing the row of its key; CallerError on a table without a key."""
-
-    def delete(self, keys: Any, actor: str = "", reason: str = "", batch_id: str | None = None) -> WriteReceipt:
-        """Hide the rows of these keys at once from every query of Crannog; the next fold takes them out of the base.
-
-        Readers of the Delta table itself, without Crannog, see the rows until that fold; call `fold` if they must not.
-        """
-
-    def erase(
-        self,
-        keys: Any,
-        actor: str = "",
-        reason: str = "",
-        *,
-        progress: Progress | None = None,
-        cancellation: Cancellation | None = None,
-    ) -> ErasureReceipt:
-        """Remove these keys from every file of the table and prove it; VerificationFailed if one is still readable."""
-
-    def fold(self, *, progress: Progress | None = None, cancellation: Cancellation | None = None) -> FoldReport:
-        """Bring everything staged into the base, once."""
-
-    def compact(
-        self, *, dry_run: bool = False, progress: Progress | None = None, cancellation: Cancellation | None = None
-    ) -> CompactReport:
-        """Fold, then merge small files into large, clustered ones. A vacuum at the floor follows by itself."""
-
-    def vacuum(
-        self, retention_hours: float | None = None, *, force: bool = False, dry_run: bool = False
-    ) -> VacuumReport:
-        """Delete files that left the base longer than the retention ago; never below the floor unless forced."""
-
-    def expire(
-        self,
-        before: dt.date,
-        *,
-        column: str | None = None,
-        progress: Progress | None = None,
-        cancellation: Cancellation | None = None,
-    ) -> ExpireReport:
-        """Drop the rows before a date."""
-
-    def evolve(
-        self, schema: Any, *, progress: Progress | None = None, cancellation: Cancellation | None = None
-    ) -> EvolveReport:
-        """Add nullable columns or widen types; anything else is refused with the reason."""
-
-    def describe(self) -> dict[str, Any]:
-        """Tell what the table is and how it stands."""
-
-    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """List the versions of the base, newest first."""
-
-    def tombstones(self) -> list[dict[str, Any]]:
-        """List the deletes that are not folded yet: key, who, why, when, and whether the key was there."""
-
-    def audit(self) -> list[dict[str, Any]]:
-        """List the deletes that were carried out: who, why, when, and a keyed hash of the key."""
-
-    def preview(self, n: int = 100, raw: bool = False) -> pa.Table:
-        """Return some rows; `raw` shows deleted ones too until they are folded."""
-
-    def to_arrow(self, *, raw: bool = False) -> pa.Table:
-        """Return all rows."""
-
-    def count(self, *, raw: bool = False) -> int:
-        """Return the number of rows."""
+    def close(self) -> None:
+        """Close the connection."""
 
 
-class CacheVerbs(Protocol):
+class Cache:
     """The tables held in memory."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
 
     def pin(self, name: str) -> dict[str, Any]:
         """Hold a table in memory until it is evicted, and return its figures; Overloaded if it does not fit."""
+        return self._transport.call(ops.PIN, ops.PinTable(TableName.parse(name)))
 
     def evict(self, name: str) -> bool:
-        """Let go of a table; False if it was not held. NotFound if there is no such table."""
+        """Release a table; False if it was not held. NotFound if there is no such table."""
+        return self._transport.call(ops.EVICT, ops.EvictTable(TableName.parse(name)))
 
     def stats(self) -> dict[str, Any]:
         """Return the tables held (rows, bytes, hits, misses, last access, version, state) and the limit."""
+        return self._transport.call(ops.CACHE_STATS, ops.GetCacheStats())
 
 
-class LakeVerbs(Protocol):
-    """A connection. A context manager; safe for threads."""
+class Lake:
+    """A connection. A context manager; safe for threads, and in a child after a fork."""
+
+    def __init__(self, transport: LakeTransport) -> None:
+        self._transport = transport
+        self._producers: Producers | None = None
+
+    @cached_property
+    def cache(self) -> Cache:
+        """The tables held in memory: `pin`, `evict`, `stats`."""
+        return Cache(self._transport)
 
     @property
-    def cache(self) -> CacheVerbs:
-        """The tables held in memory: `pin`, `evict`, `stats`."""
+    def traces(self) -> Traces:
+        """The traces: OTLP in, traces, metrics and dependencies out."""
+        raise NotImplementedError
+
+    # -- tables ------------------------------------------------------------------------------------------------------
 
     def create_table(
         self,
@@ -150,22 +86,40 @@ class LakeVerbs(Protocol):
         *,
         cluster_by: Sequence[str] | str = (),
         bloom: Sequence[str] | str = (),
-    ) -> TableVerbs:
-        """Make a table; needs no Spark.
+    ) -> Table:
+        """Create a table; needs no Spark.
 
         `schema` is a pyarrow.Schema, a Pydantic model class or a JSON Schema. Raises CallerError if it cannot be
         kept, Conflict if the table exists with another definition, or at all unless `if_exists="ok"`, Refused if the
         name is in the catalog `crannog`, which is reserved.
         """
+        table_name = TableName.parse(name)
+        request = ops.CreateTable(table_name, schema, key, partition_by, if_exists, cluster_by, bloom)
+        self._transport.call(ops.CREATE, request)
+        return self._table(table_name, raw=False)
 
-    def table(self, name: str) -> TableVerbs:
-        """Return a table; NotFound if there is none. `catalog.schema.__raw__table` shows deleted rows until they are folded."""
+    def table(self, name: str) -> Table:
+        """Return a table; NotFound if there is none. `catalog.schema.__raw__table` includes deleted rows until they are folded."""
+        plain, raw = without_raw_prefix(name)
+        table_name = TableName.parse(plain)
+        self._find(table_name)
+        return self._table(table_name, raw=raw)
+
+    def _find(self, name: TableName) -> None:
+        self._transport.call(ops.DEFINITION, ops.GetDefinition(name))
+
+    def _table(self, name: TableName, *, raw: bool) -> Table:
+        return Table(self._transport, name, raw=raw)
 
     def tables(self) -> list[str]:
         """Return the names of all tables."""
+        return self._transport.call(ops.LIST_TABLES, ops.ListTables())
 
     def drop_table(self, name: str) -> None:
         """Remove a table and all its files; NotFound if there is none, Refused if it is one of Crannog's own."""
+        self._transport.call(ops.DROP, ops.DropTable(TableName.parse(name)))
+
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     def sql(
         self,
@@ -175,42 +129,65 @@ class LakeVerbs(Protocol):
         timeout_s: float | None = None,
         query_id: str | None = None,
     ) -> Result:
-        """Run one read-only statement of Spark SQL and return its answer, the same whichever engine gives it.
+        """Run one read-only statement of Spark SQL and return its result, the same from every engine.
 
         `max_rows` None means `sql_max_rows` (10,000); `truncated` tells that there was more. `engine` is "auto", "hot",
         "local" or "spark". Raises Refused for a statement that is not allowed, CallerError for one that is wrong,
-        TimedOut and Cancelled, Conflict if `query_id` runs already, Overloaded if too many queries wait.
+        TimedOut and Cancelled, Conflict if `query_id` is already running, Overloaded if too many queries wait. Through a
+        server, a statement interrupted here is cancelled there.
         """
+        return self._transport.sql(RunSql(text, max_rows, engine, timeout_s, query_id))
 
     def stream(
         self, text: str, engine: str = "auto", timeout_s: float | None = None, query_id: str | None = None
     ) -> Stream:
-        """Run a statement and return its answer as Arrow batches, never held whole. Close it, or read it to its end."""
+        """Run a statement and return its rows as Arrow batches, never held whole. Close it, or read it to its end."""
+        return self._transport.stream(RunSql(text, None, engine, timeout_s, query_id))
 
     def explain(self, text: str, engine: str = "auto", *, analyze: bool = False) -> Explanation:
-        """Tell which engine would answer and why, what is pruned by what, and the plan; `analyze` runs it too."""
+        """Return which engine would answer and why, which files are pruned, and the plan; `analyze` runs it too."""
+        return self._transport.explain(ExplainSql(text, engine, analyze))
 
     def cancel(self, query_id: str) -> None:
-        """End a query that runs or waits; NotFound if there is none by this id."""
+        """Cancel a query that runs or waits; NotFound if there is none with this id."""
+        self._transport.cancel(query_id)
 
     def tasks(self) -> list[dict[str, Any]]:
-        """Return the control table: state, owner, last result and next run of each maintenance task."""
+        """Return the control table: state, owner, last result and next run of each maintenance task.
+
+        Loads of hot tables that failed in the process follow, as tasks named `hot_load`.
+        """
+        return self._transport.call(ops.TASKS, ops.ListTasks())
+
+    # -- files and producers -----------------------------------------------------------------------------------------
 
     def producer(self, name: str, model: type[BaseModel] | None = None, **options: Any) -> Producer:
-        """Return a producer of a table, which sends rows in batches behind the scenes; see `crannog.Producer`."""
+        """Return a producer for a table, which sends rows in batches in the background; see `crannog.Producer`."""
+        from crannog.api.producer import Producers
+
+        self._producers = self._producers or Producers()
+        return self._producers.make(self.table(name), model, **options)
 
     def load(self, files: Sequence[str] | str, name: str, **options: Any) -> LoadReport:
         """Load CSV, JSON, NDJSON and Parquet files (names, patterns, `-` for standard input) into a table, each once.
 
         Options: `create`, `key`, `partition_by`, `types` (a mapping or "column=type,…"), `mode` ("append" or "upsert"),
         `format`, `delimiter`, `flatten`, `evolve`, `ignore_extra`, `reject` (a file for bad rows), `max_bad`, `again`,
-        `dry_run`, `progress`, `cancellation`. Raises NotFound for a table that is not there unless `create`,
+        `dry_run`, `progress`, `cancellation`. Raises NotFound for a table that does not exist unless `create`,
         SchemaMismatch for columns that do not fit, BadRows for rows that do not; then nothing was kept.
         """
+        raise NotImplementedError
+
+    # -- the connection ----------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the connection: acknowledged changes are durable already; work behind the scenes is waited for."""
+        """Close the connection: acknowledged changes are durable already; what producers hold is sent first."""
+        if self._producers is not None:
+            self._producers.close()
+        self._transport.close()
 
-    def __enter__(self) -> LakeVerbs: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()

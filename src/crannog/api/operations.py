@@ -39,6 +39,14 @@ def post(path: str) -> Route:
     return Route("POST", path)
 
 
+def put(path: str) -> Route:
+    return Route("PUT", path)
+
+
+def delete(path: str) -> Route:
+    return Route("DELETE", path)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation(Generic[Q, R]):
     """The declaration of one operation. The client uses its first route; its summary is the request's docstring."""

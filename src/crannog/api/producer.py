@@ -22,7 +22,7 @@ from crannog.errors import BadRows, CallerError, Overloaded, Unavailable
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from crannog.api.lake import TableVerbs
+    from crannog.api.table import Table
 
 WHEN_FULL = ("block", "drop_oldest", "raise")
 _FAILURES_KEPT = 1_000
@@ -43,7 +43,7 @@ class Producer:
 
     def __init__(
         self,
-        table: TableVerbs,
+        table: Table,
         model: type[BaseModel] | None = None,
         *,
         batch_rows: int = 1_000,
@@ -322,7 +322,7 @@ class Producers:
     def __init__(self) -> None:
         self._open: weakref.WeakSet[Producer] = weakref.WeakSet()
 
-    def make(self, table: TableVerbs, model: type[BaseModel] | None, **options: Any) -> Producer:
+    def make(self, table: Table, model: type[BaseModel] | None, **options: Any) -> Producer:
         producer = Producer(table, model, **options)
         self._open.add(producer)
         return producer

@@ -16,11 +16,10 @@ from crannog.cli.completion import beginning
 from crannog.errors import CallerError, NotFound, Unauthorized, Unavailable
 
 if TYPE_CHECKING:
-    from crannog.api.lake import LakeVerbs
+    from crannog.api.lake import Lake
     from crannog.embedded import EmbeddedLake
     from crannog.remote.lake import RemoteLake
     from crannog.settings import Settings
-    from crannog.tables.lake import Lake
 
 
 def names_that_begin(context: typer.Context, incomplete: str) -> list[str]:
@@ -70,7 +69,7 @@ def place_of(context: typer.Context) -> Place:
 
 
 @contextmanager
-def lake_at(context: typer.Context, *, make: bool = False) -> Iterator[LakeVerbs]:
+def lake_at(context: typer.Context, *, make: bool = False) -> Iterator[Lake]:
     """Open the lake for one command: a server that was named, one that serves the warehouse, or the warehouse itself.
 
     A warehouse that is not there is NotFound, and made only if `make`.
@@ -90,7 +89,7 @@ def warehouse_at(context: typer.Context) -> Iterator[EmbeddedLake]:
         yield lake
 
 
-def _opened(place: Place, make: bool) -> Lake | RemoteLake:
+def _opened(place: Place, make: bool) -> EmbeddedLake | RemoteLake:
     if place.server:
         return _remote(place.server, place.token or _told("token"))
     settings = place.settings()

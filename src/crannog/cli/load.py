@@ -15,7 +15,7 @@ from crannog.cli.plain_output import counted, of_bytes
 from crannog.errors import CallerError, Cancelled, NotFound
 
 if TYPE_CHECKING:
-    from crannog.api.lake import LakeVerbs
+    from crannog.api.lake import Lake
     from crannog.api.load_report import LoadReport
 
 _FEW_FILES = 20
@@ -110,7 +110,7 @@ def load(
 
 
 @contextmanager
-def _lake(context: typer.Context, create: bool, dry_run: bool) -> Iterator[LakeVerbs]:
+def _lake(context: typer.Context, create: bool, dry_run: bool) -> Iterator[Lake]:
     """Open the lake; a dry run that would make the warehouse runs on a passing one instead."""
     with ExitStack() as stack:
         try:
@@ -120,7 +120,7 @@ def _lake(context: typer.Context, create: bool, dry_run: bool) -> Iterator[LakeV
                 raise
             import crannog
 
-            passing: LakeVerbs = crannog.connect(stack.enter_context(TemporaryDirectory(prefix="crannog-load-")))
+            passing: Lake = crannog.connect(stack.enter_context(TemporaryDirectory(prefix="crannog-load-")))
             lake = stack.enter_context(passing)
         yield lake
 

@@ -21,7 +21,7 @@ from crannog.errors import Cancelled, CrannogError
 
 if TYPE_CHECKING:
     from crannog.api.cancellation import Cancellation
-    from crannog.api.lake import LakeVerbs
+    from crannog.api.lake import Lake
 
 _HASHES = 4
 _CANCEL_S = 2.0
@@ -323,18 +323,18 @@ def summary(result: Any) -> str:
     return "done"
 
 
-def _end_spark(lake: LakeVerbs) -> None:
+def _end_spark(lake: Lake) -> None:
     """End this process's Spark; a server keeps its own, and takes the job back by itself."""
-    from crannog.tables.lake import Lake
+    from crannog.embedded import EmbeddedLake
 
-    if isinstance(lake, Lake):
+    if isinstance(lake, EmbeddedLake):
         from crannog.spark.session import spark_runtime
 
         spark_runtime(lake.settings).stop()
 
 
 @contextmanager
-def running(lake: LakeVerbs, title: str) -> Iterator[tuple[Progress, Cancellation]]:
+def running(lake: Lake, title: str) -> Iterator[tuple[Progress, Cancellation]]:
     """Show a job's progress; Ctrl-C takes the job back."""
     from crannog.api.cancellation import Cancellation
     from crannog.cli.output import bar

@@ -18,9 +18,9 @@ from crannog.cli.context import warehouse_at
 from crannog.cli.maintenance import result_of, summary
 
 if TYPE_CHECKING:
+    from crannog.embedded import EmbeddedLake
     from crannog.engine.maintenance.scheduler import Scheduler
     from crannog.server.http_server import HttpServer
-    from crannog.tables.lake import Lake
 
 _PATIENCE_S = 7.0
 _TAKE_BACK_S = 3.0
@@ -100,7 +100,7 @@ def _told_to_stop(stop: threading.Event) -> None:
     last_resort.start()
 
 
-def _locked(lake: Lake, held: ExitStack) -> Any:
+def _locked(lake: EmbeddedLake, held: ExitStack) -> Any:
     """Take the lock of a local warehouse; a bucket has none, there several servers may work."""
     from crannog.server.lock import ServerLock
 
@@ -111,7 +111,7 @@ def _locked(lake: Lake, held: ExitStack) -> Any:
     return lock
 
 
-def _warm_up(lake: Lake) -> None:
+def _warm_up(lake: EmbeddedLake) -> None:
     """Load the parser of SQL and start Spark, so that the first who needs them need not wait.
 
     What keeps Spark from running is told to whoever needs it.
@@ -122,7 +122,7 @@ def _warm_up(lake: Lake) -> None:
             lake.warehouse.spark()
 
 
-def _drain(lake: Lake, server: HttpServer, work: threading.Thread) -> None:
+def _drain(lake: EmbeddedLake, server: HttpServer, work: threading.Thread) -> None:
     """Let requests and the task that runs finish; then take them back; then end Spark under them."""
     began = time.monotonic()
     drained = server.join(_PATIENCE_S)
@@ -146,7 +146,7 @@ def _leave() -> None:
     os._exit(0)
 
 
-def _work(lake: Lake, scheduler: Scheduler, stop: threading.Event) -> None:
+def _work(lake: EmbeddedLake, scheduler: Scheduler, stop: threading.Event) -> None:
     lines = _Lines()
     while not stop.wait(lake.settings.scheduler_tick_s * random.uniform(1 - _JITTER, 1 + _JITTER)):
         try:
@@ -159,7 +159,7 @@ def _work(lake: Lake, scheduler: Scheduler, stop: threading.Event) -> None:
             lines.trouble(getattr(error, "message", f"{type(error).__name__}: {error}"))
 
 
-def _end_spark(lake: Lake) -> None:
+def _end_spark(lake: EmbeddedLake) -> None:
     from crannog.spark.session import spark_runtime
 
     spark_runtime(lake.settings).stop()

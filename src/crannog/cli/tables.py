@@ -14,7 +14,7 @@ from crannog.cli.plain_output import counted, moment, of_bytes
 from crannog.errors import CallerError, Cancelled, CrannogError, NotFound, Overloaded, Refused
 
 if TYPE_CHECKING:
-    from crannog.api.lake import LakeVerbs
+    from crannog.api.lake import Lake
 
 SchemaOption = Annotated[
     str, typer.Option("--schema", metavar="FILE", help="JSON Schema of the columns; - reads standard input.")
@@ -41,7 +41,7 @@ def tables(
     answer(found, as_json=as_json, otherwise=lambda: _show_tables(found, names))
 
 
-def _summary(lake: LakeVerbs, name: str) -> dict[str, Any]:
+def _summary(lake: Lake, name: str) -> dict[str, Any]:
     try:
         described = lake.table(name).describe()
     except Overloaded:
@@ -233,7 +233,7 @@ def drop(context: typer.Context, name: NameArgument, yes: YesOption = False, as_
     )
 
 
-def _rows_of(lake: LakeVerbs, name: str) -> int | None:
+def _rows_of(lake: Lake, name: str) -> int | None:
     try:
         return lake.table(name).count()
     except NotFound:

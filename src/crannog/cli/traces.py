@@ -14,7 +14,7 @@ from crannog.cli.plain_output import counted
 from crannog.errors import CallerError
 
 if TYPE_CHECKING:
-    from crannog.api.lake import LakeVerbs
+    from crannog.api.lake import Lake
     from crannog.api.traces import SpanPage, TracePage, Traces, TraceView
     from crannog.embedded import EmbeddedLake
     from crannog.remote.lake import RemoteLake
@@ -65,7 +65,7 @@ def traces_at(context: typer.Context, timeout_s: float | None = None, *, make: b
         yield traces_of(lake).within(timeout_s=timeout_s)
 
 
-def traces_of(lake: LakeVerbs) -> Traces:
+def traces_of(lake: Lake) -> Traces:
     """Return the traces of a lake that a command opened; each has them."""
     return cast("EmbeddedLake | RemoteLake", lake).traces
 

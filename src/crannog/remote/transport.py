@@ -40,7 +40,7 @@ class HttpTransport:
         if operation.result is bytes:
             headers = {**headers, "Accept": "application/x-protobuf"}
         answer = self.connection.ask(
-            route.method, _path(route, request), headers=headers, tries=self._tries, read_s=None, **sent
+            route.method, path_of(route, request), headers=headers, tries=self._tries, read_s=None, **sent
         )
         if operation.result is bytes:
             content: R = cast(R, answer.content)
@@ -53,7 +53,7 @@ class HttpTransport:
         [route] = operation.routes
         return run_job(
             self.connection,
-            _path(route, request),
+            path_of(route, request),
             operation.result,
             document=_document(request),
             progress=progress,
@@ -64,7 +64,7 @@ class HttpTransport:
         from crannog.remote.streaming import opened_lines
 
         [route] = operation.routes
-        return opened_lines(self.connection, _path(route, request), _document(request), self.headers)
+        return opened_lines(self.connection, path_of(route, request), _document(request), self.headers)
 
     def cancel(self, query_id: str) -> None:
         self.connection.ask("DELETE", f"/traces/questions/{quote(str(query_id), safe='')}")
@@ -115,7 +115,7 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, dt.date) else value
 
 
-def _path(route: Route, request: Any) -> str:
+def path_of(route: Route, request: Any) -> str:
     path = route.path
     for name in re.findall(r"{(\w+)", path):
         value = getattr(request, name)

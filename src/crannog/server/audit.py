@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from crannog.embedded import EmbeddedLake
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CrannogError, NotFound, Overloaded
 from crannog.names import AUDIT as NAME
 from crannog.server.request_context import Call
-from crannog.tables.lake import Lake
 
 SCHEMA = pa.schema(
     [
@@ -41,7 +41,7 @@ log = logging.getLogger("crannog.server")
 class Audit:
     """Takes notes at once and keeps them soon; at its bound the oldest notes go, and that is told."""
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: EmbeddedLake) -> None:
         self._lake = lake
         self.on = lake.settings.audit
         self._notes: deque[dict[str, Any]] = deque()
@@ -115,7 +115,7 @@ class Audit:
                 if note[name] is not None:
                     note[name] = note[name].encode("utf-8", "replace").decode()
         rows = pa.Table.from_pylist(batch, schema=SCHEMA)
-        # On the engine's table: through `Lake`, nobody writes to it.
+        # On the engine's table: through the API, nobody writes to it.
         try:
             self._table().write("append", rows, None)
         except NotFound:

@@ -36,7 +36,8 @@ from crannog.tables.loading.options import LoadOptions
 from crannog.tables.loading.write import Batches, Bulk
 
 if TYPE_CHECKING:
-    from crannog.tables.lake import Lake
+    from crannog.api.lake import Lake
+    from crannog.tables.operations import TableOperations
 
 _LOAD = "LOAD"
 _US_PER_DAY = 86_400_000_000
@@ -48,6 +49,7 @@ class _LoadedMeanwhile(RunAgain):
 
 def load_files(
     lake: Lake,
+    operations: TableOperations,
     files: Sequence[str] | str,
     name: str,
     *,
@@ -58,14 +60,15 @@ def load_files(
     """Load files into a table of an embedded lake."""
     table_name = TableName.parse(name)
     try:
-        lake.table(name).check_change("append")
+        operations.tables.open(table_name)
+        operations.check_change(table_name, "append")
     except NotFound:
         check_create(table_name)
 
     def keep(_table: str, source: str, batches: Batches) -> tuple[int, int, int]:
-        return _SparkLoad(lake.engine.open(table_name), source, cancellation).keep(batches)
+        return _SparkLoad(operations.tables.open(table_name), source, cancellation).keep(batches)
 
-    bulk = Bulk(lake.settings.load_spark_bytes, keep)
+    bulk = Bulk(operations.warehouse.settings.load_spark_bytes, keep)
     return load(
         lake, files, name, LoadOptions.checked(**options), bulk=bulk, progress=progress, cancellation=cancellation
     )

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from crannog.embedded import EmbeddedLake
-    from crannog.tables.table import Table
+    from crannog.embedded import EmbeddedLake, EmbeddedTable
 
 ORDERS, READINGS = "shop.eu.orders", "ops.plant.readings"
 TIMES = 50
@@ -36,11 +35,11 @@ class Tour:
         self.lake, self.folder = lake, folder
 
     @property
-    def orders(self) -> Table:
+    def orders(self) -> EmbeddedTable:
         return self.lake.table(ORDERS)
 
     @property
-    def readings(self) -> Table:
+    def readings(self) -> EmbeddedTable:
         return self.lake.table(READINGS)
 
     @property

@@ -94,12 +94,12 @@ def group_commit(tour: Tour, note: Notes) -> None:
 
 
 def twice(tour: Tour, note: Notes) -> None:
-    from crannog.tables.lake import Lake
+    from crannog.embedded import EmbeddedLake
 
     batch = [order(number) for number in range(20 * ROWS)]
     first = tour.orders.append(batch, batch_id="import-2026-01")
     again = tour.orders.append(batch, batch_id="import-2026-01")
-    with Lake(str(tour.folder), settings=tour.lake.settings) as other:
+    with EmbeddedLake(str(tour.folder), settings=tour.lake.settings) as other:
         elsewhere = other.table(ORDERS).append(batch, batch_id="import-2026-01")
     note.figure(
         "rows",

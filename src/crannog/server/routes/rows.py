@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from starlette.responses import Response
 
 from crannog.api.reports import WriteReceipt
+from crannog.embedded import EmbeddedTable
 from crannog.errors import CrannogError
 from crannog.server.arrow_bodies import arrow_table
 from crannog.server.openapi import BatchId, Name, gives, takes_json, takes_rows
 from crannog.server.request_context import call_of
 from crannog.server.request_parsing import document, form_of, keys_from, rows_from
 from crannog.server.responses import answer
-from crannog.tables.table import Table
 
 router = APIRouter(prefix="/api/v1/tables", tags=["rows"])
 
@@ -90,7 +90,7 @@ async def _write(
     return answer(receipt)
 
 
-def keys_in(data: bytes, form: str, table: Table, actor: str, reason: str, most: int) -> tuple[Any, str, str]:
+def keys_in(data: bytes, form: str, table: EmbeddedTable, actor: str, reason: str, most: int) -> tuple[Any, str, str]:
     """Read the keys of a delete or an erase, and who and why."""
     if form == "arrow":
         return arrow_table(data, most_rows=most, most_bytes=1 << 40), actor, reason

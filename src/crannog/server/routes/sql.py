@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.responses import Response
 
 from crannog.api.result import Result
+from crannog.api.table_requests import RunSql
 from crannog.errors import Cancelled, CrannogError, Forbidden, NotFound
 from crannog.formats import encode
 from crannog.names import TableName
@@ -77,9 +78,8 @@ async def sql(request: Request) -> Response:
     def make(put: Put) -> Poured:
         with _asked(call, wanted.sql, query_id):
             _check_tables(call, wanted.sql)
-            result = lake.sql(
-                wanted.sql, wanted.max_rows, wanted.engine, wanted.timeout_s, query_id, visible=_readable(call)
-            )
+            statement = RunSql(wanted.sql, wanted.max_rows, wanted.engine, wanted.timeout_s, query_id)
+            result = lake.operations.sql(statement, visible=_readable(call))
             call.rows, call.engine = result.row_count, result.engine
         parts = _as_json(result) if form == "json" else table_parts(result.table, form)
         return pour(put, result.table.nbytes, parts, _headers(result))
@@ -125,9 +125,8 @@ async def stream(request: Request) -> Response:
     def make(put: Put) -> None:
         with _asked(call, wanted.sql, query_id):
             _check_tables(call, wanted.sql)
-            with call.service.lake.stream(
-                wanted.sql, wanted.engine, wanted.timeout_s, query_id, visible=_readable(call)
-            ) as found:
+            statement = RunSql(wanted.sql, None, wanted.engine, wanted.timeout_s, query_id)
+            with call.service.lake.operations.stream(statement, visible=_readable(call)) as found:
                 call.rows, call.engine = 0, found.engine
                 head = {
                     "Crannog-Query-Id": quote(found.query_id),
@@ -175,7 +174,7 @@ def _check_tables(call: Call, text: str) -> None:
     """Check the right to read every table that a statement names, before any is opened."""
     if call.left:
         raise Cancelled("the client went away before its query began")
-    tables = call.service.lake.tables_in(text)
+    tables = call.service.lake.operations.queries.tables_in(text)
     if (
         not tables
         and not call.caller.may_everywhere("read")

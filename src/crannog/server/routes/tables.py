@@ -9,6 +9,8 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.responses import Response
 
+from crannog.api.table_requests import CreateTable
+from crannog.embedded import EmbeddedLake
 from crannog.engine.owned_tables import is_system
 from crannog.names import TableName
 from crannog.server.arrow_bodies import arrow_schema
@@ -17,7 +19,6 @@ from crannog.server.request_context import Call, call_of
 from crannog.server.request_parsing import document, form_of
 from crannog.server.responses import ARROW, answer, schema_bytes, wanted_form
 from crannog.server.row_responses import rows_answer, rows_response
-from crannog.tables.lake import Lake
 
 router = APIRouter(prefix="/api/v1/tables", tags=["tables"])
 Columns = Annotated[list[str], Query(description="Only with an Arrow schema: JSON has it in its body.")]
@@ -81,7 +82,8 @@ async def create_table(
     layout["key"] = layout["key"] or ()
 
     def make() -> tuple[bool, dict[str, Any]]:
-        made = call.service.lake.ensure_table(name, schema, **layout, if_exists=if_exists)
+        request = CreateTable(TableName.parse(name), schema, **layout, if_exists=if_exists)
+        made = call.service.lake.operations.create(request)
         return made, call.service.lake.table(name).describe()
 
     made, described = await call.service.threads.run("write", make)
@@ -168,7 +170,7 @@ async def rows(request: Request, name: Name, raw: Raw = False) -> Response:
 async def _read(request: Request, name: str, act: Any) -> Any:
     call: Call = call_of(request)
     call.table("read", name)
-    lake: Lake = call.service.lake
+    lake: EmbeddedLake = call.service.lake
     return await call.service.threads.run("read", lambda: act(lake))
 
 

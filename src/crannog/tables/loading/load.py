@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from crannog.api.cancellation import Cancellation
-from crannog.api.lake import LakeVerbs, TableVerbs
+from crannog.api.lake import Lake
 from crannog.api.load_report import LoadedFile, LoadReport
 from crannog.api.reports import Progress
 from crannog.api.spark_types import spark_name
+from crannog.api.table import Table
 from crannog.errors import BadRows, CallerError, Conflict, NotFound
 from crannog.formats.input_files import Source, found_files, sources
 from crannog.tables.loading.csv_reader import CsvReader
@@ -34,7 +35,7 @@ _PREVIEW_ROWS = 5
 
 
 def load(
-    lake: LakeVerbs,
+    lake: Lake,
     files: Sequence[str | PathLike[str]] | str | PathLike[str],
     name: str,
     options: LoadOptions,
@@ -84,7 +85,7 @@ def load(
         return Keeping(table, name, plan, options, bulk, meter).keep(report, started)
 
 
-def _table(lake: LakeVerbs, name: str, options: LoadOptions) -> TableVerbs | None:
+def _table(lake: Lake, name: str, options: LoadOptions) -> Table | None:
     try:
         table = lake.table(name)
     except NotFound as error:

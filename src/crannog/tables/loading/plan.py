@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from crannog.api.lake import TableVerbs
 from crannog.api.spark_types import spark_name
+from crannog.api.table import Table
 from crannog.delta.schemas import check_key, check_partition_by, user_columns, user_schema
 from crannog.errors import CallerError, Conflict
 from crannog.tables.loading.columns import Comparison, check, compared, new_schema, together
@@ -32,7 +32,7 @@ class Planning:
     """Looks through the files and settles the columns."""
 
     def __init__(
-        self, name: str, table: TableVerbs | None, options: LoadOptions, readers: Sequence[Reader], meter: Meter
+        self, name: str, table: Table | None, options: LoadOptions, readers: Sequence[Reader], meter: Meter
     ) -> None:
         self._name, self._table, self._options, self._readers, self._meter = name, table, options, readers, meter
 
@@ -84,7 +84,7 @@ class Planning:
         check_partition_by(schema, self._options.partition_by)
         return schema
 
-    def _for_existing(self, table: TableVerbs) -> Plan:
+    def _for_existing(self, table: Table) -> Plan:
         schema = user_columns(table.schema)
         required = frozenset(field.name for field in schema if not field.nullable)
         partition_by = tuple(table.describe()["partition_by"])

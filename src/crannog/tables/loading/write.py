@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from crannog.api.batch_ids import new_batch_id
-from crannog.api.lake import TableVerbs
 from crannog.api.load_report import LoadedFile, LoadReport
 from crannog.api.reports import WriteReceipt
+from crannog.api.table import Table
 from crannog.errors import BadRows, Conflict, CrannogError, Overloaded
 from crannog.formats.input_files import Source
 from crannog.tables.loading.file_parts import Reader, Survey
@@ -41,7 +41,7 @@ class Keeping:
     """Keeps the rows of a plan."""
 
     def __init__(
-        self, table: TableVerbs, name: str, plan: Plan, options: LoadOptions, bulk: Bulk | None, meter: Meter
+        self, table: Table, name: str, plan: Plan, options: LoadOptions, bulk: Bulk | None, meter: Meter
     ) -> None:
         self._table, self._name, self._plan, self._options, self._bulk, self._meter = (
             table,

@@ -1,0 +1,150 @@
+"""One table as people call it, in the process or through a server."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+from crannog.api import table_requests as ops
+from crannog.api.cancellation import Cancellation
+from crannog.api.operations import Transport
+from crannog.api.reports import (
+    CompactReport,
+    ErasureReceipt,
+    EvolveReport,
+    ExpireReport,
+    FoldReport,
+    Progress,
+    VacuumReport,
+    WriteReceipt,
+)
+from crannog.names import TableName
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Table:
+    """A table of a lake. It is a name: dropped and created again, the new table is used. Safe for threads."""
+
+    def __init__(self, transport: Transport, name: TableName, *, raw: bool = False) -> None:
+        self._transport = transport
+        self._name = name
+        self._raw = raw
+
+    @property
+    def name(self) -> str:
+        """The name, `catalog.schema.table`."""
+        return str(self._name)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, the system's included."""
+        return self._transport.call(ops.DEFINITION, ops.GetDefinition(self._name)).schema
+
+    @property
+    def user_schema(self) -> pa.Schema:
+        """The columns that a caller gives, as this process last saw them."""
+        return self._transport.call(ops.DEFINITION, ops.GetDefinition(self._name, fresh=False)).user_schema
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that identify a row; empty for a table without a key."""
+        return self._transport.call(ops.DEFINITION, ops.GetDefinition(self._name)).key
+
+    def append(self, rows: Any, batch_id: str | None = None) -> WriteReceipt:
+        """Keep rows; durable and visible when it returns. On a table with a key this is `upsert`.
+
+        Raises BadRows or SchemaMismatch if a row does not fit (nothing of the batch is kept), Overloaded at a
+        limit, Unavailable if the storage fails, or if no server answers after some tries with the same batch id. The
+        same batch id again keeps nothing and returns `duplicate`.
+        """
+        return self._transport.call(ops.APPEND, ops.WriteRows(self._name, rows, batch_id))
+
+    def upsert(self, rows: Any, batch_id: str | None = None) -> WriteReceipt:
+        """Keep rows, each replacing the row with its key; CallerError on a table without a key."""
+        return self._transport.call(ops.UPSERT, ops.WriteRows(self._name, rows, batch_id))
+
+    def delete(self, keys: Any, actor: str = "", reason: str = "", batch_id: str | None = None) -> WriteReceipt:
+        """Hide the rows of these keys at once from every query of Crannog; the next fold removes them from the base.
+
+        Readers of the Delta table itself, without Crannog, see the rows until that fold; call `fold` if they must not.
+        """
+        return self._transport.call(ops.DELETE, ops.DeleteRows(self._name, keys, actor, reason, batch_id))
+
+    def erase(
+        self,
+        keys: Any,
+        actor: str = "",
+        reason: str = "",
+        *,
+        progress: Progress | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> ErasureReceipt:
+        """Remove these keys from every file of the table and prove it; VerificationFailed if one can still be read."""
+        return self._transport.run(ops.ERASE, ops.EraseRows(self._name, keys, actor, reason), progress, cancellation)
+
+    def fold(self, *, progress: Progress | None = None, cancellation: Cancellation | None = None) -> FoldReport:
+        """Bring everything staged into the base, once."""
+        return self._transport.run(ops.FOLD, ops.FoldTable(self._name), progress, cancellation)
+
+    def compact(
+        self, *, dry_run: bool = False, progress: Progress | None = None, cancellation: Cancellation | None = None
+    ) -> CompactReport:
+        """Fold, then merge small files into large, clustered ones. A vacuum at the retention floor follows by itself."""
+        return self._transport.run(ops.COMPACT, ops.CompactTable(self._name, dry_run), progress, cancellation)
+
+    def vacuum(
+        self, retention_hours: float | None = None, *, force: bool = False, dry_run: bool = False
+    ) -> VacuumReport:
+        """Delete files removed from the base longer ago than the retention; never below the floor unless forced."""
+        request = ops.VacuumTable(self._name, retention_hours, force, dry_run)
+        return self._transport.run(ops.VACUUM, request, None, None)
+
+    def expire(
+        self,
+        before: dt.date,
+        *,
+        column: str | None = None,
+        progress: Progress | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> ExpireReport:
+        """Drop the rows before a date."""
+        return self._transport.run(ops.EXPIRE, ops.ExpireRows(self._name, before, column), progress, cancellation)
+
+    def evolve(
+        self, schema: Any, *, progress: Progress | None = None, cancellation: Cancellation | None = None
+    ) -> EvolveReport:
+        """Add nullable columns or widen types; anything else is refused with the reason."""
+        return self._transport.run(ops.EVOLVE, ops.EvolveTable(self._name, schema), progress, cancellation)
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the table: its definition, size and state."""
+        return self._transport.call(ops.DESCRIBE, ops.DescribeTable(self._name))
+
+    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """List the versions of the base, newest first."""
+        return self._transport.call(ops.HISTORY, ops.ListHistory(self._name, limit))
+
+    def tombstones(self) -> list[dict[str, Any]]:
+        """List the deletes that are not folded yet: key, who, why, when, and whether the key was there."""
+        return self._transport.call(ops.TOMBSTONES, ops.ListTombstones(self._name))
+
+    def audit(self) -> list[dict[str, Any]]:
+        """List the deletes that were carried out: who, why, when, and a keyed hash of the key."""
+        return self._transport.call(ops.DELETES, ops.ListDeletes(self._name))
+
+    def preview(self, n: int = 100, raw: bool = False) -> pa.Table:
+        """Return some rows; `raw` includes deleted ones until they are folded."""
+        return self._transport.call(ops.PREVIEW, ops.PreviewRows(self._name, n, raw or self._raw))
+
+    def to_arrow(self, *, raw: bool = False) -> pa.Table:
+        """Return all rows."""
+        return self._transport.call(ops.READ, ops.ReadRows(self._name, raw or self._raw))
+
+    def count(self, *, raw: bool = False) -> int:
+        """Return the number of rows."""
+        return self._transport.call(ops.COUNT, ops.CountRows(self._name, raw or self._raw))
+
+    def __repr__(self) -> str:
+        return f"Table({self.name!r})"

@@ -1,0 +1,267 @@
+"""The operations on tables, SQL and the cache, each with its request."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from crannog.api.arguments import (
+    checked_engine,
+    checked_if_exists,
+    checked_limit,
+    checked_max_rows,
+    checked_query_id,
+    checked_timeout,
+)
+from crannog.api.operations import Operation, delete, get, post, put
+from crannog.api.reports import (
+    CompactReport,
+    ErasureReceipt,
+    EvolveReport,
+    ExpireReport,
+    FoldReport,
+    VacuumReport,
+    WriteReceipt,
+)
+from crannog.names import TableName
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class OfTable:
+    """A request about one table."""
+
+    table: TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The columns of a table, those that a caller gives, and the key."""
+
+    schema: pa.Schema
+    user_schema: pa.Schema
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListTables:
+    """List the tables that the caller may read."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable(OfTable):
+    """Create a table: 201 if it was created, 200 if it exists with this definition, 409 if with another."""
+
+    schema: Any
+    key: Sequence[str] | str | None = None
+    partition_by: Sequence[str] | str = ()
+    if_exists: str = "error"
+    cluster_by: Sequence[str] | str = ()
+    bloom: Sequence[str] | str = ()
+
+    def __post_init__(self) -> None:
+        checked_if_exists(self.if_exists)
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable(OfTable):
+    """Remove a table and all its files."""
+
+
+@dataclass(frozen=True, slots=True)
+class GetDefinition(OfTable):
+    """Return the columns, the system's included, and the key."""
+
+    fresh: bool = True
+    """Whether to look at the table as it is now, or as this process last saw it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTable(OfTable):
+    """Describe a table: its definition, size and state."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListHistory(OfTable):
+    """List the versions of the base, newest first."""
+
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListTombstones(OfTable):
+    """List the deletes that are not folded yet; as Arrow where the keys have types that JSON lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListDeletes(OfTable):
+    """List the deletes that were carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewRows(OfTable):
+    """Return some rows."""
+
+    n: int = 100
+    raw: bool = False
+
+    def __post_init__(self) -> None:
+        checked_limit(self.n)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRows(OfTable):
+    """Return all rows."""
+
+    raw: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CountRows(OfTable):
+    """Count the rows."""
+
+    raw: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRows(OfTable):
+    """Keep rows; durable and visible when it returns."""
+
+    rows: Any
+    batch_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRows(OfTable):
+    """Hide the rows of these keys at once from every query; the next fold removes them from the base."""
+
+    keys: Any
+    actor: str = ""
+    reason: str = ""
+    batch_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EraseRows(OfTable):
+    """Remove these keys from every file of the table, old versions included, and prove it."""
+
+    keys: Any
+    actor: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FoldTable(OfTable):
+    """Bring everything staged into the base, once."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactTable(OfTable):
+    """Fold, then merge small files into large, clustered ones."""
+
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VacuumTable(OfTable):
+    """Delete the files that no version within the retention, no reader and no job needs."""
+
+    retention_hours: float | None = None
+    force: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireRows(OfTable):
+    """Drop the rows before a day."""
+
+    before: dt.date
+    column: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EvolveTable(OfTable):
+    """Add nullable columns or widen types."""
+
+    schema: Any
+
+
+@dataclass(frozen=True, slots=True)
+class RunSql:
+    """Run a statement and return up to `max_rows`."""
+
+    sql: str
+    max_rows: int | None = None
+    engine: str = "auto"
+    timeout_s: float | None = None
+    query_id: str | None = None
+
+    def __post_init__(self) -> None:
+        checked_engine(self.engine)
+        checked_timeout(self.timeout_s)
+        checked_max_rows(self.max_rows)
+        if self.query_id is not None:
+            checked_query_id(self.query_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainSql:
+    """Return which engine would answer and why, which files are pruned, and the plan."""
+
+    sql: str
+    engine: str = "auto"
+    analyze: bool = False
+
+    def __post_init__(self) -> None:
+        checked_engine(self.engine)
+
+
+@dataclass(frozen=True, slots=True)
+class PinTable(OfTable):
+    """Hold a table in memory until it is evicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictTable(OfTable):
+    """Release a table from memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class GetCacheStats:
+    """Return the tables held in memory that the caller may read, and the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListTasks:
+    """Return the control table: state, owner, last result and next run of each task on a table the caller may read."""
+
+
+_TABLE = "/tables/{table}"
+LIST_TABLES = Operation("tables", ListTables, list[str], "read", (get("/tables"),))
+CREATE = Operation("create_table", CreateTable, bool, "admin", (put(_TABLE),))
+DROP = Operation("drop_table", DropTable, dict[str, Any], "admin", (delete(_TABLE),))
+DEFINITION = Operation("schema", GetDefinition, Definition, "read", (get(f"{_TABLE}/schema"),))
+DESCRIBE = Operation("describe", DescribeTable, dict[str, Any], "read", (get(_TABLE),))
+HISTORY = Operation("history", ListHistory, list[dict[str, Any]], "read", (get(f"{_TABLE}/history"),))
+TOMBSTONES = Operation("tombstones", ListTombstones, list[dict[str, Any]], "read", (get(f"{_TABLE}/tombstones"),))
+DELETES = Operation("audit", ListDeletes, list[dict[str, Any]], "read", (get(f"{_TABLE}/audit"),))
+PREVIEW = Operation("preview", PreviewRows, Any, "read", (get(f"{_TABLE}/preview"),))
+READ = Operation("rows", ReadRows, Any, "read", (get(f"{_TABLE}/rows"),))
+COUNT = Operation("count", CountRows, int, "read", (get(f"{_TABLE}/count"),))
+APPEND = Operation("append", WriteRows, WriteReceipt, "write", (post(f"{_TABLE}/rows"),))
+UPSERT = Operation("upsert", WriteRows, WriteReceipt, "write", (put(f"{_TABLE}/rows"),))
+DELETE = Operation("delete", DeleteRows, WriteReceipt, "write", (post(f"{_TABLE}/delete"),))
+ERASE = Operation("erase", EraseRows, ErasureReceipt, "admin", (post(f"{_TABLE}/erase"),))
+FOLD = Operation("fold", FoldTable, FoldReport, "write", (post(f"{_TABLE}/fold"),))
+COMPACT = Operation("compact", CompactTable, CompactReport, "admin", (post(f"{_TABLE}/compact"),))
+VACUUM = Operation("vacuum", VacuumTable, VacuumReport, "admin", (post(f"{_TABLE}/vacuum"),))
+EXPIRE = Operation("expire", ExpireRows, ExpireReport, "admin", (post(f"{_TABLE}/expire"),))
+EVOLVE = Operation("evolve", EvolveTable, EvolveReport, "admin", (post(f"{_TABLE}/evolve"),))
+PIN = Operation("pin", PinTable, dict[str, Any], "write", (put("/cache/{table}"),))
+EVICT = Operation("evict", EvictTable, bool, "write", (delete("/cache/{table}"),))
+CACHE_STATS = Operation("stats", GetCacheStats, dict[str, Any], "read", (get("/cache"),))
+TASKS = Operation("tasks", ListTasks, list[dict[str, Any]], "read", (get("/tasks"),))

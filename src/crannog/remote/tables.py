@@ -1,0 +1,346 @@
+"""The operations on tables and SQL over HTTP. Rows become Arrow here, by the engine's own rules, with its own errors."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import quote, unquote
+
+from crannog.api import table_requests as ops
+from crannog.api.arguments import checked_query_id
+from crannog.api.batch_ids import checked_batch_id
+from crannog.api.cancellation import Cancellation
+from crannog.api.operations import Operation, Q, R, Route
+from crannog.api.reports import Progress, WriteReceipt
+from crannog.api.table_requests import Definition, ExplainSql, RunSql
+from crannog.errors import BadRows, Conflict, SchemaMismatch
+from crannog.names import TableName
+from crannog.remote.connection import ARROW, ONE_TRY, READ_TRIES, WRITE_TRIES, Connection, Params
+from crannog.remote.jobs import read_as, run_job
+from crannog.remote.transport import HttpTransport, path_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from crannog.api.explanation import Explanation
+    from crannog.api.result import Result, Stream
+
+T = TypeVar("T")
+_ARROW_OUT = frozenset({ops.TOMBSTONES, ops.PREVIEW, ops.READ})
+_TIMES = {
+    ops.DESCRIBE: ("created_at",),
+    ops.DELETES: ("deleted_at",),
+    ops.TASKS: ("claimed_at", "completed_at", "next_run_at"),
+}
+_INNER = {ops.COUNT: "rows", ops.EVICT: "evicted"}
+
+
+@dataclass(slots=True)
+class _Known:
+    """What a server last said of a table's definition; read as Arrow only when rows are sent."""
+
+    answer: tuple[bytes, str]
+    definition: Definition | None = None
+
+
+class TableTransport(HttpTransport):
+    """Carries out the operations on tables and SQL on a server."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._known: dict[TableName, _Known] = {}
+
+    def within(self, timeout_s: float | None, query_id: str | None) -> TableTransport:
+        return self
+
+    def cancel(self, query_id: str) -> None:
+        self.connection.ask("DELETE", f"/sql/{quote(str(query_id), safe='')}")
+
+    def close(self) -> None:
+        self.connection.close()
+
+    # -- plain operations --------------------------------------------------------------------------------------------
+
+    def call(self, operation: Operation[Q, R], request: Q) -> R:
+        return cast(R, self._result(operation, request))
+
+    def _result(self, operation: Operation[Any, Any], request: Any) -> Any:
+        if operation in (ops.APPEND, ops.UPSERT):
+            return self._write(operation, request)
+        if operation is ops.DELETE:
+            return self._delete(request)
+        if operation is ops.DEFINITION:
+            return self._definition(request.table, fresh=request.fresh)
+        if operation is ops.CREATE:
+            return self._create(request)
+        if operation in _ARROW_OUT:
+            return self._arrow(operation, request)
+        return self._document(operation, request)
+
+    def _document(self, operation: Operation[Any, Any], request: Any) -> Any:
+        """Ask for a JSON document."""
+        route = operation.routes[0]
+        params: dict[str, Any] = {"system": "true"} if operation is ops.LIST_TABLES else _params(route, request)
+        # Loading a large table into memory takes time; asked for twice, it is held once.
+        tries = READ_TRIES if route.method == "GET" or operation is ops.PIN else ONE_TRY
+        read_s = {"read_s": None} if operation is ops.PIN else {}
+        found = self.connection.ask(route.method, path_of(route, request), params=params, tries=tries, **read_s).json()
+        if operation is ops.LIST_TABLES:
+            return [table["name"] for table in found]
+        if operation in _INNER:
+            return found[_INNER[operation]]
+        for entry in [found] if isinstance(found, dict) else found:
+            for name in _TIMES.get(operation, ()):
+                entry[name] = None if entry[name] is None else dt.datetime.fromisoformat(entry[name])
+        return found
+
+    def _arrow(self, operation: Operation[Any, Any], request: Any) -> Any:
+        from crannog.remote.arrow_bodies import table_of
+
+        route = operation.routes[0]
+        read_s = {"read_s": None} if operation is ops.READ else {}
+        answer = self.connection.ask(
+            "GET", path_of(route, request), params=_params(route, request), headers={"Accept": ARROW}, tries=READ_TRIES, **read_s
+        )  # fmt: skip
+        table = table_of(answer.content)
+        return list(table.to_pylist()) if operation is ops.TOMBSTONES else table
+
+    # -- what a table is ---------------------------------------------------------------------------------------------
+
+    def _look(self, table: TableName) -> _Known:
+        """Ask for the columns and the key as they are now; the same object while they stay the same."""
+        answer = self.connection.ask("GET", f"/tables/{table}/schema", headers={"Accept": ARROW}, tries=READ_TRIES)
+        said = (answer.content, answer.headers["Crannog-Key"])
+        known = self._known.get(table)
+        if known is None or known.answer != said:
+            known = self._known[table] = _Known(said)
+        return known
+
+    def _definition(self, table: TableName, *, fresh: bool) -> Definition:
+        known = self._look(table) if fresh or table not in self._known else self._known[table]
+        if known.definition is None:
+            # Only now: a program that reads figures alone need not load Arrow.
+            from crannog.delta.schemas import user_columns
+            from crannog.remote.arrow_bodies import schema_of
+
+            schema = schema_of(known.answer[0])
+            known.definition = Definition(schema, user_columns(schema), tuple(json.loads(known.answer[1])))
+        return known.definition
+
+    def find(self, table: TableName) -> None:
+        """Raise NotFound unless there is such a table."""
+        self._look(table)
+
+    def _create(self, request: ops.CreateTable) -> bool:
+        from crannog.delta.schemas import column_names, user_schema
+        from crannog.remote.arrow_bodies import packed_schema
+
+        columns = {
+            "key": request.key,
+            "partition_by": request.partition_by,
+            "cluster_by": request.cluster_by,
+            "bloom": request.bloom,
+        }
+        params: dict[str, str | list[str] | None] = {
+            role: list(column_names(given, role)) for role, given in columns.items()
+        }
+        self.connection.check_open()
+        answer = self.connection.ask(
+            "PUT",
+            f"/tables/{request.table}",
+            params={**params, "if_exists": request.if_exists},
+            content=packed_schema(user_schema(request.schema)),
+            headers={"Content-Type": ARROW},
+            # Created by a try whose answer was lost, it would be in its own way: only "ok" may be sent again.
+            tries=WRITE_TRIES if request.if_exists == "ok" else ONE_TRY,
+        )
+        return answer.status_code == 201
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def _write(self, operation: Operation[Any, Any], request: ops.WriteRows) -> WriteReceipt:
+        from crannog.engine.rows import to_arrow
+
+        route, name = operation.routes[0], request.table
+        if operation is ops.UPSERT and not self._has_key(name):
+            self._refuse_without_key("PUT", f"/tables/{name}/rows", [])
+        batch = checked_batch_id(request.batch_id)
+        receipt = self._fitting(
+            name,
+            lambda known: self._sent(
+                route, name, to_arrow(request.rows, known.user_schema, table=str(name), verb=operation.name), batch
+            ),
+        )
+        # Kept by a try whose answer was lost: for the caller it is the first time all the same.
+        return replace(receipt, duplicate=False) if request.batch_id is None else receipt
+
+    def _delete(self, request: ops.DeleteRows) -> WriteReceipt:
+        batch, note = checked_batch_id(request.batch_id), {"actor": request.actor, "reason": request.reason}
+        receipt = self._fitting(
+            request.table,
+            lambda known: self._sent(
+                ops.DELETE.routes[0], request.table, self._keys(known, request, "delete"), batch, note
+            ),
+        )
+        return replace(receipt, duplicate=False) if request.batch_id is None else receipt
+
+    def _has_key(self, table: TableName) -> bool:
+        return bool(self._definition(table, fresh=False).key or self._definition(table, fresh=True).key)
+
+    def _keys(self, known: Definition, request: ops.DeleteRows | ops.EraseRows, verb: str) -> pa.Table:
+        from crannog.engine.rows import keys_to_arrow
+
+        if not known.key:
+            known = self._definition(request.table, fresh=True)
+        if not known.key:
+            self._refuse_without_key("POST", f"/tables/{request.table}/{verb}", {"keys": []})
+        return keys_to_arrow(request.keys, known.user_schema, known.key, table=str(request.table), verb=verb)
+
+    def _refuse_without_key(self, method: str, path: str, document: Any) -> None:
+        """Let the server say in its own words that there is no key."""
+        self.connection.ask(method, path, document=document)
+        raise Conflict(
+            f"{path.split('/')[2]} was created again during this call, with a key; nothing was done, call again"
+        )
+
+    def _fitting(self, table: TableName, act: Callable[[Definition], T]) -> T:
+        known = self._definition(table, fresh=False)
+        try:
+            return act(known)
+        except (SchemaMismatch, BadRows):
+            # The table may have evolved, or been created again: look once before refusing.
+            fresh = self._definition(table, fresh=True)
+            if fresh is known:
+                raise
+            return act(fresh)
+
+    def _sent(
+        self, route: Route, table: TableName, rows: pa.Table, batch: str, params: Params | None = None
+    ) -> WriteReceipt:
+        from crannog.remote.arrow_bodies import packed
+
+        headers, params = {"Content-Type": ARROW}, dict(params or {})
+        if batch.isascii() and batch.isprintable() and batch == batch.strip():
+            headers["Crannog-Batch-Id"] = batch
+        else:
+            params["batch_id"] = batch  # a header holds ASCII, a batch id any text
+        path = route.path.replace("{table}", str(table))
+        answer = self.connection.ask(
+            route.method, path, content=packed(rows), headers=headers, params=params, tries=WRITE_TRIES
+        )
+        return WriteReceipt(**answer.json())
+
+    # -- jobs --------------------------------------------------------------------------------------------------------
+
+    def run(
+        self, operation: Operation[Q, R], request: Q, progress: Progress | None, cancellation: Cancellation | None
+    ) -> R:
+        [route] = operation.routes
+        path = path_of(route, request)
+        if isinstance(request, ops.EraseRows):
+            erase = request
+            return self._fitting(
+                erase.table,
+                lambda known: run_job(
+                    self.connection,
+                    path,
+                    operation.result,
+                    params={"actor": erase.actor, "reason": erase.reason},
+                    progress=progress,
+                    cancellation=cancellation,
+                    **_arrow_body(self._keys(known, erase, "erase")),
+                ),
+            )
+        if isinstance(request, ops.EvolveTable):
+            from crannog.delta.schemas import user_schema
+
+            body = _arrow_body(user_schema(request.schema).empty_table())
+        else:
+            body = {"document": {name: value for name, value in _given(request).items() if name != "table"}}
+        return run_job(self.connection, path, operation.result, progress=progress, cancellation=cancellation, **body)
+
+    # -- SQL ---------------------------------------------------------------------------------------------------------
+
+    def sql(self, request: RunSql) -> Result:
+        from crannog.api.result import Result
+        from crannog.remote.arrow_bodies import table_of
+
+        sent: dict[str, Any] = {}
+
+        def document() -> dict[str, Any]:
+            # With an id of its own each time: the query whose answer was lost may still run.
+            sent.update(_statement(request))
+            return sent
+
+        tries = READ_TRIES if request.query_id is None else ONE_TRY
+        try:
+            answer = self.connection.ask(
+                "POST", "/sql", document=document, headers={"Accept": ARROW}, tries=tries, read_s=None
+            )
+        except KeyboardInterrupt:
+            if sent:
+                self._cancel_quietly(sent["query_id"])
+            raise
+        headers = answer.headers
+        return Result(
+            table_of(answer.content),
+            headers["Crannog-Engine"],
+            headers["Crannog-Truncated"] == "true",
+            float(headers["Crannog-Elapsed-Ms"]),
+            unquote(headers["Crannog-Query-Id"]),
+            unquote(headers["Crannog-Why"]),
+        )
+
+    def stream(self, request: RunSql) -> Stream:
+        from crannog.remote.streaming import opened_stream
+
+        document = _statement(request)
+        del document["max_rows"]
+        return opened_stream(self.connection, document)
+
+    def explain(self, request: ExplainSql) -> Explanation:
+        from crannog.api.explanation import Explanation, TableReport
+
+        document = {"sql": request.sql, "engine": request.engine}
+        found = self.connection.ask("POST", "/sql/explain", document=document, tries=READ_TRIES, read_s=None).json()
+        reports = tuple(read_as(TableReport, report) for report in found["tables"])
+        explanation = Explanation(found["engine"], found["why"], reports, found["plan"])
+        if not request.analyze:
+            return explanation
+        return replace(explanation, result=self.sql(RunSql(request.sql, engine=explanation.engine)))
+
+    def _cancel_quietly(self, query_id: str) -> None:
+        from contextlib import suppress
+
+        from crannog.errors import CrannogError
+
+        with suppress(CrannogError):
+            self.cancel(query_id)
+
+
+def _statement(request: RunSql) -> dict[str, Any]:
+    # Always with an id: a query that is interrupted here can be cancelled there.
+    return {**_given(request), "query_id": checked_query_id(request.query_id)}
+
+
+def _given(request: Any) -> dict[str, Any]:
+    values = {field.name: getattr(request, field.name) for field in fields(request)}
+    return {name: value.isoformat() if isinstance(value, dt.date) else value for name, value in values.items()}
+
+
+def _params(route: Route, request: Any) -> dict[str, Any]:
+    values = {name: value for name, value in _given(request).items() if f"{{{name}}}" not in route.path}
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def _arrow_body(table: pa.Table) -> dict[str, Any]:
+    from crannog.remote.arrow_bodies import packed
+
+    return {"content": packed(table), "headers": {"Content-Type": ARROW}}

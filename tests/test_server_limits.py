@@ -424,7 +424,7 @@ def test_what_is_nested_too_deeply_is_refused(tmp_path: Path, monkeypatch: pytes
                             depth,
                             outer,
                         )
-        monkeypatch.setattr(service.lake, "sql", endless)
+        monkeypatch.setattr(service.lake.operations, "sql", endless)
         assert "nested too deeply" in error(ask("POST", "/api/v1/sql", json={"sql": "SELECT 1"}), 400, "refused")
         monkeypatch.setattr(service.lake, "tables", endless)
         assert "nested too deeply" in error(ask("GET", "/api/v1/tables"), 400, "refused")

@@ -354,7 +354,9 @@ def test_an_error_within_a_stream_is_a_batch_that_tells_it(tmp_path: Path, monke
         raise Unavailable("the disk is gone", retry_after_s=3)
 
     with in_process(tmp_path) as (service, ask):
-        monkeypatch.setattr(service.lake, "stream", lambda *_, **__: Stream(batch.schema, "local", "q", batches()))
+        monkeypatch.setattr(
+            service.lake.operations, "stream", lambda *_, **__: Stream(batch.schema, "local", "q", batches())
+        )
         answered = ask("POST", "/api/v1/sql/stream", json={"sql": "SELECT 1 AS a"}, headers={"Accept": ARROW})
     assert answered.status_code == 200
     reader = pa.ipc.open_stream(answered.content)

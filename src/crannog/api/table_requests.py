@@ -25,6 +25,7 @@ from crannog.api.reports import (
     VacuumReport,
     WriteReceipt,
 )
+from crannog.errors import CallerError
 from crannog.names import TableName
 
 if TYPE_CHECKING:
@@ -173,6 +174,11 @@ class VacuumTable(OfTable):
     retention_hours: float | None = None
     force: bool = False
     dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        hours = self.retention_hours
+        if hours is not None and not (isinstance(hours, (int, float)) and 0 <= hours <= 1_000_000):
+            raise CallerError(f"retention_hours is a number from 0 to 1,000,000, got {hours!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ def _boolean(text: str) -> bool:
 
 
 _CONVERTERS: dict[Any, Callable[[str], Any]] = {bool: _boolean, int: int, float: float, dt.date: day_of}
-_WANTED = {_boolean: "true or false", int: "a whole number", float: "a number"}
+_SCALARS = (str, int, float, bool, type(None))
+_WANTED: dict[Callable[[str], Any], str] = {_boolean: "true or false", int: "a whole number", float: "a number"}
 
 
 class _Argument:
@@ -42,6 +43,7 @@ class _Argument:
         self._parse: Callable[[list[str]], Any] | None = field.metadata.get("parse")
         options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
         items = [get_args(option)[0] if get_args(option) else option for option in options]
+        self._scalars: tuple[type, ...] = tuple(options) if all(option in _SCALARS for option in options) else ()
         self._is_list = any(get_origin(option) not in (None, dict, Mapping) for option in options)
         self.convert = next((convert for kind, convert in _CONVERTERS.items() if kind in items), str)
 
@@ -56,6 +58,13 @@ class _Argument:
                 f"the request does not fit: query.{self.parameter}: it is {_WANTED[self.convert]}, got {values[-1][:40]!r}"
             ) from None
 
+    def check(self, value: Any) -> None:
+        """Raise CallerError unless a value of a JSON document has the type of the argument."""
+        if not self._scalars or type(value) in self._scalars or (type(value) is int and float in self._scalars):
+            return
+        wanted = _WANTED.get(self.convert, "text")
+        raise CallerError(f"{BODY} does not fit: {self.name}: it is {wanted}, got {str(value)[:40]!r}")
+
     def of_document(self, value: Any) -> Any:
         """Return a value of a JSON document, which has no dates."""
         if self.convert is not day_of:
@@ -68,9 +77,14 @@ class _Argument:
 class RequestReader(Generic[Q]):
     """Reads the requests of one operation at one of its routes."""
 
-    def __init__(self, operation: Operation[Q, Any], route: Route) -> None:
+    def __init__(self, operation: Operation[Q, Any], route: Route, *, typed: bool = False) -> None:
+        """`typed` checks the types of a document here, and takes an empty body for one without arguments.
+
+        Otherwise the operation checks them itself, with the errors that a caller in the process gets.
+        """
         self._kind = operation.request
         self._route = route
+        self._typed = typed
         hints = get_type_hints(operation.request)
         self._arguments = {field.name: _Argument(field, hints[field.name]) for field in fields(operation.request)}  # type: ignore[arg-type]
 
@@ -80,7 +94,8 @@ class RequestReader(Generic[Q]):
             return self._from_query(request.path_params, request.query_params)
         form_of(request, ("json",))
         data = await call_of(request).service.bodies.read(request)
-        return self._from_document(document_of(data, BODY, strict=True), request.path_params)
+        document = {} if self._typed and not data.strip() else document_of(data, BODY, strict=True)
+        return self._from_document(document, request.path_params)
 
     def _from_query(self, path: Mapping[str, Any], query: QueryParams) -> Q:
         """Build a request from the path and the query string; unknown parameters are ignored."""
@@ -99,11 +114,13 @@ class RequestReader(Generic[Q]):
         if not isinstance(document, dict):
             raise CallerError(f"{BODY} does not fit: input should be an object")
         for name in document:
-            if name not in self._arguments:
-                known = ", ".join(self._arguments)
+            if name not in self._arguments or name in path:
+                known = ", ".join(known for known in self._arguments if known not in path)
                 raise CallerError(f"{BODY} does not fit: {name[:80]}: there is no such field; there are {known}")
         given: dict[str, Any] = {**document, **path}
         for name, argument in self._arguments.items():
+            if name in document and self._typed:
+                argument.check(document[name])
             if name in given:
                 given[name] = argument.of_document(given[name])
             elif argument.is_required:
@@ -113,21 +130,24 @@ class RequestReader(Generic[Q]):
     def described(self) -> dict[str, Any]:
         """Describe the request for the OpenAPI document."""
         schema = inlined(TypeAdapter(self._kind).json_schema(mode="validation"))
+        in_path = [name for name in self._arguments if f"{{{name}" in self._route.path]
+        parameters: list[dict[str, Any]] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in in_path
+        ]
         if self._route.method != "GET":
             schema["additionalProperties"] = False
-            return {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
-        parameters = []
+            schema["properties"] = {name: part for name, part in schema["properties"].items() if name not in in_path}
+            schema["required"] = [name for name in schema.get("required", ()) if name not in in_path]
+            is_required = not self._typed or bool(schema["required"])
+            body = {"required": is_required, "content": {JSON: {"schema": schema}}}
+            return {"parameters": parameters, "requestBody": body}
         for name, argument in self._arguments.items():
-            in_path = f"{{{name}" in self._route.path
-            shape = {key: part for key, part in schema["properties"][name].items() if key not in ("title", "default")}
-            if in_path or name != "attributes":  # a query string has them as pairs
+            if name not in in_path and name != "attributes":  # a query string has them as pairs
+                shape = {
+                    key: part for key, part in schema["properties"][name].items() if key not in ("title", "default")
+                }
                 parameters.append(
-                    {
-                        "name": argument.parameter,
-                        "in": "path" if in_path else "query",
-                        "required": in_path or argument.is_required,
-                        "schema": shape,
-                    }
+                    {"name": argument.parameter, "in": "query", "required": argument.is_required, "schema": shape}
                 )
         return {"parameters": parameters}
 

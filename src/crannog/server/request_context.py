@@ -48,10 +48,15 @@ class Call:
         return self.headers.get(name, b"").decode("latin-1")
 
     def table(self, level: str, text: str) -> str:
-        """Check a table's name and the right to it; return the name as given."""
+        """Check a table's name and the right to it; return the name as it was given."""
+        self.named_table(level, text)
+        return text
+
+    def named_table(self, level: str, text: str) -> TableName:
+        """Check a table's name and the right to it; return the name without the prefix of its raw form."""
         name = TableName.parse(without_raw_prefix(text)[0])
         self.need(level, name)
-        return text
+        return name
 
     def written_table(self, level: str, text: str) -> str:
         """The same for a change of rows, which cannot be made under the name of a table's raw form."""

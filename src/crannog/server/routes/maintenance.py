@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.responses import Response
 
+from crannog.api import table_requests as ops
 from crannog.api.cancellation import Cancellation
-from crannog.api.reports import (
-    CompactReport,
-    ErasureReceipt,
-    EvolveReport,
-    ExpireReport,
-    FoldReport,
-    Progress,
-    VacuumReport,
-)
-from crannog.errors import CallerError
+from crannog.api.operations import Operation
+from crannog.api.reports import ErasureReceipt, EvolveReport, Progress
 from crannog.server.arrow_bodies import arrow_schema
 from crannog.server.jobs import long_work
 from crannog.server.openapi import LIST, Name, gives, takes_json
+from crannog.server.operations import RequestReader
 from crannog.server.request_context import call_of
 from crannog.server.request_parsing import document, form_of
 from crannog.server.responses import answer
@@ -31,111 +24,40 @@ from crannog.server.routes.rows import Keys, keys_in
 router = APIRouter(prefix="/api/v1/tables", tags=["upkeep"])
 
 
-class CompactOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    dry_run: bool = False
-
-
-class VacuumOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    retention_hours: float | None = Field(None, ge=0, le=1_000_000)
-    force: bool = False
-    dry_run: bool = False
-
-
-class ExpireOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    before: str = Field(description="Rows before this day go, YYYY-MM-DD.", examples=["2026-01-31"])
-    column: str | None = None
-
-
 class EvolveOptions(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     table_schema: dict[str, Any] = Field(alias="schema", description="The JSON Schema that the table should have.")
 
 
-_COMPACT, _VACUUM = TypeAdapter(CompactOptions), TypeAdapter(VacuumOptions)
-_EXPIRE, _EVOLVE = TypeAdapter(ExpireOptions), TypeAdapter(EvolveOptions)
+_EVOLVE = TypeAdapter(EvolveOptions)
 
 
-async def _options(request: Request, shape: TypeAdapter[Any], otherwise: Any = None) -> Any:
-    """Read the options of a job; an empty body means none, where that will do."""
-    form_of(request, ("json",))
-    data = await call_of(request).service.bodies.read(request)
-    return otherwise if otherwise is not None and not data.strip() else document(data, shape)
+def _add_job(operation: Operation[Any, Any]) -> None:
+    """Add the route of a declared job on a table."""
+    [route] = operation.routes
+    reader = RequestReader(operation, route, typed=True)
 
+    async def endpoint(request: Request) -> Response:
+        call = call_of(request)
+        request.path_params["table"] = call.named_table(operation.right, request.path_params["table"])
+        wanted = await reader.read(request)
+        run = call.service.lake.operations.run
+        return await long_work(request, lambda progress, cancellation: run(operation, wanted, progress, cancellation))
 
-@router.post("/{name}/fold", responses=gives(FoldReport, progress=True))
-async def fold(request: Request, name: Name) -> Response:
-    """Bring everything staged into the base, once."""
-    call = call_of(request)
-    call.table("write", name)
-    await call.service.bodies.read(request)
-    return await long_work(
-        request,
-        lambda progress, cancellation: call.service.lake.table(name).fold(progress=progress, cancellation=cancellation),
+    router.add_api_route(
+        route.path.removeprefix("/tables"),
+        endpoint,
+        methods=[route.method],
+        name=operation.name,
+        summary=operation.summary,
+        responses=gives(operation.result, progress=True),
+        openapi_extra=reader.described(),
     )
 
 
-@router.post(
-    "/{name}/compact",
-    responses=gives(CompactReport, progress=True),
-    openapi_extra=takes_json(CompactOptions, required=False),
-)
-async def compact(request: Request, name: Name) -> Response:
-    """Fold, then merge small files into large, clustered ones."""
-    call = call_of(request)
-    call.table("admin", name)
-    options = await _options(request, _COMPACT, CompactOptions())
-    table = call.service.lake.table
-    return await long_work(
-        request,
-        lambda progress, cancellation: table(name).compact(
-            dry_run=options.dry_run, progress=progress, cancellation=cancellation
-        ),
-    )
-
-
-@router.post(
-    "/{name}/vacuum",
-    responses=gives(VacuumReport, progress=True),
-    openapi_extra=takes_json(VacuumOptions, required=False),
-)
-async def vacuum(request: Request, name: Name) -> Response:
-    """Delete the files that no version within the retention, no reader and no job needs."""
-    call = call_of(request)
-    call.table("admin", name)
-    options = await _options(request, _VACUUM, VacuumOptions())
-    table = call.service.lake.table
-    return await long_work(
-        request,
-        lambda _progress, _cancellation: table(name).vacuum(
-            options.retention_hours, force=options.force, dry_run=options.dry_run
-        ),
-    )
-
-
-@router.post("/{name}/expire", responses=gives(ExpireReport, progress=True), openapi_extra=takes_json(ExpireOptions))
-async def expire(request: Request, name: Name) -> Response:
-    """Drop the rows before a day."""
-    call = call_of(request)
-    call.table("admin", name)
-    options = await _options(request, _EXPIRE)
-    try:
-        before = dt.date.fromisoformat(options.before)
-    except ValueError:
-        raise CallerError(f"before is a day like 2026-01-31, got {options.before[:40]!r}") from None
-    table = call.service.lake.table
-    return await long_work(
-        request,
-        lambda progress, cancellation: table(name).expire(
-            before, column=options.column, progress=progress, cancellation=cancellation
-        ),
-    )
+for _job in (ops.FOLD, ops.COMPACT, ops.VACUUM, ops.EXPIRE):
+    _add_job(_job)
 
 
 @router.post(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from functools import cached_property
 from typing import Any
 
 import crannog
@@ -55,10 +56,11 @@ def page() -> str:
     for title, word, kind in _VERBS:
         lines += [f"## {title}", "", *paragraphs(inspect.getdoc(kind) or "")]
         for name, member in vars(kind).items():
-            told = member.fget if isinstance(member, property) else member
+            is_property = isinstance(member, (property, cached_property))
+            told = member.fget if isinstance(member, property) else member.func if is_property else member
             if name.startswith("_") or not inspect.isfunction(told) or not inspect.getdoc(told):
                 continue
-            if isinstance(member, property):
+            if is_property:
                 lines += [f"### {word}.{name}", "", *paragraphs(inspect.getdoc(told) or "")]
             else:
                 lines += _verb(f"{word}.{name}", told)

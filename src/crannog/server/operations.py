@@ -132,12 +132,21 @@ class RequestReader(Generic[Q]):
         schema = inlined(TypeAdapter(self._kind).json_schema(mode="validation"))
         in_path = [name for name in self._arguments if f"{{{name}" in self._route.path]
         parameters: list[dict[str, Any]] = [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in in_path
+            {
+                "name": name,
+                "in": "path",
+                "required": True,
+                "schema": {"type": "string"},
+                **({"description": "The table, as catalog.schema.table."} if name == "table" else {}),
+            }
+            for name in in_path
         ]
         if self._route.method != "GET":
             schema["additionalProperties"] = False
             schema["properties"] = {name: part for name, part in schema["properties"].items() if name not in in_path}
             schema["required"] = [name for name in schema.get("required", ()) if name not in in_path]
+            if self._typed and not schema["properties"]:
+                return {"parameters": parameters}
             is_required = not self._typed or bool(schema["required"])
             body = {"required": is_required, "content": {JSON: {"schema": schema}}}
             return {"parameters": parameters, "requestBody": body}

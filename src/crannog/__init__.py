@@ -13,6 +13,7 @@ from crannog.errors import (
     CrannogError,
     Forbidden,
     NotFound,
+    NotInstalled,
     Overloaded,
     Refused,
     SchemaMismatch,
@@ -40,6 +41,7 @@ __all__ = [
     "CrannogError",
     "Forbidden",
     "NotFound",
+    "NotInstalled",
     "Overloaded",
     "Producer",
     "Refused",
@@ -73,10 +75,14 @@ def connect(
         return RemoteLake(location, token)
     if token is not None:
         raise CallerError("a token is for a server's address; a warehouse folder takes none")
-    from crannog.embedded import EmbeddedLake
+    from crannog.missing import needed_for
     from crannog.settings import load_settings
 
-    return EmbeddedLake(location, maintain=maintain, settings=load_settings(**settings) if settings else None)
+    chosen = load_settings(**settings) if settings else None
+    with needed_for("a warehouse opened in this process"):
+        from crannog.embedded import EmbeddedLake
+
+        return EmbeddedLake(location, maintain=maintain, settings=chosen)
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,7 @@ from crannog.engine.maintenance.control import ControlTable
 from crannog.engine.maintenance.scheduler import Scheduler
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
+from crannog.missing import needed_for
 from crannog.names import TableName, without_raw_prefix
 from crannog.settings import Settings, load_settings
 from crannog.tables.operations import TableOperations
@@ -69,7 +70,8 @@ class EmbeddedLake(Lake):
     @cached_property
     def traces(self) -> EmbeddedTraces:
         """The traces: OTLP in, traces, metrics and dependencies out."""
-        from crannog.traces.store import EmbeddedTraces
+        with needed_for("lake.traces"):
+            from crannog.traces.store import EmbeddedTraces
 
         return EmbeddedTraces(self.trace_store)
 

@@ -118,6 +118,13 @@ class Unavailable(CrannogError):
     retryable = True
 
 
+class NotInstalled(Unavailable):
+    """A package that this needs is not installed; the message has the command that installs it."""
+
+    code = "not_installed"
+    retryable = False
+
+
 class SparkLost(Unavailable):
     """Spark's Java process ended under the work; it starts anew at the next use."""
 

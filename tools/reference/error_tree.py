@@ -22,6 +22,7 @@ ADVICE: dict[str, str] = {
     "Conflict": "Look at what stands there now and decide again. The same call again gives the same answer, unless the other one is gone by then.",
     "Overloaded": "Wait `retry_after_s` (HTTP: `Retry-After`) and send the same again with the same batch id. If it stays: fold (`crannog fold NAME`), run `crannog serve`, or raise the limit that the message names.",
     "Unavailable": "Try again later, with the same batch id. If it stays, `crannog doctor` says what is wrong with Java, Spark, the disk or the folder.",
+    "NotInstalled": "Run the command that the message gives, in the environment that Crannog runs in.",
     "SparkLost": "Do it again; Spark starts anew by itself. If it comes back, give Spark more memory (`spark_memory_mb`): its process was probably ended for the lack of it.",
     "SnapshotGone": "Read again: an erase won over a long read. A version that an erase lost stays lost. If the newest version says so each time, a file of the base is missing: restore it from a [backup](../operations.md#backup-and-restore).",
     "Corrupted": "Trying again does not help. The message names the file: restore it from a [backup](../operations.md#backup-and-restore).",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from crannog.api.spark_types import spark_name
+from crannog.missing import needed_for
 
 if TYPE_CHECKING:
     import pandas
@@ -52,10 +53,16 @@ class Result:
         return self.table
 
     def to_pandas(self) -> pandas.DataFrame:
+        """Return the rows as a pandas DataFrame; NotInstalled without pandas."""
+        with needed_for("to_pandas()"):
+            import pandas  # noqa: F401  # pyarrow's own error does not say how to install it
+
         return self.table.to_pandas()
 
     def to_polars(self) -> polars.DataFrame:
-        import polars
+        """Return the rows as a Polars DataFrame; NotInstalled without Polars."""
+        with needed_for("to_polars()"):
+            import polars
 
         frame = polars.from_arrow(self.table)
         assert isinstance(frame, polars.DataFrame)

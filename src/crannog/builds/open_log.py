@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from crannog.builds.log import EventLog
 from crannog.errors import CallerError
+from crannog.missing import needed_for
 
 FORMS = (
     "sqlite:///relative/file or sqlite:////absolute/file, sqlite::memory:, delta:///absolute/folder,"
@@ -95,29 +96,28 @@ def _delta(uri: str, options: dict[str, Any]) -> EventLog:
             parts.scheme.removeprefix("delta+"), parts.scheme.removeprefix("delta+")
         )
         location = f"{store}://{parts.netloc}{parts.path}"
-    try:
+    with needed_for(f"the build log {uri}"):
         from crannog.builds.stores.delta_log import open_delta_log
-    except ImportError as error:
-        raise CallerError(
-            f"{uri!r} needs the engine ({error.name} is missing): pip install 'crannog[engine]'"
-        ) from error
-    return open_delta_log(uri, location, parts.query, options)
+
+        return open_delta_log(uri, location, parts.query, options)
 
 
 def _postgresql(uri: str, options: dict[str, Any]) -> EventLog:
-    try:
-        from crannog.builds.stores.postgres_log import PostgresLog
-    except ImportError as error:
-        raise CallerError(f"{shown(uri)!r} needs the driver psycopg: pip install 'crannog[builds]'") from error
+    with needed_for(f"the build log {shown(uri)}"):
+        try:
+            from crannog.builds.stores.postgres_log import PostgresLog
+        except ModuleNotFoundError:
+            raise
+        except ImportError as error:
+            # The driver is there and finds no libpq, which its binary package brings.
+            raise ModuleNotFoundError(str(error), name="psycopg_binary") from error
     return PostgresLog(uri, check_states=_only(options, uri))
 
 
 def _http(uri: str, options: dict[str, Any]) -> EventLog:
     # By its name, when it is needed: servers are asked by the client, which stands above the logs and knows them.
-    try:
+    with needed_for(f"the build log {uri}"):
         client = import_module("crannog.remote.builds")
-    except ImportError as error:
-        raise CallerError(f"{uri!r} needs {error.name}: pip install 'crannog[client]'") from error
     log: EventLog = client.HttpLog(uri, **options)
     return log
 

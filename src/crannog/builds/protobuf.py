@@ -13,7 +13,8 @@ from typing import Any
 
 from crannog.builds.event_values import from_json, to_json
 from crannog.builds.events import PAYLOADS, BuildEvent, Kind
-from crannog.errors import BadRows, Unavailable
+from crannog.errors import BadRows
+from crannog.missing import needed_for
 
 _DOCUMENTS = frozenset({"config", "manifests", "job_graph"})
 
@@ -29,12 +30,8 @@ def message_type(name: str) -> Any:
 
 @cache
 def _pool() -> Any:
-    try:
+    with needed_for("the protobuf form of build events"):
         from google.protobuf import descriptor_pb2, descriptor_pool
-    except ImportError as error:
-        raise Unavailable(
-            "build events as protocol buffers need the package protobuf: pip install 'crannog[builds]'"
-        ) from error
     stored = descriptor_pb2.FileDescriptorSet.FromString(
         files("crannog.builds").joinpath("build_events.binpb").read_bytes()
     )

@@ -33,7 +33,10 @@ LEAST_DISK = 1 * GIB
 EARLIEST = 1_704_067_200  # 2024 began
 LARGEST_SKEW_S = 2.0
 _PINNED = {"pyspark": jars.SPARK, "delta-spark": jars.DELTA}
-_NEEDED = ("pyarrow", "deltalake", "duckdb", "sqlglot", "obstore")
+_NEEDED = (
+    *("pyarrow", "deltalake", "duckdb", "sqlglot", "obstore"),
+    *("protobuf", "ptars", "opentelemetry-proto", "fastapi", "uvicorn", "httptools", "hpack", "prometheus-client"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ def check_settings(environment: Mapping[str, str]) -> Check:
 
 
 def check_packages() -> Check:
-    """The engine's packages are there, and those that belong together have the versions that do."""
+    """The packages of the engine and the server are there, and those that belong together have the versions that do."""
     found, missing = [], []
     for name in (*_PINNED, *_NEEDED):
         try:
@@ -90,7 +93,7 @@ def check_packages() -> Check:
         found.append(f"{name} {version}")
         if version != _PINNED.get(name, version):
             missing.append(f"{name}=={_PINNED[name]}")
-    advice = f"pip install {' '.join(missing)}, or run `make setup`" if missing else ""
+    advice = f"pip install {' '.join(missing)}, or `pip install crannog` for all of them" if missing else ""
     return Check("packages", not missing, ", ".join(found) or "none", advice)
 
 

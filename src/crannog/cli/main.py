@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -68,8 +68,16 @@ def run() -> None:
     try:
         app()
     except CrannogError as error:
-        print(f"crannog: {error.message}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _fail(error)
+    except ModuleNotFoundError as error:
+        from crannog.missing import not_installed
+
+        _fail(not_installed(error, "this command"))
+
+
+def _fail(error: CrannogError) -> NoReturn:
+    print(f"crannog: {error.message}", file=sys.stderr)
+    sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

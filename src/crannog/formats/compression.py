@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterator
 
 from crannog.errors import CallerError, TooLarge
+from crannog.missing import needed_for
 
 ENCODINGS = ("gzip", "x-gzip", "deflate", "zstd")
 PLAIN = ("", "identity")
@@ -57,7 +58,8 @@ def _from_zlib(data: bytes, encoding: str) -> Iterator[bytes]:
 
 
 def _from_zstd(data: bytes) -> Iterator[bytes]:
-    import zstandard
+    with needed_for("zstd"):
+        import zstandard
 
     view, place = memoryview(data), 0
     try:

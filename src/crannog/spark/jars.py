@@ -23,6 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from crannog.errors import CrannogError, Unavailable
+from crannog.missing import not_installed
 from crannog.settings import Settings, load_settings
 from crannog.spark.java import find_java
 
@@ -118,7 +119,7 @@ def spark_home() -> Path:
     """Return the folder of the installed PySpark, which contains Spark. Raises Unavailable if it is not installed."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise Unavailable("PySpark is not installed; run pip install 'crannog[engine]'")
+        raise not_installed(ModuleNotFoundError(name="pyspark"), "Spark")
     version = metadata.version("pyspark")
     if version != SPARK:
         raise Unavailable(f"PySpark is {version}, Crannog's Delta jars need {SPARK}; run pip install pyspark=={SPARK}")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from crannog.errors import CrannogError, Unavailable
+from crannog.missing import needed_for
 from crannog.settings import Settings
 from crannog.spark import configuration, jars
 from crannog.spark.errors import shortened, translated
@@ -231,9 +232,11 @@ class SparkRuntime:
         _write_no_checksum_files(context)
 
     def _connect(self, start: _Start) -> None:
-        from pyspark.sql import SparkSession
+        # Spark Connect needs packages of its own, which it looks for when it connects.
+        with needed_for("Spark Connect (spark_remote)"):
+            from pyspark.sql import SparkSession
 
-        start.session = SparkSession.builder.remote(self._settings.spark_remote).create()
+            start.session = SparkSession.builder.remote(self._settings.spark_remote).create()
         for key, value in configuration.session_conf(self._settings, cores=configuration.cores()).items():
             start.session.conf.set(key, value)
 

@@ -43,6 +43,7 @@ from crannog.engine.snapshot import Snapshot
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import Corrupted, NotFound, Refused
+from crannog.missing import needed_for
 from crannog.names import TableName
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ class TableOperations:
     # Created on first use: a command that runs no SQL need not load a parser.
     @cached_property
     def queries(self) -> Queries:
-        from crannog.engine.sql.queries import Queries
+        with needed_for("SQL"):
+            from crannog.engine.sql.queries import Queries
 
         return Queries(self.warehouse, self.tables)
 

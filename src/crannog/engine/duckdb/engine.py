@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from crannog.engine.duckdb.blooms import Blooms
 from crannog.engine.duckdb.prepared_statements import Bound, BoundStatements
+from crannog.missing import needed_for
 from crannog.settings import Settings
 from crannog.storage import scratch_folders
 
@@ -41,7 +42,8 @@ class LocalEngine:
     """The in-process engine of one warehouse. Safe for threads: each use has its own cursor."""
 
     def __init__(self, settings: Settings, folders: tuple[str, ...], spill_folder: Path) -> None:
-        import duckdb  # a tenth of a second, which a command that reads no rows need not pay
+        with needed_for("reading tables in this process"):
+            import duckdb  # a tenth of a second, which a command that reads no rows need not pay
 
         self._connection = duckdb.connect(
             config={

@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from crannog.errors import CallerError
+from crannog.missing import needed_for
 
 
 def parse_protobuf(body: bytes) -> ExportTraceServiceRequest:
@@ -46,7 +47,8 @@ def _read(request: ExportTraceServiceRequest) -> pa.Array:
 
 @cache
 def _handler() -> Any:
-    from ptars import HandlerPool
+    with needed_for("OTLP"):
+        from ptars import HandlerPool
 
     return HandlerPool([ExportTraceServiceRequest.DESCRIPTOR.file]).get_for_message(
         ExportTraceServiceRequest.DESCRIPTOR

@@ -74,7 +74,7 @@ def _write_derived(self: Any, engine: Any, missing: MissingRows, crowded: Sequen
     if crowded:
         listed = ", ".join(name for name in self.derived.columns.names if name != "spans_version")
         paths = [self.job.storage.uri(f"{self.table.folder}/{file.path}") for file in crowded]
-        old = f"SELECT {listed} FROM {self.table.warehouse.local.scan(paths, self.base.schema)}"
+        old = f"SELECT {listed} FROM {self.table.warehouse.duckdb.scan(paths, self.base.schema)}"
         query = self.derived.merged_sql(f"(SELECT {listed} FROM ({query}) n UNION ALL {old})")
     rows = engine.query(query)
     count = rows.num_rows

@@ -455,7 +455,7 @@ def copied(root: Path, name: str, new_name: str) -> str:
 
 def settled(lake: Lake) -> None:
     """Wait for the work behind the scenes."""
-    if (done := lake.warehouse.behind(lambda: None)) is not None:
+    if (done := lake.warehouse.in_background(lambda: None)) is not None:
         done.result(WAIT_S)
 
 

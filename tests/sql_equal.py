@@ -21,7 +21,7 @@ from crannog.api.result import Result
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.engine.sql.duckdb_compiler import (
     Compiled,
-    Unproved,
+    NoRule,
     aggregates,
     compile_statement,
     expressions,
@@ -172,7 +172,7 @@ def compiled(lake: Lake, text: str) -> Compiled | str:
     """What a statement compiles to, or what of it has no rule."""
     try:
         return _compile(lake, text)
-    except Unproved as reason:
+    except NoRule as reason:
         return str(reason)
 
 
@@ -201,7 +201,7 @@ def rules_of(lake: Lake, text: str) -> Rules:
         sys.settrace(entered)
         try:
             _compile(lake, text)
-        except Unproved as reason:
+        except NoRule as reason:
             raise CallerError(f"no rule for {reason}") from None
         finally:
             sys.settrace(before)

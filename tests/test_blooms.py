@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crannog.engine.duckdb import blooms
-from crannog.engine.duckdb.blooms import Blooms
+from crannog.engine.duckdb import bloom_filters
+from crannog.engine.duckdb.bloom_filters import BloomFilters
 
 
 def written(
@@ -33,13 +33,13 @@ def ids(count: int, seed: int) -> list[bytes]:
 def test_what_is_there_passes_and_little_else(tmp_path: Path) -> None:
     files = {written(tmp_path, f"{seed}.parquet", ids(10_000, seed)): ids(10_000, seed) for seed in range(4)}
     assert all(pq.ParquetFile(path).metadata.row_group(0).column(1).bloom_filter_length for path in files)
-    known = Blooms("trace_id")
+    known = BloomFilters("trace_id")
     for path, there in files.items():
-        assert all(path in known.may_hold(list(files), value)[0] for value in there[::50])
-    false = sum(len(known.may_hold(list(files), value)[0]) for value in ids(1_000, 99))
+        assert all(path in known.may_contain(list(files), value)[0] for value in there[::50])
+    false = sum(len(known.may_contain(list(files), value)[0]) for value in ids(1_000, 99))
     assert false < 4_000 * 0.2, f"{false} of 4,000 looks found what is not there"
     (tmp_path / "0.parquet").unlink()
-    assert known.may_hold(list(files), files[str(tmp_path / "0.parquet")][0]) == (
+    assert known.may_contain(list(files), files[str(tmp_path / "0.parquet")][0]) == (
         [str(tmp_path / "0.parquet")],
         2048,
     ), "read once"
@@ -53,21 +53,21 @@ def test_a_file_without_filters_may_hold_anything(tmp_path: Path) -> None:
     broken = tmp_path / "broken.parquet"
     broken.write_bytes(b"PAR1 not really PAR1")
     paths = [plain, other, str(broken), str(tmp_path / "gone.parquet")]
-    assert Blooms("trace_id").may_hold(paths, bytes(16)) == (paths, None)
+    assert BloomFilters("trace_id").may_contain(paths, bytes(16)) == (paths, None)
 
 
 def test_the_limit_lets_go_of_files_that_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [written(tmp_path, f"{seed}.parquet", ids(5_000, seed)) for seed in range(3)]
-    known = Blooms("trace_id")
-    known.may_hold(paths[:1], bytes(16))
+    known = BloomFilters("trace_id")
+    known.may_contain(paths[:1], bytes(16))
     one = known._bytes
     assert one > 0
-    monkeypatch.setattr(blooms, "_LIMIT_BYTES", 2 * one + one // 2)
-    known.may_hold(paths, bytes(16))
+    monkeypatch.setattr(bloom_filters, "_LIMIT_BYTES", 2 * one + one // 2)
+    known.may_contain(paths, bytes(16))
     assert known._bytes == 2 * one
-    assert known.may_hold(paths, bytes(16)) == ([paths[2]], None), "what is not kept may hold anything"
-    known.may_hold(paths[1:], bytes(16))
-    assert known.may_hold(paths[1:], ids(5_000, 1)[7])[0][0] == paths[1]
+    assert known.may_contain(paths, bytes(16)) == ([paths[2]], None), "what is not kept may hold anything"
+    known.may_contain(paths[1:], bytes(16))
+    assert known.may_contain(paths[1:], ids(5_000, 1)[7])[0][0] == paths[1]
     fresh = written(tmp_path, "fresh.parquet", ids(5_000, 9))
-    assert known.may_hold([paths[1], fresh], ids(5_000, 9)[7])[0] == [fresh]
+    assert known.may_contain([paths[1], fresh], ids(5_000, 9)[7])[0] == [fresh]
     assert set(known._filters) == {paths[1], fresh}, "the file that is no longer asked for made way"

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from crannog.embedded import EmbeddedLake as Lake
-from crannog.engine.duckdb.engine import LocalEngine
-from crannog.engine.duckdb.prepared_statements import BoundStatements
+from crannog.engine.duckdb.engine import DuckDBEngine
+from crannog.engine.duckdb.prepared_statements import StatementPool
 from crannog.errors import Cancelled
 from crannog.settings import Settings
 from lakes import opened
@@ -19,7 +19,7 @@ from lakes import opened
 NAME = "b.t.t"
 
 
-def kept(engine: LocalEngine) -> set[str]:
+def kept(engine: DuckDBEngine) -> set[str]:
     with engine.cursor() as cursor:
         return {
             row[0]
@@ -27,8 +27,8 @@ def kept(engine: LocalEngine) -> set[str]:
         }
 
 
-def idle(lake: Lake) -> BoundStatements:
-    return lake.warehouse.local._bound
+def idle(lake: Lake) -> StatementPool:
+    return lake.warehouse.duckdb._statements
 
 
 def made(lake: Lake) -> None:
@@ -53,7 +53,7 @@ def test_a_statement_that_is_run_again_sees_what_changed(settings: Settings) -> 
 def test_staged_rows_are_kept_only_while_their_snapshot_is(settings: Settings) -> None:
     with opened(settings) as lake:
         made(lake)
-        engine = lake.warehouse.local
+        engine = lake.warehouse.duckdb
         asked = f"SELECT max(v) AS v FROM {NAME}"
         lake.sql(asked)
         assert not kept(engine), "a snapshot that is read once is not copied"
@@ -113,19 +113,19 @@ def test_after_an_error_a_cursor_is_closed() -> None:
     def close(cursor: Cursor) -> None:
         cursor.closed = True
 
-    statements = BoundStatements(Cursor, close)
-    with statements.lent("good") as first:
+    statements = StatementPool(Cursor, close)
+    with statements.borrow("good") as first:
         assert first.relation("good") == "good"
-    with statements.lent("other") as again:
+    with statements.borrow("other") as again:
         assert again is first
-        with statements.lent("good") as second:
+        with statements.borrow("good") as second:
             assert second is not first, "one is lent once at a time"
-    with statements.lent("good") as known:
+    with statements.borrow("good") as known:
         assert known is first, "the one that knows the statement"
-    with pytest.raises(ValueError), statements.lent("bad") as failing:
+    with pytest.raises(ValueError), statements.borrow("bad") as failing:
         failing.relation("bad")
     assert failing.cursor.closed
     assert [bound.cursor.closed for bound in statements._idle] == [False]
-    with statements.lent("cancelled") as spoiled:
-        spoiled.again = False
+    with statements.borrow("cancelled") as spoiled:
+        spoiled.is_reusable = False
     assert spoiled.cursor.closed

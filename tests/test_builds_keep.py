@@ -182,14 +182,14 @@ def test_a_prune_that_is_cancelled_goes_on_later(settings: Settings) -> None:
     with EmbeddedLake(given.warehouse, settings=given) as lake:
         for number in range(110):
             lake.builds.append_events(whole_build(f"b{number}", ["p"], at=number))
-        cancellation, upkeep = Cancellation(), BuildMaintenance(lake.warehouse, lambda: lake.builds)
+        cancellation, extra_tasks = Cancellation(), BuildMaintenance(lake.warehouse, lambda: lake.builds)
         table = lake.engine.open(lake.builds.name)
         cancellation.cancel()
-        [(_, work, _)] = upkeep.due(table, cancellation)
+        [(_, work, _)] = extra_tasks.due(table, cancellation)
         with pytest.raises(Cancelled):
             work()
         assert lake.builds.stats().events == 100
-        [(_, work, _)] = upkeep.due(table, Cancellation())
+        [(_, work, _)] = extra_tasks.due(table, Cancellation())
         assert work() == {"events_removed": 98, "events_after": 2}
 
 

@@ -12,7 +12,7 @@ import crannog
 from build_samples import one_of_each, random_stream, request, whole_build
 from crannog.builds import BuildRequestStatus, EventLog, check, open_log
 from crannog.embedded import EmbeddedLake
-from crannog.engine.duckdb.engine import LocalEngine
+from crannog.engine.duckdb.engine import DuckDBEngine
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError, Overloaded, Refused
 from crannog.server.http_server import HttpServer
@@ -25,8 +25,8 @@ EVENTS = "crannog.builds.build_events"
 @pytest.fixture
 def constructed(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many warehouses and DuckDB engines were made since the test began."""
-    counts = {"Warehouse": 0, "LocalEngine": 0}
-    for kind in (Warehouse, LocalEngine):
+    counts = {"Warehouse": 0, "DuckDBEngine": 0}
+    for kind in (Warehouse, DuckDBEngine):
 
         def counted(self: object, *arguments: object, kind: type = kind, make: object = kind.__init__) -> None:
             counts[kind.__name__] += 1
@@ -117,7 +117,7 @@ def test_a_server_opens_one_warehouse_and_one_duckdb(server: HttpServer, constru
         found = lake.sql(f"SELECT count(*) AS events FROM {EVENTS}", engine="local").rows()
         assert found == [{"events": lake.builds.stats().events}]
         assert lake.table(EVENTS).preview(3).num_rows == 3
-    assert constructed == {"Warehouse": 1, "LocalEngine": 1}
+    assert constructed == {"Warehouse": 1, "DuckDBEngine": 1}
 
 
 def test_the_settings_of_a_server_hold_for_its_build_log(server: HttpServer) -> None:

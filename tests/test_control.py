@@ -19,7 +19,7 @@ from crannog.embedded import EmbeddedLake as Lake
 from crannog.engine.maintenance import control as control_module
 from crannog.engine.maintenance import scheduler as scheduler_module
 from crannog.engine.maintenance.control import FOLDER, IDLE, PROCESSING, ControlTable, Task
-from crannog.engine.maintenance.scheduler import FoldLimits, Scheduler, run_as_task, why_fold
+from crannog.engine.maintenance.scheduler import FoldLimits, Scheduler, fold_reason, run_as_task
 from crannog.errors import CallerError, Corrupted, Unavailable
 from crannog.names import TableName
 from crannog.protocol.changelog import Backlog
@@ -348,7 +348,7 @@ NOW_US = 1_000_000_000_000
     ],
 )
 def test_why_fold(backlog: Backlog, base_rows: int, keyed: bool, reason: str | None) -> None:
-    assert why_fold(backlog, LIMITS, base_rows=base_rows, keyed=keyed, now_us=NOW_US) == reason
+    assert fold_reason(backlog, LIMITS, base_rows=base_rows, keyed=keyed, now_us=NOW_US) == reason
 
 
 # -- the scheduler ---------------------------------------------------------------------------------------------

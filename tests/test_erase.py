@@ -315,7 +315,7 @@ def test_keys_of_several_columns(lake: Lake) -> None:
 
 
 def wait_for_checkpoints(lake: Lake, folder: Path, *, at_least: int) -> None:
-    done = lake.warehouse.behind(lambda: None)  # behind every checkpoint that was asked for
+    done = lake.warehouse.in_background(lambda: None)  # behind every checkpoint that was asked for
     assert done is not None
     done.result(60)
     assert len(list((folder / "_delta_log").glob("*.checkpoint.parquet"))) >= at_least
@@ -405,7 +405,7 @@ def test_a_pack_that_holds_the_key_and_later_changes(lake: Lake) -> None:
     table.fold()
     for number in range(2, 130):
         table.append([person("secret" if number == 70 else f"p{number}", number)])
-    done = lake.warehouse.behind(lambda: None)
+    done = lake.warehouse.in_background(lambda: None)
     assert done is not None
     done.result(60)
     stage = Path(lake.warehouse.storage.uri(engine(table).log.stage_folder))

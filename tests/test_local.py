@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crannog.engine.duckdb.engine import LocalEngine
+from crannog.engine.duckdb.engine import DuckDBEngine
 from crannog.engine.snapshot import read
 from crannog.errors import SnapshotGone
 from crannog.settings import Settings
@@ -31,8 +31,8 @@ WITH_MORE = pa.schema([*SCHEMA, ("more", pa.int64())])
 
 
 @pytest.fixture
-def engine(tmp_path: Path, settings: Settings) -> Iterator[LocalEngine]:
-    made = LocalEngine(settings, (str(tmp_path),), tmp_path / "spill")
+def engine(tmp_path: Path, settings: Settings) -> Iterator[DuckDBEngine]:
+    made = DuckDBEngine(settings, (str(tmp_path),), tmp_path / "spill")
     yield made
     made.close()
 
@@ -45,13 +45,13 @@ def written(folder: Path, name: str, schema: pa.Schema, ids: range) -> str:
     return str(folder / name)
 
 
-def rows(engine: LocalEngine, scan: str, columns: str) -> list[tuple[object, ...]]:
+def rows(engine: DuckDBEngine, scan: str, columns: str) -> list[tuple[object, ...]]:
     with engine.cursor() as cursor:
         found = read(cursor, f"SELECT {columns} FROM {scan} ORDER BY id")
     return [tuple(row.values()) for row in found.to_pylist()]
 
 
-def test_files_that_are_alike(engine: LocalEngine, tmp_path: Path) -> None:
+def test_files_that_are_alike(engine: DuckDBEngine, tmp_path: Path) -> None:
     """DuckDB then knows their rows and bounds, which a scan by a given schema hides from it."""
     paths = [written(tmp_path, "1.parquet", SCHEMA, range(2)), written(tmp_path, "2.parquet", SCHEMA, range(2, 4))]
     scan = engine.scan(paths, SCHEMA)
@@ -66,7 +66,7 @@ def test_files_that_are_alike(engine: LocalEngine, tmp_path: Path) -> None:
     ]
 
 
-def test_a_column_that_a_file_lacks(engine: LocalEngine, tmp_path: Path) -> None:
+def test_a_column_that_a_file_lacks(engine: DuckDBEngine, tmp_path: Path) -> None:
     old, new = written(tmp_path, "1.parquet", SCHEMA, range(2)), written(tmp_path, "2.parquet", WITH_MORE, range(2, 4))
     for paths in ([old, new], [new, old]):
         assert rows(engine, engine.scan(paths, WITH_MORE), "id, v, more") == [(n, f"v{n}", None) for n in range(4)]
@@ -78,7 +78,7 @@ def test_a_column_that_a_file_lacks(engine: LocalEngine, tmp_path: Path) -> None
     ("name", "before"),
     [("id", pa.int32()), ("d", pa.decimal128(10, 2)), ("s", pa.struct([("a", pa.int32())])), ("t", pa.timestamp("us"))],
 )
-def test_a_column_of_another_type(engine: LocalEngine, tmp_path: Path, name: str, before: pa.DataType) -> None:
+def test_a_column_of_another_type(engine: DuckDBEngine, tmp_path: Path, name: str, before: pa.DataType) -> None:
     place = SCHEMA.get_field_index(name)
     old = written(tmp_path, "1.parquet", SCHEMA.set(place, pa.field(name, before)), range(2))
     new = written(tmp_path, "2.parquet", SCHEMA, range(2, 4))
@@ -89,19 +89,19 @@ def test_a_column_of_another_type(engine: LocalEngine, tmp_path: Path, name: str
             assert read(cursor, f"SELECT {name} FROM {scan}").schema.field(name).type == engine_type(engine, name)
 
 
-def engine_type(engine: LocalEngine, name: str) -> pa.DataType:
+def engine_type(engine: DuckDBEngine, name: str) -> pa.DataType:
     """The type of a column as the engine gives it back."""
     with engine.cursor({"given": pa.schema([SCHEMA.field(name)]).empty_table()}) as cursor:
         return cursor.sql("SELECT * FROM given").to_arrow_table().schema.field(name).type
 
 
-def test_a_folder_that_looks_like_a_partition(engine: LocalEngine, tmp_path: Path) -> None:
+def test_a_folder_that_looks_like_a_partition(engine: DuckDBEngine, tmp_path: Path) -> None:
     (tmp_path / "v=other").mkdir()
     path = written(tmp_path / "v=other", "1.parquet", SCHEMA, range(1))
     assert rows(engine, engine.scan([path], SCHEMA), "id, v") == [(0, "v0")]
 
 
-def test_a_file_that_is_gone(engine: LocalEngine, tmp_path: Path) -> None:
+def test_a_file_that_is_gone(engine: DuckDBEngine, tmp_path: Path) -> None:
     """The scan can be made; the read tells."""
     path = written(tmp_path, "1.parquet", SCHEMA, range(1))
     known = engine.scan([path], SCHEMA)
@@ -111,7 +111,7 @@ def test_a_file_that_is_gone(engine: LocalEngine, tmp_path: Path) -> None:
             rows(engine, scan, "id")
 
 
-def test_every_cursor_reads_times_as_utc_and_remembers_footers(engine: LocalEngine) -> None:
+def test_every_cursor_reads_times_as_utc_and_remembers_footers(engine: DuckDBEngine) -> None:
     with engine.cursor() as cursor:
         assert cursor.execute(
             "SELECT current_setting('TimeZone'), current_setting('parquet_metadata_cache')"
@@ -140,12 +140,12 @@ with tempfile.TemporaryDirectory() as folder, crannog.connect(folder) as lake:
     assert ran.stdout.strip() == "2026-01-01 02:30:00|2026-01-01|2|2026-01-01 00:00:00+00:00"
 
 
-def test_columns_without_a_value_are_known_by_the_footers(engine: LocalEngine, tmp_path: Path) -> None:
+def test_columns_without_a_value_are_known_by_the_footers(engine: DuckDBEngine, tmp_path: Path) -> None:
     first, second = (
         written(tmp_path, "a.parquet", SCHEMA, range(3)),
         written(tmp_path, "b.parquet", WITH_MORE, range(3)),
     )
-    assert engine.empty_in_all([first]) == {"d", "t", "m"}
-    assert engine.empty_in_all([first, second]) == {"d", "t", "m"}
-    assert engine.empty_in_all([second]) == {"d", "t", "m", "more"}
-    assert engine.empty_in_all([str(tmp_path / "none.parquet")]) == frozenset()
+    assert engine.all_null_columns([first]) == {"d", "t", "m"}
+    assert engine.all_null_columns([first, second]) == {"d", "t", "m"}
+    assert engine.all_null_columns([second]) == {"d", "t", "m", "more"}
+    assert engine.all_null_columns([str(tmp_path / "none.parquet")]) == frozenset()

@@ -74,7 +74,7 @@ def rows(start: int, count: int, **changes: Any) -> list[dict[str, Any]]:
 
 def settle(lake: Lake) -> None:
     """Wait for the work behind the scenes."""
-    done = lake.warehouse.behind(lambda: None)
+    done = lake.warehouse.in_background(lambda: None)
     assert done is not None
     done.result(60)
 

@@ -189,7 +189,7 @@ def test_a_read_just_after_a_pack_was_put_finds_it(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr(failpoints, "hook", lambda phase: log.refresh() if phase == "pack.written" else None)
         for turn in range(70):
             send(lake, PLAIN, batch_of(PLAIN, "w", turn))
-        lake.warehouse.behind(int).result(30)  # one thread: the pack is done before this
+        lake.warehouse.in_background(int).result(30)  # one thread: the pack is done before this
         last = {(PLAIN, "w"): 69}
         assert check_kept(lake, last) == last
         send(lake, PLAIN, batch_of(PLAIN, "w", 70))

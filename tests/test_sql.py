@@ -17,8 +17,8 @@ import pytest
 
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.engine.sql import run_on_duckdb
-from crannog.engine.sql.route import choose
-from crannog.engine.sql.run_on_duckdb import NotHere
+from crannog.engine.sql.route import choose_engine
+from crannog.engine.sql.run_on_duckdb import FallBackToSpark
 from crannog.errors import CallerError, Cancelled, Conflict, CrannogError, NotFound, Overloaded, TimedOut, Unavailable
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
@@ -158,20 +158,20 @@ def test_earlier_versions_can_be_read(folded: Lake) -> None:
 
 def test_the_router_is_a_pure_choice() -> None:
     def chosen(asked: str = "auto", **facts: Any) -> str:
-        given = {"unproved": None, "hot": False, "not_hot": "a.b.c", "scan_bytes": 10, "scan_limit": 100, **facts}
-        return choose(asked, **given).engine
+        given = {"no_rule": None, "hot": False, "not_hot": "a.b.c", "scan_bytes": 10, "scan_limit": 100, **facts}
+        return choose_engine(asked, **given).engine
 
     assert chosen() == "local"
     assert chosen(hot=True) == "hot"
     assert chosen(hot=True, scan_bytes=1000) == "hot"
     assert chosen(scan_bytes=1000) == "spark"
-    assert chosen(unproved="explode", hot=True) == "spark"
+    assert chosen(no_rule="explode", hot=True) == "spark"
     assert chosen("spark", hot=True) == "spark"
     assert chosen("local", hot=True, scan_bytes=1000) == "local"
     for asked, facts in (
         ("hot", {}),
-        ("hot", {"unproved": "explode", "hot": True}),
-        ("local", {"unproved": "explode"}),
+        ("hot", {"no_rule": "explode", "hot": True}),
+        ("local", {"no_rule": "explode"}),
     ):
         with pytest.raises(CallerError, match="cannot serve"):
             chosen(asked, **facts)
@@ -402,7 +402,7 @@ def test_a_stream_that_stops_midway_says_what_to_do(lake: Lake, monkeypatch: pyt
 
     def stops(*_: Any) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"a": [1]})
-        raise NotHere("text beyond ASCII")
+        raise FallBackToSpark("text beyond ASCII")
 
     monkeypatch.setattr(run_on_duckdb, "_read", stops)
     batches = iter(lake.stream("SELECT 1 AS a"))

@@ -280,13 +280,13 @@ def test_readers_writers_and_reloads_at_once_see_whole_states(lake: Lake) -> Non
             last = row["low"]
             reads[0] += 1
 
-    def renew() -> None:
+    def refresh() -> None:
         while not stop.is_set():
-            lake.operations.queries.cache.renew(lake.engine.open(TableName.parse(KEYED)))
+            lake.operations.queries.cache.refresh(lake.engine.open(TableName.parse(KEYED)))
             time.sleep(0.1)
 
     lake.table(KEYED).upsert([{"id": n, "v": "v", "n": 0} for n in range(100)])
-    threads = [threading.Thread(target=read) for _ in range(4)] + [threading.Thread(target=renew)]
+    threads = [threading.Thread(target=read) for _ in range(4)] + [threading.Thread(target=refresh)]
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + 4

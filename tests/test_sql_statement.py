@@ -253,7 +253,7 @@ def test_nothing_outside_is_read_even_if_a_check_were_missing(lake: Lake, tmp_pa
         "INSTALL httpfs",
     ):
         with (
-            lake.warehouse.local.cursor() as cursor,
+            lake.warehouse.duckdb.cursor() as cursor,
             pytest.raises(Exception, match=r"(?i)permission|disabled|locked|allowed"),
         ):
             cursor.execute(text).fetchall()

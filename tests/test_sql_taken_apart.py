@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from sqlglot import exp
 
-from crannog.engine.sql.duckdb_compiler import Unproved, compile_statement
+from crannog.engine.sql.duckdb_compiler import NoRule, compile_statement
 from crannog.engine.sql.duckdb_compiler.expressions import Expressions
 from crannog.engine.sql.duckdb_compiler.select import SourceShape
 from crannog.engine.sql.statement import Statement, parse
@@ -54,7 +54,7 @@ def served() -> Iterator[Statement]:
             statement = parse(text, LONGEST)
             try:
                 compiled_sql(statement)
-            except Unproved:
+            except NoRule:
                 continue
             yield statement
 
@@ -90,7 +90,7 @@ def test_every_argument_that_no_rule_reads_sends_the_statement_to_spark(
                 try:
                     if compiled_sql(dataclasses.replace(statement, tree=tree)) == plain:
                         ignored.append(f"{kind.__name__}.{argument} = {intruder!r} in {statement.text}")
-                except Unproved:
+                except NoRule:
                     continue
     assert not ignored, "\n".join(ignored)
     assert tried > 500
@@ -121,7 +121,7 @@ def test_a_node_of_any_class_without_a_rule_sends_the_statement_to_spark() -> No
                 continue  # not a class that can be made so
             try:
                 sql = compiled_sql(dataclasses.replace(statement, tree=tree))
-            except Unproved:
+            except NoRule:
                 continue
             assert kind.key in known or issubclass(kind, (exp.Binary, exp.Connector)), f"{kind.__name__} became {sql}"
 
@@ -149,5 +149,5 @@ def test_a_node_of_any_class_without_a_rule_sends_the_statement_to_spark() -> No
     ],
 )
 def test_what_was_once_dropped_silently_goes_to_spark(text: str) -> None:
-    with pytest.raises(Unproved):
+    with pytest.raises(NoRule):
         compiled_sql(parse(text, LONGEST))

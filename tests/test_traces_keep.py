@@ -114,11 +114,11 @@ def test_the_scheduler_derives_after_folds_and_expires_where_days_are_set(settin
     with opened(settings, trace_retention_days=30) as lake:
         traces = LocalTraces(lake.warehouse, lake.engine)
         traces.write_otlp(body([Sent(1, 1)]))
-        upkeep = TraceMaintenance(lake.engine)
-        due = upkeep.due(traces.spans, Cancellation())
+        extra_tasks = TraceMaintenance(lake.engine)
+        due = extra_tasks.due(traces.spans, Cancellation())
         assert [kind for kind, _, _ in due] == ["expire-traces"], "nothing is folded yet"
         lake.create_table("main.default.other", {"type": "object", "properties": {"a": {"type": "integer"}}})
-        assert upkeep.due(lake.engine.open(lake.engine.names()[-1]), Cancellation()) == []
+        assert extra_tasks.due(lake.engine.open(lake.engine.names()[-1]), Cancellation()) == []
 
 
 # -- with jobs ------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_services_with_days_of_their_own_are_kept_by_these(settings: Settings, j
 
         traces.write_otlp(body([Sent(99, 1)]))
         fold(traces.spans)
-        scheduler = Scheduler(lake.warehouse, lake.engine, lake.control, upkeep=[TraceMaintenance(lake.engine)])
+        scheduler = Scheduler(lake.warehouse, lake.engine, lake.control, extra_tasks=[TraceMaintenance(lake.engine)])
         assert "derive:crannog.traces.spans" in scheduler.run_due()
         tasks = {task["task_name"]: task for task in lake.tasks()}
         assert tasks["expire-traces:crannog.traces.spans"]["completed_at"] is not None

@@ -16,7 +16,7 @@ import pytest
 
 from crannog.api.cancellation import Cancellation
 from crannog.embedded import EmbeddedLake
-from crannog.engine.duckdb.engine import LocalEngine
+from crannog.engine.duckdb.engine import DuckDBEngine
 from crannog.engine.sql.running_queries import RunningQueries
 from crannog.errors import CallerError, Cancelled, Conflict, CrannogError, NotFound, TimedOut
 from crannog.remote.lake import RemoteLake
@@ -70,19 +70,19 @@ class Endless:
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Make every question endless from now on; returns what tells that one began."""
-    lent = LocalEngine.cursor
+    lent = DuckDBEngine.cursor
 
     @contextmanager
-    def cursor(self: LocalEngine, tables: Any = None) -> Iterator[Any]:
+    def cursor(self: DuckDBEngine, tables: Any = None) -> Iterator[Any]:
         with lent(self, tables) as real:
             yield Endless(real)
 
-    monkeypatch.setattr(LocalEngine, "cursor", cursor)
+    monkeypatch.setattr(DuckDBEngine, "cursor", cursor)
     # The spans are staged: as if some were in a file, too, where a trace is looked for with DuckDB.
     monkeypatch.setattr(
         lookup, "pruned", lambda *_: SimpleNamespace(files=tuple(f"data/{number}.parquet" for number in range(9)))
     )
-    monkeypatch.setattr(LocalEngine, "scan", lambda *_, **__: "some_file")
+    monkeypatch.setattr(DuckDBEngine, "scan", lambda *_, **__: "some_file")
     Endless.begun.clear()
     return Endless.begun
 

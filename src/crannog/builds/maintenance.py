@@ -11,7 +11,7 @@ from crannog.api.cancellation import Cancellation
 from crannog.builds.log import EventLog
 from crannog.builds.open_log import open_log, other_than_warehouse
 from crannog.builds.retention import prune
-from crannog.engine.maintenance.scheduler import Upkeep, Work
+from crannog.engine.maintenance.scheduler import ExtraTasks, Work
 from crannog.engine.open_table import OpenTable
 from crannog.engine.warehouse import Warehouse
 from crannog.names import TableName
@@ -20,7 +20,7 @@ EVENTS = TableName.parse("crannog.builds.build_events")
 _DAY_NS = 24 * 3600 * 10**9
 
 
-class BuildMaintenance(Upkeep):
+class BuildMaintenance(ExtraTasks):
     """The work of the build log for a scheduler: pass it as one of `upkeep`.
 
     The log is that of the warehouse, which `log` returns, unless the settings name another one.

@@ -156,9 +156,9 @@ class OpenTable:
 
     def _keep_up(self) -> None:
         if self.log.wants_packing:
-            self.warehouse.behind(self._pack_quietly)
+            self.warehouse.in_background(self._pack_quietly)
         if self.log.wants_preallocation:
-            self.warehouse.behind(self.log.preallocate)
+            self.warehouse.in_background(self.log.preallocate)
 
     def _pack_quietly(self) -> None:
         # A pack that fails costs nothing but files: the next one, or a fold, takes them.
@@ -206,7 +206,7 @@ class OpenTable:
         self._snapshot = Snapshot(str(self.name), base, tail, self._local_paths)
         return self._snapshot
 
-    def past(self, base: Base) -> Snapshot:
+    def at_version(self, base: Base) -> Snapshot:
         """Return the snapshot of an earlier version of the base, with nothing staged."""
         return Snapshot(str(self.name), base, Tail(base.folded, base.folded, (), base.schema), self._local_paths)
 
@@ -216,9 +216,9 @@ class OpenTable:
     def masks(self, snapshot: Snapshot, *, raw: bool = False) -> pa.Table:
         """Return the positions of base rows that the tail hides."""
         if raw and snapshot.key:
-            return positions_of(self.warehouse.local, snapshot, snapshot.changed_keys(raw=True))
+            return positions_of(self.warehouse.duckdb, snapshot, snapshot.changed_keys(raw=True))
         if self._masks is None:
-            self._masks = MaskCache(lambda: self.warehouse.local)
+            self._masks = MaskCache(lambda: self.warehouse.duckdb)
         return self._masks.masks(snapshot)
 
     def relation(
@@ -229,14 +229,23 @@ class OpenTable:
         raw: bool = False,
         files: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
-        keep: bool = True,
+        may_copy_staged: bool = True,
     ) -> tuple[str, Mapping[str, pa.Table]]:
         """Return the SQL, for the in-process engine, that reads a snapshot, and the in-memory tables it names.
 
         `files` are those of the base that are needed, `columns` the columns, all if not given; without `keep` no name is the engine's own.
         """
         masks = self.masks(snapshot, raw=raw)
-        return relation(self.warehouse.local, snapshot, masks, prefix, raw=raw, files=files, columns=columns, keep=keep)
+        return relation(
+            self.warehouse.duckdb,
+            snapshot,
+            masks,
+            prefix,
+            raw=raw,
+            files=files,
+            columns=columns,
+            may_copy_staged=may_copy_staged,
+        )
 
     def to_arrow(self, *, raw: bool = False, limit: int | None = None, snapshot: Snapshot | None = None) -> pa.Table:
         """Read the table, or a snapshot of it, through the in-process engine."""
@@ -246,7 +255,7 @@ class OpenTable:
             query, tables = self.relation(of, "t", raw=raw)
             if limit is not None:
                 query = f"SELECT * FROM ({query}) LIMIT {int(limit)}"
-            with self.warehouse.local.cursor(tables) as cursor:
+            with self.warehouse.duckdb.cursor(tables) as cursor:
                 return read(cursor, query).cast(of.base.read_schema)
 
         return rows(snapshot) if snapshot is not None else self.newest(rows)
@@ -312,7 +321,7 @@ def tombstones_of(table: OpenTable, snapshot: Snapshot) -> list[dict[str, Any]]:
         return []
     keys = deletes.select([*snapshot.key, "_seq", "_ord"])
     tables: dict[str, pa.Table] = {"staged": rows.select([*snapshot.key, "_seq", "_ord", "_op"]), "deleted": keys}
-    engine = table.warehouse.local
+    engine = table.warehouse.duckdb
     match = " AND ".join(f'o."{name}" = d."{name}"' for name in snapshot.key)
     earlier = f"SELECT 1 FROM staged o WHERE {match} AND (o._seq, o._ord) < (d._seq, d._ord)"
     # The last earlier change of the key tells: a row if it was an upsert, none if a delete, else the base does.

@@ -24,12 +24,12 @@ def lease_on(storage: Storage, result: str, query_id: str, tables: Sequence[str]
     return Lease(storage, _lease_path(result), content)
 
 
-def is_wanted(storage: Storage, result: str) -> bool:
+def is_leased(storage: Storage, result: str) -> bool:
     """Tell whether an answer still has its lease: an erasure takes it away."""
     return storage.exists(_lease_path(result))
 
 
-def sweep(storage: Storage) -> None:
+def remove_abandoned(storage: Storage) -> None:
     """Delete the answers of processes that were killed; a failure leaves them to the next sweep."""
     with suppress(CrannogError, FileNotFoundError):
         # The folders first: an answer has its lease before its folder.
@@ -38,7 +38,7 @@ def sweep(storage: Storage) -> None:
             storage.delete_folder(f"{FOLDER}/{name}")
 
 
-def end(storage: Storage, table: str) -> list[str]:
+def delete_results(storage: Storage, table: str) -> list[str]:
     """Delete the answers that may hold rows of a table, those being sent too; return the files that were there.
 
     What is in them only their queries know: they may have changed every value.

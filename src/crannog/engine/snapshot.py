@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crannog.delta.log import Base
-from crannog.engine.duckdb.engine import FILE_COLUMN, LocalEngine, quoted
-from crannog.engine.duckdb.staged_tables import Beside
+from crannog.engine.duckdb.engine import FILE_COLUMN, DuckDBEngine, quoted
+from crannog.engine.duckdb.staged_tables import StagedTables
 from crannog.errors import Corrupted, SnapshotGone
 from crannog.protocol.staged_files import UPSERT
 from crannog.protocol.tail import Tail
@@ -37,7 +37,7 @@ class Snapshot:
     base: Base
     tail: Tail
     local_paths: Callable[[Sequence[str]], list[str]] = field(repr=False)
-    beside: Beside = field(default_factory=Beside, repr=False, compare=False)
+    staged_tables: StagedTables = field(default_factory=StagedTables, repr=False, compare=False)
 
     @property
     def sequence(self) -> int:
@@ -93,7 +93,7 @@ def last_per_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
 class MaskCache:
     """The masks of the newest snapshot of one table: when the tail grows, only its new keys are looked up."""
 
-    def __init__(self, engine: Callable[[], LocalEngine]) -> None:
+    def __init__(self, engine: Callable[[], DuckDBEngine]) -> None:
         self._engine = engine  # asked for only where there is something to mask: it takes a while to load
         self._lock = threading.Lock()
         self._version = -1
@@ -120,7 +120,7 @@ class MaskCache:
             return self._positions
 
 
-def positions_of(engine: LocalEngine, snapshot: Snapshot, keys: pa.Table) -> pa.Table:
+def positions_of(engine: DuckDBEngine, snapshot: Snapshot, keys: pa.Table) -> pa.Table:
     """Find where the base holds any of `keys`; statistics and bloom filters of the files prune the search."""
     paths = snapshot.local_paths(list(snapshot.base.files))
     if not paths or not keys.num_rows:
@@ -137,19 +137,19 @@ def positions_of(engine: LocalEngine, snapshot: Snapshot, keys: pa.Table) -> pa.
 
 def read(cursor: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
     """Run a query over files; SnapshotGone if one of them was erased meanwhile."""
-    with _told_apart():
+    with _duckdb_errors_translated():
         return cursor.sql(query).to_arrow_table()
 
 
 def written(cursor: duckdb.DuckDBPyConnection, command: str) -> int:
     """Run a command that reads files into a table, and return its rows; SnapshotGone if one was erased meanwhile."""
-    with _told_apart():
+    with _duckdb_errors_translated():
         [[rows]] = cursor.execute(command).fetchall()
         return int(rows)
 
 
 @contextmanager
-def _told_apart() -> Iterator[None]:
+def _duckdb_errors_translated() -> Iterator[None]:
     import duckdb
 
     try:
@@ -161,7 +161,7 @@ def _told_apart() -> Iterator[None]:
 
 
 def relation(
-    engine: LocalEngine,
+    engine: DuckDBEngine,
     snapshot: Snapshot,
     masks: pa.Table,
     prefix: str,
@@ -169,7 +169,7 @@ def relation(
     raw: bool = False,
     files: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
-    keep: bool = True,
+    may_copy_staged: bool = True,
 ) -> tuple[str, dict[str, pa.Table]]:
     """Return the SQL that reads a snapshot, and the in-memory tables it names (each name starts with `prefix`).
 
@@ -182,7 +182,7 @@ def relation(
     tables: dict[str, pa.Table] = {}
 
     def named(what: str, rows: pa.Table) -> str:
-        kept = snapshot.beside.name(engine, f"raw {what}" if raw else what, rows) if keep else None
+        kept = snapshot.staged_tables.name(engine, f"raw {what}" if raw else what, rows) if may_copy_staged else None
         if kept is None:
             tables[f"{prefix}_{what}"] = rows
         return kept or f"{prefix}_{what}"

@@ -34,13 +34,13 @@ def to_spark(
     if snapshot.key and needed and snapshot.tail.segments:
         keys = snapshot.changed_keys(raw=raw)
         if keys.num_rows:
-            rows = without_keys(rows, _handed_over(session, keys), snapshot.key)
+            rows = without_keys(rows, _to_dataframe(session, keys), snapshot.key)
     tail = snapshot.visible_tail(raw=raw)
     if tail.num_rows:
         # By place: by name, Spark would take columns that differ by case for one, and old tables may have such.
-        rows = rows.union(_handed_over(session, tail.select(base.schema.names)))
+        rows = rows.union(_to_dataframe(session, tail.select(base.schema.names)))
     return rows
 
 
-def _handed_over(session: SparkSession, rows: pa.Table) -> DataFrame:
+def _to_dataframe(session: SparkSession, rows: pa.Table) -> DataFrame:
     return session.createDataFrame(rows, spark_schema(rows.schema))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from crannog.engine.duckdb.engine import LocalEngine
+from crannog.engine.duckdb.engine import DuckDBEngine
 from crannog.errors import CallerError
 from crannog.settings import Settings
 from crannog.storage import scratch_folders
@@ -31,20 +31,20 @@ class Warehouse:
         if self.storage.is_local:
             self.storage.make_folder("")
         self._copies = None if self.storage.is_local else scratch_folders.create("copies")
-        self._local: LocalEngine | None = None
+        self._duckdb: DuckDBEngine | None = None
         self._lock = threading.Lock()
         # One thread: packing and small upkeep must never take cores from the callers.
         self._background = ThreadPoolExecutor(1, thread_name_prefix="crannog-upkeep")
         self._closed = False
 
     @property
-    def local(self) -> LocalEngine:
+    def duckdb(self) -> DuckDBEngine:
         """The in-process engine, made on first need."""
         with self._lock:
-            if self._local is None:
+            if self._duckdb is None:
                 folder = self.storage.uri("") if self._copies is None else str(self._copies)
-                self._local = LocalEngine(self.settings, (folder,), scratch_folders.create("spill"))
-            return self._local
+                self._duckdb = DuckDBEngine(self.settings, (folder,), scratch_folders.create("spill"))
+            return self._duckdb
 
     def spark(self) -> SparkSession:
         """Return the session, started on first need; Unavailable says why there is none."""
@@ -70,7 +70,7 @@ class Warehouse:
             for path in paths:
                 (self._copies / path).unlink(missing_ok=True)
 
-    def behind(self, work: object, *arguments: object) -> Future[object] | None:
+    def in_background(self, work: object, *arguments: object) -> Future[object] | None:
         """Run `work` in the background thread; None if the warehouse is closing."""
         try:
             future: Future[object] = self._background.submit(work, *arguments)  # type: ignore[arg-type]
@@ -88,8 +88,8 @@ class Warehouse:
         self._closed = True
         self.storage.close()
         with self._lock:
-            if self._local is not None:
-                self._local.close()
+            if self._duckdb is not None:
+                self._duckdb.close()
             if self._copies is not None:
                 scratch_folders.remove(self._copies)
 

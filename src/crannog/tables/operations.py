@@ -262,7 +262,7 @@ class TableOperations:
         if request.dry_run:
             return self.on(request.table, lambda table: compact(table, dry_run=True))
         report = self.on(request.table, lambda table: compact(table, progress=progress, cancellation=cancellation))
-        self.warehouse.behind(
+        self.warehouse.in_background(
             run_as_task, self.control, request.table, AFTER_COMPACT, partial(self._vacuum_at_the_floor, request.table)
         )
         return report

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crannog.engine.duckdb.engine import FILE_COLUMN, LocalEngine, quoted
+from crannog.engine.duckdb.engine import FILE_COLUMN, DuckDBEngine, quoted
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
 from crannog.engine.sql.duckdb_compiler.terms import Condition
@@ -49,7 +49,7 @@ def _rows(table: OpenTable, snapshot: Snapshot, trace_id: bytes, names: list[str
     files = pruned(snapshot.base, [Condition(0, "trace_hi", "=", (trace_id_high(trace_id),))]).files
     if files and sum(part.num_rows for part in parts) < limit:
         parts.append(
-            _base_rows(table.warehouse.local, snapshot.local_paths(list(files)), trace_id, schema, limit, exact)
+            _base_rows(table.warehouse.duckdb, snapshot.local_paths(list(files)), trace_id, schema, limit, exact)
         )
     return pa.concat_tables(parts).slice(0, limit) if parts else schema.empty_table()
 
@@ -63,9 +63,9 @@ def _tail_rows(snapshot: Snapshot, trace_id: bytes, names: list[str]) -> pa.Tabl
 
 
 def _base_rows(
-    engine: LocalEngine, paths: list[str], trace_id: bytes, schema: pa.Schema, limit: int, exact: bool
+    engine: DuckDBEngine, paths: list[str], trace_id: bytes, schema: pa.Schema, limit: int, exact: bool
 ) -> pa.Table:
-    paths, most = engine.blooms("trace_id").may_hold(paths, trace_id)
+    paths, most = engine.bloom_filters("trace_id").may_contain(paths, trace_id)
     by_id = f"WHERE trace_id = from_hex('{trace_id.hex()}')"
     with scoped_cursor(engine) as cursor:
         if len(paths) > _MAX_FILES_OPENED:
@@ -74,7 +74,7 @@ def _base_rows(
             paths = read(cursor, f"SELECT DISTINCT {FILE_COLUMN} FROM {where} {by_id}")[FILE_COLUMN].to_pylist()
         if not paths:
             return schema.empty_table()
-        empty = engine.empty_in_all(paths)
+        empty = engine.all_null_columns(paths)
         there = pa.schema(
             [field for field in schema if field.name not in empty or (exact and pa.types.is_nested(field.type))]
         )

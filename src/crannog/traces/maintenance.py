@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from crannog.api.cancellation import Cancellation
-from crannog.engine.maintenance.scheduler import Upkeep, Work
+from crannog.engine.maintenance.scheduler import ExtraTasks, Work
 from crannog.engine.open_table import OpenTable
 from crannog.engine.tables import Tables
 from crannog.traces.derived.derive import derive, needs_derive
@@ -15,7 +15,7 @@ from crannog.traces.retention import expire_by_settings
 from crannog.traces.span_table import SPANS
 
 
-class TraceMaintenance(Upkeep):
+class TraceMaintenance(ExtraTasks):
     """The trace store's work for a scheduler: pass it as one of `upkeep`."""
 
     kinds: Sequence[str] = ("derive", "expire-traces")

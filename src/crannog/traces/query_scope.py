@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from crannog.api.cancellation import Cancellation
-from crannog.engine.duckdb.engine import LocalEngine
+from crannog.engine.duckdb.engine import DuckDBEngine
 from crannog.engine.sql.running_queries import RunningQueries
 from crannog.errors import CrannogError
 
@@ -74,7 +74,7 @@ def check_cancelled() -> None:
 
 @contextmanager
 def scoped_cursor(
-    engine: LocalEngine, tables: Mapping[str, pa.Table] | None = None
+    engine: DuckDBEngine, tables: Mapping[str, pa.Table] | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Lend a cursor that sees `tables`, and whose query ends with the question; one at a time."""
     running = _current.get()

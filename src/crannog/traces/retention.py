@@ -16,7 +16,7 @@ from crannog.api.traces import ErasurePlan, TraceExpiry
 from crannog.engine.maintenance.erase import erase as erase_rows
 from crannog.engine.maintenance.erase_audit_texts import erase_from_audit
 from crannog.engine.maintenance.expire import expire as expire_rows
-from crannog.engine.maintenance.job import part_of
+from crannog.engine.maintenance.job import progress_range
 from crannog.engine.maintenance.key_search import Copies
 from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
@@ -62,10 +62,10 @@ def expire(
         before,
         only={"service_name": only} if only else None,
         besides={"service_name": list(besides)} if besides else None,
-        progress=part_of(progress, 0, 0.5),
+        progress=progress_range(progress, 0, 0.5),
         cancellation=cancellation,
     )
-    derived = derive(tables, spans, progress=part_of(progress, 0.5, 0.9), cancellation=cancellation)
+    derived = derive(tables, spans, progress=progress_range(progress, 0.5, 0.9), cancellation=cancellation)
     floor_s = spans.warehouse.settings.retention_floor_s
     given_back = [
         vacuum(table, retention_s=floor_s).bytes_deleted for table in (spans, *_derived_tables(tables, spans))
@@ -161,9 +161,9 @@ def erase(
     erased_from = partial(
         erase_rows, keys=keys, by=["trace_id"], actor=actor, reason=reason, copies=copies, cancellation=cancellation
     )
-    receipt = erased_from(spans, progress=part_of(progress, 0, 0.5))
+    receipt = erased_from(spans, progress=progress_range(progress, 0, 0.5))
     try:
-        derive(tables, spans, progress=part_of(progress, 0.5, 0.8), cancellation=cancellation)
+        derive(tables, spans, progress=progress_range(progress, 0.5, 0.8), cancellation=cancellation)
         places, files = _erased_from_derived(tables, spans, erased_from, copies)
     except CrannogError as error:
         # By the ids: a filter would find nothing any more.
@@ -200,7 +200,7 @@ def _without_old_files(table: OpenTable, copies: Copies | None) -> tuple[Place, 
     table.warehouse.storage.delete(before)
     table.warehouse.forget_copies(before)
     if copies is not None:
-        copies.renew(table)
+        copies.refresh(table)
     left = _old_files(table)
     if left:
         raise VerificationFailed(f"a file of an old version of {table.name} is still there: {left[0]}; erase again")
@@ -239,5 +239,5 @@ def _trace_keys(traces: Sequence[bytes]) -> pa.Table:
 def _query_spans(spans: OpenTable, of: Snapshot, query: str, tables: Mapping[str, pa.Table] | None = None) -> pa.Table:
     """Ask all rows of a snapshot, every copy of a span, as `spans`."""
     rows, held = spans.relation(of, "held")
-    with scoped_cursor(spans.warehouse.local, {**held, **(tables or {})}) as cursor:
+    with scoped_cursor(spans.warehouse.duckdb, {**held, **(tables or {})}) as cursor:
         return read(cursor, f"WITH spans AS ({rows}) {query}")

@@ -30,5 +30,5 @@ def _distinct(
     table: OpenTable, of: Snapshot, columns: str, where: str, conditions: list[Condition], limit: int
 ) -> pa.Table:
     query, tables = table.relation(of, "spans", files=pruned(of.base, conditions).files)
-    with scoped_cursor(table.warehouse.local, tables) as cursor:
+    with scoped_cursor(table.warehouse.duckdb, tables) as cursor:
         return read(cursor, f"SELECT DISTINCT {columns} FROM ({query}) WHERE {where} ORDER BY ALL LIMIT {int(limit)}")

@@ -53,7 +53,7 @@ from crannog.api.traces.requests import (
     WriteSpans,
 )
 from crannog.engine.maintenance.fold import fold
-from crannog.engine.maintenance.job import part_of
+from crannog.engine.maintenance.job import progress_range
 from crannog.engine.maintenance.key_search import Copies
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
@@ -432,9 +432,9 @@ class TraceStore:
         self, request: DeriveTables, progress: Progress | None, cancellation: Cancellation | None
     ) -> DeriveReport:
         table = self.spans
-        fold(table, progress=part_of(progress, 0, 0.4), cancellation=cancellation)
+        fold(table, progress=progress_range(progress, 0, 0.4), cancellation=cancellation)
         return derive(
-            self._tables, table, anew=request.anew, progress=part_of(progress, 0.4, 1), cancellation=cancellation
+            self._tables, table, anew=request.anew, progress=progress_range(progress, 0.4, 1), cancellation=cancellation
         )
 
     def expire(

@@ -171,7 +171,7 @@ def bring_to_base(model: Connection, table: OpenTable, snapshot: Snapshot, *, la
 def _indexes(table: OpenTable, paths: list[str], until: int) -> set[int]:
     if not paths:
         return set()
-    engine = table.warehouse.local
+    engine = table.warehouse.duckdb
     columns = pa.schema([SCHEMA.field(KEY)])
     with engine.cursor() as cursor:
         found = read(
@@ -184,7 +184,7 @@ def _after(table: OpenTable, paths: list[str], known: int) -> Iterator[pa.Table]
     """Yield the rows after an index, in order, some at a time; the files' statistics skip the others."""
     if not paths:
         return
-    engine = table.warehouse.local
+    engine = table.warehouse.duckdb
     names = ", ".join(map(quoted, SCHEMA.names))
     while True:
         query = (

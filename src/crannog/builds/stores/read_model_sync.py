@@ -180,7 +180,7 @@ class Follower:
         if self._pending_events > _MOST_PENDING:
             self.flush()
         elif self._pending_events > _FLUSH_EVENTS and not self._flushing.locked():
-            self.table.warehouse.behind(self.flush)
+            self.table.warehouse.in_background(self.flush)
 
     def flush(self) -> None:
         """Apply to the model what was noted."""

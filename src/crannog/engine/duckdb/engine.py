@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from crannog.engine.duckdb.blooms import Blooms
-from crannog.engine.duckdb.prepared_statements import Bound, BoundStatements
+from crannog.engine.duckdb.bloom_filters import BloomFilters
+from crannog.engine.duckdb.prepared_statements import PreparedStatements, StatementPool
 from crannog.missing import needed_for
 from crannog.settings import Settings
 from crannog.storage import scratch_folders
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import duckdb
 
 
-_FILES_KNOWN = 100_000
-_CLOSE_S = 10.0
-_EMPTY = """
+_MAX_CACHED_FILES = 100_000
+_CLOSE_TIMEOUT_S = 10.0
+_ALL_NULL_COLUMNS = """
 SELECT file_name, list(name) FILTER (empty)
 FROM (
     SELECT file_name, split_part(path_in_schema, ', ', 1) AS name,
@@ -38,7 +38,7 @@ FILE_COLUMN = "_file"
 """Where a scan with positions tells the file; `file_row_number` is DuckDB's name for the place in it."""
 
 
-class LocalEngine:
+class DuckDBEngine:
     """The in-process engine of one warehouse. Safe for threads: each use has its own cursor."""
 
     def __init__(self, settings: Settings, folders: tuple[str, ...], spill_folder: Path) -> None:
@@ -67,13 +67,13 @@ class LocalEngine:
         self._types: dict[str, str] = {}
         self._columns_of: dict[str, Mapping[str, str]] = {}
         self._columns: dict[tuple[object, ...], Mapping[str, str]] = {}
-        self._empty_in: dict[str, frozenset[str]] = {}
-        self._lent: set[duckdb.DuckDBPyConnection] = set()
+        self._all_null_in: dict[str, frozenset[str]] = {}
+        self._open_cursors: set[duckdb.DuckDBPyConnection] = set()
         self._lock = threading.Lock()
-        self._blooms: dict[str, Blooms] = {}
-        self._bound = BoundStatements(self._new_cursor, self._close_cursor)
+        self._bloom_filters: dict[str, BloomFilters] = {}
+        self._statements = StatementPool(self._new_cursor, self._close_cursor)
         self._numbers = itertools.count(1)
-        self.unwanted: deque[str] = deque()
+        self.unused_tables: deque[str] = deque()
         """Tables of `keep` that nobody reads any more; whoever lets go of one may hold any lock, so others drop it."""
 
     @contextmanager
@@ -81,7 +81,7 @@ class LocalEngine:
         """Lend a cursor that sees `tables` under their names."""
         cursor = self._new_cursor()
         try:
-            self._drop_unwanted(cursor)
+            self._drop_unused_tables(cursor)
             for name, table in (tables or {}).items():
                 cursor.register(name, table)
             yield cursor
@@ -91,17 +91,17 @@ class LocalEngine:
             self._close_cursor(cursor)
 
     @contextmanager
-    def statement(self, sql: str, tables: Mapping[str, pa.Table]) -> Iterator[Bound]:
+    def statement(self, sql: str, tables: Mapping[str, pa.Table]) -> Iterator[PreparedStatements]:
         """Lend a cursor for a statement; the one that has it bound already, if it names no `tables` of its own."""
         if not tables:
-            with self._bound.lent(sql) as bound:
-                self._drop_unwanted(bound.cursor)
-                yield bound
+            with self._statements.borrow(sql) as prepared:
+                self._drop_unused_tables(prepared.cursor)
+                yield prepared
         else:
             with self.cursor(tables) as cursor:
-                yield Bound(cursor)
+                yield PreparedStatements(cursor)
 
-    def keep(self, rows: pa.Table) -> str:
+    def create_table(self, rows: pa.Table) -> str:
         """Copy rows into a table of the engine and return its name; it stays until that is put among the `unwanted`."""
         name = f"kept_{next(self._numbers)}"
         cursor = self._new_cursor()
@@ -116,18 +116,18 @@ class LocalEngine:
     def _new_cursor(self) -> duckdb.DuckDBPyConnection:
         with self._lock:  # the connection itself takes one call at a time
             cursor = self._connection.cursor()
-            self._lent.add(cursor)
+            self._open_cursors.add(cursor)
             return cursor
 
     def _close_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
         with self._lock:
-            self._lent.discard(cursor)
+            self._open_cursors.discard(cursor)
         cursor.close()
 
-    def _drop_unwanted(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        while self.unwanted:
+    def _drop_unused_tables(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        while self.unused_tables:
             with suppress(IndexError):  # another thread was quicker
-                cursor.execute(f"DROP TABLE IF EXISTS {self.unwanted.popleft()}")
+                cursor.execute(f"DROP TABLE IF EXISTS {self.unused_tables.popleft()}")
 
     def type_name(self, kind: pa.DataType) -> str:
         """Return DuckDB's name for an Arrow type."""
@@ -143,7 +143,7 @@ class LocalEngine:
         """Return the SQL of a scan over files in the columns of `schema`, keyed by name: a column a file lacks is null."""
         where = ", ".join(map(literal, paths))
         extra = f", filename = {literal(FILE_COLUMN)}, file_row_number = true" if positions else ""
-        if self._alike(paths, schema):
+        if self._have_same_columns(paths, schema):
             # With a schema given, DuckDB knows neither the rows nor the bounds of a file, and joins from the wrong side.
             return f"read_parquet([{where}], hive_partitioning = false{extra})"
         columns = ", ".join(
@@ -153,14 +153,14 @@ class LocalEngine:
         )
         return f"read_parquet([{where}], schema = MAP {{{columns}}}{extra})"
 
-    def _alike(self, paths: list[str], schema: pa.Schema) -> bool:
+    def _have_same_columns(self, paths: list[str], schema: pa.Schema) -> bool:
         """Tell whether all files have the same columns, those of `schema` in its types among them."""
         import duckdb
 
         fresh = [path for path in paths if path not in self._columns_of]
         try:
             if fresh:
-                self._look_at(fresh)
+                self._read_columns(fresh)
             found = [self._columns_of[path] for path in paths]
         except (duckdb.Error, KeyError):
             return False  # the read itself tells what is wrong with a file
@@ -169,9 +169,9 @@ class LocalEngine:
             columns.get(field.name) == self.type_name(field.type) for field in schema
         )
 
-    def _look_at(self, paths: list[str]) -> None:
+    def _read_columns(self, paths: list[str]) -> None:
         """Note the columns of files, one object for all that are alike; files never change, so each is looked at once."""
-        if len(self._columns_of) > _FILES_KNOWN:
+        if len(self._columns_of) > _MAX_CACHED_FILES:
             self._columns_of = {}
         shapes: dict[str, list[object]] = {}
         with self.cursor() as cursor:
@@ -185,44 +185,44 @@ class LocalEngine:
                     self._columns[shape] = {row[0]: row[1] for row in cursor.execute(query).fetchall()}
                 self._columns_of[path] = self._columns[shape]
 
-    def empty_in_all(self, paths: list[str]) -> frozenset[str]:
+    def all_null_columns(self, paths: list[str]) -> frozenset[str]:
         """Return the columns that hold nothing in any of the files, by their footers: whoever reads few rows need not open them.
 
         A column of lists or maps counts as one where all of them are empty or null.
         """
         import duckdb
 
-        fresh = [path for path in paths if path not in self._empty_in]
-        if len(self._empty_in) > _FILES_KNOWN:
-            self._empty_in, fresh = {}, paths
+        fresh = [path for path in paths if path not in self._all_null_in]
+        if len(self._all_null_in) > _MAX_CACHED_FILES:
+            self._all_null_in, fresh = {}, paths
         try:
             if fresh:
                 with self.cursor() as cursor:
-                    found = cursor.execute(_EMPTY, [fresh]).fetchall()
-                self._empty_in |= {path: frozenset(names or ()) for path, names in found}
-            return frozenset.intersection(*(self._empty_in[path] for path in paths))
+                    found = cursor.execute(_ALL_NULL_COLUMNS, [fresh]).fetchall()
+                self._all_null_in |= {path: frozenset(names or ()) for path, names in found}
+            return frozenset.intersection(*(self._all_null_in[path] for path in paths))
         except (duckdb.Error, KeyError):
             return frozenset()  # the read itself tells what is wrong with a file
 
-    def blooms(self, column: str) -> Blooms:
+    def bloom_filters(self, column: str) -> BloomFilters:
         """Return the bloom filters of a column, to tell which files may hold an id."""
-        return self._blooms.setdefault(column, Blooms(column))
+        return self._bloom_filters.setdefault(column, BloomFilters(column))
 
     def close(self) -> None:
         """End what still runs, such as a load behind the scenes, and close."""
         import duckdb
 
-        self._bound.forget()
-        gives_up_at = time.monotonic() + _CLOSE_S
+        self._statements.close_idle()
+        deadline = time.monotonic() + _CLOSE_TIMEOUT_S
         while True:
             with self._lock:
                 try:
                     self._connection.close()
                     break
                 except duckdb.OperationalError:  # busy: DuckDB refuses to close under a call
-                    if time.monotonic() > gives_up_at:
+                    if time.monotonic() > deadline:
                         raise
-                    for cursor in self._lent:
+                    for cursor in self._open_cursors:
                         with suppress(duckdb.Error):  # those that were idle are closed already
                             cursor.interrupt()
             time.sleep(0.01)

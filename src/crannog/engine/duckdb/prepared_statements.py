@@ -15,30 +15,30 @@ _IDLE_CURSORS = 16
 _STATEMENTS = 64
 
 
-class Bound:
+class PreparedStatements:
     """A cursor and the statement it has bound, lent for one run."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self.cursor = cursor
-        self.again = True
+        self.is_reusable = True
         """Whether the cursor may be lent again: not one that was interrupted, since that may come late and hit the next."""
-        self._known: OrderedDict[str, duckdb.DuckDBPyRelation] = OrderedDict()
+        self._prepared: OrderedDict[str, duckdb.DuckDBPyRelation] = OrderedDict()
 
     def has(self, sql: str) -> bool:
-        return sql in self._known
+        return sql in self._prepared
 
     def relation(self, sql: str) -> duckdb.DuckDBPyRelation:
         """Return the statement, bound; DuckDB's errors are those of a statement it cannot bind."""
-        found = self._known.pop(sql, None)
+        found = self._prepared.pop(sql, None)
         if found is None:
             found = self.cursor.sql(sql)
-            if len(self._known) >= _STATEMENTS:
-                self._known.popitem(last=False)
-        self._known[sql] = found
+            if len(self._prepared) >= _STATEMENTS:
+                self._prepared.popitem(last=False)
+        self._prepared[sql] = found
         return found
 
 
-class BoundStatements:
+class StatementPool:
     """Lends cursors, those first that know the statement. Safe for threads."""
 
     def __init__(
@@ -46,36 +46,36 @@ class BoundStatements:
     ) -> None:
         self._new = new
         self._close = close
-        self._idle: list[Bound] = []
+        self._idle: list[PreparedStatements] = []
         self._lock = threading.Lock()
 
     @contextmanager
-    def lent(self, sql: str) -> Iterator[Bound]:
+    def borrow(self, sql: str) -> Iterator[PreparedStatements]:
         """Lend a cursor for a statement; after an error it is not lent again."""
-        bound = self._taken(sql)
+        prepared = self._borrow(sql)
         try:
-            yield bound
+            yield prepared
         except BaseException:
-            bound.again = False
+            prepared.is_reusable = False
             raise
         finally:
             with self._lock:
-                keep = bound.again and len(self._idle) < _IDLE_CURSORS
+                keep = prepared.is_reusable and len(self._idle) < _IDLE_CURSORS
                 if keep:
-                    self._idle.append(bound)
+                    self._idle.append(prepared)
             if not keep:
-                self._close(bound.cursor)
+                self._close(prepared.cursor)
 
-    def forget(self) -> None:
+    def close_idle(self) -> None:
         """Let go of the cursors that are not lent, and of what they have bound."""
         with self._lock:
             idle, self._idle = self._idle, []
-        for bound in idle:
-            self._close(bound.cursor)
+        for prepared in idle:
+            self._close(prepared.cursor)
 
-    def _taken(self, sql: str) -> Bound:
+    def _borrow(self, sql: str) -> PreparedStatements:
         with self._lock:
             if self._idle:
-                place = next((place for place, bound in enumerate(self._idle) if bound.has(sql)), -1)
+                place = next((place for place, prepared in enumerate(self._idle) if prepared.has(sql)), -1)
                 return self._idle.pop(place)
-        return Bound(self._new())
+        return PreparedStatements(self._new())

@@ -11,25 +11,25 @@ import weakref
 
 import pyarrow as pa
 
-from crannog.engine.duckdb.engine import LocalEngine
+from crannog.engine.duckdb.engine import DuckDBEngine
 
-_MOST_BYTES = 32 * 1024**2
+_MAX_BYTES = 32 * 1024**2
 
 
-class Beside:
+class StagedTables:
     """The copies for one snapshot. Safe for threads."""
 
     def __init__(self) -> None:
         self._names: dict[str, str | None] = {}
         self._lock = threading.Lock()
 
-    def name(self, engine: LocalEngine, what: str, rows: pa.Table) -> str | None:
+    def name(self, engine: DuckDBEngine, what: str, rows: pa.Table) -> str | None:
         """Return the name of the table with these rows; None if they must be handed over, as the first time."""
         with self._lock:
             if what not in self._names:
                 self._names[what] = None
-            elif self._names[what] is None and rows.nbytes <= _MOST_BYTES:
-                made = engine.keep(rows)
+            elif self._names[what] is None and rows.nbytes <= _MAX_BYTES:
+                made = engine.create_table(rows)
                 self._names[what] = made
-                weakref.finalize(self, engine.unwanted.append, made)
+                weakref.finalize(self, engine.unused_tables.append, made)
             return self._names[what]

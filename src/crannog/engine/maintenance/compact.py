@@ -15,7 +15,7 @@ from crannog.delta.log import DataFile
 from crannog.delta.rewrite import Rewrite, RunAgain, verify_files
 from crannog.engine.duckdb.engine import quoted
 from crannog.engine.maintenance.fold import after_commit, fold
-from crannog.engine.maintenance.job import Job, part_of
+from crannog.engine.maintenance.job import Job, progress_range
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
 from crannog.errors import SnapshotGone, Unavailable
@@ -34,7 +34,7 @@ class CompactionLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CompactionGroup:
     """Files of one partition that one rewrite merges, and why."""
 
     files: tuple[DataFile, ...]
@@ -46,7 +46,7 @@ class Group:
         return sum(file.size for file in self.files)
 
 
-def files_to_compact(files: Iterable[DataFile], limits: CompactionLimits) -> list[Group]:
+def files_to_compact(files: Iterable[DataFile], limits: CompactionLimits) -> list[CompactionGroup]:
     """Choose the small files worth merging, partition by partition. Reads no clock and touches no storage."""
     partitions: dict[tuple[Any, ...], list[DataFile]] = {}
     for file in files:
@@ -60,7 +60,9 @@ def files_to_compact(files: Iterable[DataFile], limits: CompactionLimits) -> lis
             # Merging n files into n or more would only cost.
             if len(members) >= limits.fewest and outputs < len(members):
                 groups.append(
-                    Group(tuple(members), outputs, f"{len(members)} small files, {size:,} bytes, into {outputs}")
+                    CompactionGroup(
+                        tuple(members), outputs, f"{len(members)} small files, {size:,} bytes, into {outputs}"
+                    )
                 )
     return groups
 
@@ -88,7 +90,7 @@ def compact(
     """Fold, then merge what pays. Answers once committed; a dry run changes nothing and prints the plan."""
     if dry_run:
         return _plan_only(table)
-    folded = fold(table, progress=part_of(progress, 0, 0.5), cancellation=cancellation)
+    folded = fold(table, progress=progress_range(progress, 0, 0.5), cancellation=cancellation)
     for _ in range(_MAX_ATTEMPTS):
         snapshot = table.snapshot()
         base = snapshot.base
@@ -96,7 +98,7 @@ def compact(
         report = _report(folded, files=len(base.files), size=base.bytes)
         if not groups:
             return replace(report, skipped="no files are worth merging")
-        with Job(table, "COMPACT", base, progress=part_of(progress, 0.5, 1), cancellation=cancellation) as job:
+        with Job(table, "COMPACT", base, progress=progress_range(progress, 0.5, 1), cancellation=cancellation) as job:
             try:
                 return _compact_once(table, snapshot, groups, job, report)
             except (RunAgain, SnapshotGone):
@@ -107,7 +109,7 @@ def compact(
 
 
 def _compact_once(
-    table: OpenTable, snapshot: Snapshot, groups: list[Group], job: Job, report: CompactReport
+    table: OpenTable, snapshot: Snapshot, groups: list[CompactionGroup], job: Job, report: CompactReport
 ) -> CompactReport:
     from crannog.engine.spark_files import newest_of_each, portions_of_files, read_base, write_files
 
@@ -159,7 +161,7 @@ def _compact_once(
 
 def _distinct_rows(table: OpenTable, snapshot: Snapshot, files: Sequence[DataFile]) -> int:
     """Count what is left when each value of the columns is kept once: what Spark writes is checked against it."""
-    engine = table.warehouse.local
+    engine = table.warehouse.duckdb
     schema = pa.schema([snapshot.base.schema.field(name) for name in snapshot.base.distinct_by])
     columns = ", ".join(map(quoted, schema.names))
     scan = engine.scan(snapshot.local_paths([file.path for file in files]), schema)

@@ -224,7 +224,7 @@ class ControlTable:
                 raise
             return DeltaTable(self._storage.uri(FOLDER), storage_options=options)
 
-    def start_anew(self, error: Corrupted) -> None:
+    def recreate(self, error: Corrupted) -> None:
         """Give up a control table that cannot be read. What is lost is when tasks last ran: all are due now.
 
         Claims are lost too: two processes may do the same work then, and one of them for nothing.

@@ -23,9 +23,9 @@ from crannog.delta.log import Base, DeltaLog
 from crannog.engine import result_files
 from crannog.engine import rows as row_input
 from crannog.engine.maintenance.delete_audit import key_hash
-from crannog.engine.maintenance.job import part_of
+from crannog.engine.maintenance.job import progress_range
 from crannog.engine.maintenance.key_search import Copies, KeySearch, describes
-from crannog.engine.maintenance.purge_keys import Asked, is_folded, take_out_by_key, take_out_by_values
+from crannog.engine.maintenance.purge_keys import DeletionRequest, is_folded, purge_by_key, purge_by_values
 from crannog.engine.maintenance.unreferenced_files import checkpoints, log_entries
 from crannog.engine.maintenance.vacuum import temporary_files
 from crannog.engine.open_table import OpenTable
@@ -63,8 +63,10 @@ def erase(
         raise CallerError(f"cannot erase from {table.name}: no keys were given")
     report("look at every place", 0.0)
     before = KeySearch(table, wanted, copies).everywhere()
-    away = take_out_by_key if base.key else take_out_by_values
-    clean, rows_erased = away(table, wanted, Asked(actor, reason), part_of(progress, 0.05, 0.6), cancellation)
+    away = purge_by_key if base.key else purge_by_values
+    clean, rows_erased = away(
+        table, wanted, DeletionRequest(actor, reason), progress_range(progress, 0.05, 0.6), cancellation
+    )
     report("delete old files", 0.6)
     cut_off = _wait_for_readers(table)
     search = KeySearch(table, wanted)
@@ -84,7 +86,7 @@ def erase(
     table.warehouse.forget_copies(doomed)
     failpoints.reached("erase.files_deleted")
     swept = {
-        "query results": result_files.end(table.warehouse.storage, str(table.name)),
+        "query results": result_files.delete_results(table.warehouse.storage, str(table.name)),
         "unfinished deletions": result_files.empty_trash(table.warehouse.storage),
     }
     killed = scratch_folders.remove_abandoned()
@@ -92,7 +94,7 @@ def erase(
     _redact_log(table, search)
     failpoints.reached("erase.log_redacted")
     if copies is not None:
-        copies.renew(table)
+        copies.refresh(table)
     report("prove", 0.9)
     after = KeySearch(table, wanted, copies).everywhere()
     places = tuple(

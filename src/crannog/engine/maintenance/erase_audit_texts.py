@@ -44,7 +44,7 @@ def erase_from_audit(
     name = TableName.parse(receipt.table)
     try:
         looked, found = _entries_showing(audit, texts, name)
-        deleted = _take_out(audit, found, texts, receipt, cancellation) if found.num_rows else 0
+        deleted = _purge_entries(audit, found, texts, receipt, cancellation) if found.num_rows else 0
         left = _entries_showing(audit, texts, name)[1].num_rows
     except VerificationFailed:
         raise
@@ -60,7 +60,7 @@ def erase_from_audit(
     return replace(receipt, places=(*receipt.places, place), files_deleted=receipt.files_deleted + deleted)
 
 
-def _take_out(
+def _purge_entries(
     audit: OpenTable, found: pa.Table, keys: _Keys, receipt: ErasureReceipt, cancellation: Cancellation | None
 ) -> int:
     texts = found.column("sql").to_pylist()
@@ -118,7 +118,7 @@ def _entries_showing(audit: OpenTable, keys: _Keys, name: TableName) -> tuple[in
 
     def ask(snapshot: Any) -> tuple[int, pa.Table]:
         rows, held = audit.relation(snapshot, "held")
-        with audit.warehouse.local.cursor({**held, "wanted_texts": pa.table(shown)}) as cursor:
+        with audit.warehouse.duckdb.cursor({**held, "wanted_texts": pa.table(shown)}) as cursor:
             looked = read(cursor, f"SELECT count(sql) AS n FROM ({rows}) t").column("n")[0].as_py()
             question = f"SELECT {columns} FROM ({rows}) t WHERE sql IS NOT NULL AND EXISTS (SELECT 1 FROM wanted_texts k WHERE {condition})"
             return looked, read(cursor, question.replace("$name", f"'{name}'"))

@@ -14,8 +14,8 @@ from crannog.api.reports import ExpireReport, Progress
 from crannog.delta.log import Base
 from crannog.engine.duckdb.engine import quoted
 from crannog.engine.maintenance.fold import fold
-from crannog.engine.maintenance.job import Job, part_of
-from crannog.engine.maintenance.rewrite_without import counted_by_file, drop_rows
+from crannog.engine.maintenance.job import Job, progress_range
+from crannog.engine.maintenance.rewrite_without import counted_by_file, rewrite_without
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.errors import CallerError
@@ -45,14 +45,14 @@ def expire(
         raise CallerError(f"expire takes a date, like datetime.date(2026, 1, 31), got {before!r}")
     chosen = _column(table, column)
     _check_values(table, only or {}, besides or {})
-    fold(table, progress=part_of(progress, 0, 0.5), cancellation=cancellation)
+    fold(table, progress=progress_range(progress, 0, 0.5), cancellation=cancellation)
     told = {name: list(values) for name, values in (("only", only), ("besides", besides)) if values}
-    dropped = drop_rows(
+    dropped = rewrite_without(
         table,
         "EXPIRE",
         lambda _: _Before(chosen, before, only or {}, besides or {}),
         parameters={"column": chosen.name, "before": before.isoformat(), **told},
-        progress=part_of(progress, 0.5, 1),
+        progress=progress_range(progress, 0.5, 1),
         cancellation=cancellation,
     )
     base = dropped.snapshot.base
@@ -73,7 +73,7 @@ def expire(
     )
 
 
-def may_hold_older(base: Base, before: dt.date) -> bool:
+def may_contain_older(base: Base, before: dt.date) -> bool:
     """Tell from the log alone whether an expiry may find rows to drop; what is staged counts once it is folded."""
     name = _chosen(base, None)
     if name in (CREATED_AT, DATE):
@@ -141,7 +141,7 @@ class _Before:
         columns = [name for name in dict.fromkeys(columns) if name not in base.partition_by]
         return counted_by_file(table, snapshot, [file.path for file in files], columns, " AND ".join(parts), tables)
 
-    def kept(self, rows: DataFrame, job: Job, session: SparkSession) -> DataFrame:
+    def remaining(self, rows: DataFrame, job: Job, session: SparkSession) -> DataFrame:
         from pyspark.sql import functions as f
 
         goes = f.coalesce(f.col(f"`{self.column.name}`") < f.lit(self._limit), f.lit(False))

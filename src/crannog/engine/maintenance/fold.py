@@ -162,7 +162,7 @@ def _files_of(snapshot: Snapshot, local_paths: list[str]) -> list[DataFile]:
 def after_commit(table: OpenTable, version: int) -> None:
     """Write a checkpoint when one is due; its failure costs nothing but the time of later opens."""
     if version % 5 == 0:
-        table.warehouse.behind(checkpoint_quietly, table)
+        table.warehouse.in_background(checkpoint_quietly, table)
 
 
 def checkpoint_quietly(table: OpenTable) -> None:

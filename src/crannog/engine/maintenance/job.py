@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _ROWS_PER_INPUT_FILE = 250_000
 
 
-def part_of(progress: Progress | None, start: float, end: float) -> Progress | None:
+def progress_range(progress: Progress | None, start: float, end: float) -> Progress | None:
     """Return the progress of one part of a longer work."""
     if progress is None:
         return None

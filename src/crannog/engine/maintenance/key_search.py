@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crannog.delta.log import Base
-from crannog.engine.duckdb.engine import FILE_COLUMN, LocalEngine, quoted
+from crannog.engine.duckdb.engine import FILE_COLUMN, DuckDBEngine, quoted
 from crannog.engine.maintenance.unreferenced_files import checkpoints, log_entries, read_checkpoint
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import read
@@ -27,7 +27,7 @@ class Copies(Protocol):
     def holds(self, table: OpenTable, keys: pa.Table) -> bool:
         """Tell whether the copy of a table, if there is one, has a row with one of the keys."""
 
-    def renew(self, table: OpenTable) -> None:
+    def refresh(self, table: OpenTable) -> None:
         """Make a copy anew: deleted rows of one stay in its memory until then."""
 
 
@@ -41,7 +41,7 @@ class KeySearch:
         self._base = table.log.head()
         self._wanted = wanted
         self._key = wanted.column_names
-        self._engine: LocalEngine = table.warehouse.local
+        self._engine: DuckDBEngine = table.warehouse.duckdb
 
     def everywhere(self) -> dict[str, tuple[int, list[str]]]:
         """Return, by kind of place, how many files were looked at and which of them show a key."""

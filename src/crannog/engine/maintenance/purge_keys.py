@@ -16,9 +16,9 @@ from crannog.delta.log import Base
 from crannog.engine.duckdb.engine import quoted
 from crannog.engine.maintenance.delete_audit import applied, key_hash, record
 from crannog.engine.maintenance.fold import fold
-from crannog.engine.maintenance.job import Job, part_of
+from crannog.engine.maintenance.job import Job, progress_range
 from crannog.engine.maintenance.key_search import KeySearch
-from crannog.engine.maintenance.rewrite_without import counted_by_file, drop_rows
+from crannog.engine.maintenance.rewrite_without import counted_by_file, rewrite_without
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.errors import VerificationFailed
@@ -31,18 +31,22 @@ _FOLDS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DeletionRequest:
     """Who asked for it, and why."""
 
     actor: str
     reason: str
 
 
-def take_out_by_key(
-    table: OpenTable, wanted: pa.Table, asked: Asked, progress: Progress | None, cancellation: Cancellation | None
+def purge_by_key(
+    table: OpenTable,
+    wanted: pa.Table,
+    request: DeletionRequest,
+    progress: Progress | None,
+    cancellation: Cancellation | None,
 ) -> tuple[Base, int]:
     """Delete keys and fold; return the base from which they are gone, and how many of them had a row."""
-    deleted = table.delete(wanted, actor=asked.actor, reason=asked.reason, batch_id=None)
+    deleted = table.delete(wanted, actor=request.actor, reason=request.reason, batch_id=None)
     clean = _fold_past_every_pack(table, wanted, progress, cancellation)
     # Others' deletes may stand in the same staged file.
     hashes = {key_hash(table.warehouse.storage, table.log.table_id, key) for key in wanted.to_pylist()}
@@ -50,19 +54,23 @@ def take_out_by_key(
     return clean, sum(entry["outcome"] == "hidden" for entry in done)
 
 
-def take_out_by_values(
-    table: OpenTable, wanted: pa.Table, asked: Asked, progress: Progress | None, cancellation: Cancellation | None
+def purge_by_values(
+    table: OpenTable,
+    wanted: pa.Table,
+    request: DeletionRequest,
+    progress: Progress | None,
+    cancellation: Cancellation | None,
 ) -> tuple[Base, int]:
     """Fold and drop the rows; return the base from which they are gone, and how many there were."""
     erased = 0
     for _ in range(_FOLDS):
-        _fold_past_every_pack(table, wanted, part_of(progress, 0, 0.5), cancellation)
-        dropped = drop_rows(
+        _fold_past_every_pack(table, wanted, progress_range(progress, 0, 0.5), cancellation)
+        dropped = rewrite_without(
             table,
             "ERASE",
             lambda _: _AnyOf(wanted),
             parameters={"by": wanted.column_names},
-            progress=part_of(progress, 0.5, 1),
+            progress=progress_range(progress, 0.5, 1),
             cancellation=cancellation,
         )
         erased += dropped.rows
@@ -70,12 +78,12 @@ def take_out_by_values(
         search = KeySearch(table, wanted)
         # Another process may have folded rows that were staged meanwhile.
         if search.are_gone_from(clean) and all(is_folded(path, clean) for path in search.staged_files()):
-            _record_values(table, wanted, asked, clean, erased)
+            _record_values(table, wanted, request, clean, erased)
             return clean, erased
     raise VerificationFailed(f"cannot erase from {table.name}: the rows are written anew as fast as they are dropped")
 
 
-def _record_values(table: OpenTable, wanted: pa.Table, asked: Asked, clean: Base, erased: int) -> None:
+def _record_values(table: OpenTable, wanted: pa.Table, request: DeletionRequest, clean: Base, erased: int) -> None:
     now = dt.datetime.now(dt.UTC)
     outcome = "hidden" if erased else "not there"
     record(
@@ -87,8 +95,8 @@ def _record_values(table: OpenTable, wanted: pa.Table, asked: Asked, clean: Base
                 # Behind everything a fold has recorded for this sequence.
                 "order": time.time_ns() + place,
                 "key": key,
-                "actor": asked.actor,
-                "reason": asked.reason,
+                "actor": request.actor,
+                "reason": request.reason,
                 "deleted_at": now,
                 "outcome": outcome,
             }
@@ -111,7 +119,7 @@ class _AnyOf:
             table, snapshot, files, self.wanted.column_names, condition, {"wanted_keys": self.wanted}
         )
 
-    def kept(self, rows: DataFrame, job: Job, session: SparkSession) -> DataFrame:
+    def remaining(self, rows: DataFrame, job: Job, session: SparkSession) -> DataFrame:
         from crannog.engine.spark_files import without_keys
 
         return without_keys(rows, job.input(session, self.wanted), self.wanted.column_names)

@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 _MAX_ATTEMPTS = 10
 
 
-class Choice(Protocol):
+class RowFilter(Protocol):
     """Which rows go: the same rows for the in-process engine, which counts them, and for Spark, which writes the others."""
 
     def counts(self, table: OpenTable, snapshot: Snapshot) -> dict[str, int]:
         """Return how many rows go from each file of the base."""
 
-    def kept(self, rows: DataFrame, job: Job, session: SparkSession) -> DataFrame:
+    def remaining(self, rows: DataFrame, job: Job, session: SparkSession) -> DataFrame:
         """Return the rows that stay."""
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class RewriteResult:
     """What was dropped, and the base it was dropped from."""
 
     snapshot: Snapshot
@@ -48,21 +48,21 @@ class Dropped:
     seconds: float
 
 
-def drop_rows(
+def rewrite_without(
     table: OpenTable,
     operation: str,
-    choose: Callable[[Snapshot], Choice],
+    choose: Callable[[Snapshot], RowFilter],
     *,
     parameters: Mapping[str, Any],
     progress: Progress | None = None,
     cancellation: Cancellation | None = None,
-) -> Dropped:
+) -> RewriteResult:
     """Drop rows of the newest base, as one commit named `operation`; no commit if none is to go."""
     for _ in range(_MAX_ATTEMPTS):
         snapshot = table.snapshot()
         with Job(table, operation, snapshot.base, progress=progress, cancellation=cancellation) as job:
             try:
-                return _drop_once(table, snapshot, choose(snapshot), job, parameters)
+                return _rewrite_once(table, snapshot, choose(snapshot), job, parameters)
             except (RunAgain, SnapshotGone):
                 continue
     raise Unavailable(
@@ -70,12 +70,12 @@ def drop_rows(
     )
 
 
-def _drop_once(
-    table: OpenTable, snapshot: Snapshot, choice: Choice, job: Job, parameters: Mapping[str, Any]
-) -> Dropped:
+def _rewrite_once(
+    table: OpenTable, snapshot: Snapshot, row_filter: RowFilter, job: Job, parameters: Mapping[str, Any]
+) -> RewriteResult:
     base = snapshot.base
     job.step("count", 0.1)
-    counts = choice.counts(table, snapshot)
+    counts = row_filter.counts(table, snapshot)
     whole = [file for file in base.files.values() if counts.get(file.path, 0) == file.rows]
     mixed = [file for file in base.files.values() if 0 < counts.get(file.path, 0) < file.rows]
     dropped = sum(counts.values())
@@ -83,7 +83,7 @@ def _drop_once(
     version = None
     if mixed:
         job.step("write files with Spark", 0.3)
-        _write(table, snapshot, choice, job, mixed)
+        _write(table, snapshot, row_filter, job, mixed)
         job.step("verify", 0.85)
         kept = sum(file.rows - counts[file.path] for file in mixed)
         added = verify_files(job.storage, table.folder, job.folder, base, rows=kept)
@@ -104,17 +104,17 @@ def _drop_once(
         )
         version = job.commit(rewrite)
         after_commit(table, version)
-    return Dropped(snapshot, dropped, whole, mixed, added, version, job.seconds)
+    return RewriteResult(snapshot, dropped, whole, mixed, added, version, job.seconds)
 
 
-def _write(table: OpenTable, snapshot: Snapshot, choice: Choice, job: Job, mixed: list[DataFile]) -> None:
+def _write(table: OpenTable, snapshot: Snapshot, row_filter: RowFilter, job: Job, mixed: list[DataFile]) -> None:
     from crannog.engine.spark_files import portions_of_files, read_base, write_files
 
     base = snapshot.base
     with job.spark() as session:
         rows = read_base(session, job.storage, table.folder, base, [file.path for file in mixed])
         write_files(
-            choice.kept(rows, job, session),
+            row_filter.remaining(rows, job, session),
             job.storage,
             f"{table.folder}/{job.folder}",
             base,
@@ -137,7 +137,7 @@ def counted_by_file(
     if not paths:
         return {}
     schema = pa.schema([snapshot.base.schema.field(name) for name in columns])
-    engine = table.warehouse.local
+    engine = table.warehouse.duckdb
     with engine.cursor(tables) as cursor:
         counted = read(
             cursor,

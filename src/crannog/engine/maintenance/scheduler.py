@@ -18,7 +18,7 @@ from typing import Any
 from crannog.api.cancellation import Cancellation
 from crannog.engine.maintenance.compact import compact
 from crannog.engine.maintenance.control import ControlTable, Task
-from crannog.engine.maintenance.expire import expire, may_hold_older
+from crannog.engine.maintenance.expire import expire, may_contain_older
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
@@ -40,7 +40,7 @@ Work = tuple[str, Callable[[], Any], float]
 """A kind of task, what it does (returning what the control table should say), and the seconds until it is due again."""
 
 
-class Upkeep:
+class ExtraTasks:
     """Work that a domain adds. `kinds` are the kinds of its tasks."""
 
     kinds: Sequence[str] = ()
@@ -64,7 +64,7 @@ class FoldLimits:
     share: float
 
 
-def why_fold(backlog: Backlog, limits: FoldLimits, *, base_rows: int, keyed: bool, now_us: int) -> str | None:
+def fold_reason(backlog: Backlog, limits: FoldLimits, *, base_rows: int, keyed: bool, now_us: int) -> str | None:
     """Say why a table should be folded now, or None. Reads no clock and touches no storage."""
     if not backlog.rows:
         return None
@@ -90,10 +90,10 @@ class Scheduler:
     """Runs due maintenance of every table in one thread; several processes share the work through the control table."""
 
     def __init__(
-        self, warehouse: Warehouse, tables: Tables, control: ControlTable, upkeep: Sequence[Upkeep] = ()
+        self, warehouse: Warehouse, tables: Tables, control: ControlTable, extra_tasks: Sequence[ExtraTasks] = ()
     ) -> None:
-        self._upkeep = upkeep
-        self._kinds = (*_KINDS, *(kind for more in upkeep for kind in more.kinds))
+        self._upkeep = extra_tasks
+        self._kinds = (*_KINDS, *(kind for more in extra_tasks for kind in more.kinds))
         self._warehouse = warehouse
         self._tables = tables
         self._control = control
@@ -122,7 +122,7 @@ class Scheduler:
                 self.run_due()
             except Exception as error:
                 # Storage may be away for a while; whatever it was, the next tick tries again.
-                self.last_error = _told(error)
+                self.last_error = _error_text(error)
 
     def run_due(self) -> list[str]:
         """Do everything that is due now; return the names of the tasks this process ran."""
@@ -168,7 +168,7 @@ class Scheduler:
             return self._control.tasks()
         except Corrupted as error:
             # Nothing in it is worth stopping all maintenance for.
-            self._control.start_anew(error)
+            self._control.recreate(error)
             return self._control.tasks()
 
     def _work_of(self, table: OpenTable) -> list[Work]:
@@ -176,7 +176,7 @@ class Scheduler:
         snapshot = table.snapshot()
         limits = FoldLimits(settings.fold_rows, settings.fold_bytes, settings.fold_age_s, settings.fold_share)
         now_us = int(dt.datetime.now(dt.UTC).timestamp() * 1e6)
-        reason = why_fold(
+        reason = fold_reason(
             table.log.backlog(), limits, base_rows=snapshot.base.rows, keyed=bool(snapshot.key), now_us=now_us
         )
         work: list[Work] = []
@@ -207,7 +207,7 @@ class Scheduler:
         return compact(table, cancellation=self._running).as_dict()
 
     def _expire_if_old(self, table: OpenTable, before: dt.date) -> dict[str, Any]:
-        if not may_hold_older(table.snapshot().base, before):
+        if not may_contain_older(table.snapshot().base, before):
             return {"skipped": f"nothing is older than {before}"}
         return expire(table, before, cancellation=self._running).as_dict()
 
@@ -223,7 +223,7 @@ class Scheduler:
             try:
                 result = work()
             except Exception as error:
-                message = _told(error)
+                message = _error_text(error)
                 self._control.release(task, self._owner, result={"error": message}, interval_s=None)
                 failures = self._not_before.get(task, (0.0, 0))[1] + 1
                 pause_s = min(_LONGEST_PAUSE_S, self._warehouse.settings.scheduler_tick_s * 2**failures)
@@ -248,8 +248,8 @@ def run_as_task(control: ControlTable, name: TableName, kind: str, work: Callabl
         try:
             control.release(task, owner, result=work(), interval_s=0.0)
         except Exception as error:
-            control.release(task, owner, result={"error": _told(error)}, interval_s=None)
+            control.release(task, owner, result={"error": _error_text(error)}, interval_s=None)
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return error.message if isinstance(error, CrannogError) else f"{type(error).__name__}: {error}"

@@ -73,7 +73,7 @@ def vacuum(
         for job in folders - {lease.get("job") for lease in live_leases(storage, f"{table.log.own_folder}/leases")}:
             storage.remove_empty_folders(f"{table.log.own_folder}/jobs/{job}")
         failpoints.reached("clean.staged_files_deleted")
-        result_files.sweep(storage)
+        result_files.remove_abandoned(storage)
         storage.delete(
             path
             for path in expired

@@ -39,7 +39,7 @@ def pruned(base: Base, conditions: Sequence[Condition]) -> Pruned:
     count = actions.num_rows
     left = count
     for condition in conditions if count else ():
-        mask = _may_hold(base, condition)
+        mask = _may_contain(base, condition)
         if mask is None:
             continue
         keep = mask if keep is None else pc.and_(keep, mask)
@@ -55,21 +55,21 @@ def pruned(base: Base, conditions: Sequence[Condition]) -> Pruned:
     return Pruned(paths, sum(file.size for file in files), sum(file.rows for file in files), tuple(taken))
 
 
-def _may_hold(base: Base, condition: Condition) -> pa.Array | None:
+def _may_contain(base: Base, condition: Condition) -> pa.Array | None:
     """Return, per file, whether it may hold a row that meets the condition; None if the log does not tell."""
     kind = base.schema.field(condition.column).type
     operator, values = condition.operator, condition.values
     if any(value is None for value in values):
         return pa.array([False] * base.actions.num_rows) if operator != "in" else None
     if operator in ("is null", "is not null"):
-        nulls = _bound(base, "null_count", condition.column)
+        nulls = _statistic(base, "null_count", condition.column)
         if nulls is None:
             return None
         found = pc.greater(nulls, 0) if operator == "is null" else pc.less(nulls, base.actions["num_records"])
         return pc.fill_null(found, True)
     if not any(trusted(kind) for trusted in _TRUSTED):
         return None
-    low, high = _bound(base, "min", condition.column), _bound(base, "max", condition.column)
+    low, high = _statistic(base, "min", condition.column), _statistic(base, "max", condition.column)
     if low is None or high is None:
         return None
     try:
@@ -108,7 +108,7 @@ def _compare(
     return found
 
 
-def _bound(base: Base, which: str, column: str) -> pa.Array | None:
+def _statistic(base: Base, which: str, column: str) -> pa.Array | None:
     if which not in base.actions.column_names:
         return None
     bounds = base.actions[which].combine_chunks()

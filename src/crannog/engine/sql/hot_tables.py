@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crannog.engine.duckdb.engine import LocalEngine, quoted
+from crannog.engine.duckdb.engine import DuckDBEngine, quoted
 from crannog.engine.maintenance.control import Task
 from crannog.engine.maintenance.unreferenced_files import log_entries
 from crannog.engine.open_table import OpenTable
@@ -73,7 +73,7 @@ class FailedLoad:
 class HotCache:
     """The hot tables of one warehouse. Safe for threads."""
 
-    def __init__(self, engine: Callable[[], LocalEngine], limit_bytes: int, *, auto_reads: int) -> None:
+    def __init__(self, engine: Callable[[], DuckDBEngine], limit_bytes: int, *, auto_reads: int) -> None:
         self._engine = engine
         self.limit_bytes = limit_bytes
         self._auto_reads = auto_reads
@@ -182,7 +182,7 @@ class HotCache:
                     self._load(table, pinned=True)
                     held = lending.enter_context(self._borrowed(table.name))
                 else:
-                    self._reload_behind(table, held)
+                    self._reload_in_background(table, held)
                     held = None
             if held is None:
                 self._missed(table)
@@ -225,7 +225,7 @@ class HotCache:
         if unused:
             self._drop(held.relation)
 
-    def renew(self, table: OpenTable) -> None:
+    def refresh(self, table: OpenTable) -> None:
         """Make a copy anew: deleted rows of one stay in its memory until then."""
         with self._lock:
             held = self._tables.get(table.name)
@@ -304,12 +304,12 @@ class HotCache:
             recent.append(time.monotonic())
             wanted = len(recent) == self._auto_reads and recent[-1] - recent[0] <= _WINDOW_S
         if wanted:
-            self._behind(lambda: self._load(table, pinned=False), table.name)
+            self._in_background(lambda: self._load(table, pinned=False), table.name)
 
-    def _reload_behind(self, table: OpenTable, held: HotTable) -> None:
-        self._behind(lambda: self._load(table, pinned=held.pinned), table.name)
+    def _reload_in_background(self, table: OpenTable, held: HotTable) -> None:
+        self._in_background(lambda: self._load(table, pinned=held.pinned), table.name)
 
-    def _behind(self, load: Callable[[], object], name: TableName) -> None:
+    def _in_background(self, load: Callable[[], object], name: TableName) -> None:
         with self._lock:
             if name in self._loading:
                 return
@@ -401,7 +401,7 @@ class HotCache:
             cursor.execute(f"DROP TABLE IF EXISTS {relation}")
 
 
-def _memory(engine: LocalEngine) -> int:
+def _memory(engine: DuckDBEngine) -> int:
     with engine.cursor() as cursor:
         [[size]] = cursor.execute(
             "SELECT sum(memory_usage_bytes) FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'"

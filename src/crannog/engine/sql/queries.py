@@ -20,14 +20,14 @@ from crannog.api.explanation import Explanation
 from crannog.api.result import Result, Stream
 from crannog.engine.sql import run_on_duckdb, run_on_spark
 from crannog.engine.sql.commands import Command, DescribeTable, Explain, columns_of, read_command, tables_shown
-from crannog.engine.sql.duckdb_compiler import Compiled, Unproved, compile_statement
+from crannog.engine.sql.duckdb_compiler import Compiled, NoRule, compile_statement
 from crannog.engine.sql.duckdb_compiler.scope import UnknownName
 from crannog.engine.sql.explain import hidden_paths, table_reports
 from crannog.engine.sql.file_pruning import Pruned, pruned
 from crannog.engine.sql.hot_tables import HotCache
 from crannog.engine.sql.result_types import first_rows
-from crannog.engine.sql.route import Route, choose
-from crannog.engine.sql.run_on_duckdb import NotHere
+from crannog.engine.sql.route import Route, choose_engine
+from crannog.engine.sql.run_on_duckdb import FallBackToSpark
 from crannog.engine.sql.running_queries import Running, RunningQueries
 from crannog.engine.sql.sources import Source, Sources, schema_key
 from crannog.engine.sql.spark_functions import KNOWN
@@ -45,15 +45,15 @@ _UNITS = frozenset(
     ["year", "quarter", "month", "week", "day", "dayofyear", "hour", "minute", "second", "millisecond", "microsecond"]
 )
 _CATALOGUE = "the catalogue answers"
-_COMPILED = 512
-_FEW_ROWS = 20_000
+_MAX_COMPILED = 512
+_SMALL_RESULT_ROWS = 20_000
 # A read of more than this may outlast the retention floor's idea of a short one: it takes a lease.
 _LONG_READ_BYTES = 256 * 1024**2
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class _NoRule:
+class _Unsupported:
     """Why only Spark answers a statement; `error` is what Spark would answer, where that is known."""
 
     reason: str
@@ -61,13 +61,13 @@ class _NoRule:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _QueryPlan:
     """A statement with its sources, what it compiled to, and what is left of a base after pruning."""
 
     statement: Statement
     sources: Mapping[int, Source]
     compiled: Compiled | None
-    no_rule: _NoRule | None
+    unsupported: _Unsupported | None
     _pruned: dict[int, Pruned] = field(default_factory=dict)
 
     def pruned(self, start: int) -> Pruned:
@@ -96,9 +96,9 @@ class Queries:
         self._sources = Sources(tables, self._settings)
         self.running = RunningQueries(self._settings)
         self.cache = HotCache(
-            lambda: warehouse.local, self._settings.cache_bytes, auto_reads=self._settings.cache_auto_reads
+            lambda: warehouse.duckdb, self._settings.cache_bytes, auto_reads=self._settings.cache_auto_reads
         )
-        self._compiled: OrderedDict[tuple[Any, ...], Compiled | _NoRule] = OrderedDict()
+        self._compiled: OrderedDict[tuple[Any, ...], Compiled | _Unsupported] = OrderedDict()
         self._short: WeakSet[Compiled] = WeakSet()
         self._lock = threading.Lock()
 
@@ -119,7 +119,7 @@ class Queries:
         with self.running.running(query_id, timeout_s) as running:
             command = read_command(text, self._settings.sql_text_bytes)
             if command is not None:
-                table = self._commanded(command, visible)
+                table = self._run_command(command, visible)
                 return Result(
                     table.slice(0, most),
                     "local",
@@ -131,17 +131,17 @@ class Queries:
             statement = parse(text, self._settings.sql_text_bytes)
 
             def answer() -> Result:
-                with ExitStack() as held:
-                    return answer_with(held)
+                with ExitStack() as resources:
+                    return answer_with(resources)
 
-            def answer_with(held: ExitStack) -> Result:
+            def answer_with(resources: ExitStack) -> Result:
                 plan = self._plan(statement)
-                route, relations = self._route(plan, engine, held)
+                route, relations = self._route(plan, engine, resources)
                 if route.engine != "spark":
                     try:
-                        table, more = self._fast(plan, relations, running, most)
+                        table, more = self._on_duckdb(plan, relations, running, most)
                         return Result(table, route.engine, more, running.elapsed_ms, running.query_id, route.why)
-                    except NotHere as error:
+                    except FallBackToSpark as error:
                         if engine != "auto":
                             raise CallerError(
                                 f"engine {engine!r} stopped at: {error}; engine='auto' lets Spark answer"
@@ -159,7 +159,7 @@ class Queries:
                     route.why,
                 )
 
-            return self._on_newest(statement, answer)
+            return self._retry_on_newest(statement, answer)
 
     def stream(
         self,
@@ -173,47 +173,51 @@ class Queries:
         """Run a statement and return its answer batch by batch, however large."""
         self._warehouse.check_open()
         checked_engine(engine)
-        held = ExitStack()
+        resources = ExitStack()
         try:
-            running = held.enter_context(self.running.running(query_id, timeout_s))
+            running = resources.enter_context(self.running.running(query_id, timeout_s))
             command = read_command(text, self._settings.sql_text_bytes)
             if command is not None:
-                table = self._commanded(command, visible)
-                return Stream(table.schema, "local", running.query_id, _held(table.to_batches(), iter(()), held))
+                table = self._run_command(command, visible)
+                return Stream(
+                    table.schema, "local", running.query_id, _closing_with(table.to_batches(), iter(()), resources)
+                )
             statement = parse(text, self._settings.sql_text_bytes)
             plan = self._plan(statement)
-            route, relations = self._route(plan, engine, held)
+            route, relations = self._route(plan, engine, resources)
             first: list[pa.RecordBatch] = []
             if route.engine != "spark":
                 try:
-                    schema, batches = held.enter_context(self._fast_batches(plan, relations, running))
+                    schema, batches = resources.enter_context(self._duckdb_batches(plan, relations, running))
                     # The first batch tells whether it can be served here at all.
                     first = [batch for batch in [next(batches, None)] if batch is not None]
-                except NotHere as error:
+                except FallBackToSpark as error:
                     if engine != "auto":
                         raise CallerError(
                             f"engine {engine!r} stopped at: {error}; engine='auto' lets Spark answer"
                         ) from None
                     route = Route("spark", f"the {route.engine} engine stopped at: {error}")
             if route.engine == "spark":
-                frame = held.enter_context(
+                frame = resources.enter_context(
                     run_on_spark.frame(self._warehouse, statement, plan.sources, _files(plan), running)
                 )
                 rows = run_on_spark.in_arrow_types(frame)
-                schema, batches = held.enter_context(spilled(self._warehouse, rows, running.query_id, plan.table_names))
+                schema, batches = resources.enter_context(
+                    spilled(self._warehouse, rows, running.query_id, plan.table_names)
+                )
         except BaseException:
-            held.close()
+            resources.close()
             raise
-        return Stream(schema, route.engine, running.query_id, _held(first, batches, held))
+        return Stream(schema, route.engine, running.query_id, _closing_with(first, batches, resources))
 
     def explain(self, text: str, *, engine: str = "auto", analyze: bool = False) -> Explanation:
         """Tell which engine would answer and why, what is pruned, and the plan; `analyze` runs it too."""
         self._warehouse.check_open()
         checked_engine(engine)
-        with self.running.running(None, None) as running, ExitStack() as held:
+        with self.running.running(None, None) as running, ExitStack() as resources:
             statement = parse(text, self._settings.sql_text_bytes)
             plan = self._plan(statement)
-            route, relations = self._route(plan, engine, held)
+            route, relations = self._route(plan, engine, resources)
             if route.engine == "spark":
                 with run_on_spark.frame(
                     self._warehouse, statement, plan.sources, _files(plan), running, before="EXPLAIN FORMATTED "
@@ -221,8 +225,8 @@ class Queries:
                     shown = run_on_spark.explained(frame)
             else:
                 assert plan.compiled is not None
-                sql, tables = self._local_sql(plan, relations, None, keep=False)
-                shown = run_on_duckdb.explained(self._warehouse.local, sql, tables)
+                sql, tables = self._duckdb_sql(plan, relations, None, may_copy_staged=False)
+                shown = run_on_duckdb.explained(self._warehouse.duckdb, sql, tables)
             reports = table_reports(plan.sources, {start: plan.pruned(start) for start in plan.sources}, relations)
         result = self.sql(text, engine=route.engine) if analyze else None
         return Explanation(route.engine, route.why, reports, hidden_paths(shown, self._warehouse.location), result)
@@ -243,7 +247,7 @@ class Queries:
         """End a query that runs or waits; NotFound if there is none by this id."""
         self.running.cancel(query_id)
 
-    def _commanded(self, command: Command, visible: Callable[[TableName], bool] | None) -> pa.Table:
+    def _run_command(self, command: Command, visible: Callable[[TableName], bool] | None) -> pa.Table:
         """Return the answer to DESCRIBE, SHOW or EXPLAIN."""
         if isinstance(command, Explain):
             explained = self.explain(command.statement)
@@ -255,14 +259,14 @@ class Queries:
 
     # -- planning ----------------------------------------------------------------------------------------------
 
-    def _plan(self, statement: Statement) -> _Plan:
+    def _plan(self, statement: Statement) -> _QueryPlan:
         sources = self._sources.of(statement)
         outcome = self._outcome(statement, sources)
-        if isinstance(outcome, _NoRule):
-            return _Plan(statement, sources, None, outcome)
-        return _Plan(statement, sources, outcome, None)
+        if isinstance(outcome, _Unsupported):
+            return _QueryPlan(statement, sources, None, outcome)
+        return _QueryPlan(statement, sources, outcome, None)
 
-    def _outcome(self, statement: Statement, sources: Mapping[int, Source]) -> Compiled | _NoRule:
+    def _outcome(self, statement: Statement, sources: Mapping[int, Source]) -> Compiled | _Unsupported:
         """Return what a statement compiles to, or what of it has no rule."""
         key = (statement.text, *(schema_key(source) for source in sources.values()))
         with self._lock:
@@ -270,34 +274,34 @@ class Queries:
             if known is not None:
                 self._compiled.move_to_end(key)
                 return known
-        outcome: Compiled | _NoRule
+        outcome: Compiled | _Unsupported
         try:
             shapes = {start: source.shape for start, source in sources.items()}
             outcome = compile_statement(statement, shapes, dt.datetime.now(dt.UTC))
         except UnknownName as unknown:
-            outcome = _NoRule(str(unknown), _no_such_column(statement, unknown))
-        except Unproved as reason:
-            outcome = _NoRule(str(reason))
+            outcome = _Unsupported(str(unknown), _no_such_column(statement, unknown))
+        except NoRule as reason:
+            outcome = _Unsupported(str(reason))
         except RecursionError:
-            outcome = _NoRule("a statement nested this deep")
-        if isinstance(outcome, _NoRule) or not outcome.uses_now:
+            outcome = _Unsupported("a statement nested this deep")
+        if isinstance(outcome, _Unsupported) or not outcome.uses_now:
             with self._lock:
                 self._compiled[key] = outcome
-                while len(self._compiled) > _COMPILED:
+                while len(self._compiled) > _MAX_COMPILED:
                     self._compiled.popitem(last=False)
         return outcome
 
-    def _route(self, plan: _Plan, engine: str, held: ExitStack) -> tuple[Route, dict[int, str]]:
+    def _route(self, plan: _QueryPlan, engine: str, resources: ExitStack) -> tuple[Route, dict[int, str]]:
         """Choose the engine; of a fast one also return the sources that are read from memory, borrowed until `held` ends."""
         relations: dict[int, str] = {}
         not_hot = ""
-        if engine != "spark" and plan.no_rule is not None and plan.no_rule.error is not None:
-            raise plan.no_rule.error
+        if engine != "spark" and plan.unsupported is not None and plan.unsupported.error is not None:
+            raise plan.unsupported.error
         if plan.compiled is not None and engine in ("auto", "hot"):
             for start, source in plan.sources.items():
                 relation = None
                 if source.is_current:
-                    relation = held.enter_context(
+                    relation = resources.enter_context(
                         self.cache.borrowed(source.table, source.snapshot, wait=engine == "hot")
                     )
                 if relation is None:
@@ -306,10 +310,10 @@ class Queries:
                     relations[start] = relation
         # A statement without tables needs no memory and no files: the in-process engine has it at hand.
         hot = not not_hot and bool(plan.sources)
-        route = choose(
+        route = choose_engine(
             engine,
-            unproved=plan.no_rule.reason if plan.no_rule else None,
-            hot=hot or (engine == "hot" and not plan.sources and plan.no_rule is None),
+            no_rule=plan.unsupported.reason if plan.unsupported else None,
+            hot=hot or (engine == "hot" and not plan.sources and plan.unsupported is None),
             not_hot=not_hot or "no table",
             scan_bytes=plan.scan_bytes(relations),
             scan_limit=self._settings.local_scan_bytes,
@@ -318,8 +322,8 @@ class Queries:
 
     # -- running -----------------------------------------------------------------------------------------------
 
-    def _local_sql(
-        self, plan: _Plan, hot: Mapping[int, str], limit: int | None, *, keep: bool = True
+    def _duckdb_sql(
+        self, plan: _QueryPlan, hot: Mapping[int, str], limit: int | None, *, may_copy_staged: bool = True
     ) -> tuple[str, dict[str, pa.Table]]:
         assert plan.compiled is not None
         relations: dict[int, str] = {}
@@ -329,16 +333,20 @@ class Queries:
                 relations[start] = hot[start]
                 continue
             query, needed = source.table.relation(
-                source.snapshot, f"t{number}", raw=source.raw, files=plan.pruned(start).files, keep=keep
+                source.snapshot,
+                f"t{number}",
+                raw=source.raw,
+                files=plan.pruned(start).files,
+                may_copy_staged=may_copy_staged,
             )
             relations[start] = f"({query})"
             tables.update(needed)
         return run_on_duckdb.sql_of(plan.compiled, relations, limit), tables
 
     @contextmanager
-    def _fast_batches(
+    def _duckdb_batches(
         self,
-        plan: _Plan,
+        plan: _QueryPlan,
         hot: Mapping[int, str],
         running: Running,
         *,
@@ -347,22 +355,24 @@ class Queries:
     ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
         """Lend the batches of an answer, of up to `limit` rows; `enough` of them are likely to be read, all if not given."""
         assert plan.compiled is not None
-        sql, tables = self._local_sql(plan, hot, limit)
+        sql, tables = self._duckdb_sql(plan, hot, limit)
         with (
             _leased(plan, hot, may_be_long=enough is None),
-            run_on_duckdb.batches(self._warehouse.local, plan.compiled, sql, tables, running, enough) as found,
+            run_on_duckdb.batches(self._warehouse.duckdb, plan.compiled, sql, tables, running, enough) as found,
         ):
             yield found
 
-    def _fast(self, plan: _Plan, hot: Mapping[int, str], running: Running, most: int) -> tuple[pa.Table, bool]:
+    def _on_duckdb(
+        self, plan: _QueryPlan, hot: Mapping[int, str], running: Running, most: int
+    ) -> tuple[pa.Table, bool]:
         compiled = plan.compiled
         assert compiled is not None
         # With a limit DuckDB reads on one core. An answer that was not cut off last time is likely to be short again.
         limit = None if compiled in self._short else most + 1
         table = (
-            self._few(plan, hot, running, limit)
-            if limit and most < _FEW_ROWS
-            else self._many(plan, hot, running, limit, most + 1)
+            self._small_result(plan, hot, running, limit)
+            if limit and most < _SMALL_RESULT_ROWS
+            else self._large_result(plan, hot, running, limit, most + 1)
         )
         more = table.num_rows > most
         with self._lock:
@@ -372,20 +382,22 @@ class Queries:
                 self._short.add(compiled)
         return table.slice(0, most), more
 
-    def _few(self, plan: _Plan, hot: Mapping[int, str], running: Running, limit: int) -> pa.Table:
+    def _small_result(self, plan: _QueryPlan, hot: Mapping[int, str], running: Running, limit: int) -> pa.Table:
         assert plan.compiled is not None
-        sql, tables = self._local_sql(plan, hot, limit)
+        sql, tables = self._duckdb_sql(plan, hot, limit)
         with _leased(plan, hot):
-            table = run_on_duckdb.whole(self._warehouse.local, plan.compiled, sql, tables, running)
+            table = run_on_duckdb.run(self._warehouse.duckdb, plan.compiled, sql, tables, running)
         # To add up the buffers, shared or not, takes a tenth of the time of the exact sum.
         if table.get_total_buffer_size() > self._settings.sql_result_bytes:
             self._check_bytes(table.nbytes)
         return table
 
-    def _many(self, plan: _Plan, hot: Mapping[int, str], running: Running, limit: int | None, enough: int) -> pa.Table:
+    def _large_result(
+        self, plan: _QueryPlan, hot: Mapping[int, str], running: Running, limit: int | None, enough: int
+    ) -> pa.Table:
         kept: list[pa.RecordBatch] = []
         rows = size = 0
-        with self._fast_batches(plan, hot, running, limit=limit, enough=enough) as (schema, batches):
+        with self._duckdb_batches(plan, hot, running, limit=limit, enough=enough) as (schema, batches):
             for batch in batches:
                 kept.append(batch)
                 rows += batch.num_rows
@@ -396,7 +408,7 @@ class Queries:
                     break
         return pa.Table.from_batches(kept, schema)
 
-    def _on_newest(self, statement: Statement, act: Callable[[], T]) -> T:
+    def _retry_on_newest(self, statement: Statement, act: Callable[[], T]) -> T:
         for _ in range(_MAX_ATTEMPTS):
             try:
                 return act()
@@ -447,7 +459,7 @@ def _no_such_column(statement: Statement, unknown: UnknownName) -> CallerError |
 
 
 @contextmanager
-def _leased(plan: _Plan, hot: Mapping[int, str], *, may_be_long: bool = False) -> Iterator[None]:
+def _leased(plan: _QueryPlan, hot: Mapping[int, str], *, may_be_long: bool = False) -> Iterator[None]:
     """Keep the files that a long read needs; a short one is over before they may go."""
     with ExitStack() as leases:
         if may_be_long or plan.scan_bytes(hot) > _LONG_READ_BYTES:
@@ -457,15 +469,17 @@ def _leased(plan: _Plan, hot: Mapping[int, str], *, may_be_long: bool = False) -
         yield
 
 
-def _files(plan: _Plan) -> dict[int, tuple[str, ...]]:
+def _files(plan: _QueryPlan) -> dict[int, tuple[str, ...]]:
     return {start: plan.pruned(start).files for start in plan.sources} if plan.compiled is not None else {}
 
 
-def _held(first: list[pa.RecordBatch], batches: Iterator[pa.RecordBatch], held: ExitStack) -> Iterator[pa.RecordBatch]:
-    with held:
+def _closing_with(
+    first: list[pa.RecordBatch], batches: Iterator[pa.RecordBatch], resources: ExitStack
+) -> Iterator[pa.RecordBatch]:
+    with resources:
         yield from first
         try:
             yield from batches
-        except NotHere as error:
+        except FallBackToSpark as error:
             # Batches are with the caller already: another engine cannot take over in the middle.
             raise Unavailable(f"the stream stopped at: {error}; run it again with engine='spark'") from None

@@ -15,27 +15,29 @@ class Route:
     why: str
 
 
-def choose(asked: str, *, unproved: str | None, hot: bool, not_hot: str, scan_bytes: int, scan_limit: int) -> Route:
+def choose_engine(
+    requested: str, *, no_rule: str | None, hot: bool, not_hot: str, scan_bytes: int, scan_limit: int
+) -> Route:
     """Choose hot, local or spark; CallerError if the one asked for cannot serve.
 
     `unproved` is what the fast engines have no rule for; `hot` tells that all tables are in memory, `not_hot` names
     one that is not; `scan_bytes` is what is left to read after pruning.
     """
-    if asked == "spark":
+    if requested == "spark":
         return Route("spark", "asked for")
-    if unproved is not None:
-        if asked != "auto":
+    if no_rule is not None:
+        if requested != "auto":
             raise CallerError(
-                f"engine {asked!r} cannot serve this: {unproved} has no rule proved equal to Spark's; use engine='auto'"
+                f"engine {requested!r} cannot serve this: {no_rule} has no rule proved equal to Spark's; use engine='auto'"
             )
-        return Route("spark", f"{unproved} has no rule proved equal to Spark's")
-    if asked == "hot" and not hot:
+        return Route("spark", f"{no_rule} has no rule proved equal to Spark's")
+    if requested == "hot" and not hot:
         raise CallerError(
             f"engine 'hot' cannot serve this: {not_hot} is not in memory; pin it first, or use engine='auto'"
         )
-    if hot and asked in ("auto", "hot"):
+    if hot and requested in ("auto", "hot"):
         return Route("hot", "all its tables are in memory")
-    if asked == "local":
+    if requested == "local":
         return Route("local", "asked for")
     if scan_bytes > scan_limit:
         return Route(

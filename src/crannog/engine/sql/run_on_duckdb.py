@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from crannog.engine.duckdb.engine import LocalEngine
-from crannog.engine.duckdb.prepared_statements import Bound
-from crannog.engine.sql.duckdb_compiler.select import Compiled, mark
+from crannog.engine.duckdb.engine import DuckDBEngine
+from crannog.engine.duckdb.prepared_statements import PreparedStatements
+from crannog.engine.sql.duckdb_compiler.select import Compiled, placeholder
 from crannog.engine.sql.result_types import in_schema
 from crannog.engine.sql.running_queries import Running
 from crannog.errors import SnapshotGone
@@ -19,7 +19,7 @@ _BATCH = 100_000
 _LOST_FILE = re.compile(r"IO Error|No such file|Could not (open|read)")
 
 
-class NotHere(Exception):
+class FallBackToSpark(Exception):
     """The in-process engine met something that only Spark can answer, or explain."""
 
 
@@ -27,23 +27,23 @@ def sql_of(compiled: Compiled, relations: Mapping[int, str], limit: int | None) 
     """Return the SQL with its sources put in; `limit` rows are enough."""
     sql = compiled.sql
     for source, relation in relations.items():
-        sql = sql.replace(mark(source), relation)
+        sql = sql.replace(placeholder(source), relation)
     if limit is None or (compiled.limit is not None and compiled.limit <= limit):
         return sql
     return f"{sql} LIMIT {limit}" if compiled.limit is None else f"SELECT * FROM ({sql}) LIMIT {limit}"
 
 
-def whole(
-    engine: LocalEngine, compiled: Compiled, sql: str, tables: Mapping[str, pa.Table], running: Running
+def run(
+    engine: DuckDBEngine, compiled: Compiled, sql: str, tables: Mapping[str, pa.Table], running: Running
 ) -> pa.Table:
     """Run and return the rows at once, a quarter faster than batch by batch where they are few; raises as `batches` does."""
-    with _lent(engine, sql, tables, running) as bound, _told_apart(running):
-        return in_schema(bound.relation(sql).to_arrow_table(), compiled.schema)
+    with _borrowed_cursor(engine, sql, tables, running) as prepared, _duckdb_errors_translated(running):
+        return in_schema(prepared.relation(sql).to_arrow_table(), compiled.schema)
 
 
 @contextmanager
 def batches(
-    engine: LocalEngine,
+    engine: DuckDBEngine,
     compiled: Compiled,
     sql: str,
     tables: Mapping[str, pa.Table],
@@ -54,8 +54,8 @@ def batches(
 
     Raises NotHere where Spark must be asked.
     """
-    with _lent(engine, sql, tables, running) as bound:
-        found = _read(bound, sql, compiled.schema, running, min(enough or _BATCH, _BATCH))
+    with _borrowed_cursor(engine, sql, tables, running) as prepared:
+        found = _read(prepared, sql, compiled.schema, running, min(enough or _BATCH, _BATCH))
         try:
             yield compiled.schema, found
         finally:
@@ -63,19 +63,21 @@ def batches(
 
 
 @contextmanager
-def _lent(engine: LocalEngine, sql: str, tables: Mapping[str, pa.Table], running: Running) -> Iterator[Bound]:
-    with engine.statement(sql, tables) as bound:
+def _borrowed_cursor(
+    engine: DuckDBEngine, sql: str, tables: Mapping[str, pa.Table], running: Running
+) -> Iterator[PreparedStatements]:
+    with engine.statement(sql, tables) as prepared:
         try:
-            with running.interrupting(bound.cursor.interrupt):
-                yield bound
+            with running.interrupting(prepared.cursor.interrupt):
+                yield prepared
         finally:
-            bound.again = not running.is_cancelled
+            prepared.is_reusable = not running.is_cancelled
 
 
 def _read(
-    bound: Bound, sql: str, schema: pa.Schema, running: Running, size: int
+    prepared: PreparedStatements, sql: str, schema: pa.Schema, running: Running, size: int
 ) -> Generator[pa.RecordBatch, None, None]:
-    with _told_apart(running), bound.relation(sql).to_arrow_reader(size) as reader:
+    with _duckdb_errors_translated(running), prepared.relation(sql).to_arrow_reader(size) as reader:
         for batch in reader:
             running.check()
             if batch.num_rows:
@@ -83,7 +85,7 @@ def _read(
 
 
 @contextmanager
-def _told_apart(running: Running) -> Iterator[None]:
+def _duckdb_errors_translated(running: Running) -> Iterator[None]:
     import duckdb
 
     try:
@@ -96,10 +98,10 @@ def _told_apart(running: Running) -> Iterator[None]:
             raise SnapshotGone(
                 "the files of this snapshot are gone; read again to see the table as it is now"
             ) from error
-        raise NotHere(said) from error
+        raise FallBackToSpark(said) from error
 
 
-def explained(engine: LocalEngine, sql: str, tables: Mapping[str, pa.Table]) -> str:
+def explained(engine: DuckDBEngine, sql: str, tables: Mapping[str, pa.Table]) -> str:
     """Return DuckDB's plan."""
     with engine.cursor(tables) as cursor:
         return "\n".join(row[1] for row in cursor.execute(f"EXPLAIN {sql}").fetchall())

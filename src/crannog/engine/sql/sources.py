@@ -88,7 +88,7 @@ class Sources:
                 f"{ref.written} has no version {str(version)[:40]}: the newest is {newest}; the table's history lists those that can be read"
             )
         base = log.at(version)
-        return table.past(base)
+        return table.at_version(base)
 
 
 def _written(parts: tuple[str, ...], catalog: str, schema: str) -> tuple[TableName, bool]:

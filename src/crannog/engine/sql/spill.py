@@ -31,13 +31,13 @@ def spilled(
     folder = f"{result_files.FOLDER}/{name}"
     # The types as they come over, from an answer without rows.
     schema = plain_schema(rows.limit(0).toArrow().schema)
-    result_files.sweep(storage)
+    result_files.remove_abandoned(storage)
     with result_files.lease_on(storage, name, query_id, tables):
         try:
             # Under numbers: a file cannot have one name twice, an answer can.
             numbered = rows.toDF(*(f"c{place}" for place in range(len(schema))))
             numbered.write.mode("overwrite").parquet(storage.spark_uri(f"{folder}/rows"))
-            if not result_files.is_wanted(storage, name):
+            if not result_files.is_leased(storage, name):
                 raise _erased()
             parts = sorted(part for part in storage.names(f"{folder}/rows") if part.endswith(".parquet"))
             yield schema, _batches(warehouse, name, [f"{folder}/rows/{part}" for part in parts], schema)
@@ -60,7 +60,7 @@ def _batches(warehouse: Warehouse, name: str, paths: list[str], schema: pa.Schem
         with file:
             for batch in pq.ParquetFile(pa.PythonFile(file, mode="r")).iter_batches(_BATCH):
                 # A file that is open can be read on after its deletion.
-                if not result_files.is_wanted(storage, name):
+                if not result_files.is_leased(storage, name):
                     raise _erased()
                 if batch.num_rows:
                     yield in_schema(batch, schema)

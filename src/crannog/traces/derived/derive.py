@@ -21,7 +21,7 @@ from crannog.delta.log import Base, DataFile, metadata_action
 from crannog.delta.rewrite import Rewrite, RunAgain, verify_files
 from crannog.delta.schemas import to_delta_json
 from crannog.engine.maintenance.fold import after_commit
-from crannog.engine.maintenance.job import Job, part_of
+from crannog.engine.maintenance.job import Job, progress_range
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
 from crannog.engine.tables import Tables
@@ -58,7 +58,7 @@ def derive(
     known: dict[tuple[int, int], MissingRows] = {}
     written, days = {}, {}
     for number, derived in enumerate(DERIVED_TABLES):
-        share = part_of(progress, number / len(DERIVED_TABLES), (number + 1) / len(DERIVED_TABLES))
+        share = progress_range(progress, number / len(DERIVED_TABLES), (number + 1) / len(DERIVED_TABLES))
         name = derived.name.table
         written[name], days[name] = _derive_table(
             tables, spans, head, derived, frozenset(anew), known, share, cancellation
@@ -126,7 +126,7 @@ class _TableDerivation:
         found = self.changes
         if found.fresh or any(found.live.get(day) for day in days_around(found.stale, self.derived.reach_days)):
             self.job.step("look for duplicates", 0.1)
-            with duckdb_query_engine(self.spans, self.spans.past(self.head)) as looking:
+            with duckdb_query_engine(self.spans, self.spans.at_version(self.head)) as looking:
                 missing = known.get((found.start, found.end)) or find_missing_rows(looking, found)
                 known[found.start, found.end] = missing
                 expected = self._expected_spans(looking, missing)
@@ -231,8 +231,8 @@ class _TableDerivation:
         if not paths:
             return 0, 0
         warehouse = self.table.warehouse
-        with warehouse.local.cursor() as cursor:
-            scan = warehouse.local.scan(warehouse.local_paths(list(paths)), self.base.schema)
+        with warehouse.duckdb.cursor() as cursor:
+            scan = warehouse.duckdb.scan(warehouse.local_paths(list(paths)), self.base.schema)
             [row] = read(
                 cursor, f"SELECT count(*) AS n, sum({self.derived.spans or 0}) AS spans FROM {scan}"
             ).to_pylist()

@@ -26,7 +26,7 @@ class DuckDBQueryEngine:
     """Reads the files of a snapshot's table in the process."""
 
     def __init__(self, table: OpenTable, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> None:
-        self._engine = table.warehouse.local
+        self._engine = table.warehouse.duckdb
         self._snapshot = snapshot
         self._cursor = cursor
         self._held: dict[int, tuple[str, pa.Table]] = {}
@@ -53,7 +53,7 @@ class DuckDBQueryEngine:
 @contextmanager
 def duckdb_query_engine(table: OpenTable, snapshot: Snapshot) -> Iterator[DuckDBQueryEngine]:
     """Lend the in-process engine on the files of a snapshot's table."""
-    with scoped_cursor(table.warehouse.local) as cursor:
+    with scoped_cursor(table.warehouse.duckdb) as cursor:
         yield DuckDBQueryEngine(table, snapshot, cursor)
 
 

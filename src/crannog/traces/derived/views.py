@@ -120,7 +120,7 @@ class DerivedViews:
             and (last is None or day <= last)
         ]
         return (
-            f"SELECT * FROM {spans.warehouse.local.scan(register.local_paths(paths), register.base.schema)}"
+            f"SELECT * FROM {spans.warehouse.duckdb.scan(register.local_paths(paths), register.base.schema)}"
             if paths
             else ""
         )

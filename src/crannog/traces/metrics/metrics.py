@@ -122,7 +122,7 @@ def metrics(views: DerivedViews, spans: OpenTable, query: MetricQuery) -> list[M
     else:
         histograms = [source(views, spans, query, limits) for source, limits in histogram_sources(query)]
     names = [f"g{place}" for place in range(len(query.groups))]
-    rows = merged_histograms(spans.warehouse.local, histograms, names, MAX_POINTS + 1, query.quantiles)
+    rows = merged_histograms(spans.warehouse.duckdb, histograms, names, MAX_POINTS + 1, query.quantiles)
     if rows.num_rows > MAX_POINTS:
         raise CallerError(f"more than {MAX_POINTS:,} points; ask for a shorter time, a longer step or fewer groups")
     return metric_points(

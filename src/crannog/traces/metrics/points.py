@@ -14,7 +14,7 @@ from fractions import Fraction
 import pyarrow as pa
 
 from crannog.api.traces import MetricPoint
-from crannog.engine.duckdb.engine import LocalEngine
+from crannog.engine.duckdb.engine import DuckDBEngine
 from crannog.engine.snapshot import read
 from crannog.errors import CallerError
 from crannog.traces.metrics.grouping import GroupKey
@@ -49,7 +49,7 @@ def parse_quantiles(quantiles: Sequence[float]) -> list[Decimal]:
 
 
 def merged_histograms(
-    engine: LocalEngine,
+    engine: DuckDBEngine,
     histograms: Sequence[pa.Table],
     groups: Sequence[str],
     most: int,

@@ -93,7 +93,7 @@ def start_between(low: int, high: int) -> list[Condition]:
 
 @contextmanager
 def open_reader(table: OpenTable, snapshot: Snapshot) -> Iterator[SnapshotReader]:
-    with scoped_cursor(table.warehouse.local, {_TAIL: snapshot.visible_tail()}) as cursor:
+    with scoped_cursor(table.warehouse.duckdb, {_TAIL: snapshot.visible_tail()}) as cursor:
         yield SnapshotReader(table, snapshot, cursor)
 
 

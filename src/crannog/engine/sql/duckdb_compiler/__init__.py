@@ -6,6 +6,6 @@ otherwise it must raise an error, and then Spark is asked. The differential test
 """
 
 from crannog.engine.sql.duckdb_compiler.select import Compiled, compile_statement
-from crannog.engine.sql.duckdb_compiler.terms import Unproved
+from crannog.engine.sql.duckdb_compiler.terms import NoRule
 
-__all__ = ["Compiled", "Unproved", "compile_statement"]
+__all__ = ["Compiled", "NoRule", "compile_statement"]

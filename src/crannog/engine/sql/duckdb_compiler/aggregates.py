@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from crannog.api.spark_types import spark_name
 from crannog.engine.sql.duckdb_compiler.operators import boolean, divided, named
-from crannog.engine.sql.duckdb_compiler.terms import Typed, Unproved, checked, constant, converted, widened
+from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed, checked, constant, converted, widened
 from crannog.engine.sql.spark_types import is_atomic, is_decimal, is_integral
 
 Rule = Callable[[str, list[Typed], bool, str], Typed]
@@ -35,7 +35,7 @@ def _shown(name: str, terms: list[Typed], distinct: bool) -> str | None:
 
 def _one(name: str, terms: list[Typed]) -> Typed:
     if len(terms) != 1:
-        raise Unproved(f"{name} with {len(terms)} arguments")
+        raise NoRule(f"{name} with {len(terms)} arguments")
     return terms[0]
 
 
@@ -46,7 +46,7 @@ def _count(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
     if len(terms) == 1 and not distinct:
         return Typed(f"count({terms[0].sql}){ending}", pa.int64(), shown)
     if not all(is_atomic(term.type) for term in terms):
-        raise Unproved("count over nested values")
+        raise NoRule("count over nested values")
     keys = [plain_zero(term) for term in terms]
     if len(terms) == 1:
         return Typed(f"count(DISTINCT {keys[0]}){ending}", pa.int64(), shown)
@@ -72,14 +72,14 @@ def _sum(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
             pa.float64(),
             shown,
         )
-    raise Unproved(f"{name} of {spark_name(term.type)}")
+    raise NoRule(f"{name} of {spark_name(term.type)}")
 
 
 def _avg(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
     term = _one(name, terms)
     shown = _shown(name, terms, distinct)
     if distinct:
-        raise Unproved("avg of distinct values")
+        raise NoRule("avg of distinct values")
     if is_integral(term.type):
         whole = f"CAST({term.sql} AS BIGINT)"
         mean = f"CAST(sum({whole}){ending} AS DOUBLE) / count({whole}){ending}"
@@ -97,13 +97,13 @@ def _avg(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
         return Typed(divided(total, count, kind), kind, shown)
     if pa.types.is_floating(term.type):
         return Typed(f"avg(CAST({term.sql} AS DOUBLE)){ending}", pa.float64(), shown)
-    raise Unproved(f"{name} of {spark_name(term.type)}")
+    raise NoRule(f"{name} of {spark_name(term.type)}")
 
 
 def _extreme(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
     term = _one(name, terms)
     if not is_atomic(term.type):
-        raise Unproved(f"{name} of {spark_name(term.type)}")
+        raise NoRule(f"{name} of {spark_name(term.type)}")
     return Typed(f"{name}({term.sql}){ending}", term.type, _shown(name, terms, distinct))
 
 
@@ -116,7 +116,7 @@ def _all_or_any(word: str) -> Rule:
 
 def _count_if(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
     if distinct:
-        raise Unproved("count_if of distinct values")
+        raise NoRule("count_if of distinct values")
     return Typed(
         f"count(CASE WHEN {boolean(_one(name, terms)).sql} THEN 1 END){ending}",
         pa.int64(),
@@ -142,7 +142,7 @@ AGGREGATES: dict[str, Rule] = {
 
 def _ranking(name: str, terms: list[Typed], _: bool, ending: str) -> Typed:
     if terms:
-        raise Unproved(f"{name} with arguments")
+        raise NoRule(f"{name} with arguments")
     kind = pa.float64() if name in ("percent_rank", "cume_dist") else pa.int32()
     return Typed(f"CAST({name}(){ending} AS {'DOUBLE' if kind == pa.float64() else 'INTEGER'})", kind)
 
@@ -150,20 +150,20 @@ def _ranking(name: str, terms: list[Typed], _: bool, ending: str) -> Typed:
 def _ntile(name: str, terms: list[Typed], _: bool, ending: str) -> Typed:
     term = _one(name, terms)
     if not isinstance(term.literal, int) or term.literal < 1:
-        raise Unproved("ntile of other than a constant")
+        raise NoRule("ntile of other than a constant")
     return Typed(f"CAST(ntile({term.literal}){ending} AS INTEGER)", pa.int32())
 
 
 def _neighbour(name: str, terms: list[Typed], _: bool, ending: str) -> Typed:
     if not 1 <= len(terms) <= 3:
-        raise Unproved(f"{name} with {len(terms)} arguments")
+        raise NoRule(f"{name} with {len(terms)} arguments")
     offset = terms[1].literal if len(terms) > 1 else 1
     if not isinstance(offset, int) or offset < 0:
-        raise Unproved(f"{name} by other than a constant")
+        raise NoRule(f"{name} by other than a constant")
     default = ""
     if len(terms) == 3:
         if not terms[2].is_literal:
-            raise Unproved(f"{name} with a default that is not a constant")
+            raise NoRule(f"{name} with a default that is not a constant")
         default = f", {constant(converted(terms[2].literal, terms[2].type, terms[0].type), terms[0].type).sql}"
     return Typed(f"{name}({terms[0].sql}, {offset}{default}){ending}", terms[0].type)
 

@@ -14,10 +14,10 @@ from sqlglot import exp
 from crannog.api.spark_types import INSTANT, spark_name
 from crannog.engine.sql.duckdb_compiler import functions, operators
 from crannog.engine.sql.duckdb_compiler.aggregates import AGGREGATES, WINDOWS, plain_zero
-from crannog.engine.sql.duckdb_compiler.node_coverage import Taken, excerpt
+from crannog.engine.sql.duckdb_compiler.node_coverage import NodeCoverage, excerpt
 from crannog.engine.sql.duckdb_compiler.operators import boolean, named
 from crannog.engine.sql.duckdb_compiler.scope import Scope
-from crannog.engine.sql.duckdb_compiler.terms import Condition, Typed, Unproved, constant, converted
+from crannog.engine.sql.duckdb_compiler.terms import Condition, NoRule, Typed, constant, converted
 from crannog.engine.sql.spark_types import is_atomic, is_numeric, of_number
 
 if TYPE_CHECKING:
@@ -50,13 +50,13 @@ class Expressions:
     def __init__(
         self,
         scope: Scope,
-        take: Taken,
+        coverage: NodeCoverage,
         subquery: Callable[[exp.Expression, Scope], Query],
         now: Callable[[], dt.datetime],
         windows: Mapping[str, exp.Window],
     ) -> None:
         self.scope = scope
-        self._take = take
+        self._take = coverage
         self._subquery = subquery
         self._now = now
         self._windows = windows
@@ -68,7 +68,7 @@ class Expressions:
     def term(self, node: exp.Expression | None) -> Typed:
         """Return the typed form of a node; Unproved if it has no rule."""
         if node is None:
-            raise Unproved("something that is left out")
+            raise NoRule("something that is left out")
         found = self._term(node)
         if found.sql in self.keys:
             return Typed(self.keys[found.sql], found.type, found.name)
@@ -86,7 +86,7 @@ class Expressions:
             return self._as_value(node)
         rule = getattr(self, f"on_{node.key}", None)
         if rule is None:
-            raise Unproved(f"{node.key}: {excerpt(node)}")
+            raise NoRule(f"{node.key}: {excerpt(node)}")
         found: Typed = rule(node)
         return found
 
@@ -107,7 +107,7 @@ class Expressions:
             return constant(text, pa.string(), text)
         number = of_number(text)
         if number is None:
-            raise Unproved(f"the number {text[:60]}")
+            raise NoRule(f"the number {text[:60]}")
         kind, value = number
         return constant(value, kind, _shown_double(value) if isinstance(value, float) else f"{value}")
 
@@ -178,7 +178,7 @@ class Expressions:
     def on_is(self, node: exp.Is, negated: bool = False) -> Typed:
         negated = negated or bool(self._take(node, "negate"))
         if not isinstance(self._take(node, "expression"), exp.Null):
-            raise Unproved("IS with other than NULL")
+            raise NoRule("IS with other than NULL")
         inner = self.term(self._take(node, "this"))
         word = "IS NOT NULL" if negated else "IS NULL"
         conditions = (Condition(*inner.column, word.lower(), ()),) if inner.column else ()
@@ -197,17 +197,17 @@ class Expressions:
         query = self._take(node, "query")
         if query is not None:
             if id(node) not in self.conjuncts:
-                raise Unproved("IN over a statement outside WHERE's conjunction")
+                raise NoRule("IN over a statement outside WHERE's conjunction")
             inner = self._subquery(query, self.scope)
             if len(inner.columns) != 1:
-                raise Unproved("IN over several columns")
+                raise NoRule("IN over several columns")
             same, _ = operators.comparable(value, Typed("NULL", inner.columns[0].type))
             if inner.columns[0].type != same.type:
-                raise Unproved("IN over different types")
+                raise NoRule("IN over different types")
             return Typed(f"({same.sql} IN ({inner.sql}))", pa.bool_())
         options = self._take.nodes(node)
         if not options:
-            raise Unproved("IN over other than a list")
+            raise NoRule("IN over other than a list")
         return operators.membership(value, [self.term(option) for option in options])
 
     def on_like(self, node: exp.Like, escape: str = "\\") -> Typed:
@@ -217,7 +217,7 @@ class Expressions:
     def on_escape(self, node: exp.Escape) -> Typed:
         inner, escape = self._take(node, "this"), self.term(self._take(node, "expression"))
         if not isinstance(inner, exp.Like) or not isinstance(escape.literal, str) or len(escape.literal) != 1:
-            raise Unproved("ESCAPE of this kind")
+            raise NoRule("ESCAPE of this kind")
         return self.on_like(inner, escape.literal)
 
     def on_case(self, node: exp.Case) -> Typed:
@@ -268,7 +268,7 @@ class Expressions:
         return self.on_cast(node)
 
     def on_bracket(self, node: exp.Bracket) -> Typed:
-        raise Unproved("an element of an array or a map")
+        raise NoRule("an element of an array or a map")
 
     # -- calls -------------------------------------------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class Expressions:
 
     def _call(self, name: str, arguments: list[exp.Expression]) -> Typed:
         if name not in functions.RULES:
-            raise Unproved(f"the function {name}")
+            raise NoRule(f"the function {name}")
         return functions.RULES[name](name, [self.term(argument) for argument in arguments])
 
     def on_trim(self, node: exp.Trim) -> Typed:
@@ -303,7 +303,7 @@ class Expressions:
         unit = self._take(node, "this")
         part = str(self._take(unit, "this")).lower() if isinstance(unit, exp.Var) else ""
         if part not in functions.EXTRACTED:
-            raise Unproved(f"extract({part} …)")
+            raise NoRule(f"extract({part} …)")
         inner = self.term(self._take(node, "expression"))
         word = functions.EXTRACTED[part]
         done = functions.RULES[word](word, [inner])
@@ -321,15 +321,15 @@ class Expressions:
         elif isinstance(node, exp.Anonymous):
             name, arguments = str(self._take(node, "this")).lower(), self._take.nodes(node)
         else:
-            raise Unproved(f"{node.key} as an aggregate")
+            raise NoRule(f"{node.key} as an aggregate")
         rule = AGGREGATES.get(name) or (WINDOWS.get(name) if window else None)
         if rule is None:
-            raise Unproved(f"the function {name}{' over a window' if window else ''}")
+            raise NoRule(f"the function {name}{' over a window' if window else ''}")
         distinct = len(arguments) == 1 and isinstance(arguments[0], exp.Distinct)
         if distinct:
             arguments = self._take.nodes(arguments[0])
         if not arguments and name in AGGREGATES:
-            raise Unproved(f"{name} of nothing")
+            raise NoRule(f"{name} of nothing")
         if name == "count" and not distinct and len(arguments) == 1 and isinstance(arguments[0], exp.Star):
             arguments = []
         keys, self.keys = self.keys, {}  # inside an aggregate a column is the row's own
@@ -339,7 +339,7 @@ class Expressions:
         finally:
             self.keys = keys
         if window and name in ("max", "min", "sum", "avg", "count") and distinct:
-            raise Unproved("distinct values over a window")
+            raise NoRule("distinct values over a window")
         return rule(name, terms, distinct, ending)
 
     @contextmanager
@@ -352,7 +352,7 @@ class Expressions:
         yield
         if outer is not None:
             if outer.used_inside:
-                raise Unproved(f"{what} over columns of the statement around it")
+                raise NoRule(f"{what} over columns of the statement around it")
             outer.used_inside = before
 
     def on_filter(self, node: exp.Filter) -> Typed:
@@ -367,7 +367,7 @@ class Expressions:
         if named_by is not None:
             defined = self._windows.get(self._take.name(named_by).lower())
             if defined is None:
-                raise Unproved("a window by this name")
+                raise NoRule("a window by this name")
             parts = defined
         inside = []
         partition = [self.term(part) for part in self._take.nodes(parts, "partition_by")]
@@ -394,14 +394,14 @@ class Expressions:
     def _as_value(self, node: exp.Expression) -> Typed:
         inner, uses_outer = self._inner(node)
         if len(inner.columns) != 1:
-            raise Unproved("a subquery of several columns as a value")
+            raise NoRule("a subquery of several columns as a value")
         # Spark lists the outer columns in the name of a correlated one.
         return Typed(f"({inner.sql})", inner.columns[0].type, None if uses_outer else "scalarsubquery()")
 
     def on_exists(self, node: exp.Exists) -> Typed:
         of = self._take(node, "this")
         if not isinstance(of, exp.Query):
-            raise Unproved("exists over an array")
+            raise NoRule("exists over an array")
         inner, uses_outer = self._inner(of)
         return Typed(f"(EXISTS ({inner.sql}))", pa.bool_(), None if uses_outer else "exists()")
 
@@ -415,7 +415,7 @@ class Expressions:
         if uses_outer and any(
             select.args.get(part) for select in node.find_all(exp.Query) for part in ("order", "limit", "offset")
         ):
-            raise Unproved("ORDER BY or LIMIT in a correlated subquery")
+            raise NoRule("ORDER BY or LIMIT in a correlated subquery")
         return inner, uses_outer
 
     # -- types, intervals, frames ------------------------------------------------------------------------------
@@ -428,28 +428,28 @@ class Expressions:
             numbers = [int(self._take.number(self._take(part, "this")) or 0) for part in self._take.nodes(node)]
             precision, scale = (numbers + [10, 0][len(numbers) :])[:2]
             if not 1 <= precision <= 38 or scale > precision:
-                raise Unproved(f"decimal({precision},{scale})")
+                raise NoRule(f"decimal({precision},{scale})")
             return pa.decimal128(precision, scale)
         if kind not in _KINDS:
-            raise Unproved(f"a cast to {excerpt(node)}")
+            raise NoRule(f"a cast to {excerpt(node)}")
         return _KINDS[kind]
 
     def _interval(self, node: exp.Interval) -> tuple[int, str]:
         unit, value = self._take(node, "unit"), self._take(node, "this")
         if not isinstance(value, exp.Literal) or not isinstance(unit, exp.Var):
-            raise Unproved("an interval of several parts")
+            raise NoRule("an interval of several parts")
         self._take(value, "is_string")
         try:
             return int(self._take(value, "this")), str(self._take(unit, "this"))
         except ValueError:
-            raise Unproved(f"an interval of {value.name}") from None
+            raise NoRule(f"an interval of {value.name}") from None
 
     def _frame(self, spec: exp.WindowSpec | None) -> str:
         if spec is None:
             return ""
         kind = str(self._take(spec, "kind") or "").upper()
         if kind not in ("ROWS", "RANGE"):
-            raise Unproved("a window frame of this kind")
+            raise NoRule("a window frame of this kind")
         start = self._frame_side(kind, self._take(spec, "start"), self._take(spec, "start_side"))
         end = self._take(spec, "end")
         direction = self._take(spec, "end_side")
@@ -459,14 +459,14 @@ class Expressions:
         if isinstance(value, exp.Expression):
             rows = self._take.number(value)
             if kind != "ROWS" or rows is None or not rows.isdigit():
-                raise Unproved("a window frame with values")
+                raise NoRule("a window frame with values")
             return f"{rows} {str(direction).upper()}"
         word = str(value).upper()
         if word == "CURRENT ROW" and direction is None:
             return word
         if word == "UNBOUNDED":
             return f"UNBOUNDED {str(direction).upper()}"
-        raise Unproved("a window frame with values")
+        raise NoRule("a window frame with values")
 
 
 def conjuncts(node: exp.Expression) -> set[int]:
@@ -480,7 +480,7 @@ def conjuncts(node: exp.Expression) -> set[int]:
 
 def atomic(term: Typed) -> Typed:
     if not is_atomic(term.type):
-        raise Unproved(f"{spark_name(term.type)} as a key or an order")
+        raise NoRule(f"{spark_name(term.type)} as a key or an order")
     return term
 
 
@@ -493,7 +493,7 @@ def _check_operands(node: exp.Expression) -> None:
         isinstance(operand, exp.Paren) and isinstance(operand.unnest(), exp.Is) for operand in operands
     )
     if loose or unsure:
-        raise Unproved("a condition inside another; give it a name in an inner SELECT")
+        raise NoRule("a condition inside another; give it a name in an inner SELECT")
 
 
 def _shown_double(value: float) -> str | None:

@@ -11,7 +11,7 @@ from crannog.api.spark_types import INSTANT, spark_name
 from crannog.engine.sql import own_functions
 from crannog.engine.sql.duckdb_compiler import operators
 from crannog.engine.sql.duckdb_compiler.operators import common, named, value_of
-from crannog.engine.sql.duckdb_compiler.terms import Typed, Unproved, checked, constant, widened
+from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed, checked, constant, widened
 from crannog.engine.sql.spark_types import is_atomic, is_decimal, is_integral
 
 Rule = Callable[[str, list[Typed]], Typed]
@@ -24,10 +24,10 @@ def _called(name: str, terms: list[Typed]) -> str | None:
 
 def _arguments(name: str, terms: list[Typed], *kinds: pa.DataType | None) -> None:
     if len(terms) != len(kinds):
-        raise Unproved(f"{name} with {len(terms)} arguments")
+        raise NoRule(f"{name} with {len(terms)} arguments")
     for term, kind in zip(terms, kinds, strict=True):
         if kind is not None and term.type != kind:
-            raise Unproved(f"{name} of {spark_name(term.type)}")
+            raise NoRule(f"{name} of {spark_name(term.type)}")
 
 
 def _text(template: str, result: pa.DataType = TEXT, *, ascii_only: bool = False) -> Rule:
@@ -59,14 +59,14 @@ def _part(template: str, result: pa.DataType = INT, *, of_instant: bool = False)
 
     def rule(name: str, terms: list[Typed]) -> Typed:
         if len(terms) != 1:
-            raise Unproved(f"{name} with {len(terms)} arguments")
+            raise NoRule(f"{name} with {len(terms)} arguments")
         [term] = terms
         if term.type == INSTANT:
             sql = f"CAST({term.sql} AS TIMESTAMP)"
         elif term.type == DATE and not of_instant:
             sql = term.sql
         else:
-            raise Unproved(f"{name} of {spark_name(term.type)}")
+            raise NoRule(f"{name} of {spark_name(term.type)}")
         return Typed(
             f"CAST({template.format(x=sql)} AS {'INTEGER' if result == INT else 'DATE'})", result, _called(name, terms)
         )
@@ -76,7 +76,7 @@ def _part(template: str, result: pa.DataType = INT, *, of_instant: bool = False)
 
 def _coalesce(name: str, terms: list[Typed]) -> Typed:
     if name in ("nvl", "ifnull") and len(terms) != 2:
-        raise Unproved(f"{name} with {len(terms)} arguments")
+        raise NoRule(f"{name} with {len(terms)} arguments")
     kind = common(terms)
     return Typed(f"coalesce({', '.join(widened(term, kind).sql for term in terms)})", kind, _called(name, terms))
 
@@ -85,21 +85,21 @@ def _nullif(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, None, None)
     same = operators.comparison("=", terms[0], terms[1])
     if not is_atomic(terms[0].type):
-        raise Unproved(f"nullif of {spark_name(terms[0].type)}")
+        raise NoRule(f"nullif of {spark_name(terms[0].type)}")
     return Typed(f"(CASE WHEN {same.sql} THEN NULL ELSE {terms[0].sql} END)", terms[0].type, _called(name, terms))
 
 
 def _extreme(name: str, terms: list[Typed]) -> Typed:
     kind = common(terms)
     if len(terms) < 2 or not is_atomic(kind) or kind in (BOOL, pa.binary()):
-        raise Unproved(f"{name} of {spark_name(kind)}")
+        raise NoRule(f"{name} of {spark_name(kind)}")
     return Typed(f"{name}({', '.join(widened(term, kind).sql for term in terms)})", kind, _called(name, terms))
 
 
 def _abs(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, None)
     if not (is_integral(terms[0].type) or is_decimal(terms[0].type) or pa.types.is_floating(terms[0].type)):
-        raise Unproved(f"abs of {spark_name(terms[0].type)}")
+        raise NoRule(f"abs of {spark_name(terms[0].type)}")
     return Typed(f"abs({terms[0].sql})", terms[0].type, _called(name, terms))
 
 
@@ -113,13 +113,13 @@ def _to_whole(name: str, terms: list[Typed]) -> Typed:
     if is_decimal(term.type):
         kind = pa.decimal128(term.type.precision - term.type.scale + (1 if term.type.scale else 0), 0)
         return Typed(f"CAST({word}({term.sql}) AS DECIMAL({kind.precision}, 0))", kind, shown)
-    raise Unproved(f"{name} of {spark_name(term.type)}")
+    raise NoRule(f"{name} of {spark_name(term.type)}")
 
 
 def _round(name: str, terms: list[Typed]) -> Typed:
     places = value_of(terms[1], int) if len(terms) == 2 else 0
     if len(terms) not in (1, 2) or not is_decimal(terms[0].type) or not 0 <= places <= terms[0].type.scale:
-        raise Unproved("round of other than decimals to fewer places")
+        raise NoRule("round of other than decimals to fewer places")
     kind = terms[0].type
     result = pa.decimal128(min(kind.precision - kind.scale + places + 1, 38), places)
     shown = [terms[0], terms[1] if len(terms) == 2 else constant(0, INT, "0")]
@@ -132,11 +132,11 @@ def _round(name: str, terms: list[Typed]) -> Typed:
 
 def _substring(name: str, terms: list[Typed]) -> Typed:
     if len(terms) not in (2, 3) or terms[0].type != TEXT:
-        raise Unproved(f"{name} of other than text")
+        raise NoRule(f"{name} of other than text")
     start = value_of(terms[1], int)
     length = value_of(terms[2], int) if len(terms) == 3 else None
     if start < 1 or (length is not None and length < 0):
-        raise Unproved(f"{name} from before the start")
+        raise NoRule(f"{name} from before the start")
     # Spark shows the longest number where no length was given.
     shown = terms if length is not None else [*terms, constant(2147483647, INT, "2147483647")]
     end = "" if length is None else f", {length}"
@@ -147,7 +147,7 @@ def _side(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, TEXT, INT)
     count = value_of(terms[1], int)
     if count < 1:
-        raise Unproved(f"{name} of no characters")
+        raise NoRule(f"{name} of no characters")
     return Typed(f"{name}({terms[0].sql}, {count})", TEXT, _called(name, terms))
 
 
@@ -167,7 +167,7 @@ def _instr(name: str, terms: list[Typed]) -> Typed:
 def _replace(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, TEXT, TEXT, TEXT)
     if not value_of(terms[1], str):
-        raise Unproved("replace of an empty text")
+        raise NoRule("replace of an empty text")
     return Typed(f"replace({', '.join(term.sql for term in terms)})", TEXT, _called(name, terms))
 
 
@@ -175,28 +175,28 @@ def _repeat(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, TEXT, INT)
     count = value_of(terms[1], int)
     if not 0 <= count <= 10_000:
-        raise Unproved("repeat very often")
+        raise NoRule("repeat very often")
     return Typed(f"repeat({terms[0].sql}, {count})", TEXT, _called(name, terms))
 
 
 def _pad(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, TEXT, INT, TEXT)
     if not value_of(terms[2], str) or not 0 <= value_of(terms[1], int) <= 10_000:
-        raise Unproved(f"{name} with nothing")
+        raise NoRule(f"{name} with nothing")
     return Typed(f"{name}({terms[0].sql}, {terms[1].literal}, {terms[2].sql})", TEXT, _called(name, terms))
 
 
 def _sha2(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, TEXT, INT)
     if value_of(terms[1], int) not in (0, 256):
-        raise Unproved("sha2 of other than 256 bits")
+        raise NoRule("sha2 of other than 256 bits")
     return Typed(f"sha256({terms[0].sql})", TEXT, _called(name, terms))
 
 
 def _date_add(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, DATE, None)
     if terms[1].type not in (pa.int8(), pa.int16(), INT):
-        raise Unproved(f"{name} by {spark_name(terms[1].type)}")
+        raise NoRule(f"{name} by {spark_name(terms[1].type)}")
     sign = "-" if name == "date_sub" else "+"
     return Typed(f"({terms[0].sql} {sign} CAST({terms[1].sql} AS INTEGER))", DATE, _called(name, terms))
 
@@ -210,7 +210,7 @@ def _date_trunc(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, TEXT, INSTANT)
     unit = value_of(terms[0], str).lower()
     if unit not in ("year", "quarter", "month", "week", "day", "hour", "minute", "second"):
-        raise Unproved(f"date_trunc to {unit}")
+        raise NoRule(f"date_trunc to {unit}")
     return Typed(
         f"CAST(date_trunc('{unit}', CAST({terms[1].sql} AS TIMESTAMP)) AS TIMESTAMPTZ)", INSTANT, _called(name, terms)
     )
@@ -220,7 +220,7 @@ def _trunc(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, DATE, TEXT)
     unit = {"mon": "month", "mm": "month", "yyyy": "year", "yy": "year"}.get(u := value_of(terms[1], str).lower(), u)
     if unit not in ("year", "quarter", "month", "week"):
-        raise Unproved(f"trunc to {unit}")
+        raise NoRule(f"trunc to {unit}")
     return Typed(f"CAST(date_trunc('{unit}', {terms[0].sql}) AS DATE)", DATE, _called(name, terms))
 
 
@@ -247,7 +247,7 @@ def _unix(scale: int) -> Rule:
 def _isnan(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, None)
     if not pa.types.is_floating(terms[0].type):
-        raise Unproved(f"isnan of {spark_name(terms[0].type)}")
+        raise NoRule(f"isnan of {spark_name(terms[0].type)}")
     return Typed(f"coalesce(isnan({terms[0].sql}), false)", BOOL, _called(name, terms))
 
 
@@ -272,7 +272,7 @@ def _nvl2(name: str, terms: list[Typed]) -> Typed:
 
 def _concat(_: str, terms: list[Typed]) -> Typed:
     if not terms:
-        raise Unproved("concat of nothing")
+        raise NoRule("concat of nothing")
     return operators.concatenated(terms)
 
 
@@ -288,7 +288,7 @@ def _cast_to(kind: pa.DataType) -> Rule:
 def _sign(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, None)
     if not is_integral(terms[0].type):
-        raise Unproved(f"{name} of {spark_name(terms[0].type)}")
+        raise NoRule(f"{name} of {spark_name(terms[0].type)}")
     shown = _called("SIGNUM" if name == "signum" else name, terms)
     return Typed(f"CAST(sign({terms[0].sql}) AS DOUBLE)", pa.float64(), shown)
 
@@ -296,7 +296,7 @@ def _sign(name: str, terms: list[Typed]) -> Typed:
 def _size(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, None)
     if not pa.types.is_list(terms[0].type):
-        raise Unproved(f"{name} of {spark_name(terms[0].type)}")
+        raise NoRule(f"{name} of {spark_name(terms[0].type)}")
     return Typed(f"CAST(len({terms[0].sql}) AS INTEGER)", INT, _called(name, terms))
 
 

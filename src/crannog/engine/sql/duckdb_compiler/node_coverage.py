@@ -10,10 +10,10 @@ from typing import Any
 
 from sqlglot import exp
 
-from crannog.engine.sql.duckdb_compiler.terms import Unproved
+from crannog.engine.sql.duckdb_compiler.terms import NoRule
 
 
-class Taken:
+class NodeCoverage:
     """Which arguments of which nodes have been read."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Taken:
     def name(self, identifier: exp.Expression) -> str:
         """Return the name that an identifier holds; quoted or not, it means the same."""
         if not isinstance(identifier, exp.Identifier):
-            raise Unproved(f"{identifier.key} as a name")
+            raise NoRule(f"{identifier.key} as a name")
         self(identifier, "quoted")
         return str(self(identifier, "this"))
 
@@ -45,7 +45,7 @@ class Taken:
         if isinstance(node, (exp.Column, exp.Table)):
             parts = ("catalog", "db", "table", "this") if isinstance(node, exp.Column) else ("catalog", "db", "this")
             return [name for part in parts if (inner := self(node, part)) is not None for name in self.path(inner)]
-        raise Unproved(excerpt(node))
+        raise NoRule(excerpt(node))
 
     def number(self, node: exp.Expression | None) -> str | None:
         """Return the digits of a literal number; None for anything else."""
@@ -70,7 +70,7 @@ class Taken:
         for node in tree.walk():
             for argument, value in node.args.items():
                 if not _is_absent(value) and (id(node), argument) not in self._read:
-                    raise Unproved(f"{node.key} with {argument.rstrip('_')}")
+                    raise NoRule(f"{node.key} with {argument.rstrip('_')}")
 
 
 def excerpt(node: exp.Expression) -> str:

@@ -10,8 +10,8 @@ import pyarrow as pa
 from crannog.api.spark_types import INSTANT, spark_name
 from crannog.engine.sql.duckdb_compiler.terms import (
     Condition,
+    NoRule,
     Typed,
-    Unproved,
     checked,
     constant,
     converted,
@@ -49,17 +49,17 @@ def arithmetic(operator: str, left: Typed, right: Typed) -> Typed:
     """Return `left operator right` for + - * / % and div."""
     name = named("(", left.name, f" {operator} ", right.name, ")")
     if pa.null() in (left.type, right.type) or not (is_numeric(left.type) and is_numeric(right.type)):
-        raise Unproved(f"{spark_name(left.type)} {operator} {spark_name(right.type)}")
+        raise NoRule(f"{spark_name(left.type)} {operator} {spark_name(right.type)}")
     if operator == "div":
         if not (is_integral(left.type) and is_integral(right.type)):
-            raise Unproved("div of other than whole numbers")
+            raise NoRule("div of other than whole numbers")
         a, b = widened(left, pa.int64()), widened(right, pa.int64())
         return Typed(f"({a.sql} // {b.sql})", pa.int64(), name)
     if pa.float64() in (left.type, right.type) or (
         operator == "/" and is_integral(left.type) and is_integral(right.type)
     ):
         if operator == "%":
-            raise Unproved("the rest of a floating division")
+            raise NoRule("the rest of a floating division")
         a, b = widened(left, pa.float64()), widened(right, pa.float64())
         sql = f"({a.sql} {operator} {b.sql})"
         if operator == "/" and not (b.is_literal and b.literal):
@@ -68,7 +68,7 @@ def arithmetic(operator: str, left: Typed, right: Typed) -> Typed:
         return Typed(sql, pa.float64(), name)
     if pa.float32() in (left.type, right.type):
         if left.type != right.type or operator in "/%":
-            raise Unproved("float arithmetic with other numbers")
+            raise NoRule("float arithmetic with other numbers")
         return Typed(f"({left.sql} {operator} {right.sql})", pa.float32(), name)
     if is_integral(left.type) and is_integral(right.type):
         kind = wider(left.type, right.type)
@@ -87,7 +87,7 @@ def _decimals(operator: str, left: Typed, right: Typed, name: str | None) -> Typ
         return Typed(divided(a, b, kind), kind, name)
     natural = a_type.scale + b_type.scale if operator == "*" else max(a_type.scale, b_type.scale)
     if operator == "%" or natural != kind.scale:
-        raise Unproved(f"decimals whose {operator} loses digits")
+        raise NoRule(f"decimals whose {operator} loses digits")
     return Typed(f"({a.sql} {operator} {b.sql})", kind, name)
 
 
@@ -95,7 +95,7 @@ def divided(a: Typed, b: Typed, kind: pa.Decimal128Type) -> str:
     """Divide decimals exactly, half up, in whole numbers; DuckDB itself would make it a double."""
     shift = kind.scale - a.type.scale + b.type.scale
     if shift < 0 or kind.scale > 37:
-        raise Unproved("a decimal division of this size")
+        raise NoRule("a decimal division of this size")
     whole_a, whole_b = (
         f"CAST({term.sql} * CAST({10**term.type.scale} AS DECIMAL({term.type.scale + 1}, 0)) AS HUGEINT)"
         for term in (a, b)
@@ -122,7 +122,7 @@ def negative(term: Typed) -> Typed:
             return constant(int(value), pa.int64(), named("-", term.name))
         return constant(value, term.type, named("-", term.name))
     if not is_numeric(term.type):
-        raise Unproved(f"- {spark_name(term.type)}")
+        raise NoRule(f"- {spark_name(term.type)}")
     return Typed(f"(- {term.sql})", term.type, named("(- ", term.name, ")"))
 
 
@@ -162,14 +162,14 @@ def comparable(left: Typed, right: Typed) -> tuple[Typed, Typed]:
             if reads_text or exact or (one.type == INSTANT and other.type == pa.date32()):
                 try:
                     fitted = constant(converted(other.literal, other.type, one.type), one.type, other.name)
-                except Unproved:
+                except NoRule:
                     if reads_text:
                         raise
                     continue
                 return (fitted, one) if swap else (one, fitted)
     kind = wider(left.type, right.type)
     if kind is None or not (is_atomic(kind) or kind == pa.null()):
-        raise Unproved(f"{spark_name(left.type)} compared with {spark_name(right.type)}")
+        raise NoRule(f"{spark_name(left.type)} compared with {spark_name(right.type)}")
     return widened(left, kind), widened(right, kind)
 
 
@@ -183,7 +183,7 @@ def membership(term: Typed, options: list[Typed]) -> Typed:
     if len(kinds) != 1:
         kind = widest([term.type, *(option.type for option in options)])
         if kind is None:
-            raise Unproved("IN over different types")
+            raise NoRule("IN over different types")
         pairs = [(widened(term, kind), widened(option, kind)) for option in options]
     sql = f"({pairs[0][0].sql} IN ({', '.join(pair[1].sql for pair in pairs)}))"
     subject = pairs[0][0]
@@ -210,9 +210,9 @@ def common(terms: list[Typed]) -> pa.DataType:
     """Return the type that all become; of nested types only the very same."""
     kind = widest([term.type for term in terms])
     if kind is None:
-        raise Unproved(f"one type for {', '.join(spark_name(term.type) for term in terms)}")
+        raise NoRule(f"one type for {', '.join(spark_name(term.type) for term in terms)}")
     if kind != pa.null() and not is_atomic(kind) and any(term.type != kind for term in terms):
-        raise Unproved(f"NULL beside {spark_name(kind)}")
+        raise NoRule(f"NULL beside {spark_name(kind)}")
     return kind
 
 
@@ -220,14 +220,14 @@ def boolean(term: Typed) -> Typed:
     if term.type == pa.null():
         return Typed("CAST(NULL AS BOOLEAN)", pa.bool_(), term.name)
     if term.type != pa.bool_():
-        raise Unproved(f"{spark_name(term.type)} as a condition")
+        raise NoRule(f"{spark_name(term.type)} as a condition")
     return term
 
 
 def like(term: Typed, pattern: Typed, escape: str = "\\") -> Typed:
     """Return `term LIKE pattern` for a constant pattern whose escapes Spark accepts."""
     if term.type != pa.string() or pattern.type != pa.string() or not isinstance(pattern.literal, str):
-        raise Unproved("LIKE with other than a constant pattern")
+        raise NoRule("LIKE with other than a constant pattern")
     text, place = pattern.literal, 0
     plain: list[str] = []
     only_prefix = True
@@ -235,7 +235,7 @@ def like(term: Typed, pattern: Typed, escape: str = "\\") -> Typed:
         letter = text[place]
         if letter == escape:
             if text[place + 1 : place + 2] not in ("%", "_", escape) or place + 1 >= len(text):
-                raise Unproved("an escape in LIKE that Spark refuses")
+                raise NoRule("an escape in LIKE that Spark refuses")
             plain.append(text[place + 1])
             place += 2
             continue
@@ -248,7 +248,7 @@ def like(term: Typed, pattern: Typed, escape: str = "\\") -> Typed:
     while escape in rest:
         at = rest.index(escape)
         if rest[at + 1 : at + 2] not in ("%", "_", escape) or at + 1 >= len(rest):
-            raise Unproved("an escape in LIKE that Spark refuses")
+            raise NoRule("an escape in LIKE that Spark refuses")
         rest = rest[at + 2 :]
     conditions = (Condition(*term.column, "prefix", ("".join(plain),)),) if term.column and only_prefix else ()
     quoted = escape.replace("'", "''")
@@ -267,7 +267,7 @@ def cast(term: Typed, to: pa.DataType, *, safe: bool = False) -> Typed:
     if term.is_literal and kind == pa.string() and to in (pa.date32(), INSTANT):
         return constant(converted(term.literal, kind, to), to)
     if safe:
-        raise Unproved("TRY_CAST")
+        raise NoRule("TRY_CAST")
     target = duck_type(to)
     if is_integral(kind) and (is_integral(to) or to == pa.float64()):
         return Typed(f"CAST({term.sql} AS {target})", to, name)
@@ -307,7 +307,7 @@ def cast(term: Typed, to: pa.DataType, *, safe: bool = False) -> Typed:
         return Typed(f"CAST(CAST({term.sql} AS TIMESTAMP) AS DATE)", to, name)
     if kind == pa.date32() and to == INSTANT:
         return Typed(f"CAST({term.sql} AS TIMESTAMPTZ)", to, name)
-    raise Unproved(f"a cast of {spark_name(kind)} to {spark_name(to)}")
+    raise NoRule(f"a cast of {spark_name(kind)} to {spark_name(to)}")
 
 
 def shifted(term: Typed, amount: int, unit: str) -> Typed:
@@ -316,11 +316,11 @@ def shifted(term: Typed, amount: int, unit: str) -> Typed:
     if unit == "week":
         amount, unit = amount * 7, "day"
     if unit not in _UNITS:
-        raise Unproved(f"an interval in {unit}")
+        raise NoRule(f"an interval in {unit}")
     by = f"{_UNITS[unit]}({amount})"
     if term.type == pa.date32():
         if unit in ("hour", "minute", "second"):
-            raise Unproved("a date moved by less than a day")
+            raise NoRule("a date moved by less than a day")
         if term.is_literal and unit == "day" and term.literal is not None:
             from datetime import timedelta
 
@@ -332,12 +332,12 @@ def shifted(term: Typed, amount: int, unit: str) -> Typed:
 
             return constant(term.literal + timedelta(**{f"{unit}s": amount}), INSTANT)
         return Typed(f"CAST((CAST({term.sql} AS TIMESTAMP) + {by}) AS TIMESTAMPTZ)", INSTANT)
-    raise Unproved(f"{spark_name(term.type)} moved by an interval")
+    raise NoRule(f"{spark_name(term.type)} moved by an interval")
 
 
 def concatenated(terms: list[Typed]) -> Typed:
     if any(term.type != pa.string() for term in terms):
-        raise Unproved("concatenation of other than text")
+        raise NoRule("concatenation of other than text")
     name = named("concat(", named(*[part for term in terms for part in (", ", term.name)][1:]), ")")
     return Typed(f"({' || '.join(term.sql for term in terms)})", pa.string(), name)
 
@@ -345,5 +345,5 @@ def concatenated(terms: list[Typed]) -> Typed:
 def value_of(term: Typed, kinds: Any) -> Any:
     """Return the constant a rule needs; Unproved for anything that is only known at run time."""
     if not term.is_literal or not isinstance(term.literal, kinds):
-        raise Unproved("an argument that is not a constant")
+        raise NoRule("an argument that is not a constant")
     return term.literal

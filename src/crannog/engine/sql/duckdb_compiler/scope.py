@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from crannog.engine.duckdb.engine import quoted
-from crannog.engine.sql.duckdb_compiler.terms import Typed, Unproved
+from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Relation:
         return Typed(f"{self.alias}.{column.sql}", column.type, written or column.name, column=place)
 
 
-class UnknownName(Unproved):
+class UnknownName(NoRule):
     """A name that no relation in sight has; Spark may still know it, as an alias or a function without parentheses."""
 
     def __init__(self, parts: Sequence[str], columns: Sequence[str]) -> None:
@@ -87,7 +87,7 @@ class Scope:
                 if column.name.lower() == lowered[count] and (count or lowered[count] not in relation.merged)
             ]
             if len(found) > 1:
-                raise Unproved(f"the name {'.'.join(parts)} may mean several columns")
+                raise NoRule(f"the name {'.'.join(parts)} may mean several columns")
             if found:
                 relation, column = found[0]
                 return _inside(relation.term(column, parts[count]), parts[count + 1 :])
@@ -98,19 +98,19 @@ class Scope:
         lowered = [part.lower() for part in qualifiers]
         chosen = [relation for relation in self.relations if not lowered or relation.called(lowered)]
         if not chosen:
-            raise Unproved(f"{'.'.join(qualifiers)}.* names no relation")
+            raise NoRule(f"{'.'.join(qualifiers)}.* names no relation")
         if any(relation.merged for relation in self.relations) and not lowered:
-            raise Unproved("* over a join with USING")
+            raise NoRule("* over a join with USING")
         return [relation.term(column) for relation in chosen for column in relation.columns]
 
 
 def _inside(term: Typed, path: Sequence[str]) -> Typed:
     for part in path:
         if not pa.types.is_struct(term.type):
-            raise Unproved(f"{part} inside {term.name}")
+            raise NoRule(f"{part} inside {term.name}")
         fields = [inner for inner in term.type if inner.name.lower() == part.lower()]
         if len(fields) != 1:
-            raise Unproved(f"{part} inside {term.name}")
+            raise NoRule(f"{part} inside {term.name}")
         # By itself such a column is called after the field; inside an expression Spark shows the path, in ways of its own.
         term = Typed(f"struct_extract({term.sql}, '{fields[0].name.replace(chr(39), chr(39) * 2)}')", fields[0].type)
     return term

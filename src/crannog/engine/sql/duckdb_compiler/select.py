@@ -17,10 +17,10 @@ from sqlglot import exp
 
 from crannog.engine.sql.duckdb_compiler.aggregates import plain_zero
 from crannog.engine.sql.duckdb_compiler.expressions import Expressions, atomic, conjuncts
-from crannog.engine.sql.duckdb_compiler.node_coverage import Taken, excerpt
+from crannog.engine.sql.duckdb_compiler.node_coverage import NodeCoverage, excerpt
 from crannog.engine.sql.duckdb_compiler.operators import boolean
 from crannog.engine.sql.duckdb_compiler.scope import Column, Relation, Scope, column_sql
-from crannog.engine.sql.duckdb_compiler.terms import Condition, Typed, Unproved, widened
+from crannog.engine.sql.duckdb_compiler.terms import Condition, NoRule, Typed, widened
 from crannog.engine.sql.result_types import plain_schema
 from crannog.engine.sql.spark_types import is_atomic, widest
 from crannog.engine.sql.statement import Statement
@@ -53,7 +53,7 @@ class Compiled:
         return plain_schema(pa.schema([pa.field(column.name, column.type) for column in self.columns]))
 
 
-def mark(source: int) -> str:
+def placeholder(source: int) -> str:
     """Return what stands for a source in the SQL; no statement can hold the character."""
     return f"\0{source}\0"
 
@@ -69,16 +69,16 @@ class SourceShape:
 def compile_statement(statement: Statement, shapes: Mapping[int, SourceShape], now: dt.datetime) -> Compiled:
     """Compile a statement for the fast engines; Unproved says what has no rule."""
     if statement.tree is None:
-        raise Unproved(statement.unread)
+        raise NoRule(statement.unread)
     compiler = _Compiler(statement, shapes, now)
     try:
         query = compiler.query(statement.tree, None, {})
     except (AttributeError, TypeError, ValueError, LookupError) as error:
         # A tree of a shape that no rule was written for; Spark reads the text itself.
-        raise Unproved(f"syntax of an unexpected shape ({type(error).__name__})") from error
-    compiler.take.check_all(statement.tree)
+        raise NoRule(f"syntax of an unexpected shape ({type(error).__name__})") from error
+    compiler.coverage.check_all(statement.tree)
     if compiler.sources != set(shapes):
-        raise Unproved("a table that the syntax tree does not show")
+        raise NoRule("a table that the syntax tree does not show")
     conditions = {source: tuple(found) for source, found in compiler.conditions.items()}
     limit = statement.tree.args.get("limit")
     return Compiled(
@@ -93,25 +93,25 @@ class _Compiler:
     now: dt.datetime
     conditions: dict[int, list[Condition]] = field(default_factory=dict)
     uses_now: bool = False
-    take: Taken = field(default_factory=Taken)
+    coverage: NodeCoverage = field(default_factory=NodeCoverage)
     sources: set[int] = field(default_factory=set)
     _counter: itertools.count[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
         self._refs = {ref.start: ref for ref in self.statement.tables}
         if self.statement.has_odd_strings:
-            raise Unproved("an escape inside a text")
+            raise NoRule("an escape inside a text")
         assert self.statement.tree is not None
         for name in self.statement.tree.find_all(exp.Identifier):
             # Spark takes other letters only between backquotes.
             if not name.quoted and not name.name.isascii():
-                raise Unproved(f"the name {name.name} without quotes")
+                raise NoRule(f"the name {name.name} without quotes")
 
     # -- statements --------------------------------------------------------------------------------------------
 
     def query(self, node: exp.Expression, outer: Scope | None, ctes: Mapping[str, Relation]) -> Query:
         if isinstance(node, exp.Subquery):
-            inner = self.query(self.take(node, "this"), outer, ctes)
+            inner = self.query(self.coverage(node, "this"), outer, ctes)
             return self._ordered_and_limited(node, inner, ctes)
         prefix, ctes = self._with(node, ctes)
         if isinstance(node, exp.Select):
@@ -121,23 +121,23 @@ class _Compiler:
         elif isinstance(node, exp.Values):
             query = self._values(node)
         else:
-            raise Unproved(f"{node.key} as a statement")
+            raise NoRule(f"{node.key} as a statement")
         return Query(prefix + query.sql, query.columns) if prefix else query
 
     def _with(self, node: exp.Expression, ctes: Mapping[str, Relation]) -> tuple[str, Mapping[str, Relation]]:
-        with_ = self.take(node, "with_")
+        with_ = self.coverage(node, "with_")
         if with_ is None:
             return "", ctes
         known = dict(ctes)
         parts = []
         defined: set[str] = set()
-        for cte in self.take.nodes(with_):
-            query = self.query(self.take(cte, "this"), None, known)
+        for cte in self.coverage.nodes(with_):
+            query = self.query(self.coverage(cte, "this"), None, known)
             name = f"q{next(self._counter)}"
             parts.append(f"{name} AS ({query.sql})")
-            called, columns = self._renamed(query.columns, self.take(cte, "alias"))
+            called, columns = self._renamed(query.columns, self.coverage(cte, "alias"))
             if called is None or called in defined:
-                raise Unproved("two parts of WITH by one name")
+                raise NoRule("two parts of WITH by one name")
             defined.add(called)
             known[called] = Relation(name, (called,), columns)
         return f"WITH {', '.join(parts)} ", known
@@ -145,20 +145,20 @@ class _Compiler:
     def _set_operation(self, node: exp.SetOperation, outer: Scope | None, ctes: Mapping[str, Relation]) -> Query:
         word = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "EXCEPT"}.get(type(node))
         if word is None:
-            raise Unproved(f"{node.key} of this kind")
-        left, right = (self.query(self.take(node, side), outer, ctes) for side in ("this", "expression"))
+            raise NoRule(f"{node.key} of this kind")
+        left, right = (self.query(self.coverage(node, side), outer, ctes) for side in ("this", "expression"))
         if len(left.columns) != len(right.columns):
-            raise Unproved("sides of different widths")
+            raise NoRule("sides of different widths")
         kinds = []
         for one, other in zip(left.columns, right.columns, strict=True):
             kind = widest([one.type, other.type])
             if kind is None or (not is_atomic(kind) and one.type != other.type):
-                raise Unproved("sides of different types")
+                raise NoRule("sides of different types")
             kinds.append(kind)
-        every = not self.take(node, "distinct")
+        every = not self.coverage(node, "distinct")
         compares = not every or word != "UNION"
         if compares and not all(is_atomic(kind) for kind in kinds):
-            raise Unproved("a comparison of nested values")
+            raise NoRule("a comparison of nested values")
         sides = [self._side(side, kinds, normal=compares) for side in (left, right)]
         columns = tuple(
             Column(column.name, kind, f"c{place}")
@@ -179,7 +179,7 @@ class _Compiler:
         return f"(SELECT {chosen} FROM ({query.sql}) AS {alias})"
 
     def _ordered_and_limited(self, node: exp.Expression, query: Query, ctes: Mapping[str, Relation]) -> Query:
-        order, limit = self.take(node, "order"), self._limit(node)
+        order, limit = self.coverage(node, "order"), self._limit(node)
         if order is None and not limit:
             return query
         alias = f"r{next(self._counter)}"
@@ -190,22 +190,22 @@ class _Compiler:
         if order is not None:
             outputs = [Typed(f"{alias}.{column.sql}", column.type, column.name) for column in query.columns]
             ending = " ORDER BY " + ", ".join(
-                self._order_item(item, outputs, expressions) for item in self.take.nodes(order)
+                self._order_item(item, outputs, expressions) for item in self.coverage.nodes(order)
             )
         return Query(f"SELECT * FROM ({query.sql}) AS {alias}{ending}{limit}", query.columns)
 
     def _values(self, node: exp.Values) -> Query:
         rows = []
         empty = self._expressions(Scope(), {}, {})
-        for row in self.take.nodes(node):
-            cells = self.take.nodes(row) if isinstance(row, exp.Tuple) else [row]
+        for row in self.coverage.nodes(node):
+            cells = self.coverage.nodes(row) if isinstance(row, exp.Tuple) else [row]
             rows.append([empty.term(cell) for cell in cells])
         width = len(rows[0])
         if any(len(row) != width for row in rows):
-            raise Unproved("VALUES of different widths")
+            raise NoRule("VALUES of different widths")
         kinds = [widest([row[place].type for row in rows]) for place in range(width)]
         if any(kind is None or not is_atomic(kind) for kind in kinds):
-            raise Unproved("VALUES of different types")
+            raise NoRule("VALUES of different types")
         body = ", ".join(
             f"({', '.join(widened(cell, kind).sql for cell, kind in zip(row, kinds, strict=True))})" for row in rows
         )
@@ -222,17 +222,18 @@ class _Compiler:
     def _expressions(
         self, scope: Scope, ctes: Mapping[str, Relation], windows: Mapping[str, exp.Window]
     ) -> Expressions:
-        return Expressions(scope, self.take, lambda node, outer: self.query(node, outer, ctes), self._now, windows)
+        return Expressions(scope, self.coverage, lambda node, outer: self.query(node, outer, ctes), self._now, windows)
 
     def _select(self, node: exp.Select, outer: Scope | None, ctes: Mapping[str, Relation]) -> Query:
         # A hint tells Spark how to run it, not what to answer.
-        hint = self.take(node, "hint")
+        hint = self.coverage(node, "hint")
         if hint is not None:
             self._ignore(hint)
         scope = Scope(outer)
         from_ = self._from(node, scope, ctes)
         windows = {
-            self.take.name(self.take(window, "this")).lower(): window for window in self.take.nodes(node, "windows")
+            self.coverage.name(self.coverage(window, "this")).lower(): window
+            for window in self.coverage.nodes(node, "windows")
         }
         expressions = self._expressions(scope, ctes, windows)
         where = ""
@@ -249,14 +250,14 @@ class _Compiler:
         if having_node is not None:
             expressions.conjuncts |= conjuncts(having_node)
             having = f" HAVING {_condition(self._having(having_node, expressions, outputs)).sql}"
-        distinct = self.take(node, "distinct")
+        distinct = self.coverage(node, "distinct")
         chosen = []
         columns = []
         for place, term in enumerate(outputs):
             if term.name is None:
-                raise Unproved("a column without a name: give it one with AS")
+                raise NoRule("a column without a name: give it one with AS")
             if term.type == pa.null():
-                raise Unproved("a column of nothing but NULL")
+                raise NoRule("a column of nothing but NULL")
             sql = plain_zero(atomic(term)) if distinct is not None else term.sql
             chosen.append(f"{sql} AS c{place}")
             columns.append(Column(term.name, term.type, f"c{place}"))
@@ -264,48 +265,50 @@ class _Compiler:
         if distinct is not None:
             return self._ordered_and_limited(node, Query(f"SELECT DISTINCT {body}", tuple(columns)), ctes)
         limit = self._limit(node)
-        order = self.take(node, "order")
+        order = self.coverage(node, "order")
         ending = ""
         if order is not None:
             if group and any(order.find_all(exp.AggFunc, exp.Anonymous)) and node.find(exp.Window):
-                raise Unproved("a window and GROUP BY with calls in ORDER BY")
+                raise NoRule("a window and GROUP BY with calls in ORDER BY")
             ending = " ORDER BY " + ", ".join(
-                self._order_item(item, outputs, expressions) for item in self.take.nodes(order)
+                self._order_item(item, outputs, expressions) for item in self.coverage.nodes(order)
             )
         return Query(f"SELECT {body}{ending}{limit}", tuple(columns))
 
     def _inside(self, node: exp.Expression, clause: str) -> exp.Expression | None:
         """Return the condition of WHERE or HAVING."""
-        found = self.take(node, clause)
-        inner: exp.Expression | None = None if found is None else self.take(found, "this")
+        found = self.coverage(node, clause)
+        inner: exp.Expression | None = None if found is None else self.coverage(found, "this")
         return inner
 
     def _ignore(self, tree: exp.Expression) -> None:
         for node in tree.walk():
             for argument in node.args:
-                self.take(node, argument)
+                self.coverage(node, argument)
 
     def _outputs(self, node: exp.Select, expressions: Expressions) -> list[Typed]:
         outputs: list[Typed] = []
-        for item in self.take.nodes(node):
+        for item in self.coverage.nodes(node):
             if isinstance(item, exp.Star):
                 outputs += self._keyed(expressions.scope.star(), expressions)
             elif isinstance(item, exp.Column) and isinstance(item.this, exp.Star):
-                self.take(item, "this")
+                self.coverage(item, "this")
                 qualifiers = [
-                    self.take.name(part) for key in ("catalog", "db", "table") if (part := self.take(item, key))
+                    self.coverage.name(part) for key in ("catalog", "db", "table") if (part := self.coverage(item, key))
                 ]
                 outputs += self._keyed(expressions.scope.star(qualifiers), expressions)
             elif isinstance(item, exp.Alias):
-                term = expressions.term(self.take(item, "this"))
-                outputs.append(Typed(term.sql, term.type, self.take.name(self.take(item, "alias")), term.literal))
+                term = expressions.term(self.coverage(item, "this"))
+                outputs.append(
+                    Typed(term.sql, term.type, self.coverage.name(self.coverage(item, "alias")), term.literal)
+                )
             else:
                 term = expressions.term(item)
                 # Spark calls a cast column after the column.
                 inner = _cast_column(item)
                 shown = expressions.term(inner).name if inner else term.name
                 if shown is None and isinstance(item, (exp.Column, exp.Dot)):
-                    shown = self.take.path(item)[-1]
+                    shown = self.coverage.path(item)[-1]
                 outputs.append(Typed(term.sql, term.type, shown, term.literal))
         return outputs
 
@@ -316,21 +319,21 @@ class _Compiler:
     def _having(self, node: exp.Expression, expressions: Expressions, outputs: list[Typed]) -> Typed:
         try:
             return expressions.term(node)
-        except Unproved:
+        except NoRule:
             # It may name outputs by their aliases.
             names = {output.name.lower() for output in outputs if output.name}
             for column in node.find_all(exp.Column):
                 if column.name.lower() in names and not column.table:
-                    raise Unproved("HAVING by an alias") from None
+                    raise NoRule("HAVING by an alias") from None
             raise
 
     def _group(self, node: exp.Select, expressions: Expressions) -> str:
-        group = self.take(node, "group")
+        group = self.coverage(node, "group")
         if group is None:
             return ""
         keys: list[str] = []
         replaced: dict[str, str] = {}
-        for item in self.take.nodes(group):
+        for item in self.coverage.nodes(group):
             with expressions.own_columns("GROUP BY"):
                 term = atomic(self._group_item(item, node, expressions))
             key = plain_zero(term)
@@ -342,19 +345,19 @@ class _Compiler:
         return " GROUP BY " + ", ".join(keys)
 
     def _group_item(self, item: exp.Expression, node: exp.Select, expressions: Expressions) -> Typed:
-        number = self.take.number(item)
+        number = self.coverage.number(item)
         if isinstance(item, (exp.Neg, exp.Paren)) and isinstance(item.this.unnest(), exp.Literal):
-            raise Unproved("GROUP BY a constant")
+            raise NoRule("GROUP BY a constant")
         if number is not None:
             place = int(number) if number.isdigit() else 0
             if not 1 <= place <= len(node.expressions):
-                raise Unproved("GROUP BY the number of no column")
+                raise NoRule("GROUP BY the number of no column")
             chosen = node.expressions[place - 1]
             return expressions.term(chosen.this if isinstance(chosen, exp.Alias) else chosen)
         if isinstance(item, exp.Column) and not item.table:
             try:
                 return expressions.term(item)
-            except Unproved:
+            except NoRule:
                 for chosen in node.expressions:
                     if isinstance(chosen, exp.Alias) and chosen.alias.lower() == item.name.lower():
                         return expressions.term(chosen.this)
@@ -363,62 +366,64 @@ class _Compiler:
 
     def _order_item(self, item: exp.Expression, outputs: Sequence[Typed], expressions: Expressions) -> str:
         if not isinstance(item, exp.Ordered):
-            raise Unproved("ORDER BY of this kind")
-        key = self.take(item, "this")
+            raise NoRule("ORDER BY of this kind")
+        key = self.coverage(item, "this")
         if key.find(exp.Query):
-            raise Unproved("a subquery in ORDER BY")
-        number = self.take.number(key)
+            raise NoRule("a subquery in ORDER BY")
+        number = self.coverage.number(key)
         if number is not None:
             place = int(number) if number.isdigit() else 0
             if not 1 <= place <= len(outputs):
-                raise Unproved("ORDER BY the number of no column")
+                raise NoRule("ORDER BY the number of no column")
             return expressions.ordered(item, outputs[place - 1])
         if isinstance(key, exp.Column) and not key.table:
             named = [output for output in outputs if output.name and output.name.lower() == key.name.lower()]
             if len({output.sql for output in named}) > 1:
-                raise Unproved(f"ORDER BY {key.name}, which several columns are called")
+                raise NoRule(f"ORDER BY {key.name}, which several columns are called")
             if named:
-                self.take.path(key)
+                self.coverage.path(key)
                 return expressions.ordered(item, named[0])
         term = expressions.term(key)
         if term.is_literal:
-            raise Unproved("ORDER BY a constant")
+            raise NoRule("ORDER BY a constant")
         return expressions.ordered(item, term)
 
     def _limit(self, node: exp.Expression) -> str:
         text = ""
         for word in ("LIMIT", "OFFSET"):
-            part = self.take(node, word.lower())
+            part = self.coverage(node, word.lower())
             if part is None:
                 continue
             number = (
-                self.take.number(self.take(part, "expression")) if isinstance(part, (exp.Limit, exp.Offset)) else None
+                self.coverage.number(self.coverage(part, "expression"))
+                if isinstance(part, (exp.Limit, exp.Offset))
+                else None
             )
             if number is None or not number.isdigit():
-                raise Unproved(f"{word} by other than a number")
+                raise NoRule(f"{word} by other than a number")
             text += f" {word} {number}"
         return text
 
     # -- from --------------------------------------------------------------------------------------------------
 
     def _from(self, node: exp.Select, scope: Scope, ctes: Mapping[str, Relation]) -> str:
-        from_ = self.take(node, "from_")
+        from_ = self.coverage(node, "from_")
         if from_ is None:
             return ""
-        first = self.take(from_, "this")
+        first = self.coverage(from_, "this")
         sql = f" FROM {self._relation(first, scope, ctes)}"
-        for join in [*self.take.nodes(first, "joins"), *self.take.nodes(node, "joins")]:
+        for join in [*self.coverage.nodes(first, "joins"), *self.coverage.nodes(node, "joins")]:
             sql += self._join(join, scope, ctes)
         return sql
 
     def _relation(self, node: exp.Expression, scope: Scope, ctes: Mapping[str, Relation]) -> str:
         alias = f"r{next(self._counter)}"
-        given = self.take(node, "alias")
+        given = self.coverage(node, "alias")
         if isinstance(node, exp.Table):
             if not isinstance(node.this, exp.Identifier):
-                raise Unproved(f"the table function {excerpt(node)}")
+                raise NoRule(f"the table function {excerpt(node)}")
             ref = self._refs.get(node.parts[0].meta.get("start", -1))
-            parts = self.take.path(node)
+            parts = self.coverage.path(node)
             if ref is not None:
                 self._take_travel(node, travels=ref.version is not None or ref.timestamp is not None)
                 self.sources.add(ref.start)
@@ -429,10 +434,10 @@ class _Compiler:
                 scope.relations.append(
                     Relation(alias, shape.qualifiers if called is None else (called,), renamed, source=source)
                 )
-                return f"{mark(ref.start)} AS {alias}"
+                return f"{placeholder(ref.start)} AS {alias}"
             cte = ctes.get(parts[0].lower()) if len(parts) == 1 else None
             if cte is None:
-                raise Unproved(f"the relation {'.'.join(parts)[:60]}")
+                raise NoRule(f"the relation {'.'.join(parts)[:60]}")
             called, renamed = self._renamed(cte.columns, given)
             scope.relations.append(Relation(alias, cte.qualifiers if called is None else (called,), renamed))
             return f"{cte.alias} AS {alias}"
@@ -441,13 +446,13 @@ class _Compiler:
             called, renamed = self._renamed(query.columns, given)
             scope.relations.append(Relation(alias, () if called is None else (called,), renamed))
             return f"({query.sql}) AS {alias}"
-        raise Unproved(f"{node.key} in FROM")
+        raise NoRule(f"{node.key} in FROM")
 
     def _take_travel(self, node: exp.Table, *, travels: bool) -> None:
         """Time travel was read with the table's name, and is in its snapshot."""
-        version = self.take(node, "version")
+        version = self.coverage(node, "version")
         if (version is not None) != travels:
-            raise Unproved("time travel of this kind")
+            raise NoRule("time travel of this kind")
         if version is not None:
             self._ignore(version)
 
@@ -458,44 +463,44 @@ class _Compiler:
         if alias is None:
             return None, columns
         if not isinstance(alias, exp.TableAlias):
-            raise Unproved(f"{alias.key} as an alias")
-        name = self.take(alias, "this")
-        called = None if name is None else self.take.name(name).lower()
-        given = [self.take.name(one) for one in self.take.nodes(alias, "columns")]
+            raise NoRule(f"{alias.key} as an alias")
+        name = self.coverage(alias, "this")
+        called = None if name is None else self.coverage.name(name).lower()
+        given = [self.coverage.name(one) for one in self.coverage.nodes(alias, "columns")]
         if not given:
             return called, columns
         if len(given) != len(columns):
-            raise Unproved("as many names as columns")
+            raise NoRule("as many names as columns")
         return called, tuple(Column(one, column.type, column.sql) for one, column in zip(given, columns, strict=True))
 
     def _join(self, join: exp.Join, scope: Scope, ctes: Mapping[str, Relation]) -> str:
-        side, kind = (str(self.take(join, part) or "").upper() for part in ("side", "kind"))
+        side, kind = (str(self.coverage(join, part) or "").upper() for part in ("side", "kind"))
         before = list(scope.relations)
-        right_sql = self._relation(self.take(join, "this"), scope, ctes)
+        right_sql = self._relation(self.coverage(join, "this"), scope, ctes)
         joined = scope.relations[len(before) :]
-        on = self.take(join, "on")
-        using = [self.take.name(part) for part in self.take.nodes(join, "using")]
+        on = self.coverage(join, "on")
+        using = [self.coverage.name(part) for part in self.coverage.nodes(join, "using")]
         expressions = self._expressions(scope, ctes, {})
         if using:
             return self._using(side, kind, using, before, joined[0], scope, right_sql)
         if kind == "CROSS" or (on is None and not side and kind in ("", "INNER")):
             if on is not None or side:
-                raise Unproved("CROSS JOIN of this kind")
+                raise NoRule("CROSS JOIN of this kind")
             return f" CROSS JOIN {right_sql}"
         if on is None:
-            raise Unproved(f"{side} {kind} JOIN without ON")
+            raise NoRule(f"{side} {kind} JOIN without ON")
         if on.find(exp.Query):
-            raise Unproved("a subquery in the condition of a join")
+            raise NoRule("a subquery in the condition of a join")
         condition = _condition(expressions.term(on))
         if kind in ("SEMI", "ANTI"):
             if side not in ("", "LEFT"):
-                raise Unproved(f"{side} {kind} JOIN")
+                raise NoRule(f"{side} {kind} JOIN")
             prunes = before + joined if kind == "SEMI" else joined
             self._note_among(prunes, condition.conditions)
             del scope.relations[len(before) :]
             return f" {kind} JOIN {right_sql} ON {condition.sql}"
         if kind not in ("", "INNER", "OUTER"):
-            raise Unproved(f"{kind} JOIN")
+            raise NoRule(f"{kind} JOIN")
         if side == "":
             self._note_among(before + joined, condition.conditions)
             return f" JOIN {right_sql} ON {condition.sql}"
@@ -520,7 +525,7 @@ class _Compiler:
         right_sql: str,
     ) -> str:
         if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
-            raise Unproved("USING in this kind of join")
+            raise NoRule("USING in this kind of join")
         matches = []
         for name in names:
             left = Scope()
@@ -528,7 +533,7 @@ class _Compiler:
             one = left.resolve([name])
             found = [column for column in right.columns if column.name.lower() == name.lower()]
             if len(found) != 1 or found[0].type != one.type or not is_atomic(one.type):
-                raise Unproved("USING over different types")
+                raise NoRule("USING over different types")
             matches.append(f"{one.sql} = {right.alias}.{found[0].sql}")
             right.merged.add(name.lower())
         right.optional = side == "LEFT"
@@ -548,7 +553,7 @@ class _Compiler:
 
 def _condition(term: Typed) -> Typed:
     if term.type == pa.null():
-        raise Unproved("NULL as a whole condition")
+        raise NoRule("NULL as a whole condition")
     return boolean(term)
 
 
@@ -557,4 +562,4 @@ def _cast_column(item: exp.Expression) -> exp.Column | None:
     return item.this if isinstance(item, exp.Cast) and isinstance(item.this, exp.Column) else None
 
 
-__all__ = ["Compiled", "Query", "SourceShape", "compile_statement", "mark"]
+__all__ = ["Compiled", "Query", "SourceShape", "compile_statement", "placeholder"]

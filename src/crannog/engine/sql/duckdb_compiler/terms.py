@@ -15,7 +15,7 @@ from crannog.api.spark_types import INSTANT, spark_name
 from crannog.engine.sql.spark_types import is_decimal, is_integral, is_numeric
 
 
-class Unproved(Exception):
+class NoRule(Exception):
     """The statement has something without a rule; the message says what."""
 
 
@@ -80,7 +80,7 @@ def duck_type(kind: pa.DataType) -> str:
     if is_decimal(kind):
         return f"DECIMAL({kind.precision}, {kind.scale})"
     if kind not in _DUCK:
-        raise Unproved(f"the type {spark_name(kind)} in an expression")
+        raise NoRule(f"the type {spark_name(kind)} in an expression")
     return _DUCK[kind]
 
 
@@ -105,7 +105,7 @@ def _constant_sql(value: Any, kind: pa.DataType) -> str:
         return f"TIMESTAMPTZ '{value.astimezone(dt.UTC).isoformat(sep=' ')}'"
     if is_integral(kind) or is_decimal(kind):
         return f"CAST({value:f} AS {duck_type(kind)})" if is_decimal(kind) else f"CAST({value} AS {duck_type(kind)})"
-    raise Unproved(f"a constant of the type {spark_name(kind)}")
+    raise NoRule(f"a constant of the type {spark_name(kind)}")
 
 
 def converted(value: Any, kind: pa.DataType, to: pa.DataType) -> Any:
@@ -133,22 +133,22 @@ def converted(value: Any, kind: pa.DataType, to: pa.DataType) -> Any:
     if to == pa.float64() and is_numeric(kind):
         return float(value)
     if kind == pa.string() and to == pa.date32() and _DATE.fullmatch(value):
-        return _or_unproved(dt.date.fromisoformat, value)
+        return _or_no_rule(dt.date.fromisoformat, value)
     if kind == pa.string() and to == INSTANT and (match := _INSTANT.fullmatch(value)):
         day, clock, fraction = match.groups()
-        return _or_unproved(
+        return _or_no_rule(
             dt.datetime.fromisoformat, f"{day}T{clock or '00:00:00'}.{(fraction or '0').ljust(6, '0')}+00:00"
         )
     if kind == pa.date32() and to == INSTANT:
         return dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC)
-    raise Unproved(f"the constant {value!r} as {spark_name(to)}")
+    raise NoRule(f"the constant {value!r} as {spark_name(to)}")
 
 
-def _or_unproved(read: Any, text: str) -> Any:
+def _or_no_rule(read: Any, text: str) -> Any:
     try:
         return read(text)
     except ValueError:
-        raise Unproved(f"{text!r} as a date") from None
+        raise NoRule(f"{text!r} as a date") from None
 
 
 def widened(term: Typed, to: pa.DataType) -> Typed:
@@ -160,14 +160,14 @@ def widened(term: Typed, to: pa.DataType) -> Typed:
     if term.type == pa.null():
         return Typed(f"CAST(NULL AS {duck_type(to)})", to, term.name)
     if is_decimal(term.type) and to == pa.float64() and term.type.precision > 15:
-        raise Unproved("a decimal of more than 15 digits beside a double")
+        raise NoRule("a decimal of more than 15 digits beside a double")
     if is_decimal(term.type) and is_decimal(to) and term.type.scale == to.scale:
         return Typed(term.sql, to, term.name, column=term.column)
     if term.type == pa.date32() and to == INSTANT:
         return Typed(f"CAST({term.sql} AS TIMESTAMPTZ)", to, term.name)
     if is_numeric(term.type) and is_numeric(to):
         return Typed(f"CAST({term.sql} AS {duck_type(to)})", to, term.name)
-    raise Unproved(f"{spark_name(term.type)} as {spark_name(to)}")
+    raise NoRule(f"{spark_name(term.type)} as {spark_name(to)}")
 
 
 def checked(condition: str, value: str, reason: str) -> str:

@@ -24,7 +24,7 @@ Filters = tuple[tuple[bytes, int], ...]
 """Of each row group its filter and its rows; nothing if a file has no filters."""
 
 
-class Blooms:
+class BloomFilters:
     """The filters of one column in many files, which never change. Safe for threads."""
 
     def __init__(self, column: str) -> None:
@@ -33,7 +33,7 @@ class Blooms:
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def may_hold(self, paths: Sequence[str], value: bytes) -> tuple[list[str], int | None]:
+    def may_contain(self, paths: Sequence[str], value: bytes) -> tuple[list[str], int | None]:
         """Return those of the files that may hold an id of 16 bytes, and the most rows they may have of it, if that is known.
 
         The other files surely do not hold it.
@@ -42,23 +42,23 @@ class Blooms:
         masks = tuple(1 << ((key * salt & 0xFFFFFFFF) >> 27) for salt in _SALTS)
         found, most = [], 0
         for path in paths:
-            filters = self._of(path, paths)
+            filters = self._filters_of(path, paths)
             rows = sum(rows for bits, rows in filters if _passes(bits, key, masks))
             if rows or not filters:
                 found.append(path)
                 most += rows or _UNKNOWN
         return found, most if most < _UNKNOWN else None
 
-    def _of(self, path: str, paths: Sequence[str]) -> Filters:
+    def _filters_of(self, path: str, paths: Sequence[str]) -> Filters:
         """Return the filters of a file; nothing for one that has none, or for which there was no room."""
         found = self._filters.get(path)
         if found is None:
             found = _read(path, self._column)
             with self._lock:
-                self._keep(path, found, paths)
+                self._cache_filters(path, found, paths)
         return found
 
-    def _keep(self, path: str, found: Filters, paths: Sequence[str]) -> None:
+    def _cache_filters(self, path: str, found: Filters, paths: Sequence[str]) -> None:
         size = _size(found)
         if self._bytes + size > _LIMIT_BYTES:
             wanted = set(paths)  # what was compacted away goes first
@@ -106,12 +106,12 @@ def _hash(value: bytes) -> int:
     first, second, third, fourth, fifth = _PRIMES
     found = fifth + len(value)
     for lane in _LANES.unpack(value):
-        found ^= _turned(lane * second & _64_BITS, 31) * first & _64_BITS
-        found = (_turned(found, 27) * first + fourth) & _64_BITS
+        found ^= _rotated(lane * second & _64_BITS, 31) * first & _64_BITS
+        found = (_rotated(found, 27) * first + fourth) & _64_BITS
     found = (found ^ found >> 33) * second & _64_BITS
     found = (found ^ found >> 29) * third & _64_BITS
     return found ^ found >> 32
 
 
-def _turned(value: int, by: int) -> int:
+def _rotated(value: int, by: int) -> int:
     return (value << by | value >> 64 - by) & _64_BITS

@@ -33,12 +33,20 @@ TABLES = {
     "SELECT * FROM t TABLESAMPLE (10 PERCENT) x, u TABLESAMPLE (5 ROWS) REPEATABLE (1)": ["t", "u"],
     "SELECT * FROM t GROUP BY a, b ORDER BY c, d": ["t"],
     "VALUES (1, 2), (3, 4)": [],
+    "SELECT a `from` FROM t, `from` f": ["t", "from"],
 }
 
 
 @pytest.mark.parametrize("text", TABLES)
 def test_tables_are_found_wherever_they_stand(text: str) -> None:
     assert [ref.written for ref in parse(text, LONGEST).tables] == TABLES[text]
+
+
+def test_from_after_from_is_refused() -> None:
+    """Spark takes the first for an alias: read as a table of that name, the answer would be another one."""
+    for text in ("SELECT a from from t", "SELECT count(*) FROM from t"):
+        with pytest.raises(Refused, match="in backticks"):
+            parse(text, LONGEST)
 
 
 def test_tables_are_those_of_the_syntax_tree_where_there_is_one() -> None:

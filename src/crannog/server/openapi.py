@@ -14,7 +14,8 @@ Raw = Annotated[bool, Query(description="Show deleted rows too, until they are f
 BatchId = Annotated[
     str | None,
     Header(
-        alias="Crannog-Batch-Id", max_length=256, description="The same id again keeps nothing and answers `duplicate`."
+        alias="Crannog-Batch-Id",
+        description="1 to 256 characters. The same id again keeps nothing and answers `duplicate`.",
     ),
 ]
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
 from starlette.requests import Request
 
-from crannog.embedded import EmbeddedTable
+from crannog.api.table_requests import Definition
 from crannog.errors import CallerError, UnsupportedMedia
 from crannog.formats.row_bodies import document_of, exact_keys, rows_of
 from crannog.server.arrow_bodies import arrow_table
@@ -39,7 +39,7 @@ def form_of(request: Request, forms: tuple[str, ...] = ("json", "ndjson", "csv",
     return form
 
 
-def rows_from(data: bytes, form: str, table: EmbeddedTable, settings: Settings) -> pa.Table | list[Any]:
+def rows_from(data: bytes, form: str, table: Definition, settings: Settings) -> pa.Table | list[Any]:
     """Read rows for a table."""
     if form == "arrow":
         return arrow_table(data, most_rows=_ANY, most_bytes=settings.http_body_bytes)  # the engine counts rows
@@ -59,6 +59,6 @@ def document(data: bytes, shape: TypeAdapter[Any]) -> Any:
         raise CallerError(f"{BODY} does not fit: {'; '.join(wrong)}") from None
 
 
-def keys_from(values: list[Any], table: EmbeddedTable) -> list[Any]:
+def keys_from(values: list[Any], table: Definition) -> list[Any]:
     """Return keys of a JSON document as the engine takes them."""
     return exact_keys(values, table.schema, table.key) if table.key else values

@@ -151,7 +151,9 @@ class TableOperations:
             )
         check_change(change, name, properties)
 
-    def _change(self, change: str, name: TableName, act: Callable[[OpenTable], T]) -> T:
+    def change(self, change: str, name: TableName, act: Callable[[OpenTable], T]) -> T:
+        """Do something that changes a table; Refused, before anything else, if a part of Crannog owns it."""
+
         def checked(table: OpenTable) -> T:
             check_change(change, name, table.log.last_seen_base().properties)
             return act(table)
@@ -185,11 +187,7 @@ class TableOperations:
         self.tables.drop(request.table)
 
     def definition(self, request: ops.GetDefinition) -> ops.Definition:
-        def found(table: OpenTable) -> ops.Definition:
-            base = table.log.head() if request.fresh else table.log.last_seen_base()
-            return ops.Definition(base.schema, base.user_schema, base.key)
-
-        return self.on(request.table, found)
+        return self.on(request.table, lambda table: definition_of(table, fresh=request.fresh))
 
     def describe(self, request: ops.DescribeTable) -> dict[str, Any]:
         return self.on(request.table, lambda table: table.newest(lambda snapshot: _description(table, snapshot)))
@@ -215,17 +213,13 @@ class TableOperations:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def append(self, request: ops.WriteRows) -> WriteReceipt:
-        return self._change(
-            "append", request.table, lambda table: table.write("append", request.rows, request.batch_id)
-        )
+        return self.change("append", request.table, lambda table: table.write("append", request.rows, request.batch_id))
 
     def upsert(self, request: ops.WriteRows) -> WriteReceipt:
-        return self._change(
-            "upsert", request.table, lambda table: table.write("upsert", request.rows, request.batch_id)
-        )
+        return self.change("upsert", request.table, lambda table: table.write("upsert", request.rows, request.batch_id))
 
     def delete(self, request: ops.DeleteRows) -> WriteReceipt:
-        return self._change(
+        return self.change(
             "delete",
             request.table,
             lambda table: table.delete(
@@ -236,7 +230,7 @@ class TableOperations:
     def erase(
         self, request: ops.EraseRows, progress: Progress | None, cancellation: Cancellation | None
     ) -> ErasureReceipt:
-        return self._change(
+        return self.change(
             "erase",
             request.table,
             lambda table: erase(
@@ -283,7 +277,7 @@ class TableOperations:
     def expire(
         self, request: ops.ExpireRows, progress: Progress | None, cancellation: Cancellation | None
     ) -> ExpireReport:
-        return self._change(
+        return self.change(
             "expire",
             request.table,
             lambda table: expire(
@@ -294,7 +288,7 @@ class TableOperations:
     def evolve(
         self, request: ops.EvolveTable, progress: Progress | None, cancellation: Cancellation | None
     ) -> EvolveReport:
-        return self._change(
+        return self.change(
             "evolve",
             request.table,
             lambda table: evolve(table, request.schema, progress=progress, cancellation=cancellation),
@@ -319,6 +313,12 @@ class TableOperations:
         failed_loads = self.queries.cache.failed_tasks() if "queries" in self.__dict__ else []
         tasks = [*self.control.tasks(), *failed_loads]
         return [{name: getattr(task, name) for name in task.__slots__} for task in tasks]
+
+
+def definition_of(table: OpenTable, *, fresh: bool = False) -> ops.Definition:
+    """Return the definition of a table, as it is now or as this process last saw it."""
+    base = table.log.head() if fresh else table.log.last_seen_base()
+    return ops.Definition(base.schema, base.user_schema, base.key)
 
 
 _CALLS: dict[Operation[Any, Any], Callable[[TableOperations, Any], Any]] = {

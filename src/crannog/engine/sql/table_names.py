@@ -198,6 +198,9 @@ class _Scan:
         if said == "LATERAL":
             return place + 1
         level.expects_relation = False
+        if said == "FROM":
+            # Spark takes the first FROM for the alias of a column; a table of that name would be another answer.
+            raise Refused("FROM FROM is ambiguous: write an alias or a table called FROM in backticks, like `from`")
         if token.token_type in STRINGS:
             raise Refused(f"a text is not a table: {str(token.text)[:100]!r}; load the file into a table first")
         if said == "VALUES":

@@ -12,6 +12,7 @@ from crannog.api import table_requests as ops
 from crannog.api.cancellation import Cancellation
 from crannog.api.operations import Operation
 from crannog.api.reports import ErasureReceipt, EvolveReport, Progress
+from crannog.names import TableName
 from crannog.server.arrow_bodies import arrow_schema
 from crannog.server.jobs import long_work
 from crannog.server.openapi import LIST, Name, gives, takes_json
@@ -20,6 +21,7 @@ from crannog.server.request_context import call_of
 from crannog.server.request_parsing import document, form_of
 from crannog.server.responses import answer
 from crannog.server.routes.rows import Keys, keys_in
+from crannog.tables.operations import definition_of
 
 router = APIRouter(prefix="/api/v1/tables", tags=["upkeep"])
 
@@ -87,16 +89,21 @@ async def erase(
     call.written_table("admin", name)
     form = form_of(request, ("json", "arrow"))
     data = await call.service.bodies.read(request)
-    table = await call.service.threads.run("read", lambda: call.service.lake.table(name))
-    table.check_change("erase")
+    table_name, operations = TableName.parse(name), call.service.lake.operations
+    most = call.service.settings.max_rows_per_call
     keys, who, why = await call.service.threads.run(
-        "read", lambda: keys_in(data, form, table, actor, reason, call.service.settings.max_rows_per_call)
+        "read",
+        lambda: operations.change(
+            "erase",
+            table_name,
+            lambda table: keys_in(data, form, definition_of(table, fresh=True), actor, reason, most),
+        ),
     )
 
     def work(progress: Progress, cancellation: Cancellation) -> ErasureReceipt:
         # What was noted and not kept yet is looked through as well.
         call.service.audit.flush()
-        return table.erase(keys, actor=who, reason=why, progress=progress, cancellation=cancellation)
+        return operations.erase(ops.EraseRows(table_name, keys, who, why), progress, cancellation)
 
     return await long_work(request, work)
 

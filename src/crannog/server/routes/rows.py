@@ -9,14 +9,18 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from starlette.responses import Response
 
+from crannog.api.batch_ids import checked_batch_id
 from crannog.api.reports import WriteReceipt
-from crannog.embedded import EmbeddedTable
+from crannog.api.table_requests import Definition
+from crannog.engine.open_table import OpenTable
 from crannog.errors import CrannogError
+from crannog.names import TableName
 from crannog.server.arrow_bodies import arrow_table
 from crannog.server.openapi import BatchId, Name, gives, takes_json, takes_rows
 from crannog.server.request_context import call_of
 from crannog.server.request_parsing import document, form_of, keys_from, rows_from
 from crannog.server.responses import answer
+from crannog.tables.operations import definition_of
 
 router = APIRouter(prefix="/api/v1/tables", tags=["rows"])
 
@@ -60,25 +64,24 @@ async def _write(
 ) -> Response:
     call = call_of(request)
     service = call.service
-    call.written_table("write", name)
-    batch_id = request.query_params.get("batch_id", batch_id)  # for ids that no header can hold
+    table_name = TableName.parse(name)
+    call.need("write", table_name)
+    # In the query string for ids that no header can hold. Checked before the body is read.
+    batch_id = checked_batch_id(request.query_params.get("batch_id", batch_id))
     form = form_of(request) if verb != "delete" else form_of(request, ("json", "arrow"))
     data = await service.bodies.read(request)
 
-    def write() -> WriteReceipt:
-        table = service.lake.table(name)
-        table.check_change(
-            verb
-        )  # before the rows are looked at: a table that takes none need not say what is wrong with them
+    def write(table: OpenTable) -> WriteReceipt:
+        definition = definition_of(table)
         if verb == "delete":
-            keys, who, why = keys_in(data, form, table, actor, reason, service.settings.max_rows_per_call)
+            keys, who, why = keys_in(data, form, definition, actor, reason, service.settings.max_rows_per_call)
             return table.delete(keys, actor=who, reason=why, batch_id=batch_id)
-        rows = rows_from(data, form, table, service.settings)
-        return table.append(rows, batch_id) if verb == "append" else table.upsert(rows, batch_id)
+        return table.write(verb, rows_from(data, form, definition, service.settings), batch_id)
 
     outcome, kept = "kept", 0
     try:
-        receipt = await service.threads.run("write", write)
+        operations = service.lake.operations
+        receipt = await service.threads.run("write", lambda: operations.change(verb, table_name, write))
         call.rows = receipt.rows
         kept = 0 if receipt.duplicate else receipt.rows
         outcome = "duplicate" if receipt.duplicate else "kept"
@@ -90,7 +93,7 @@ async def _write(
     return answer(receipt)
 
 
-def keys_in(data: bytes, form: str, table: EmbeddedTable, actor: str, reason: str, most: int) -> tuple[Any, str, str]:
+def keys_in(data: bytes, form: str, table: Definition, actor: str, reason: str, most: int) -> tuple[Any, str, str]:
     """Read the keys of a delete or an erase, and who and why."""
     if form == "arrow":
         return arrow_table(data, most_rows=most, most_bytes=1 << 40), actor, reason

@@ -225,7 +225,7 @@ def test_filters(log: EventLog) -> None:
         ({"since": -1}, "0 or more"),
         ({"since": "3"}, "0 or more"),
         ({"colour": "red"}, "cannot be filtered by colour"),
-        ({"kinds": ["nothing"]}, "no kind of event"),
+        ({"kinds": ["nothing"]}, "is not a kind of event"),
         ({"partition_refs": []}, "empty list"),
         ({"start_ns": 1.5}, "nanoseconds"),
         ({"job_labels": [3]}, "list of texts"),

@@ -116,14 +116,14 @@ def test_statuses_have_codes_and_names() -> None:
         (lambda: BuildEvent("e", 1.0, "b", builds.BuildCancelEvent()), "whole number of nanoseconds"),
         (lambda: BuildEvent("e", 0, "", builds.BuildCancelEvent()), "build_request_id is empty"),
         (lambda: BuildEvent("e", 0, "b", {"reason": ""}), "one of the eight kinds"),
-        (lambda: BuildEvent("e\0", 0, "b", builds.BuildCancelEvent()), "letter 0"),
+        (lambda: BuildEvent("e\0", 0, "b", builds.BuildCancelEvent()), "contains NUL"),
         (lambda: BuildEvent("e" * 2000, 0, "b", builds.BuildCancelEvent()), "1,024 is the most"),
-        (lambda: BuildRequestEvent(9), "9 is no code of BuildRequestStatus"),
-        (lambda: BuildRequestEvent(JobStatus.RUNNING), "JobStatus.RUNNING is no BuildRequestStatus"),
+        (lambda: BuildRequestEvent(9), "9 is not a code of BuildRequestStatus"),
+        (lambda: BuildRequestEvent(JobStatus.RUNNING), "JobStatus.RUNNING is not a BuildRequestStatus"),
         (lambda: BuildRequestEvent(BuildRequestStatus.RECEIVED, "p"), "a list of names"),
         (lambda: BuildRequestEvent(BuildRequestStatus.RECEIVED, ["p", ""]), r"requested_partitions\[1\] is empty"),
         (lambda: PartitionEvent("p", PartitionStatus.FAILED, "\ud800"), "surrogate"),
-        (lambda: JobEvent("r", "l", [], "RUNS"), "'RUNS' is no JobStatus"),
+        (lambda: JobEvent("r", "l", [], "RUNS"), "'RUNS' is not a JobStatus"),
         (lambda: JobEvent("r", "l", [], JobStatus.RUNNING, config={"a": {1}}), "config.a is set"),
         (lambda: JobEvent("r", "l", [], JobStatus.RUNNING, config={1: 2}), "names in JSON are text"),
         (lambda: JobEvent("r", "l", [], JobStatus.RUNNING, config=float("nan")), "JSON cannot hold"),
@@ -139,7 +139,7 @@ def test_wrong_events_are_refused(make: Any, says: str) -> None:
     ("change", "says"),
     [
         ({"event_type": "job"}, "is of type job and carries a partition_event"),
-        ({"event_type": "nothing"}, "no kind of event"),
+        ({"event_type": "nothing"}, "is not a kind of event"),
         ({"partition_event": None}, "has no partition_event"),
         ({"partition_event": 3}, "is an object"),
         ({"surprise": 1}, "no field surprise"),
@@ -151,7 +151,7 @@ def test_wrong_events_are_refused(make: Any, says: str) -> None:
         ),
         (
             {"partition_event": {"partition_ref": "p", "status_code": 44, "status_name": "PARTITION_FAILED"}},
-            "44 is no code",
+            "44 is not a code",
         ),
         ({"partition_event": {"status_code": 4, "status_name": "PARTITION_AVAILABLE"}}, "needs partition_ref"),
         (
@@ -167,7 +167,7 @@ def test_wrong_json_is_refused(change: dict[str, Any], says: str) -> None:
 
 
 def test_wrong_protobuf_is_refused() -> None:
-    with pytest.raises(BadRows, match=r"no crannog\.builds\.BuildEvent"):
+    with pytest.raises(BadRows, match=r"not a crannog\.builds\.BuildEvent"):
         from_protobuf(b"\xff\xff\xff")
     with pytest.raises(BadRows, match="no payload"):
         from_protobuf(message_type("BuildEvent")(event_id="e").SerializeToString())

@@ -116,7 +116,7 @@ def test_what_is_wrong_is_told_in_the_one_shape_of_errors(kept: EventLog, http: 
         (http.post("/builds/events", content=b"a,b", headers={"Content-Type": "text/csv"}), 415, "text/csv"),
         (http.post("/builds/events", json={**one_of_each("b3")[0].as_dict(), "timestamp": 9}), 409, "other content"),
         (http.get("/builds/events", params={"limit": 0}), 400, "limit"),
-        (http.get("/builds/events", params={"kind": "none"}), 422, "no kind"),
+        (http.get("/builds/events", params={"kind": "none"}), 422, "is not a kind of event"),
         (http.get("/builds/events", params={"since": 2**70}), 400, "index of an event"),
         (http.get("/builds/events", params={"build": "b1"}), 400, "no parameter build"),
         (http.post("/builds/events/query", json={"colour": "red"}), 400, "colour"),
@@ -256,7 +256,7 @@ def test_scopes_say_who_may_write_and_who_may_remove(tmp_path: Path) -> None:
 
 def test_an_event_is_checked_before_it_is_sent(kept: EventLog, build_server: BuildServer) -> None:  # noqa: F811
     with open_log(build_server.url, check_states=True) as log:
-        with pytest.raises(BadRows, match="a log keeps BuildEvent values"):
+        with pytest.raises(BadRows, match="a log takes BuildEvent values"):
             log.append_events(["no event"])  # type: ignore[list-item]
         log.append_event(request("s", B.FAILED))
         with pytest.raises(CallerError, match="cannot become BUILD_REQUEST_EXECUTING"):

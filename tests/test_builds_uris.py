@@ -14,7 +14,7 @@ import pytest
 
 from build_samples import one_of_each, partition, request
 from crannog.builds import BuildRequestStatus, PartitionStatus, check, open_log
-from crannog.builds.open_log import shown
+from crannog.builds.open_log import without_password
 from crannog.builds.read_model import tables
 from crannog.builds.read_model.connection import Connection
 from crannog.builds.stores.best_effort import BestEffortLog
@@ -28,9 +28,9 @@ B, P = BuildRequestStatus, PartitionStatus
 @pytest.mark.parametrize(
     ("uri", "says"),
     [
-        ("", "names no kind of build log"),
-        ("/a/path", "names no kind of build log"),
-        ("mysql://host/db", "mysql: is no kind of build log"),
+        ("", "is not the address of a build log"),
+        ("/a/path", "is not the address of a build log"),
+        ("mysql://host/db", "mysql: is not a kind of build log"),
         ("s3://bucket/x", r"did you mean delta\+s3"),
         ("sqlite:log.db", "write sqlite:///relative/file"),
         ("sqlite:///", "write sqlite:///relative/file"),
@@ -40,9 +40,9 @@ B, P = BuildRequestStatus, PartitionStatus
         ("delta://relative/path", "is not absolute"),
         ("delta:///", "names no folder"),
         ("delta+s3:///path", "names no bucket"),
-        ("stdout:file", "write stdout: alone"),
+        ("stdout:file", "write stdout: without anything after it"),
         ("tee:stdout:", "two addresses or more"),
-        ("tee:sqlite::memory:,nonsense", "names no kind"),
+        ("tee:sqlite::memory:,nonsense", "is not the address of a build log"),
         ("postgresql://host:notaport/x", "is no address of a PostgreSQL database|failed"),
         ("http://127.0.0.1:1", "no server answers at http://127.0.0.1:1"),
     ],
@@ -55,7 +55,7 @@ def test_bad_addresses(uri: str, says: str) -> None:
 def test_options_that_a_kind_does_not_have() -> None:
     with pytest.raises(CallerError, match="no option colour"):
         open_log("sqlite::memory:", colour="red")
-    with pytest.raises(CallerError, match="named by text"):
+    with pytest.raises(CallerError, match="the address of a build log is text"):
         open_log(3)  # type: ignore[arg-type]
 
 
@@ -76,7 +76,7 @@ def test_a_file_that_is_no_log(tmp_path: Path) -> None:
         with sqlite3.connect(tmp_path / "other.db") as raw:
             raw.execute(statement)
         raw.close()
-        with pytest.raises(Refused, match="a SQLite database, but no build log"):
+        with pytest.raises(Refused, match="a SQLite database but not a build log"):
             open_log(f"sqlite:///{tmp_path}/other.db")
     with pytest.raises(Unavailable, match="cannot create the folder /proc/log"):
         open_log("delta:///proc/log")
@@ -92,7 +92,7 @@ def test_a_read_only_file(tmp_path: Path) -> None:
 
 
 def test_passwords_are_not_shown(tmp_path: Path) -> None:
-    assert shown("postgresql://me:secret@host/db") == "postgresql://me@host/db"
+    assert without_password("postgresql://me:secret@host/db") == "postgresql://me@host/db"
     with pytest.raises(Unavailable) as failure:
         open_log(f"postgresql://me:secret@/db?host={tmp_path}")
     assert "secret" not in failure.value.message
@@ -158,7 +158,7 @@ def test_an_older_log_is_brought_up_step_by_step(tmp_path: Path) -> None:
         assert model.query("SELECT build_request_id, colour FROM builds") == [("b1", "green")]
     with database.writing() as model:
         assert not tables.prepare(model, "here", version=3, steps={}).changed
-        with pytest.raises(Refused, match="no way from 3 to 4"):
+        with pytest.raises(Refused, match="no step from 3 to 4"):
             tables.prepare(model, "here", version=4, steps={})
     database.close()
     assert ran == [1, 2, 1, 2]
@@ -217,7 +217,7 @@ def test_stdout_prints_and_refuses_to_be_read(capsys: pytest.CaptureFixture[str]
             lambda: log.get_event("x"),
             lambda: log.remove_events([1]),
         ):
-            with pytest.raises(Refused, match="keeps nothing"):
+            with pytest.raises(Refused, match="stores nothing"):
                 read()
 
 
@@ -228,7 +228,7 @@ def test_a_tee_writes_to_all_and_says_which_failed(tmp_path: Path) -> None:
         with open_log(f"sqlite:///{tmp_path}/b,2.db") as copy:
             assert list(copy.all_events()) == one_of_each()
         log.logs[1].close()  # type: ignore[attr-defined]
-        with pytest.raises(Unavailable, match="kept the batch, but not every copy did"):
+        with pytest.raises(Unavailable, match="stored the batch, but not every copy did"):
             log.append_event(request("b", B.RECEIVED))
         assert log.head() == 9
 

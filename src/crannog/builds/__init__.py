@@ -1,4 +1,4 @@
-"""The build event log: what happened in which build, kept once, in commit order, in a store of one's choice."""
+"""The build event log: what happened in each build, stored once and in commit order, in a choice of stores."""
 
 from __future__ import annotations
 

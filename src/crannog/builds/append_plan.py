@@ -1,4 +1,4 @@
-"""What becomes of a batch: which events are new and which index each gets. Pure; the stores look up and keep."""
+"""Planning an append: the checks of a batch, which of its events are new, and the index of each. Touches no store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crannog.builds.events import PAYLOADS, BuildEvent
 from crannog.errors import BadRows, CallerError, Conflict
 
 LARGEST_BATCH = 100_000
-# What may be long: everything but ids and statuses.
+# Fields without a limit of their own: all but ids and statuses.
 _LONG_FIELDS = {
     kind: tuple(name for name in payload.FIELDS if name not in ("status", "partition_ref", "job_run_id"))
     for kind, payload in PAYLOADS.items()
@@ -20,14 +20,14 @@ _LONG_FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The index of each event of a batch, in its order, and the events that are to be kept, in theirs."""
+    """The index of each event of a batch, in its order, and the events to store, in the order of their indexes."""
 
     indexes: list[int]
     fresh: list[BuildEvent]
 
 
-def checked(events: Iterable[BuildEvent]) -> list[BuildEvent]:
-    """Return a batch as a list; CallerError if it is none or too large."""
+def checked_batch(events: Iterable[BuildEvent]) -> list[BuildEvent]:
+    """Return a batch as a list. Raises BadRows if something is not an event, CallerError if there are too many."""
     if not isinstance(events, Iterable):
         raise BadRows(f"a batch is a list of events, got {type(events).__name__}")
     listed = list(events)
@@ -35,13 +35,13 @@ def checked(events: Iterable[BuildEvent]) -> list[BuildEvent]:
         raise CallerError(f"{len(listed):,} events in one batch; {LARGEST_BATCH:,} is the most: send them in parts")
     for event in listed:
         if not isinstance(event, BuildEvent):
-            raise BadRows(f"a log keeps BuildEvent values, got {type(event).__name__}; nothing of the batch was kept")
+            raise BadRows(f"a log takes BuildEvent values, got {type(event).__name__}; nothing of the batch was stored")
         _check_size(event)
     return listed
 
 
 def _check_size(event: BuildEvent) -> None:
-    """Refuse an event that is larger than any reader should have to hold."""
+    """Raise BadRows if an event is too large."""
     size = 0
     for name in _LONG_FIELDS[event.payload.KIND]:
         value = getattr(event.payload, name)
@@ -52,33 +52,33 @@ def _check_size(event: BuildEvent) -> None:
 
 
 def plan(events: Sequence[BuildEvent], known: Mapping[str, BuildEvent], last_index: int) -> Plan:
-    """Give each event the index it is kept under; `known` are the events kept before under ids of this batch.
+    """Assign an index to each event; `known` are the stored events that have ids of this batch.
 
-    The same event again gets the index it has. Conflict if its id is kept with other content.
+    An event that is stored already gets the index it has. Raises Conflict if the stored one has other content.
     """
     indexes: list[int] = []
     fresh: dict[str, BuildEvent] = {}
     for event in events:
         earlier = known.get(event.event_id) or fresh.get(event.event_id)
         if earlier is None:
-            earlier = fresh[event.event_id] = numbered(event, last_index + len(fresh) + 1)
-        elif not same(event, earlier):
+            earlier = fresh[event.event_id] = with_index(event, last_index + len(fresh) + 1)
+        elif not same_event(event, earlier):
             raise Conflict(
-                f"event {event.event_id} is kept already, with other content, at index {earlier.index};"
-                " nothing of the batch was kept: give a new event a new id"
+                f"event {event.event_id} is in the log already, with other content, at index {earlier.index};"
+                " nothing of the batch was stored: give a new event a new id"
             )
         assert earlier.index is not None
         indexes.append(earlier.index)
     return Plan(indexes, list(fresh.values()))
 
 
-def numbered(event: BuildEvent, index: int) -> BuildEvent:
-    """Return the event at its place."""
+def with_index(event: BuildEvent, index: int) -> BuildEvent:
+    """Return the event with an index."""
     return event if event.index == index else event.at(index)
 
 
-def same(one: BuildEvent, other: BuildEvent) -> bool:
-    """Tell whether two events are one, documents compared as JSON: the order of names does not count, 1 and true differ."""
+def same_event(one: BuildEvent, other: BuildEvent) -> bool:
+    """Tell whether two events are equal, documents compared as JSON: the order of names is ignored, 1 and true differ."""
     return one == other and _canonical(one) == _canonical(other)
 
 

@@ -1,4 +1,4 @@
-"""Two builds side by side: what they made, how it went, how long it took."""
+"""Comparing two builds: their partitions, their jobs, their durations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDifference:
-    """A partition that went differently; None where a build is not about it."""
+    """A partition whose status differs; None where a build does not have it."""
 
     partition_ref: str
     first: PartitionStatus | None
@@ -24,7 +24,7 @@ class PartitionDifference:
 
 @dataclass(frozen=True, slots=True)
 class JobDifference:
-    """A job's runs in each build, and how much longer the second's last run took."""
+    """The runs of a job in each build, and how much longer the last run of the second one took."""
 
     job_label: str
     first_runs: int
@@ -53,7 +53,7 @@ class BuildComparison:
 
 
 def compare(log: EventLog, first: str, second: str) -> BuildComparison:
-    """Compare two builds of a log; NotFound names the one that is not there."""
+    """Compare two builds of a log. Raises NotFound if the log does not have one of them."""
     one, other = _build(log, first), _build(log, second)
     ours, theirs = log.get_build_partitions(first), log.get_build_partitions(second)
     differences = tuple(
@@ -78,7 +78,7 @@ def compare(log: EventLog, first: str, second: str) -> BuildComparison:
 def _build(log: EventLog, name: str) -> BuildSummary:
     found = log.get_build(name)
     if found is None:
-        raise NotFound(f"there is no build {name} in {log.uri}; list_build_requests() lists those there are")
+        raise NotFound(f"there is no build {name} in {log.uri}; list_build_requests() lists all builds")
     return found
 
 

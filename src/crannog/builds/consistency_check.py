@@ -1,4 +1,4 @@
-"""Is a log whole? Every event read and checked again, every table worked out again and compared."""
+"""The consistency check: every event is read and validated again, every state table rebuilt and compared."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from crannog.builds.append_plan import same
+from crannog.builds.append_plan import same_event
 from crannog.builds.events import BuildEvent
 from crannog.builds.read_model.tables import ALL_TABLES
 from crannog.builds.stores.read_model_log import ModelLog
@@ -22,7 +22,7 @@ _MOST_PROBLEMS = 100
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What a check looked at, and what is wrong; nothing is if `problems` is empty."""
+    """What a check read and the problems it found."""
 
     uri: str
     events: int
@@ -45,7 +45,7 @@ class _Findings:
 
 
 def check(log: EventLog) -> CheckReport:
-    """Look at everything a log holds; writers may go on, what they add meanwhile is not looked at."""
+    """Check everything in a log; writers may continue, and what they add meanwhile is not checked."""
     target = getattr(log, "target", None)
     if callable(target):
         log = target()
@@ -53,7 +53,7 @@ def check(log: EventLog) -> CheckReport:
         report: CheckReport = there()
         return report
     if not isinstance(log, ModelLog):
-        raise CallerError(f"{log.uri} cannot be checked from here: check it where it is kept")
+        raise CallerError(f"{log.uri} cannot be checked from here: check it where it is stored")
     began, findings = time.monotonic(), _Findings()
     until = log.head()
     count = _check_events(log, until, findings)
@@ -71,7 +71,7 @@ def _check_events(log: ModelLog, until: int, findings: _Findings) -> int:
             findings.add(f"event {event.event_id} has index {event.index} after {previous}")
         previous = event.index
         try:
-            if not same(BuildEvent.from_dict(event.as_dict()), event):
+            if not same_event(BuildEvent.from_dict(event.as_dict()), event):
                 findings.add(f"event {event.event_id} does not read back as it is stored")
         except BadRows as error:
             findings.add(f"event {event.event_id} (index {event.index}): {error.message}")
@@ -79,14 +79,14 @@ def _check_events(log: ModelLog, until: int, findings: _Findings) -> int:
 
 
 def _check_state(log: ModelLog, until: int, findings: _Findings) -> None:
-    """Compare the state tables with those that the events give from scratch."""
+    """Compare the state tables with tables rebuilt from the events."""
     for _ in range(3):
         fresh = PastLog("the check", log.all_events(until=until))
         with closing(fresh), fresh.reading() as right:
-            with log.reading(whole=True) as stored:
+            with log.reading(snapshot=True) as stored:
                 [(now,)] = stored.query("SELECT COALESCE(max(idx), 0) FROM events")
                 if now > until:
-                    until = now  # somebody wrote: compare with what there is now
+                    until = now  # a writer was faster: compare with the newest state
                     continue
                 for table in ALL_TABLES:
                     if table != "meta":
@@ -94,13 +94,13 @@ def _check_state(log: ModelLog, until: int, findings: _Findings) -> None:
                         query = f"SELECT {columns} FROM {table} ORDER BY {columns}"
                         _compare(table, set(stored.query(query)), set(right.query(query)), findings)
             return
-    findings.add("the state could not be compared: the log changed all the time; check again when it is quieter")
+    findings.add("the state could not be compared: the log kept changing; check again when fewer events come in")
 
 
 def _compare(table: str, stored: set[tuple[object, ...]], right: set[tuple[object, ...]], findings: _Findings) -> None:
-    for label, rows in (("has too much", stored - right), ("lacks", right - stored)):
+    for label, rows in (("has extra rows", stored - right), ("lacks rows", right - stored)):
         if rows:
-            findings.add(f"table {table} {label}: {len(rows):,} rows, such as {sorted(rows, key=repr)[0]!r:.200}")
+            findings.add(f"table {table} {label}: {len(rows):,}, such as {sorted(rows, key=repr)[0]!r:.200}")
 
 
 def _columns(table: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The values inside an event: text, times and JSON, checked once when the event is made."""
+"""The values in an event: text, times and JSON, checked once when the event is created."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=Fa
 
 
 def text(value: Any, where: str) -> str:
-    """Return text that every store can keep; BadRows says where it is not."""
+    """Return text that every store can hold. Raises BadRows otherwise."""
     if not isinstance(value, str):
         raise BadRows(f"{where} is text, got {type(value).__name__}")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise BadRows(f"{where} has half of a surrogate pair, which no store can keep as text") from None
+            raise BadRows(f"{where} has half of a surrogate pair, which no store can hold as text") from None
     return value
 
 
 def identifier(value: Any, where: str) -> str:
-    """Return text that names something: not empty, of bounded length, without the letter 0 that PostgreSQL refuses."""
+    """Return an identifier: text that is not empty, not too long, and without NUL, which PostgreSQL refuses."""
     found = text(value, where)
     if not found:
         raise BadRows(f"{where} is empty; it is required")
     if len(found) > LONGEST_ID:
         raise BadRows(f"{where} has {len(found):,} characters; {LONGEST_ID:,} is the most")
     if "\0" in found:
-        raise BadRows(f"{where} has the letter 0 in it, which no name may have")
+        raise BadRows(f"{where} contains NUL, which no identifier may have")
     return found
 
 
 def optional_identifier(value: Any, where: str) -> str | None:
-    """Return a name, or None where none is known; empty text means none too."""
+    """Return an identifier, or None for None or empty text."""
     return None if value is None or value == "" else identifier(value, where)
 
 
 def identifiers(values: Any, where: str) -> tuple[str, ...]:
-    """Return a list of names as a tuple, order and repetitions kept."""
+    """Return identifiers as a tuple, in their order, repetitions included."""
     if isinstance(values, (str, bytes, Mapping)):
         raise BadRows(f"{where} is a list of names, got {type(values).__name__}")
     try:
@@ -58,7 +58,7 @@ def identifiers(values: Any, where: str) -> tuple[str, ...]:
 
 
 def timestamp(value: Any, where: str) -> int:
-    """Return nanoseconds since 1970 in UTC; any from 0 on that 64 bits hold."""
+    """Return nanoseconds since 1970 in UTC: 0 or more, in 64 bits."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadRows(f"{where} is a whole number of nanoseconds since 1970, got {type(value).__name__}")
     if not 0 <= value <= LARGEST_TIMESTAMP:
@@ -67,7 +67,7 @@ def timestamp(value: Any, where: str) -> int:
 
 
 def is_name(value: Any) -> bool:
-    """Tell whether text can name something in a log at all."""
+    """Tell whether text can be an identifier in a log. Raises CallerError if it is not text."""
     if not isinstance(value, str):
         raise CallerError(f"an id is text, got {type(value).__name__}")
     if "\0" in value:
@@ -80,9 +80,9 @@ def is_name(value: Any) -> bool:
 
 
 def json_value(value: Any, where: str) -> Any:
-    """Return a copy of a JSON value, typed models as objects; BadRows names the place that JSON cannot hold.
+    """Return a copy of a JSON value, typed models as objects. Raises BadRows, with the place, if it is not JSON.
 
-    Nothing is lost on the way: whole numbers of any size, the order of names, and the difference between 1 and 1.0.
+    Integers of any size, the order of names, and the difference between 1 and 1.0 are preserved.
     """
     return _copied(value, where, 0)
 
@@ -115,16 +115,16 @@ def _copied(value: Any, where: str, depth: int) -> Any:
         return _copied(value.as_json(), where, depth + 1)
     if hasattr(value, "model_dump"):
         return _copied(value.model_dump(mode="json"), where, depth + 1)
-    raise BadRows(f"{where} is {type(value).__name__}, which is no JSON value")
+    raise BadRows(f"{where} is {type(value).__name__}, which is not a JSON value")
 
 
 def to_json(value: Any) -> str:
-    """Write a JSON value as the text that is stored."""
+    """Return a JSON value as the text that is stored."""
     return _JSON.encode(value)
 
 
 def from_json(written: str, where: str) -> Any:
-    """Read JSON text; BadRows says where it is none."""
+    """Parse JSON text. Raises BadRows, with the place, if it is not JSON."""
     try:
         return json.loads(written, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -132,4 +132,4 @@ def from_json(written: str, where: str) -> Any:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")

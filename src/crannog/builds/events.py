@@ -1,7 +1,7 @@
 """A build event: the envelope around one of the eight payloads.
 
-An event is a value: frozen, compared by content, the same whichever store it came from. As JSON it has the shape
-of the table: the envelope, and the payload under the name of its kind (`job_event`, …).
+An event is a value: frozen, compared by content, the same from every store. As JSON it has the shape of the table: the
+envelope, and the payload under the name of its kind (`job_event`, …).
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class BuildEvent:
-    """One event: what happened in a build, when, and under which id it is kept once.
+    """One event: what happened in a build, when, and the id under which a log stores it once.
 
-    `index` is its place in commit order once a log gave it one; it is no part of the event and not compared.
+    `index` is its position in commit order once a log has assigned one; it is not part of the event and not compared.
     """
 
     event_id: str
@@ -65,15 +65,15 @@ class BuildEvent:
         timestamp(self.timestamp, "timestamp")
         identifier(self.build_request_id, "build_request_id")
         if type(self.payload) not in _KNOWN_PAYLOADS:
-            raise BadRows(f"payload is one of the eight kinds of events, got {type(self.payload).__name__}")
+            raise BadRows(f"payload must be one of the eight kinds of events, got {type(self.payload).__name__}")
 
     @classmethod
     def new(cls, build_request_id: str, payload: AnyPayload) -> BuildEvent:
-        """Return an event of now, under a fresh id."""
+        """Return an event with the present time and a new id."""
         return cls(str(uuid.uuid4()), time.time_ns(), build_request_id, payload)
 
     def at(self, index: int | None) -> BuildEvent:
-        """Return the event at a place in commit order; it was checked when it was made and is not again."""
+        """Return the event with an index, without checking it again."""
         return stored_event(self.event_id, self.timestamp, self.build_request_id, self.payload, index)
 
     @property
@@ -85,7 +85,7 @@ class BuildEvent:
         return self.payload.KIND.event_type
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the event as JSON has it, the index first if there is one."""
+        """Return the event in the shape of its JSON, with the index first if it has one."""
         found: dict[str, Any] = {} if self.index is None else {"index": self.index}
         found |= {
             "event_id": self.event_id,
@@ -102,7 +102,7 @@ class BuildEvent:
 
     @classmethod
     def from_dict(cls, given: Any) -> BuildEvent:
-        """Read an event; BadRows if a part is missing or unknown, or the payload is not of the event's type."""
+        """Read an event. Raises BadRows if a part is missing or unknown, or the payload is not of the event's type."""
         if not isinstance(given, Mapping):
             raise BadRows(f"an event is an object, got {type(given).__name__}")
         for name in ("event_id", "timestamp", "build_request_id", "event_type"):
@@ -127,7 +127,7 @@ _set = object.__setattr__
 def stored_event(
     event_id: str, timestamp: int, build_request_id: str, payload: AnyPayload, index: int | None
 ) -> BuildEvent:
-    """Return an event without checking what was checked when it was kept."""
+    """Return an event without checking it: it was checked when it was appended."""
     event = object.__new__(BuildEvent)
     _set(event, "event_id", event_id)
     _set(event, "timestamp", timestamp)

@@ -1,4 +1,4 @@
-"""Which events a reader wants."""
+"""Filters of events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crannog.builds.event_values import LARGEST_TIMESTAMP, is_name
 from crannog.builds.events import Kind
 from crannog.errors import CallerError
 
-# One name where one thing is meant.
+# Singular names for one value.
 _ONE_OF_MANY = {
     "partition_ref": "partition_refs",
     "partition_glob": "partition_globs",
@@ -26,11 +26,11 @@ _MOST_VALUES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """What an event must be: every part given must hold, and of a part's values one must.
+    """Conditions on events: an event matches if it has one of the values of every condition that is given.
 
-    A partition is matched by partition events, jobs that target it, delegations, invalidations and requests that
-    name it; `partition_refs` and `partition_globs` together are one part. A glob knows *, ? and […]. A job run is
-    matched by job events and task cancels. Times are nanoseconds, both ends included.
+    A partition matches partition events, jobs that target it, delegations, invalidations and requests that name it;
+    `partition_refs` and `partition_globs` together are one condition. A glob has `*`, `?` and `[…]`. A job run matches
+    job events and task cancels. Times are nanoseconds, both ends included.
     """
 
     partition_refs: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class EventFilter:
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> EventFilter:
-        """Read a filter from keywords, `build_request_id="b"` or `build_request_ids=["b", "c"]`; CallerError names a wrong one."""
+        """Read a filter from keywords like `build_request_id="b"` or `build_request_ids=["b", "c"]`. Raises CallerError."""
         values: dict[str, Any] = {}
         known = {field.name for field in fields(cls)}
         for name, value in given.items():
@@ -64,7 +64,7 @@ class EventFilter:
         return cls(**values | _times(values.get("start_ns"), values.get("end_ns")))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the parts that are given, as JSON has them."""
+        """Return the conditions that are given, as JSON."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         found = {
             name: list(value) if isinstance(value, tuple) else value
@@ -83,18 +83,18 @@ def _listed(name: str, value: Any) -> tuple[Any, ...]:
         raise CallerError(f"{name} is text or a list of texts, got {value!r}")
     listed = tuple(value)
     if not listed:
-        # An empty list matches nothing; taken for "no filter" it would match everything.
+        # An empty list matches nothing; read as "no filter" it would match everything.
         raise CallerError(f"{name} is an empty list; leave it out to match everything")
     if len(listed) > _MOST_VALUES:
         raise CallerError(f"{name} has {len(listed):,} values; {_MOST_VALUES:,} is the most")
     if not all(isinstance(one, (str, Kind)) for one in listed):
         raise CallerError(f"{name} is a list of texts, got {value!r}")
-    # What no store can hold matches nothing; nor does the empty text, which nothing is named.
+    # What is not an identifier matches nothing, as does empty text.
     return tuple(one for one in listed if isinstance(one, Kind) or is_name(one)) or ("",)
 
 
 def _times(start: int | None, end: int | None) -> dict[str, int | None]:
-    """Return two ends of time as 64 bits hold them; what lies beyond has no events."""
+    """Return a time range limited to 64 bits; there are no events outside."""
     if (start is not None and start > LARGEST_TIMESTAMP) or (end is not None and end < 0):
         return {"start_ns": 1, "end_ns": 0}
     return {"start_ns": start and max(start, 0), "end_ns": None if end is None else min(end, LARGEST_TIMESTAMP)}

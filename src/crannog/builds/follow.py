@@ -1,7 +1,7 @@
-"""Following a log: events as they are committed, callbacks that get them, and waiting for a build to finish.
+"""Following a log: events as they are committed, callbacks for them, and waiting for a build to finish.
 
-The cursor is an index, and indexes are commit order: an event that became visible has none before it that will
-become visible later. So nothing is lost or seen twice, whatever the clocks of the writers say.
+The cursor is an index, and indexes are commit order: no event becomes visible before one with a lower index. So no
+event is missed or seen twice, whatever the clocks of the writers show.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def follow(
     stop: threading.Event | None,
     filter: dict[str, Any],
 ) -> Iterator[BuildEvent]:
-    """Yield the events after `since` and wait for more, until `stop` is set or nothing came for `idle_s`."""
+    """Yield the events after `since` and wait for more, until `stop` is set or no event came for `idle_s`."""
     waiter = stop or threading.Event()
     position, quiet_since = since, time.monotonic()
     while not waiter.is_set():
-        # Before the page: an event committed after the page was read must not be stepped over.
+        # Read before the page: an event committed after the page was read must not be missed.
         head = log.head()
         if head > position:
             page = log.list_events(position, _PAGE, **filter)
@@ -55,10 +55,10 @@ def follow(
 
 
 class Watch:
-    """Calls back for each event after a cursor, from a thread of its own, until closed.
+    """Calls a function for each event after a cursor, from its own thread, until closed.
 
-    A callback that raises is logged and counted in `errors`; the watch goes on with the next event. `close` may be
-    called from inside the callback.
+    An exception of the callback is logged and counted in `errors`; the watch continues with the next event. `close` may
+    be called from the callback.
     """
 
     def __init__(
@@ -85,9 +85,9 @@ class Watch:
                     assert event.index is not None
                     self.position = event.index
             except Exception:
-                # The store may be away for a moment; the cursor stands where it stood.
+                # The store may be unavailable for a moment; the cursor has not moved.
                 if not self._stop.is_set():
-                    _logger.warning("the watch on %s could not read; it tries again", self._log.uri, exc_info=True)
+                    _logger.warning("the watch on %s could not read; it will try again", self._log.uri, exc_info=True)
                 self._stop.wait(max(self._poll_s, 0.5))
 
     def _call(self, event: BuildEvent) -> None:
@@ -98,7 +98,7 @@ class Watch:
             _logger.warning("a watch's callback failed on event %s", event.event_id, exc_info=True)
 
     def close(self) -> None:
-        """Stop; returns once no callback runs any more, at once if called from one."""
+        """Stop; return once no callback runs, or at once if called from a callback."""
         self._stop.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -113,7 +113,7 @@ class Watch:
 def wait_for_build(
     log: EventLog, build_request_id: str, timeout_s: float | None, *, poll_s: float, clock: Callable[[], float]
 ) -> BuildSummary:
-    """Look at a build until it is finished."""
+    """Poll a build until it is finished."""
     ends = None if timeout_s is None else clock() + timeout_s
     while True:
         found = log.get_build(build_request_id)
@@ -122,6 +122,6 @@ def wait_for_build(
         if ends is not None and clock() >= ends:
             state = "is not in the log" if found is None else f"is {found.status.label}"
             raise Unavailable(
-                f"build {build_request_id} {state} after {timeout_s:g} s; wait longer, or look whether it still runs"
+                f"build {build_request_id} {state} after {timeout_s:g} s; wait longer, or check that it is still running"
             )
         time.sleep(poll_s)

@@ -1,7 +1,7 @@
-"""What stands inside `config`, `manifests` and `job_graph`: typed models to write them, careful reading to use them.
+"""The documents `config`, `manifests` and `job_graph`: typed models to write them, tolerant functions to read them.
 
-An event keeps these documents as the JSON it was given, whatever that is. The models are a convenience for those
-who write; the readers below take what they understand and pass over the rest.
+An event stores these documents as the JSON it was given, whatever that is. The models are a convenience for writers;
+the functions below read what they understand and ignore the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class DataDep:
 
 @dataclass(frozen=True, slots=True)
 class JobConfig:
-    """What a run of a job makes, needs and is started with."""
+    """The outputs, inputs, arguments and environment of a job run."""
 
     outputs: Sequence[str] = ()
     inputs: Sequence[DataDep] = ()
@@ -44,7 +44,7 @@ class JobConfig:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One node of a plan: a job and what this run of it is to do."""
+    """One node of a plan: a job and its configuration."""
 
     job: str
     config: JobConfig = field(default_factory=JobConfig)
@@ -55,7 +55,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class PartitionManifest:
-    """What a run made, from what, when (seconds since 1970) and by which task."""
+    """The outputs and inputs of a job run, its times (seconds since 1970) and its task."""
 
     outputs: Sequence[str] = ()
     inputs: Sequence[PartitionManifest | str] = ()
@@ -92,7 +92,7 @@ class JobGraph:
 
 
 def partition_of(value: Any) -> str | None:
-    """Return the partition that a piece of JSON names: bare text, or an object around it."""
+    """Return the partition that a JSON value names: text, or an object that contains it."""
     if isinstance(value, str):
         return value or None
     if isinstance(value, Mapping):
@@ -103,14 +103,14 @@ def partition_of(value: Any) -> str | None:
 
 
 def label_of(value: Any) -> str:
-    """Return the label of a job or graph: bare text, or an object around it."""
+    """Return the label of a job or graph: text, or an object that contains it."""
     while isinstance(value, Mapping):
         value = value.get("label")
     return value if isinstance(value, str) else ""
 
 
 def refs_of(values: Any) -> list[str]:
-    """Return the partitions that a list names; an input that is a manifest stands for its outputs."""
+    """Return the partitions in a list; an input that is a manifest counts as its outputs."""
     found: list[str] = []
     for value in values if isinstance(values, list) else []:
         ref = partition_of(value)
@@ -122,7 +122,7 @@ def refs_of(values: Any) -> list[str]:
 
 
 def made_from(document: Any) -> Iterator[tuple[str, str]]:
-    """Yield each (output, input) pair that a config or a manifest, or a list of them, tells of."""
+    """Yield each (output, input) pair in a config, a manifest, or a list of them."""
     documents = document if isinstance(document, list) else [document]
     for one in documents:
         if not isinstance(one, Mapping):
@@ -131,7 +131,7 @@ def made_from(document: Any) -> Iterator[tuple[str, str]]:
         for output in refs_of(one.get("outputs")):
             for source in inputs:
                 yield output, source
-        # Manifests nest: an input that is a manifest tells where it came from itself.
+        # Manifests nest: an input that is a manifest has inputs of its own.
         listed = one.get("inputs")
         for inner in listed if isinstance(listed, list) else []:
             if isinstance(inner, Mapping) and "outputs" in inner:

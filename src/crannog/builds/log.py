@@ -1,6 +1,6 @@
-"""The build event log as its users see it: what every store promises, and what follows from that.
+"""The interface of the build event log: what every store provides, and what is derived from that.
 
-A store gives the few abstract methods; everything else is worked out here from them, so it is the same everywhere.
+A store implements the abstract methods; everything else is derived from them here, so it is the same everywhere.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _CHUNK = 5_000
 class EventLog(ABC):
     """Build events in commit order. Safe for threads; a context manager.
 
-    An event's index is its place in commit order: the first is 1, each batch's follow one another, none is given
-    twice. Unknown ids give an empty answer, never an error.
+    The index of an event is its position in commit order: the first is 1, those of a batch are consecutive, none is
+    assigned twice. Unknown ids give an empty result, never an error.
     """
 
     uri: str
 
-    # -- what a store gives ----------------------------------------------------------------------------------------
+    # -- what a store provides -------------------------------------------------------------------------------------
 
     @abstractmethod
     def append_events(self, events: Iterable[BuildEvent], *, check_states: bool | None = None) -> list[int]:
-        """Keep all of the events or none; return their indexes once they are durable and visible to every reader.
+        """Store all of the events or none; return their indexes once they are durable and visible to every reader.
 
         An event that is already in the log returns the index it has. `check_states` refuses status changes that are
         impossible (a build from FAILED to EXECUTING); None means as the log was opened, where the default is off.
@@ -54,22 +54,22 @@ class EventLog(ABC):
             Conflict: the log has an event with the same id and other content.
             Refused: a status change is impossible.
             BadRows, CallerError: something is not an event.
-            Overloaded, Unavailable: the events were not kept; try again.
+            Overloaded, Unavailable: try again; events that were stored are not stored twice.
         """
 
     @abstractmethod
     def list_events(
         self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any
     ) -> EventPage:
-        """Return a page strictly after index `since` (0 or None: from the first; descending None: from the last)."""
+        """Return a page strictly after index `since`; 0 or None starts at the first event, descending at the last."""
 
     @abstractmethod
     def get_event(self, event_id: str) -> BuildEvent | None:
-        """Return one event; None if there is none."""
+        """Return one event; None if the log does not have it."""
 
     @abstractmethod
     def head(self) -> int:
-        """Return the largest index given; 0 for an empty log."""
+        """Return the largest index assigned; 0 for an empty log."""
 
     @abstractmethod
     def get_latest_partition_status(self, partition_ref: str) -> PartitionSummary | None:
@@ -77,21 +77,21 @@ class EventLog(ABC):
 
     @abstractmethod
     def get_active_builds_for_partition(self, partition_ref: str) -> list[str]:
-        """Return the ids of the unfinished builds that are about a partition; delegation is followed."""
+        """Return the ids of the unfinished builds of a partition, following delegations."""
 
     @abstractmethod
     def list_build_requests(
         self, status: BuildRequestStatus | str | None = None, limit: int = 50, offset: int = 0
     ) -> BuildPage:
-        """Return builds, the one that began last first, and how many there are."""
+        """Return builds, latest start first, and their total number."""
 
     @abstractmethod
     def get_build(self, build_request_id: str) -> BuildSummary | None:
-        """Return a build as it stands; None if the log has no request of it."""
+        """Return the state of a build; None if the log has no request for it."""
 
     @abstractmethod
     def get_build_partitions(self, build_request_id: str) -> dict[str, PartitionStatus]:
-        """Return what became of each partition in one build."""
+        """Return the status of each partition in one build."""
 
     @abstractmethod
     def list_recent_partitions(self, limit: int = 50) -> list[PartitionSummary]:
@@ -105,39 +105,39 @@ class EventLog(ABC):
 
     @abstractmethod
     def list_jobs(self, limit: int = 1_000) -> list[JobSummary]:
-        """Return each job with its success rate, durations, retries and last run, the one that ran last first."""
+        """Return each job with its success rate, durations, retries and last run, latest run first."""
 
     @abstractmethod
     def get_activity_summary(self, recent: int = 10) -> ActivitySummary:
-        """Return the log at a glance."""
+        """Return an overview of the log."""
 
     @abstractmethod
     def stats(self) -> LogStats:
-        """Return how large the log is and how it is kept."""
+        """Return the size of the log and facts about its store."""
 
     @abstractmethod
     def list_edges(self, partition_refs: Iterable[str], *, upstream: bool) -> list[Edge]:
-        """Return what these partitions were made from (upstream) or went into, as configs and manifests tell."""
+        """Return the inputs (upstream) or outputs of these partitions, from configs and manifests."""
 
     @abstractmethod
     def list_prunable(self, before_ns: int | None, keep_events: int | None, limit: int) -> list[int]:
-        """Return indexes that a retention may remove: older than a time, or not among the newest so many, oldest first.
+        """Return the indexes of events that may be pruned, oldest first: older than a time, or beyond the newest `keep_events`.
 
-        Never a partition's latest status, nor an event of an unfinished build that still has events to keep.
+        Never includes a partition's latest status, nor events of an unfinished build that has newer events.
         """
 
     @abstractmethod
     def remove_events(self, indexes: Iterable[int]) -> int:
-        """Take events out for good, in one step; return how many there were. Their indexes are not given again."""
+        """Remove events permanently, in one step; return their number. Their indexes are not assigned again."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of files and connections; what was acknowledged is durable already."""
+        """Close files and connections; acknowledged events are durable already."""
 
-    # -- what follows ----------------------------------------------------------------------------------------------
+    # -- derived ---------------------------------------------------------------------------------------------------
 
     def append_event(self, event: BuildEvent, *, check_states: bool | None = None) -> int:
-        """Keep one event; return its index once it is durable. As `append_events`."""
+        """Store one event; return its index once it is durable. As `append_events`."""
         return self.append_events([event], check_states=check_states)[0]
 
     def all_events(self, since: int | None = None, until: int | None = None, **filter: Any) -> Iterator[BuildEvent]:
@@ -155,23 +155,23 @@ class EventLog(ABC):
             position = page.next_index
 
     def get_build_request_events(self, build_request_id: str, since: int | None = None) -> list[BuildEvent]:
-        """Return a build's events in commit order, after index `since`."""
+        """Return the events of a build in commit order, after index `since`."""
         return list(self.all_events(since, build_request_ids=[build_request_id]))
 
     def get_partition_events(self, partition_ref: str, since: int | None = None) -> list[BuildEvent]:
-        """Return a partition's events: its own, jobs that target it, delegations, invalidations, requests that name it."""
+        """Return the events of a partition: its own, jobs that target it, delegations, invalidations, requests that name it."""
         return list(self.all_events(since, partition_refs=[partition_ref]))
 
     def get_job_run_events(self, job_run_id: str, since: int | None = None) -> list[BuildEvent]:
-        """Return the job events and task cancels of one run."""
+        """Return the job events and task cancels of one job run."""
         return list(self.all_events(since, job_run_ids=[job_run_id]))
 
     def get_events_in_range(self, start_ns: int, end_ns: int) -> list[BuildEvent]:
-        """Return the events whose own time lies between two nanoseconds, both included, in commit order."""
+        """Return the events with a timestamp from `start_ns` to `end_ns`, both included, in commit order."""
         return list(self.all_events(start_ns=start_ns, end_ns=end_ns))
 
     def get_manifests(self, build_request_id: str | None = None, partition_ref: str | None = None) -> list[Any]:
-        """Return the manifests that jobs left, oldest first, of a build or for a partition."""
+        """Return the manifests of jobs, oldest first; of one build or one partition if given."""
         from crannog.builds.events import JobEvent, Kind
 
         found: list[Any] = []
@@ -191,9 +191,9 @@ class EventLog(ABC):
         stop: Any = None,
         **filter: Any,
     ) -> Iterator[BuildEvent]:
-        """Yield each event once, in commit order, as it is committed; `since=None` starts at the head as it is now.
+        """Yield each event once, in commit order, as it is committed; `since=None` starts at the present head.
 
-        To resume, give the index of the last event that was worked on. Ends when `stop` (an Event) is set, or
+        To resume, pass the index of the last event that was processed. Ends when `stop` (a threading.Event) is set, or
         after `idle_s` without an event; otherwise it waits for more.
         """
         from crannog.builds.follow import follow
@@ -204,7 +204,7 @@ class EventLog(ABC):
     def wait_for_build(
         self, build_request_id: str, timeout_s: float | None = None, *, poll_s: float = 0.05
     ) -> BuildSummary:
-        """Return the build once it is finished; Unavailable if it is not within `timeout_s`."""
+        """Return the build once it is finished. Raises Unavailable if it is not finished within `timeout_s`."""
         from crannog.builds.follow import wait_for_build
 
         return wait_for_build(self, build_request_id, timeout_s, poll_s=poll_s, clock=time.monotonic)
@@ -212,11 +212,11 @@ class EventLog(ABC):
     def get_lineage(
         self, partition_ref: str, direction: str = "upstream", *, depth: int = 100, limit: int = 10_000
     ) -> Lineage:
-        """Return what a partition was made from, or went into, over any number of steps, nearest first."""
+        """Return the partitions that a partition was made from (upstream) or went into (downstream), nearest first."""
         return _lineage(self, partition_ref, direction, depth=depth, limit=limit)
 
     def as_of(self, index: int) -> EventLog:
-        """Return the log as it stood when it held the events up to `index`, to be read; pruned events are missing."""
+        """Return a read-only copy of the log as of `index`; pruned events are missing."""
         from crannog.builds.stores.sqlite_log import past_log
 
         return past_log(self, index)
@@ -234,25 +234,25 @@ class EventLog(ABC):
 def page_arguments(
     since: int | None, limit: int, descending: bool, filter: dict[str, Any]
 ) -> tuple[int | None, EventFilter]:
-    """Check what `list_events` was asked; return where the page starts (None: at the end it comes from) and the filter."""
+    """Check the arguments of `list_events`; return where the page starts (None: first or last event) and the filter."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LARGEST_PAGE:
         raise CallerError(f"limit is a whole number from 1 to {LARGEST_PAGE:,}, got {limit!r}")
     if since is not None and (isinstance(since, bool) or not isinstance(since, int) or not 0 <= since <= LARGEST_INDEX):
         raise CallerError(f"since is the index of an event, 0 or more, got {since!r}")
-    # Downwards there is nothing below 0: who gives no cursor, or 0, starts at the last event.
+    # No event has an index below 1, so a cursor of 0 means the same as none in both directions.
     start = since or None
     return start, EventFilter.of(filter)
 
 
 def whole_number(value: Any, name: str, *, least: int, most: int) -> int:
-    """Check a number that a caller gave."""
+    """Return a whole number within limits. Raises CallerError otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise CallerError(f"{name} is a whole number from {least} to {most:,}, got {value!r}")
     return value
 
 
 def _lineage(log: EventLog, partition_ref: str, direction: str, *, depth: int, limit: int) -> Lineage:
-    """Walk breadth first, so that the nearest come first; a ring is walked once; `truncated` if a limit cut it."""
+    """Walk the edges breadth first, so that the nearest come first; a cycle is walked once."""
     if direction not in ("upstream", "downstream"):
         raise CallerError(f'direction is "upstream" or "downstream", got {direction!r}')
     upstream = direction == "upstream"

@@ -1,4 +1,4 @@
-"""What the scheduler does for the build log: prune it by the settings."""
+"""Scheduled maintenance of the build log: pruning by the settings."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ _DAY_NS = 24 * 3600 * 10**9
 
 
 class BuildMaintenance(ExtraTasks):
-    """The work of the build log for a scheduler: pass it as one of `upkeep`.
-
-    The log is that of the warehouse, which `log` returns, unless the settings name another one.
-    """
+    """Prunes the build log of the settings: another store if `build_log` names one, else the warehouse's, which `log` returns."""
 
     kinds: Sequence[str] = ("prune-builds",)
 

@@ -1,4 +1,4 @@
-"""From the address of a log to the log."""
+"""Opening a log by its address."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _OPENERS: dict[str, Opener] = {}
 
 
 def register_scheme(scheme: str, opener: Opener) -> None:
-    """Let `open_log` open addresses of another scheme: `opener` gets the address and the options."""
+    """Add a scheme to `open_log`: `opener` gets the address and the options and returns the log."""
     _OPENERS[scheme] = opener
 
 
 def open_log(uri: str, *, check_states: bool = False, best_effort: bool = False, **options: Any) -> EventLog:
-    """Open the build log at an address, making it if there is none.
+    """Open the build log at an address; create it if it does not exist.
 
     `check_states` is the default of the argument of that name of `append_events`. `best_effort` returns a log whose
     appends never raise and never wait for the store. Raises CallerError if the address is wrong.
     """
     if not isinstance(uri, str):
-        raise CallerError(f"a build log is named by text like {FORMS}; got {type(uri).__name__}")
+        raise CallerError(f"the address of a build log is text like {FORMS}; got {type(uri).__name__}")
     if best_effort:
         from crannog.builds.stores.best_effort import BestEffortLog
 
@@ -46,11 +46,11 @@ def open_log(uri: str, *, check_states: bool = False, best_effort: bool = False,
 def _checked_scheme(uri: str) -> str:
     scheme, colon, _ = uri.partition(":")
     if not colon or not scheme:
-        raise CallerError(f"{uri!r} names no kind of build log: give {FORMS}")
+        raise CallerError(f"{uri!r} is not the address of a build log: use {FORMS}")
     if scheme in _OPENERS:
         return scheme
     hint = " (did you mean delta+s3://?)" if scheme in ("s3", "gs", "az") else ""
-    raise CallerError(f"{scheme}: is no kind of build log{hint}: give {FORMS}")
+    raise CallerError(f"{scheme}: is not a kind of build log{hint}: use {FORMS}")
 
 
 def warehouse_uri(location: str) -> str:
@@ -67,7 +67,7 @@ def other_than_warehouse(uri: str, location: str) -> str:
 def _sqlite(uri: str, options: dict[str, Any]) -> EventLog:
     from crannog.builds.stores.sqlite_log import SqliteLog
 
-    check_states = _only(options, uri)
+    check_states = _check_states_of(options, uri)
     rest = uri.removeprefix("sqlite:")
     if rest in (":memory:", "//:memory:", "///:memory:"):
         return SqliteLog("sqlite::memory:", None, check_states=check_states)
@@ -77,7 +77,7 @@ def _sqlite(uri: str, options: dict[str, Any]) -> EventLog:
     if path.is_dir():
         raise CallerError(f"{uri!r}: {path} is a folder; a SQLite log is a file")
     if not path.parent.is_dir():
-        raise CallerError(f"{uri!r}: there is no folder {path.parent}; make it first")
+        raise CallerError(f"{uri!r}: there is no folder {path.parent}; create it first")
     return SqliteLog(uri, path, check_states=check_states)
 
 
@@ -103,7 +103,7 @@ def _delta(uri: str, options: dict[str, Any]) -> EventLog:
 
 
 def _postgresql(uri: str, options: dict[str, Any]) -> EventLog:
-    with needed_for(f"the build log {shown(uri)}"):
+    with needed_for(f"the build log {without_password(uri)}"):
         try:
             from crannog.builds.stores.postgres_log import PostgresLog
         except ModuleNotFoundError:
@@ -111,11 +111,11 @@ def _postgresql(uri: str, options: dict[str, Any]) -> EventLog:
         except ImportError as error:
             # The driver is there and finds no libpq, which its binary package brings.
             raise ModuleNotFoundError(str(error), name="psycopg_binary") from error
-    return PostgresLog(uri, check_states=_only(options, uri))
+    return PostgresLog(uri, check_states=_check_states_of(options, uri))
 
 
 def _http(uri: str, options: dict[str, Any]) -> EventLog:
-    # By its name, when it is needed: servers are asked by the client, which stands above the logs and knows them.
+    # Imported by name: the client is a layer above the logs.
     with needed_for(f"the build log {uri}"):
         client = import_module("crannog.remote.builds")
     log: EventLog = client.HttpLog(uri, **options)
@@ -125,9 +125,9 @@ def _http(uri: str, options: dict[str, Any]) -> EventLog:
 def _stdout(uri: str, options: dict[str, Any]) -> EventLog:
     from crannog.builds.stores.stdout_log import StdoutLog
 
-    _only(options, uri)
+    _check_states_of(options, uri)
     if uri != "stdout:":
-        raise CallerError(f"{uri!r}: write stdout: alone")
+        raise CallerError(f"{uri!r}: write stdout: without anything after it")
     return StdoutLog()
 
 
@@ -148,16 +148,16 @@ def _tee(uri: str, options: dict[str, Any]) -> EventLog:
     return TeeLog(logs)
 
 
-def _only(options: dict[str, Any], uri: str) -> bool:
-    """Return `check_states`; CallerError if there is an option that this kind of log does not have."""
+def _check_states_of(options: dict[str, Any], uri: str) -> bool:
+    """Return the option `check_states`. Raises CallerError for an option that this kind of log does not have."""
     others = sorted(options.keys() - {"check_states"})
     if others:
-        raise CallerError(f"{shown(uri)!r}: there is no option {others[0]} for this kind of log")
+        raise CallerError(f"{without_password(uri)!r}: there is no option {others[0]} for this kind of log")
     return bool(options["check_states"])
 
 
-def shown(uri: str) -> str:
-    """Return an address without the password in it."""
+def without_password(uri: str) -> str:
+    """Return an address without its password."""
     head, at, tail = uri.rpartition("@")
     if not at:
         return uri

@@ -38,17 +38,19 @@ class Kind(IntEnum):
 
     @classmethod
     def read(cls, given: Any) -> Kind:
-        """Return the kind of an `event_type`; BadRows for anything else."""
+        """Return the kind for an `event_type`. Raises BadRows for anything else."""
         if isinstance(given, Kind):
             return given
         found = cls.__members__.get(given.upper().removesuffix("_EVENT")) if isinstance(given, str) else None
         if found is None:
-            raise BadRows(f"{given!r} is no kind of event; known are {', '.join(kind.event_type for kind in cls)}")
+            raise BadRows(
+                f"{given!r} is not a kind of event; the kinds are {', '.join(kind.event_type for kind in cls)}"
+            )
         return found
 
 
 class Payload:
-    """What the kinds share: one way to and from a plain dict, driven by the fields of each."""
+    """What all payloads share: conversion to and from a dict, by their fields."""
 
     __slots__ = ()
     KIND: ClassVar[Kind]
@@ -57,7 +59,7 @@ class Payload:
     REQUIRED: ClassVar[tuple[str, ...]]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the payload as the table's struct has it, JSON values nested."""
+        """Return the payload in the shape of the table's struct, with nested JSON values."""
         found: dict[str, Any] = {}
         for name in self.FIELDS:
             value = getattr(self, name)
@@ -69,7 +71,7 @@ class Payload:
 
     @classmethod
     def from_dict(cls: type[P], given: Any) -> P:
-        """Read a payload; BadRows names what is missing, unknown, or disagrees."""
+        """Read a payload. Raises BadRows if a field is missing, unknown or inconsistent."""
         where = cls.KIND.column
         if not isinstance(given, Mapping):
             raise BadRows(f"{where} is an object, got {type(given).__name__}")
@@ -77,7 +79,7 @@ class Payload:
         if cls.STATUS is not None and "status" not in values:
             if "status_code" not in values or "status_name" not in values:
                 raise BadRows(f"{where} needs status_code and status_name")
-            values["status"] = cls.STATUS.agreed(values.pop("status_code"), values.pop("status_name"))
+            values["status"] = cls.STATUS.of_code_and_name(values.pop("status_code"), values.pop("status_name"))
         unknown = values.keys() - set(cls.FIELDS)
         if unknown:
             raise BadRows(f"{where} has no field {sorted(unknown)[0]}; it has {', '.join(cls.FIELDS)}")
@@ -93,7 +95,7 @@ class Payload:
 
 @dataclass(frozen=True, slots=True)
 class BuildRequestEvent(Payload):
-    """A build was asked for, or went on to its next status."""
+    """A build was requested, or its status changed."""
 
     KIND = Kind.BUILD_REQUEST
     STATUS = BuildRequestStatus
@@ -111,7 +113,7 @@ class BuildRequestEvent(Payload):
 
 @dataclass(frozen=True, slots=True)
 class PartitionEvent(Payload):
-    """A partition went on to its next status."""
+    """The status of a partition changed."""
 
     KIND = Kind.PARTITION
     STATUS = PartitionStatus
@@ -131,7 +133,7 @@ class PartitionEvent(Payload):
 
 @dataclass(frozen=True, slots=True)
 class JobEvent(Payload):
-    """A run of a job went on; `config` and `manifests` are any JSON, typed models, or None."""
+    """The status of a job run changed; `config` and `manifests` are any JSON, typed models, or None."""
 
     KIND = Kind.JOB
     STATUS = JobStatus
@@ -157,7 +159,7 @@ class JobEvent(Payload):
 
 @dataclass(frozen=True, slots=True)
 class DelegationEvent(Payload):
-    """A build leaves a partition to another build that makes it already."""
+    """A build delegates a partition to another build that is making it already."""
 
     KIND = Kind.DELEGATION
     partition_ref: str
@@ -188,7 +190,7 @@ class JobGraphEvent(Payload):
 
 @dataclass(frozen=True, slots=True)
 class PartitionInvalidationEvent(Payload):
-    """A partition must be made again."""
+    """A partition is invalid and must be built again."""
 
     KIND = Kind.PARTITION_INVALIDATION
     partition_ref: str
@@ -200,7 +202,7 @@ class PartitionInvalidationEvent(Payload):
 
 @dataclass(frozen=True, slots=True)
 class TaskCancelEvent(Payload):
-    """A run of a job is to stop."""
+    """A job run must stop."""
 
     KIND = Kind.TASK_CANCEL
     job_run_id: str
@@ -212,7 +214,7 @@ class TaskCancelEvent(Payload):
 
 @dataclass(frozen=True, slots=True)
 class BuildCancelEvent(Payload):
-    """A build is to stop."""
+    """A build must stop."""
 
     KIND = Kind.BUILD_CANCEL
     reason: str = ""

@@ -1,4 +1,4 @@
-"""The plan of a build as a mermaid flowchart, each job in the colour of how its run stands."""
+"""The plan of a build as a mermaid flowchart, each job in the colour of its status."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ _CLASSES = {
 
 
 def stored_graph(log: EventLog, build_request_id: str) -> Any:
-    """Return the last job graph that a build stored; NotFound if it stored none."""
+    """Return the last job graph of a build. Raises NotFound if it has none."""
     page = log.list_events(limit=1, descending=True, build_request_id=build_request_id, kinds=[Kind.JOB_GRAPH])
     if not page.events:
-        raise NotFound(f"build {build_request_id} has stored no job graph in {log.uri}")
+        raise NotFound(f"build {build_request_id} has no job graph in {log.uri}")
     payload = page.events[0].payload
     assert isinstance(payload, JobGraphEvent)
     return payload.job_graph
 
 
 def mermaid(log: EventLog, build_request_id: str) -> str:
-    """Return the stored graph of a build as a flowchart: jobs, the partitions between them, and their state."""
+    """Return the job graph of a build as a flowchart: jobs, the partitions between them, and their status."""
     graph = stored_graph(log, build_request_id)
-    return drawn(graph, log.list_job_runs(build_request_id=build_request_id, limit=100_000))
+    return draw(graph, log.list_job_runs(build_request_id=build_request_id, limit=100_000))
 
 
-def drawn(graph: Any, runs: list[JobRun]) -> str:
-    """Draw a graph, whatever JSON it is: what is no node of a plan is passed over."""
+def draw(graph: Any, runs: list[JobRun]) -> str:
+    """Return the flowchart of a graph, which may be any JSON: what is not a node is ignored."""
     listed = graph.get("nodes") if isinstance(graph, Mapping) else None
     nodes = [node for node in listed if isinstance(node, Mapping)] if isinstance(listed, list) else []
     lines = ["flowchart LR"]
@@ -82,7 +82,7 @@ def _config(node: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _state(label: str, outputs: list[str], runs: list[JobRun]) -> str:
-    """Return the state of the newest run of a job that makes these partitions."""
+    """Return the status of the newest run of a job that makes these partitions."""
     for run in runs:
         if run.job_label == label and (not outputs or set(outputs) & set(run.target_partitions)):
             return _CLASSES.get(run.status, "planned")
@@ -90,5 +90,5 @@ def _state(label: str, outputs: list[str], runs: list[JobRun]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return text that mermaid shows as it is, and that cannot end its label."""
+    """Return text that mermaid shows unchanged and that cannot end its label."""
     return "".join(f"#{ord(letter)};" if letter in '"#<>&`|[]{}\\' or ord(letter) < 32 else letter for letter in text)

@@ -1,6 +1,6 @@
 """Events as protocol buffers and back, by the descriptor of `build_events.proto`.
 
-`build_events.binpb` is that file as the compiler wrote it; a test compares the two. Make it again with
+`build_events.binpb` is the compiled descriptor; a test compares the two. Compile it with
 `python -m grpc_tools.protoc -I. --descriptor_set_out=build_events.binpb build_events.proto`.
 """
 
@@ -21,7 +21,7 @@ _DOCUMENTS = frozenset({"config", "manifests", "job_graph"})
 
 @cache
 def message_type(name: str) -> Any:
-    """Return the message class `crannog.builds.<name>`, for those who speak protobuf themselves."""
+    """Return the message class `crannog.builds.<name>`, for programs that use protobuf directly."""
     pool = _pool()
     from google.protobuf import message_factory
 
@@ -47,7 +47,7 @@ def to_message(event: BuildEvent) -> Any:
         event_id=event.event_id, timestamp=event.timestamp, build_request_id=event.build_request_id, index=event.index
     )
     payload = getattr(message, event.kind.column)
-    payload.SetInParent()  # a payload of defaults alone must still tell its kind
+    payload.SetInParent()  # a payload with only defaults must still have its kind
     for name, value in event.payload.as_dict().items():
         if isinstance(value, list) and name not in _DOCUMENTS:
             getattr(payload, name).extend(value)
@@ -57,7 +57,7 @@ def to_message(event: BuildEvent) -> Any:
 
 
 def from_message(message: Any) -> BuildEvent:
-    """Read a `crannog.builds.BuildEvent` message; BadRows if it is not a whole event."""
+    """Read a `crannog.builds.BuildEvent` message. Raises BadRows if it is not a complete event."""
     column = message.WhichOneof("payload")
     if column is None:
         raise BadRows(f"event {message.event_id!r} has no payload of a known kind")
@@ -82,7 +82,7 @@ def to_protobuf(event: BuildEvent) -> bytes:
 
 
 def from_protobuf(data: bytes) -> BuildEvent:
-    """Read an event from the bytes of a protobuf message; BadRows if they are none."""
+    """Read an event from the bytes of a protobuf message. Raises BadRows if they are not one."""
     return from_message(_parsed("BuildEvent", data))
 
 
@@ -105,4 +105,4 @@ def _parsed(name: str, data: bytes) -> Any:
     try:
         return message_type(name).FromString(data)
     except DecodeError as error:
-        raise BadRows(f"these {len(data):,} bytes are no crannog.builds.{name}: {error}") from None
+        raise BadRows(f"these {len(data):,} bytes are not a crannog.builds.{name}: {error}") from None

@@ -1,4 +1,4 @@
-"""What the log answers: plain values, the same from every store, ready for JSON.
+"""The results of a log: plain values, the same from every store, ready for JSON.
 
 Times are nanoseconds since 1970 in UTC, as in the events; statuses are enums, and as JSON their stored names.
 """
@@ -15,7 +15,7 @@ from crannog.builds.statuses import BuildRequestStatus, JobStatus, PartitionStat
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
-    """Some events; `next_index` is the last index returned (or where the page began), to go on after it."""
+    """A page of events; `next_index` is the last index of the page (or where it began): continue after it."""
 
     events: tuple[BuildEvent, ...]
     next_index: int
@@ -30,7 +30,7 @@ class EventPage:
 
 @dataclass(frozen=True, slots=True)
 class BuildSummary:
-    """A build as its last event left it."""
+    """The state of a build after its last event."""
 
     build_request_id: str
     status: BuildRequestStatus
@@ -45,13 +45,13 @@ class BuildSummary:
 
     @property
     def duration_ns(self) -> int | None:
-        """From the first event to the end; None while it runs."""
+        """From its first event to its end; None while it runs."""
         return None if self.ended_at is None else max(0, self.ended_at - self.created_at)
 
 
 @dataclass(frozen=True, slots=True)
 class BuildPage:
-    """Some builds, newest first; `total` counts all that match."""
+    """A page of builds, newest first; `total` counts all that match."""
 
     builds: tuple[BuildSummary, ...]
     total: int
@@ -68,7 +68,7 @@ class BuildPage:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSummary:
-    """A partition as its last status event left it; `invalidated` if an invalidation came after that."""
+    """The state of a partition after its last status event; `invalidated` if an invalidation came later."""
 
     partition_ref: str
     status: PartitionStatus
@@ -108,7 +108,7 @@ class JobRun:
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """All runs of one job: of those that ended, how many went well, how long they took, how often one was tried again."""
+    """All runs of one job: how many ended how, the success rate and durations of those that ended, and retries."""
 
     job_label: str
     runs: int
@@ -125,7 +125,7 @@ class JobSummary:
 
 @dataclass(frozen=True, slots=True)
 class ActivitySummary:
-    """The log at a glance."""
+    """An overview of the log."""
 
     active_builds_count: int
     total_builds_count: int
@@ -139,7 +139,7 @@ class ActivitySummary:
 
 @dataclass(frozen=True, slots=True)
 class LogStats:
-    """How large the log is and how it is kept."""
+    """The size of the log and facts about its store."""
 
     uri: str
     schema_version: int
@@ -157,7 +157,7 @@ class LogStats:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One partition was made from another; only `planned` if no manifest tells that it happened."""
+    """One partition was made from another; `planned` if no manifest confirms it."""
 
     output_ref: str
     input_ref: str
@@ -168,7 +168,10 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """What a partition was made from (`upstream`) or went into (`downstream`), nearest first."""
+    """The partitions that a partition was made from (`upstream`) or went into (`downstream`), nearest first.
+
+    `truncated` if a limit cut it short.
+    """
 
     partition_ref: str
     direction: str
@@ -178,7 +181,7 @@ class Lineage:
 
 
 def plain(value: Any) -> Any:
-    """Return a result as JSON has it."""
+    """Return a result as values of JSON."""
     if isinstance(value, BuildEvent):
         return value.as_dict()
     if isinstance(value, Status):

@@ -1,4 +1,4 @@
-"""Results back from JSON: what `plain` made of them, as the values they were."""
+"""Reading results from JSON, the inverse of `plain`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 
 def result_of(kind: type[T], value: Any) -> T:
-    """Return the result of a kind that a log told as JSON."""
+    """Return a result of type `kind` from its JSON."""
     found: T = _read(kind, value)
     return found
 
 
 def event_of(value: dict[str, Any]) -> BuildEvent:
-    """Return an event that a log told; it was checked when it was kept."""
+    """Return an event from its JSON, without checking it: it was checked when it was appended."""
     kind = Kind.read(value["event_type"])
     payload = payload_of(kind, value[kind.column])
     return stored_event(value["event_id"], value["timestamp"], value["build_request_id"], payload, value.get("index"))

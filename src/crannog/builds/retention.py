@@ -1,4 +1,4 @@
-"""Keeping a log small: what is old or too much goes, in batches, and each partition's latest status stays."""
+"""Pruning a log by age or number of events, in batches; the latest status of each partition stays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class PruneReport:
-    """What a retention removed, or would have."""
+    """What a prune removed, or would remove."""
 
     dry_run: bool
     before_ns: int | None
@@ -38,19 +38,17 @@ def prune(
     batch: int = _BATCH,
     progress: Callable[[int], None] | None = None,
 ) -> PruneReport:
-    """Remove events older than a time, and all but the newest so many, except what tells the present.
+    """Remove events older than a time, and all but the newest `keep_events`, except those that hold the present state.
 
-    Kept in any case: each partition's latest status, and unfinished builds that still have events to keep. Each
-    batch is one step of the log, so writers wait for a batch at most, and a prune that is cut off can go on later.
+    Always kept: the latest status of each partition, and unfinished builds that have newer events. Each batch is one
+    step of the log, so writers wait for one batch at most, and a prune that was interrupted can be run again.
     """
     if before_ns is None and keep_events is None:
-        raise CallerError("a retention needs an age or a number of events to keep")
+        raise CallerError("a prune needs an age or a number of events to keep")
     if keep_events is not None and keep_events < 0:
         raise CallerError(f"the number of events to keep is 0 or more, got {keep_events}")
     if before_ns is not None and not 0 <= before_ns <= LARGEST_TIMESTAMP:
-        raise CallerError(
-            f"events are older than a time between 0 and {LARGEST_TIMESTAMP} nanoseconds, got {before_ns}"
-        )
+        raise CallerError(f"the time to prune before is from 0 to {LARGEST_TIMESTAMP} nanoseconds, got {before_ns}")
     if batch < 1:
         raise CallerError(f"a batch has 1 event or more, got {batch}")
     events = log.stats().events
@@ -70,6 +68,6 @@ def prune(
 
 
 def wipe_build(log: EventLog, build_request_id: str) -> int:
-    """Take every event of one build out of the log, in one step; return how many there were."""
+    """Remove every event of one build, in one step; return their number."""
     indexes = [event.index for event in log.all_events(build_request_ids=[build_request_id])]
     return log.remove_events(index for index in indexes if index is not None) if indexes else 0

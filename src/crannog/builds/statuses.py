@@ -1,7 +1,7 @@
 """The statuses of builds, partitions and jobs: a code, a short name, and the name that is stored.
 
-The stored name carries the prefix of its kind (`JOB_RUNNING`), so that a bare name can never be taken for
-another kind's. Code and name are kept side by side and must agree.
+The stored name has the prefix of its kind (`JOB_RUNNING`), so that it cannot be mistaken for the status of another
+kind. Code and name are both stored and must agree.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ _PREFIXES = {
 
 
 class Status(IntEnum):
-    """What every status has; the value is its code, `label` the name as it is stored, with the prefix of its kind."""
+    """The base of all statuses: the value is the code, `label` the stored name with the prefix of its kind."""
 
     code: int
     label: str
 
     def __init__(self, code: int) -> None:
-        # Worked out once: a log of a million events asks for them a million times.
+        # Computed once: a log of a million events reads them a million times.
         self.code = code
         self.label = f"{self.prefix()}{self._name_}"
 
     @classmethod
     def prefix(cls) -> str:
-        """Return what the stored names of this kind start with."""
+        """Return the prefix of the stored names of this kind."""
         return _PREFIXES[cls.__name__]
 
     @classmethod
     def read(cls: type[S], given: Any) -> S:
-        """Return the status for an enum member, a code or a name with or without its prefix; BadRows for anything else."""
+        """Return the status for an enum member, a code, or a name with or without its prefix. Raises BadRows."""
         if isinstance(given, cls):
             return given
         if isinstance(given, IntEnum):
-            raise BadRows(f"{type(given).__name__}.{given.name} is no {cls.__name__}; {cls._known()}")
+            raise BadRows(f"{type(given).__name__}.{given.name} is not a {cls.__name__}; {cls._known()}")
         if isinstance(given, int) and not isinstance(given, bool):
             try:
                 return cls(given)
             except ValueError:
-                raise BadRows(f"{given} is no code of {cls.__name__}; {cls._known()}") from None
+                raise BadRows(f"{given} is not a code of {cls.__name__}; {cls._known()}") from None
         if isinstance(given, str):
             found = cls.__members__.get(given.removeprefix(cls.prefix()))
             if found is not None:
                 return found
-        raise BadRows(f"{given!r} is no {cls.__name__}; {cls._known()}")
+        raise BadRows(f"{given!r} is not a {cls.__name__}; {cls._known()}")
 
     @classmethod
-    def agreed(cls: type[S], code: Any, name: Any) -> S:
-        """Return the status that a stored code and name both mean; BadRows if they disagree or one is unknown."""
+    def of_code_and_name(cls: type[S], code: Any, name: Any) -> S:
+        """Return the status of a stored code and name. Raises BadRows if they disagree or one is unknown."""
         status, by_name = cls.read(code), cls.read(name)
         if status is not by_name:
             raise BadRows(f"status code {code} is {status.label}, but the name beside it is {name!r}: they must agree")
@@ -64,11 +64,11 @@ class Status(IntEnum):
 
     @classmethod
     def _known(cls) -> str:
-        return "known are " + ", ".join(f"{member.name} {member.value}" for member in cls)
+        return "valid are " + ", ".join(f"{member.name} {member.value}" for member in cls)
 
 
 class BuildRequestStatus(Status):
-    """How far a build is."""
+    """The progress of a build."""
 
     UNKNOWN = 0
     RECEIVED = 1
@@ -81,7 +81,7 @@ class BuildRequestStatus(Status):
 
 
 class PartitionStatus(Status):
-    """What is known of a partition."""
+    """The state of a partition."""
 
     UNKNOWN = 0
     REQUESTED = 1
@@ -93,7 +93,7 @@ class PartitionStatus(Status):
 
 
 class JobStatus(Status):
-    """How far a run of a job is."""
+    """The progress of a job run."""
 
     UNKNOWN = 0
     SCHEDULED = 1
@@ -104,7 +104,7 @@ class JobStatus(Status):
 
 
 class DepType(Status):
-    """How a job uses an input: only asks for it, or has it made."""
+    """How a job uses an input: it reads it, or has it built."""
 
     QUERY = 0
     MATERIALIZE = 1

@@ -1,4 +1,4 @@
-"""Events from one log to another, and to and from lines of JSON; verified, and safe to start again."""
+"""Copying events to another log, and to and from lines of JSON; verified, and safe to repeat."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO
 
-from crannog.builds.append_plan import same
+from crannog.builds.append_plan import same_event
 from crannog.builds.event_values import from_json
 from crannog.builds.events import BuildEvent
 from crannog.errors import BadRows, CrannogError, VerificationFailed
@@ -21,7 +21,7 @@ _BATCH = 1_000
 
 @dataclass(frozen=True, slots=True)
 class CopyReport:
-    """What a copy did. `same_indexes` if every event has the index it had, which a pruned log's cannot keep."""
+    """What a copy did. `same_indexes` if every event has its old index, which is impossible for a pruned log."""
 
     source: str
     target: str
@@ -35,7 +35,7 @@ class CopyReport:
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What an import did: lines read, events that were new, and events the log had already."""
+    """What an import did: events read, events that were new, and events that the log had already."""
 
     lines: int
     kept: int
@@ -51,10 +51,10 @@ def copy(
     verify: bool = True,
     progress: Callable[[int], None] | None = None,
 ) -> CopyReport:
-    """Bring every event of one log to another, in order; then read both again and compare.
+    """Copy every event of one log to another, in order; then read both again and compare.
 
-    Events that the target has are not kept twice, so a copy that was cut off is simply started again, and one that
-    is repeated brings what is new. VerificationFailed names the first event that is not the same.
+    Events that the target has are not stored twice, so an interrupted copy can be started again, and a repeated one
+    copies what is new. Raises VerificationFailed, with the event, if one differs.
     """
     began = time.monotonic()
     until = source.head()
@@ -62,7 +62,7 @@ def copy(
     alike = True
     for events in _batches(source.all_events(since, until), batch):
         head = target.head()
-        indexes = target.append_events([_bare(event) for event in events])
+        indexes = target.append_events([_without_index(event) for event in events])
         known += sum(index <= head for index in indexes)
         alike = alike and indexes == [event.index for event in events]
         count += len(events)
@@ -78,7 +78,7 @@ def _verify(source: EventLog, target: EventLog, since: int | None, until: int, c
     for events in _batches(source.all_events(since, until), _BATCH):
         for event in events:
             copied = target.get_event(event.event_id)
-            if copied is None or not same(event, copied):
+            if copied is None or not same_event(event, copied):
                 state = "is missing" if copied is None else "is not the same"
                 raise VerificationFailed(
                     f"event {event.event_id} (index {event.index} of {source.uri}) {state} in {target.uri}"
@@ -91,7 +91,7 @@ def _verify(source: EventLog, target: EventLog, since: int | None, until: int, c
 
 
 def export_lines(log: EventLog, out: TextIO, since: int | None = None, **filter: Any) -> int:
-    """Write events as lines of JSON, in order, up to the head as it is now; return how many."""
+    """Write events as lines of JSON, in order, up to the present head; return their number."""
     count = 0
     for event in log.all_events(since, log.head(), **filter):
         out.write(event.as_json() + "\n")
@@ -100,9 +100,9 @@ def export_lines(log: EventLog, out: TextIO, since: int | None = None, **filter:
 
 
 def import_lines(log: EventLog, lines: Iterable[str], *, batch: int = _BATCH) -> ImportReport:
-    """Keep events from lines of JSON, in their order; indexes in them are not used.
+    """Append events from lines of JSON, in their order; indexes in them are ignored.
 
-    BadRows names the line that is no event; what came before its batch is kept, and importing again is safe.
+    Raises BadRows, with the line, if one is not an event; earlier batches stay, and importing again is safe.
     """
     read = known = 0
     for events in _batches(_parsed(lines), batch):
@@ -122,13 +122,13 @@ def _parsed(lines: Iterable[str]) -> Iterator[BuildEvent]:
         if not line.strip():
             continue
         try:
-            yield _bare(BuildEvent.from_dict(from_json(line, "it")))
+            yield _without_index(BuildEvent.from_dict(from_json(line, "it")))
         except BadRows as error:
             raise BadRows(f"line {number}: {error.message}") from None
 
 
-def _bare(event: BuildEvent) -> BuildEvent:
-    """Return the event without the index another log gave it."""
+def _without_index(event: BuildEvent) -> BuildEvent:
+    """Return the event without the index that another log assigned."""
     return event if event.index is None else event.at(None)
 
 

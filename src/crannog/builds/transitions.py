@@ -1,6 +1,6 @@
-"""Which status may follow which, for those who want the log to refuse what cannot be.
+"""The valid status changes, for logs that should refuse impossible ones.
 
-Off unless asked for: a log that refuses events loses them, and a report that arrives late is still a report.
+Off by default: a log that refuses events loses them, and an event that arrives late is still information.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from crannog.builds.statuses import PartitionStatus as Partition
 from crannog.builds.statuses import Status
 from crannog.errors import Refused
 
-# A status may always be reported again; UNKNOWN tells nothing, so anything may precede or follow it.
+# A status may always be repeated; UNKNOWN says nothing, so any status may precede or follow it.
 BUILD_CHANGES: Mapping[Build, Set[Build]] = {
     Build.RECEIVED: {
         Build.PLANNING,
@@ -41,7 +41,7 @@ JOB_CHANGES: Mapping[Job, Set[Job]] = {
     Job.FAILED: set(),
     Job.CANCELLED: set(),
 }
-# Within one build; another build may make the partition again.
+# Within one build; another build may build the partition again.
 PARTITION_CHANGES: Mapping[Partition, Set[Partition]] = {
     Partition.REQUESTED: {
         Partition.SCHEDULED,
@@ -54,20 +54,20 @@ PARTITION_CHANGES: Mapping[Partition, Set[Partition]] = {
     Partition.BUILDING: {Partition.AVAILABLE, Partition.FAILED},
     Partition.DELEGATED: {Partition.AVAILABLE, Partition.FAILED},
     Partition.AVAILABLE: set(),
-    # A failed job may be tried again.
+    # A failed job may be retried.
     Partition.FAILED: {Partition.SCHEDULED, Partition.BUILDING, Partition.AVAILABLE},
 }
 
 
 def is_legal(changes: Mapping[Any, Set[Any]], before: Status | None, after: Status) -> bool:
-    """Tell whether a status may follow another; None is the time before the first."""
+    """Tell whether a status may follow another; None means there was none before."""
     if before is None or before is after or not int(before) or not int(after):
         return True
     return after in changes[before]
 
 
 def check_changes(model: Connection, fresh: Iterable[BuildEvent]) -> None:
-    """Refuse the first event whose status cannot follow the one that the log, or the batch before it, has."""
+    """Raise Refused for the first event whose status cannot follow the one in the log, or earlier in the batch."""
     states = _States(model)
     for event in fresh:
         payload = event.payload
@@ -106,6 +106,6 @@ class _States:
             assert before is not None
             raise Refused(
                 f"event {event.event_id}: {what} is {before.label} and cannot become {after.label};"
-                " nothing of the batch was kept"
+                " nothing of the batch was stored"
             )
         self.known[what] = after

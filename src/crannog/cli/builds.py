@@ -1,4 +1,4 @@
-"""The group of commands on a build log, and those that tell of builds and events: list, show, tail, stats, wait."""
+"""The group of commands on a build log, and the commands list, show, tail, stats and wait."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from crannog.remote.lake import RemoteLake
 
 BuildArgument = Annotated[str, typer.Argument(metavar="BUILD", help="The id of a build request.")]
-LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Only so many, the newest.")]
+LimitOption = Annotated[
+    int, typer.Option("--limit", "-n", min=1, max=100_000, help="Show at most this many, newest first.")
+]
 
 _LOG, _AS_OF = "builds log", "builds as of"
 _TABLE = "crannog.builds.build_events"
@@ -42,7 +44,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the group."""
     from crannog.cli import builds_maintenance, builds_views
 
-    group = typer.Typer(name="builds", help="The build event log: what happened in which build.", no_args_is_help=True)
+    group = typer.Typer(name="builds", help="The build event log: what happened in each build.", no_args_is_help=True)
     group.callback()(_log_option)
     for name, command in (("list", list_builds), ("show", show), ("tail", tail), ("stats", stats), ("wait", wait)):
         group.command(name)(command)
@@ -63,10 +65,10 @@ def _log_option(
     ] = "",
     as_of: Annotated[
         int | None,
-        typer.Option("--as-of", metavar="INDEX", min=0, help="Read the log as it stood when this was its last event."),
+        typer.Option("--as-of", metavar="INDEX", min=0, help="Read the log as of this index."),
     ] = None,
 ) -> None:
-    """The build event log: what happened in which build."""
+    """The build event log: what happened in each build."""
     context.meta[_LOG], context.meta[_AS_OF] = log, as_of
 
 
@@ -100,7 +102,7 @@ def _log_at(uri: str, token: str, create: bool) -> EventLog:
 def _log_of_lake(context: typer.Context, create: bool) -> Iterator[EventLog]:
     with lake_at(context, make=create) as opened:
         lake = cast("EmbeddedLake | RemoteLake", opened)
-        # Asked by its attribute: the class of a remote lake takes long to load. A server creates its log by itself.
+        # By its attribute, since the class of a remote lake is slow to import. A server creates its log by itself.
         if not create and not hasattr(lake, "address"):
             try:
                 lake.table(_TABLE)
@@ -111,7 +113,7 @@ def _log_of_lake(context: typer.Context, create: bool) -> Iterator[EventLog]:
 
 
 def _check_exists(uri: str) -> None:
-    """Raise NotFound if a log in files does not exist: reading must not create it. Buckets and servers tell by themselves."""
+    """Raise NotFound if a local log does not exist, since reading must not create it."""
     from pathlib import Path
     from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -129,7 +131,7 @@ def _check_exists(uri: str) -> None:
 
 
 def time_of(nanoseconds: int | None) -> str:
-    """Return a time of the log for people."""
+    """Return a timestamp of the log as text."""
     if nanoseconds is None:
         return "–"
     try:
@@ -139,7 +141,7 @@ def time_of(nanoseconds: int | None) -> str:
 
 
 def duration(nanoseconds: int | None) -> str:
-    """Return a length of time for people."""
+    """Return a duration as text."""
     if nanoseconds is None:
         return "–"
     if 0 < abs(nanoseconds) < 10**9:
@@ -149,18 +151,18 @@ def duration(nanoseconds: int | None) -> str:
     return f"{sign}{seconds:.3g} s" if seconds < 60 else sign + ago(dt.timedelta(seconds=seconds))
 
 
-def short(status: Any) -> str:
+def status_text(status: Any) -> str:
     return "–" if status is None else status.name.lower().replace("_", " ")
 
 
 def list_builds(
     context: typer.Context,
-    status: Annotated[str | None, typer.Option(help="Only builds of this status, like failed or executing.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only builds with this status, like failed or executing.")] = None,
     limit: LimitOption = 20,
-    offset: Annotated[int, typer.Option(min=0, help="Leave out so many first.")] = 0,
+    offset: Annotated[int, typer.Option(min=0, help="Skip this many first.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """List builds, the one that began last first."""
+    """List builds, latest start first."""
     from crannog.builds import plain
 
     with log_of(context) as log:
@@ -172,7 +174,7 @@ def list_builds(
         rows = [
             (
                 build.build_request_id,
-                short(build.status),
+                status_text(build.status),
                 time_of(build.created_at),
                 duration(build.duration_ns),
                 ", ".join(build.requested_partitions) or "–",
@@ -192,7 +194,7 @@ def list_builds(
 
 
 def show(context: typer.Context, build: BuildArgument, as_json: JsonOption = False) -> None:
-    """Show one build: how it stands, its partitions, its jobs, its events."""
+    """Show one build: its status, partitions, jobs and events."""
     from crannog.builds import plain
 
     with log_of(context) as log:
@@ -203,31 +205,31 @@ def show(context: typer.Context, build: BuildArgument, as_json: JsonOption = Fal
             log.list_job_runs(build_request_id=build),
         )
     if not events:
-        raise NotFound(f"there is no build {build} in the log; `crannog builds list` lists those there are")
+        raise NotFound(f"there is no build {build} in the log; `crannog builds list` lists all builds")
 
     def otherwise() -> None:
         from crannog.cli.output import facts, listing
 
         if summary is not None:
             facts(
-                f"{build} is {short(summary.status)}"
-                + (", and is to be cancelled" if summary.cancel_requested else ""),
+                f"{build} is {status_text(summary.status)}"
+                + (", cancellation requested" if summary.cancel_requested else ""),
                 [
                     ("began", time_of(summary.created_at)),
                     ("took", duration(summary.duration_ns)),
-                    ("asked for", ", ".join(summary.requested_partitions) or "–"),
+                    ("requested", ", ".join(summary.requested_partitions) or "–"),
                     ("message", summary.message or "–"),
                 ],
             )
         listing(
             ("partition", "status"),
-            [(ref, short(state)) for ref, state in parts.items()],
-            empty="It is about no partition.",
+            [(ref, status_text(state)) for ref, state in parts.items()],
+            empty="It has no partitions.",
         )
         listing(
             ("job", "run", "status", "took"),
-            [(run.job_label, run.job_run_id, short(run.status), duration(run.duration_ns)) for run in runs],
-            empty="It ran no job.",
+            [(run.job_label, run.job_run_id, status_text(run.status), duration(run.duration_ns)) for run in runs],
+            empty="It ran no jobs.",
             right=("took",),
         )
         listing(("index", "time (UTC)", "event"), [_line(event) for event in events], empty="", right=("index",))
@@ -237,11 +239,11 @@ def show(context: typer.Context, build: BuildArgument, as_json: JsonOption = Fal
 
 
 def _line(event: BuildEvent) -> tuple[str, str, str]:
-    return str(event.index), time_of(event.timestamp), described(event)
+    return str(event.index), time_of(event.timestamp), event_text(event)
 
 
-def described(event: BuildEvent) -> str:
-    """Return what an event says, in a few words."""
+def event_text(event: BuildEvent) -> str:
+    """Return an event in a few words."""
     payload: Any = event.payload
     what = [event.event_type.replace("_", " ")]
     what += [
@@ -250,7 +252,7 @@ def described(event: BuildEvent) -> str:
         if getattr(payload, name, None)
     ]
     if hasattr(payload, "status"):
-        what.append(short(payload.status))
+        what.append(status_text(payload.status))
     if hasattr(payload, "delegated_to_build_request_id"):
         what.append(f"to {payload.delegated_to_build_request_id}")
     note = getattr(payload, "message", "") or getattr(payload, "reason", "")
@@ -260,11 +262,11 @@ def described(event: BuildEvent) -> str:
 def tail(
     context: typer.Context,
     since: Annotated[
-        int | None, typer.Option(min=0, help="Start after this index; else the newest few are shown first.")
+        int | None, typer.Option(min=0, help="Start after this index [default: show the newest events].")
     ] = None,
     limit: LimitOption = 10,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with events as they come, until interrupted.")
+        bool, typer.Option("--follow", "-f", help="Continue with new events as they come, until interrupted.")
     ] = False,
     partition: FilterPartition = None,
     build: FilterBuild = None,
@@ -275,7 +277,7 @@ def tail(
     end: FilterTo = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the newest events, or those after an index; --json gives one line each."""
+    """Show the newest events, or those after an index; --json prints one line of JSON for each."""
     wanted = event_filter(partition, build, job, kind, run, start, end)
     with log_of(context) as log:
         head = log.head()
@@ -302,13 +304,13 @@ def _print(event: BuildEvent, as_json: bool) -> None:
         sys.stdout.write(event.as_json() + "\n")
     else:
         sys.stdout.write(
-            f"{event.index:>8}  {time_of(event.timestamp)}  {event.build_request_id}  {' '.join(described(event).splitlines())}\n"
+            f"{event.index:>8}  {time_of(event.timestamp)}  {event.build_request_id}  {' '.join(event_text(event).splitlines())}\n"
         )
     sys.stdout.flush()
 
 
 def stats(context: typer.Context, as_json: JsonOption = False) -> None:
-    """Tell how large the log is, how it is kept, and what goes on."""
+    """Show the size of the log, its store, and an overview."""
     from crannog.builds import plain
 
     with log_of(context) as log:
@@ -349,7 +351,7 @@ def wait(
     context: typer.Context,
     build: BuildArgument,
     timeout_s: Annotated[
-        float | None, typer.Option("--timeout", min=0, help="Give up after so many seconds (exit code 5).")
+        float | None, typer.Option("--timeout", min=0, help="Give up after this many seconds (exit code 5).")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -358,6 +360,6 @@ def wait(
 
     with log_of(context) as log:
         found = log.wait_for_build(build, timeout_s)
-    answer(plain(found), as_json=as_json, otherwise=lambda: typer.echo(f"{build} is {short(found.status)}."))
+    answer(plain(found), as_json=as_json, otherwise=lambda: typer.echo(f"{build} is {status_text(found.status)}."))
     if found.status is not BuildRequestStatus.COMPLETED:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""Options that say which events of a build log are meant, and times as people write them."""
+"""Options that filter events of a build log, and times as people write them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ import typer
 from crannog.errors import CallerError
 
 FilterPartition = Annotated[
-    list[str] | None, typer.Option("--partition", help="Only events of this partition; * ? […] match many.")
+    list[str] | None, typer.Option("--partition", help="Only events of this partition; *, ? and […] are wildcards.")
 ]
 FilterBuild = Annotated[list[str] | None, typer.Option("--build", help="Only events of this build.")]
 FilterJob = Annotated[list[str] | None, typer.Option("--job", help="Only events of the job with this label.")]
 FilterKind = Annotated[
     list[str] | None, typer.Option("--kind", help="Only events of this kind, like job or partition.")
 ]
-FilterRun = Annotated[list[str] | None, typer.Option("--run", help="Only events of this run of a job.")]
+FilterRun = Annotated[list[str] | None, typer.Option("--run", help="Only events of this job run.")]
 FilterFrom = Annotated[
-    str | None, typer.Option("--from", metavar="TIME", help="Only events since then: 12h, 30d, a day or a time (UTC).")
+    str | None,
+    typer.Option(
+        "--from", metavar="TIME", help="Only events from this time on: 12h or 30d ago, a day, or a time (UTC)."
+    ),
 ]
-FilterTo = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Only events until then.")]
+FilterTo = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Only events up to this time.")]
 
 
 def event_filter(
@@ -33,7 +36,7 @@ def event_filter(
     since: str | None,
     until: str | None,
 ) -> dict[str, Any]:
-    """Return the filter that options ask for."""
+    """Return the filter of the options that are given."""
     now = dt.datetime.now(dt.UTC)
     times = {"start_ns": since and nanoseconds_ago(since, now), "end_ns": until and nanoseconds_ago(until, now)}
     given = {
@@ -49,7 +52,7 @@ def event_filter(
 
 
 def nanoseconds_ago(text: str, now: dt.datetime) -> int:
-    """Read an age like 30d or 12h, a day or a time, as the moment in nanoseconds that it means."""
+    """Return an age like 30d or 12h, a day or a time as nanoseconds since 1970."""
     units = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
     if text[-1:] in units and text[:-1].isdigit():
         return int((now.timestamp() - int(text[:-1]) * units[text[-1]]) * 10**9)
@@ -57,7 +60,7 @@ def nanoseconds_ago(text: str, now: dt.datetime) -> int:
         given = dt.datetime.fromisoformat(text)
     except ValueError:
         raise CallerError(
-            f"an age is given like 30d, 12h or 90m, or as a day or a time like 2026-01-31 or 2026-01-31T18:30; got {text!r}"
+            f"write an age like 30d, 12h or 90m, or a day or time like 2026-01-31 or 2026-01-31T18:30; got {text!r}"
         ) from None
     since = (given if given.tzinfo else given.replace(tzinfo=dt.UTC)) - dt.datetime.fromtimestamp(0, dt.UTC)
     return (since // dt.timedelta(microseconds=1)) * 1_000

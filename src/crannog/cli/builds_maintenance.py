@@ -1,4 +1,4 @@
-"""Commands that change a build log, or bring it elsewhere: append, export, import, migrate, prune, wipe, check."""
+"""Commands that copy, change or check a build log: export, import, migrate, prune, wipe, check, compact."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from crannog.cli.tables import YesOption, confirm
 from crannog.errors import CallerError, NotFound
 
 FileArgument = Annotated[
-    str, typer.Argument(metavar="FILE", help="Lines of JSON, one event each; - is standard input or output.")
+    str, typer.Argument(metavar="FILE", help="File with one event per line, as JSON; - is standard input or output.")
 ]
 
 
@@ -66,7 +66,7 @@ def export(
 
 
 def import_(context: typer.Context, file: FileArgument = "-", as_json: JsonOption = False) -> None:
-    """Keep events from lines of JSON; those the log has already are not kept twice."""
+    """Append events from lines of JSON; those that the log has already are skipped."""
     from crannog.builds import import_lines, plain
 
     if file != "-" and not Path(file).is_file():
@@ -81,18 +81,18 @@ def import_(context: typer.Context, file: FileArgument = "-", as_json: JsonOptio
         plain(report),
         as_json=as_json,
         otherwise=lambda: typer.echo(
-            f"{counted(report.kept, 'event')} kept; {report.known_before:,} were there already."
+            f"{counted(report.kept, 'event')} appended; {report.known_before:,} were in the log already."
         ),
     )
 
 
 def migrate(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(metavar="URI", help="The log to copy to; it is made if there is none.")],
-    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Read both again and compare.")] = True,
+    target: Annotated[str, typer.Argument(metavar="URI", help="The log to copy to; created if it does not exist.")],
+    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Read both logs again and compare.")] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy every event to another log, and verify it. Run again, it brings what is new."""
+    """Copy every event to another log and verify the copy. Run again, it copies what is new."""
     from crannog.builds import copy, open_log, plain
     from crannog.cli.output import bar
 
@@ -118,14 +118,14 @@ def migrate(
 def prune(
     context: typer.Context,
     older_than: Annotated[
-        str | None, typer.Option(metavar="AGE", help="Remove events older than this: 30d, 12h, or a day.")
+        str | None, typer.Option(metavar="AGE", help="Remove events older than this: 30d, 12h, a day or a time (UTC).")
     ] = None,
-    keep: Annotated[int | None, typer.Option(min=0, help="Keep the newest so many events.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
+    keep: Annotated[int | None, typer.Option(min=0, help="Keep this many of the newest events.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove old events. Each partition's latest status stays, and builds that are not finished."""
+    """Remove old events, except unfinished builds and the latest status of each partition."""
     from crannog.builds import plain
     from crannog.builds import prune as prune_log
 
@@ -143,32 +143,32 @@ def prune(
     def otherwise() -> None:
         limit = f" older than {time_of(before)}" if before is not None else ""
         typer.echo(
-            f"{counted(report.removed, 'event')}{limit} {'would go' if dry_run else 'removed'};"
-            f" {report.events_after:,} of {report.events_before:,} stay."
+            f"{counted(report.removed, 'event')}{limit} {'would be removed' if dry_run else 'removed'};"
+            f" {report.events_after:,} of {report.events_before:,} remain."
         )
 
     answer(plain(report), as_json=as_json, otherwise=otherwise)
 
 
 def wipe(context: typer.Context, build: BuildArgument, yes: YesOption = False, as_json: JsonOption = False) -> None:
-    """Take every event of one build out of the log."""
+    """Remove every event of one build from the log."""
     from crannog.builds import wipe_build
 
     with log_of(context) as log:
         count = sum(1 for _ in log.all_events(build_request_ids=[build]))
         if not count:
-            raise NotFound(f"there is no build {build} in the log; `crannog builds list` lists those there are")
+            raise NotFound(f"there is no build {build} in the log; `crannog builds list` lists all builds")
         confirm(f"Remove all {counted(count, 'event')} of {build} from {log.uri}?", f"wipe {build}", yes)
         removed = wipe_build(log, build)
     answer(
         {"build": build, "removed": removed},
         as_json=as_json,
-        otherwise=lambda: typer.echo(f"{build} is gone, with {counted(removed, 'event')}."),
+        otherwise=lambda: typer.echo(f"{counted(removed, 'event')} of {build} removed."),
     )
 
 
 def check(context: typer.Context, as_json: JsonOption = False) -> None:
-    """Read everything again and compare; exit code 1 if something is wrong."""
+    """Check every event and the state derived from them; exit code 1 if there are problems."""
     from crannog.builds import check as check_log
     from crannog.builds import plain
 
@@ -177,7 +177,7 @@ def check(context: typer.Context, as_json: JsonOption = False) -> None:
 
     def otherwise() -> None:
         typer.echo(
-            f"{counted(report.events, 'event')} checked in {report.seconds:.1f} s: {'all is well' if report.ok else counted(len(report.problems), 'problem')}."
+            f"{counted(report.events, 'event')} checked in {report.seconds:.1f} s: {'no problems' if report.ok else counted(len(report.problems), 'problem')}."
         )
         for problem in report.problems:
             typer.echo(f"  {problem}")
@@ -188,11 +188,11 @@ def check(context: typer.Context, as_json: JsonOption = False) -> None:
 
 
 def compact(context: typer.Context, as_json: JsonOption = False) -> None:
-    """Give back the space of removed events; a Delta log is folded and compacted by Spark."""
+    """Free the space of removed events; a Delta log is folded and compacted by Spark."""
     with log_of(context) as log:
         act = getattr(log, "give_back_space", None)
         if act is None:
-            raise CallerError(f"{log.uri} has no space to give back")
+            raise CallerError(f"{log.uri} cannot be compacted")
         before = log.stats().bytes
         act()
         after = log.stats().bytes

@@ -1,4 +1,4 @@
-"""Commands that look at a build log from other sides: an event, jobs and runs, partitions, manifests, lineage, graph, compare."""
+"""Commands that show parts of a build log: event, jobs, runs, partitions, manifests, lineage, graph, compare."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from crannog.cli.builds import BuildArgument, LimitOption, described, duration, log_of, short, time_of
+from crannog.cli.builds import BuildArgument, LimitOption, duration, event_text, log_of, status_text, time_of
 from crannog.cli.context import JsonOption, answer
 from crannog.cli.plain_output import counted
 from crannog.errors import NotFound
@@ -54,11 +54,11 @@ def jobs(context: typer.Context, limit: LimitOption = 50, as_json: JsonOption = 
 
         rows = [
             (job.job_label, job.runs, "–" if job.success_rate is None else f"{job.success_rate:.0%}", job.retries,
-             duration(job.duration_p50_ns), duration(job.duration_max_ns), short(job.last_run.status), time_of(job.last_run.first_at))
+             duration(job.duration_p50_ns), duration(job.duration_max_ns), status_text(job.last_run.status), time_of(job.last_run.first_at))
             for job in found
         ]  # fmt: skip
         right = ("runs", "good", "retries", "median", "longest")
-        listing(("job", *right, "last", "at (UTC)"), rows, empty="No job ran.", right=right)
+        listing(("job", *right, "last", "at (UTC)"), rows, empty="No jobs ran.", right=right)
 
     answer(plain(found), as_json=as_json, otherwise=otherwise)
 
@@ -84,7 +84,7 @@ def runs(
                 run.job_run_id,
                 run.job_label,
                 run.build_request_id,
-                short(run.status),
+                status_text(run.status),
                 time_of(run.first_at),
                 duration(run.duration_ns),
                 ", ".join(run.target_partitions),
@@ -94,7 +94,7 @@ def runs(
         listing(
             ("run", "job", "build", "status", "began (UTC)", "took", "partitions"),
             rows,
-            empty="No job ran.",
+            empty="No jobs ran.",
             right=("took",),
         )
 
@@ -111,7 +111,7 @@ def partition(
         status, active = log.get_latest_partition_status(ref), log.get_active_builds_for_partition(ref)
         events = log.list_events(limit=limit, descending=True, partition_refs=[ref]).events
     if not events:
-        raise NotFound(f"there is no partition {ref} in the log; `crannog builds partitions` lists those there are")
+        raise NotFound(f"there is no partition {ref} in the log; `crannog builds partitions` lists the latest")
 
     def otherwise() -> None:
         from crannog.cli.output import facts, listing
@@ -121,7 +121,7 @@ def partition(
             [
                 (
                     "status",
-                    short(status and status.status) + (", invalidated" if status and status.invalidated else ""),
+                    status_text(status and status.status) + (", invalidated" if status and status.invalidated else ""),
                 ),
                 ("since", time_of(status.updated_at if status else None)),
                 ("build", status.build_request_id if status else "–"),
@@ -129,7 +129,7 @@ def partition(
             ],
         )
         rows = [
-            (str(event.index), time_of(event.timestamp), event.build_request_id, described(event)) for event in events
+            (str(event.index), time_of(event.timestamp), event.build_request_id, event_text(event)) for event in events
         ]
         listing(("index", "time (UTC)", "build", "event"), rows, empty="", right=("index",))
 
@@ -146,7 +146,7 @@ def manifests(
     of: Annotated[str | None, typer.Option("--partition", help="Only for this partition.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the manifests that jobs left, oldest first, a line of JSON each; --json gives one list."""
+    """Print the manifests of jobs, oldest first, one line of JSON each; --json prints one list."""
     from crannog.builds import plain
 
     with log_of(context) as log:
@@ -160,7 +160,7 @@ def manifests(
 
 
 def partitions(context: typer.Context, limit: LimitOption = 20, as_json: JsonOption = False) -> None:
-    """List the partitions whose status changed last."""
+    """List the partitions whose status changed last, newest first."""
     from crannog.builds import plain
 
     with log_of(context) as log:
@@ -172,7 +172,7 @@ def partitions(context: typer.Context, limit: LimitOption = 20, as_json: JsonOpt
         rows = [
             (
                 part.partition_ref,
-                short(part.status) + (", invalidated" if part.invalidated else ""),
+                status_text(part.status) + (", invalidated" if part.invalidated else ""),
                 time_of(part.updated_at),
                 part.build_request_id,
             )
@@ -186,7 +186,9 @@ def partitions(context: typer.Context, limit: LimitOption = 20, as_json: JsonOpt
 def lineage(
     context: typer.Context,
     partition: PartitionArgument,
-    down: Annotated[bool, typer.Option("--down", help="What it went into, instead of what it was made from.")] = False,
+    down: Annotated[
+        bool, typer.Option("--down", help="Show what it went into instead of what it was made from.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show what a partition was made from, or went into."""
@@ -205,14 +207,14 @@ def lineage(
         listing(
             ("partition", "made from", "job run", ""),
             rows,
-            empty=f"Nothing is known of where {partition} {'went' if down else 'came from'}.",
+            empty=f"The log does not show what {partition} {'went into' if down else 'was made from'}.",
         )
 
     answer(plain(found), as_json=as_json, otherwise=otherwise)
 
 
 def graph(context: typer.Context, build: BuildArgument, as_json: JsonOption = False) -> None:
-    """Print the stored job graph of a build as a mermaid flowchart, coloured by status."""
+    """Print the job graph of a build as a mermaid flowchart, coloured by status."""
     from crannog.builds import mermaid, stored_graph
 
     with log_of(context) as log:
@@ -239,32 +241,35 @@ def compare(
         facts(
             f"{first} and {second}",
             [
-                ("status", f"{short(found.first.status)}, {short(found.second.status)}"),
+                ("status", f"{status_text(found.first.status)}, {status_text(found.second.status)}"),
                 ("took", f"{duration(found.first.duration_ns)}, {duration(found.second.duration_ns)}"),
-                ("partitions", f"{counted(found.same_partitions, 'partition')} alike, {len(found.partitions):,} not"),
+                (
+                    "partitions",
+                    f"{counted(found.same_partitions, 'partition')} equal, {len(found.partitions):,} different",
+                ),
             ],
         )
         listing(
             ("partition", first, second),
-            [(part.partition_ref, short(part.first), short(part.second)) for part in found.partitions],
-            empty="All partitions went alike.",
+            [(part.partition_ref, status_text(part.first), status_text(part.second)) for part in found.partitions],
+            empty="All partitions have the same status.",
         )
         rows = [
             (
                 job.job_label,
                 job.first_runs,
                 job.second_runs,
-                short(job.first and job.first.status),
-                short(job.second and job.second.status),
+                status_text(job.first and job.first.status),
+                status_text(job.second and job.second.status),
                 duration(job.slower_ns),
             )
             for job in found.jobs
         ]
         listing(
-            ("job", "runs", "runs there", "status", "status there", "longer there"),
+            ("job", "runs", "other runs", "status", "other status", "longer by"),
             rows,
-            empty="Neither ran a job.",
-            right=("runs", "runs there", "longer there"),
+            empty="Neither ran any jobs.",
+            right=("runs", "other runs", "longer by"),
         )
 
     answer(plain(found), as_json=as_json, otherwise=otherwise)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from crannog.builds.append_plan import checked
+from crannog.builds.append_plan import checked_batch
 from crannog.builds.consistency_check import CheckReport
 from crannog.builds.event_values import is_name, to_json
 from crannog.builds.events import BuildEvent
@@ -59,7 +59,7 @@ class HttpLog(EventLog):
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def append_events(self, events: Iterable[BuildEvent], *, check_states: bool | None = None) -> list[int]:
-        batch = checked(events)
+        batch = checked_batch(events)
         if not batch:
             return []
         lines = "\n".join(event.at(None).as_json() for event in batch).encode()

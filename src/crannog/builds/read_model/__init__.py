@@ -1,1 +1,1 @@
-"""The read model: the tables that answer every question about builds, the same in SQLite and PostgreSQL."""
+"""The read model: the tables that all reads of a log come from, the same in SQLite and PostgreSQL."""

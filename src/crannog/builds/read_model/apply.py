@@ -1,7 +1,7 @@
-"""How events get into the read model.
+"""Applying events to the read model.
 
-Each change of the state tables holds for any event that is applied again, in order: what is newer by index stays.
-So a part of the state is made again by deleting it and applying the events that tell of it.
+Every statement may be applied again, in order: what has a higher index stays. So a part of the state is rebuilt by
+deleting it and applying its events again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from crannog.builds.events import (
 )
 from crannog.builds.json_documents import made_from
 from crannog.builds.read_model.connection import Connection
-from crannog.builds.read_model.tables import stamp
+from crannog.builds.read_model.tables import set_meta
 from crannog.builds.statuses import FINISHED_BUILDS, FINISHED_JOBS, JobStatus
 
 _EVENT = (
@@ -78,14 +78,14 @@ _EDGE = (
 
 
 def add_events(connection: Connection, events: Sequence[BuildEvent]) -> None:
-    """Keep events that have their index already, in its order, and what follows from them."""
+    """Insert events that have their indexes, in order, and update the state tables."""
     connection.run_many(_EVENT, map(_row, events))
     connection.run_many(
         _EVENT_PARTITION, [(ref, event.index) for event in events for ref in dict.fromkeys(partitions_of(event))]
     )
     apply_state(connection, events)
     if events:
-        stamp(connection, "last_index", str(events[-1].index))
+        set_meta(connection, "last_index", str(events[-1].index))
 
 
 def _row(event: BuildEvent) -> tuple[object, ...]:
@@ -110,14 +110,14 @@ def partitions_of(event: BuildEvent) -> tuple[str, ...]:
 
 
 def apply_state(connection: Connection, events: Iterable[BuildEvent]) -> None:
-    """Bring the tables of what stands now to what events, in order, tell.
+    """Update the state tables from events, in order.
 
-    One statement at a time for all events, and where only the last word counts, only that: a log that is loaded whole
-    would otherwise spend its time between statements.
+    Each statement runs once for all events, and where only the last value counts, only for that: loading a large log
+    would otherwise spend its time on single statements.
     """
     state = _State()
     for event in events:
-        state.take(event)
+        state.add(event)
     for sql, rows in state.statements():
         if rows:
             connection.run_many(sql, rows)
@@ -127,7 +127,7 @@ Row = tuple[object, ...]
 
 
 class _State:
-    """What some events change, as the rows of each statement."""
+    """The changes of some events, as the rows of each statement."""
 
     def __init__(self) -> None:
         self.first: dict[str, Row] = {}
@@ -142,22 +142,22 @@ class _State:
         self.runs: list[Row] = []
         self.edges: list[Row] = []
 
-    def take(self, event: BuildEvent) -> None:
+    def add(self, event: BuildEvent) -> None:
         index, at, build, payload = event.index, event.timestamp, event.build_request_id, event.payload
         seen = (build, index, at, index, at)
         self.first.setdefault(build, seen)
         self.last[build] = seen
         if isinstance(payload, PartitionEvent):
             ref, status = payload.partition_ref, int(payload.status)
-            self.partitions[ref] = (ref, status, index, at, build, payload.job_run_id, _kept(payload.message))
+            self.partitions[ref] = (ref, status, index, at, build, payload.job_run_id, _message_column(payload.message))
             self.involved_statuses[ref, build] = (ref, build, status, index)
         elif isinstance(payload, JobEvent):
-            self._take_job(event, payload)
+            self._add_job(event, payload)
         elif isinstance(payload, BuildRequestEvent):
             ended = at if payload.status in FINISHED_BUILDS else None
             requested = to_json(list(payload.requested_partitions)) if payload.requested_partitions else None
             self.build_statuses.append(
-                (int(payload.status), index, _kept(payload.message), ended, requested, index, build, index)
+                (int(payload.status), index, _message_column(payload.message), ended, requested, index, build, index)
             )
             self.involved.update(((ref, build), None) for ref in payload.requested_partitions)
         elif isinstance(payload, DelegationEvent):
@@ -168,7 +168,7 @@ class _State:
         elif isinstance(payload, BuildCancelEvent):
             self.cancels[build] = (index, build, index)
 
-    def _take_job(self, event: BuildEvent, payload: JobEvent) -> None:
+    def _add_job(self, event: BuildEvent, payload: JobEvent) -> None:
         run, build = payload.job_run_id, event.build_request_id
         started = event.timestamp if payload.status is JobStatus.RUNNING else None
         ended = event.timestamp if payload.status in FINISHED_JOBS else None
@@ -197,7 +197,7 @@ class _State:
                 )
 
     def statements(self) -> Iterator[tuple[str, Sequence[Row]]]:
-        """Yield the statements in an order in which they may run."""
+        """Yield the statements in the order in which they must run."""
         yield _BUILD, [row for build, row in self.first.items() if row is not self.last[build]]
         yield _BUILD, list(self.last.values())
         yield _BUILD_STATUS, self.build_statuses
@@ -215,6 +215,6 @@ def _is_name(ref: str) -> bool:
     return "\0" not in ref and len(ref) <= 1_024
 
 
-def _kept(message: str) -> str:
-    """Return a message for a column: as JSON text, since PostgreSQL's text cannot hold the letter 0."""
+def _message_column(message: str) -> str:
+    """Return a message as JSON text, since text in PostgreSQL cannot contain NUL."""
     return json.dumps(message)

@@ -1,4 +1,4 @@
-"""What the read model asks of a database: three acts, and the few things SQLite and PostgreSQL say differently."""
+"""What the read model needs of a database: three operations, and the few places where SQLite and PostgreSQL differ."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Any, Protocol
 
 
 class Connection(Protocol):
-    """One connection, used by one thread at a time. SQL is the common part of SQLite and PostgreSQL, with `?` for values."""
+    """One connection, used by one thread at a time. SQL is the subset that both databases know, with `?` for values."""
 
     flavour: str
-    """`sqlite` or `postgresql`: for the definitions of tables alone."""
+    """`sqlite` or `postgresql`; only the table definitions depend on it."""
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return all rows of a query."""
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> int:
-        """Run a statement; return how many rows it touched."""
+        """Run a statement; return the number of rows it changed."""
 
     def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run a statement once for each of `rows`."""
+        """Run a statement once for each row of values."""
 
     def matches_glob(self, column: str) -> str:
-        """Return the condition that `column` matches a pattern with *, ? and […], given as one value."""
+        """Return the condition that `column` matches a pattern with `*`, `?` and `[…]`, which is given as one value."""
 
-    def glob(self, pattern: str) -> str:
-        """Return a pattern as `matches_glob` wants its value."""
+    def glob_value(self, pattern: str) -> str:
+        """Return the value for `matches_glob` that a pattern corresponds to."""
 
-    def aside(self, column: str) -> str:
-        """Return a column to be compared without its index, where the database has no statistics to choose one by."""
+    def without_index(self, column: str) -> str:
+        """Return an expression for the column that does not use its index, where the planner has no statistics to choose one."""

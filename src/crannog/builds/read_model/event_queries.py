@@ -1,4 +1,4 @@
-"""Events from the read model: one, a page of those that match, how many of which kind. Nothing here writes."""
+"""Queries of the read model for events: by id, pages by a filter, counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from crannog.builds.filters import EventFilter
 from crannog.builds.read_model.connection import Connection
 from crannog.builds.read_model.index_choice import conditions as narrowed
 from crannog.builds.read_model.index_choice import one_of
-from crannog.builds.read_model.removal import in_parts
+from crannog.builds.read_model.removal import in_chunks
 from crannog.builds.read_model.stored_events import COLUMNS, event_of
 from crannog.builds.results import EventPage
 
@@ -23,14 +23,14 @@ def event(connection: Connection, event_id: str) -> BuildEvent | None:
 def events_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, BuildEvent]:
     """Return the events that have one of these ids."""
     found: dict[str, BuildEvent] = {}
-    for some in in_parts(ids):
+    for some in in_chunks(ids):
         rows = connection.query(f"SELECT {COLUMNS} FROM events WHERE {one_of('event_id', some)}", some)
         found.update((event.event_id, event) for event in map(event_of, rows))
     return found
 
 
-def asks_twice(wanted: EventFilter) -> bool:
-    """Tell whether a page takes several queries: an event that came between them would be stepped over."""
+def needs_several_queries(wanted: EventFilter) -> bool:
+    """Tell whether a page takes several queries, which must see one state so that no event is missed between them."""
     return bool(wanted.partition_globs) or wanted.start_ns is not None or wanted.end_ns is not None
 
 
@@ -43,7 +43,7 @@ def events_page(
     descending: bool,
     until: int | None = None,
 ) -> EventPage:
-    """Return up to `limit` events strictly after `since` in the given direction; None starts at the end it comes from."""
+    """Return up to `limit` events strictly after `since` in the given direction; None starts at the first or last event."""
     conditions, values = narrowed(connection, wanted)
     if since is not None:
         conditions.append("idx < ?" if descending else "idx > ?")

@@ -9,12 +9,12 @@ from typing import Any
 
 from crannog.builds.read_model.connection import Connection
 from crannog.builds.read_model.index_choice import one_of
-from crannog.builds.read_model.removal import in_parts
+from crannog.builds.read_model.removal import in_chunks
 from crannog.builds.results import Edge, JobRun, JobSummary
 from crannog.builds.statuses import FINISHED_JOBS, JobStatus
 
 _RUN = "job_run_id, job_label, build_request_id, status, targets, first_at, started_at, ended_at, first_idx"
-# From label to label: grouped by label, every run would be looked at.
+# Steps through the index from label to label: GROUP BY would read every run.
 _LABELS = (
     "WITH RECURSIVE labels (label) AS (SELECT min(job_label) FROM job_runs"
     " UNION ALL SELECT (SELECT min(job_label) FROM job_runs WHERE job_label > label) FROM labels WHERE label IS NOT NULL)"
@@ -34,7 +34,7 @@ def job_runs(
         conditions.append("build_request_id = ?")
         values.append(build_request_id)
     if job_label is not None:
-        conditions.append(f"{connection.aside('job_label') if conditions else 'job_label'} = ?")
+        conditions.append(f"{connection.without_index('job_label') if conditions else 'job_label'} = ?")
         values.append(job_label)
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     rows = connection.query(f"SELECT {_RUN} FROM job_runs{where} ORDER BY first_idx DESC LIMIT ?", (*values, limit))
@@ -47,7 +47,7 @@ def _run_of(row: Sequence[Any]) -> JobRun:
 
 
 def jobs(connection: Connection, limit: int) -> tuple[JobSummary, ...]:
-    """Return each job with what its runs tell, the one that ran last first."""
+    """Return a summary of each job, latest run first."""
     labels = connection.query(_LABELS, (limit,))
     return tuple(_job(connection, label) for label, _ in labels)
 
@@ -91,11 +91,11 @@ def _job(connection: Connection, label: str) -> JobSummary:
 
 
 def edges(connection: Connection, refs: Sequence[str], *, upstream: bool) -> list[Edge]:
-    """Return one edge per pair of partitions, as the newest event tells it, by output and input."""
+    """Return one edge for each pair of partitions, from its newest event, sorted by output and input."""
     column = "output_ref" if upstream else "input_ref"
     newest: dict[tuple[str, str], tuple[int, Edge]] = {}
     happened: set[tuple[str, str]] = set()
-    for some in in_parts(refs):
+    for some in in_chunks(refs):
         for output, source, index, run, build_id, made in connection.query(
             f"SELECT output_ref, input_ref, idx, job_run_id, build_request_id, made FROM edges WHERE {one_of(column, some)}",
             some,

@@ -1,7 +1,7 @@
-"""How events get out of the read model: what they told of is made again from the events that are left.
+"""Removing events from the read model: which may be pruned, and how the state is rebuilt from the events that remain.
 
-Builds and runs are small and made again whole. A partition may have a long history, so it is only looked at where
-the event that its state comes from has gone.
+Builds and runs are small and are rebuilt completely. A partition may have a long history, so it is rebuilt only if
+the event that its state comes from was removed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FEW = 500
 
 
 def prunable(connection: Connection, before_ns: int | None, keep_events: int | None, limit: int) -> list[int]:
-    """Return what a retention may remove, oldest first."""
+    """Return the indexes of events that may be pruned, oldest first."""
     oldest_kept = 0
     if keep_events is not None:
         rows = connection.query("SELECT idx FROM events ORDER BY idx DESC LIMIT 1 OFFSET ?", (keep_events,))
@@ -40,12 +40,12 @@ def prunable(connection: Connection, before_ns: int | None, keep_events: int | N
 
 
 def remove_events(connection: Connection, indexes: Sequence[int]) -> int:
-    """Take events out, and make again the state of every build, partition and run they told of; return how many went."""
+    """Remove events and rebuild the state of their builds, partitions and runs; return the number removed."""
     removed = 0
     builds: set[str] = set()
     refs: set[str] = set()
     runs: set[str] = set()
-    for some in in_parts(indexes):
+    for some in in_chunks(indexes):
         marks = ", ".join("?" * len(some))
         for row in connection.query(f"SELECT {COLUMNS} FROM events WHERE idx IN ({marks})", some):
             event = event_of(row)
@@ -56,7 +56,7 @@ def remove_events(connection: Connection, indexes: Sequence[int]) -> int:
             removed += 1
         for table in ("events", "event_partitions", "edges"):
             connection.run(f"DELETE FROM {table} WHERE idx IN ({marks})", some)
-    stale = _that_lost_their_state(connection, refs, set(indexes))
+    stale = _partitions_without_state(connection, refs, set(indexes))
     for table, column, values in (
         ("builds", "build_request_id", builds),
         ("build_partitions", "build_request_id", builds),
@@ -69,20 +69,20 @@ def remove_events(connection: Connection, indexes: Sequence[int]) -> int:
         for found in (
             _events_where(connection, "build_request_id", builds),
             _events_where(connection, "job_run_id", runs),
-            _last_words(connection, stale),
+            _latest_events(connection, stale),
         )
         for event in found
     }
-    # In order, whatever they were found by: a run may belong to two builds, and the first word counts for some columns.
-    for some in in_parts(sorted(left)):
+    # In commit order, whichever query found them: a run may belong to two builds, and some columns keep the first value.
+    for some in in_chunks(sorted(left)):
         apply_state(connection, [left[index] for index in some])
     return removed
 
 
-def _that_lost_their_state(connection: Connection, refs: Iterable[str], gone: set[int]) -> set[str]:
+def _partitions_without_state(connection: Connection, refs: Iterable[str], gone: set[int]) -> set[str]:
     return {
         ref
-        for some in in_parts(sorted(refs))
+        for some in in_chunks(sorted(refs))
         for ref, status, invalidated in connection.query(
             f"SELECT partition_ref, status_idx, invalidated_idx FROM partitions WHERE partition_ref IN ({', '.join('?' * len(some))})",
             some,
@@ -96,8 +96,8 @@ def _events_where(connection: Connection, column: str, values: Iterable[str]) ->
         yield from map(event_of, connection.query(f"SELECT {COLUMNS} FROM events WHERE {column} = ?", (value,)))
 
 
-def _last_words(connection: Connection, refs: Iterable[str]) -> Iterator[BuildEvent]:
-    """Yield the events that tell a partition's status and when it was last declared invalid."""
+def _latest_events(connection: Connection, refs: Iterable[str]) -> Iterator[BuildEvent]:
+    """Yield the latest status event and the latest invalidation of each partition."""
     columns = ", ".join(f"e.{name}" for name in COLUMNS.split(", "))
     for ref in sorted(refs):
         for kind in (Kind.PARTITION, Kind.PARTITION_INVALIDATION):
@@ -109,7 +109,7 @@ def _last_words(connection: Connection, refs: Iterable[str]) -> Iterator[BuildEv
             yield from map(event_of, rows)
 
 
-def in_parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yield values some at a time: a statement takes only so many."""
+def in_chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Yield values in chunks that fit into one statement."""
     for start in range(0, len(values), _FEW):
         yield values[start : start + _FEW]

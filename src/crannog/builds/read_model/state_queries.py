@@ -1,4 +1,4 @@
-"""What stands now, from the read model: partitions, builds, and the whole at a glance. Nothing here writes."""
+"""Queries of the read model for the present state: partitions, builds, and an overview."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def _partition_of(row: Sequence[Any]) -> PartitionSummary:
 
 
 def active_builds(connection: Connection, ref: str) -> list[str]:
-    """Return the unfinished builds that are about a partition, in order of their ids.
+    """Return the unfinished builds of a partition, sorted by id.
 
-    A build that left the partition to another is replaced by that one, and so on. A build of which nothing is
-    left but a partition's last status (the rest was pruned) is over.
+    A build that delegated the partition is replaced by the build it delegated to, and so on. A build of which only the
+    last status of a partition remains (the rest was pruned) counts as finished.
     """
     about = {
         build: (status, delegated_to)
@@ -53,7 +53,7 @@ def active_builds(connection: Connection, ref: str) -> list[str]:
     }
     builders = {build for build, (_, delegated_to) in about.items() if delegated_to is None}
     waiting = [delegated_to for _, delegated_to in about.values() if delegated_to is not None]
-    # Whom it was left to may have left it to another; a ring of them has no builder.
+    # The other build may have delegated it as well; a cycle of delegations has no builder.
     builders.update(build for build in waiting if build not in about)
     if not builders:
         return []
@@ -84,7 +84,7 @@ def build(connection: Connection, build_request_id: str) -> BuildSummary | None:
 
 
 def builds_page(connection: Connection, status: BuildRequestStatus | None, limit: int, offset: int) -> BuildPage:
-    """Return builds, the one that began last first."""
+    """Return builds, latest start first."""
     where, values = ("status IS NOT NULL", ()) if status is None else ("status = ?", (int(status),))
     [(total,)] = connection.query(f"SELECT count(*) FROM builds WHERE {where}", values)
     rows = connection.query(
@@ -102,7 +102,7 @@ def _build_of(row: Sequence[Any]) -> BuildSummary:
 
 
 def build_partitions(connection: Connection, build_request_id: str) -> dict[str, PartitionStatus]:
-    """Return what became of each partition in one build."""
+    """Return the status of each partition in one build."""
     rows = connection.query(
         "SELECT partition_ref, status FROM build_partitions WHERE build_request_id = ? ORDER BY partition_ref",
         (build_request_id,),
@@ -111,7 +111,7 @@ def build_partitions(connection: Connection, build_request_id: str) -> dict[str,
 
 
 def activity(connection: Connection, recent: int) -> ActivitySummary:
-    """Return the log at a glance."""
+    """Return an overview of the log."""
     by_status = {
         BuildRequestStatus(status).label: number
         for status, number in connection.query(

@@ -1,4 +1,4 @@
-"""A row of `events` back as an event, without checking again what was checked when it was kept."""
+"""Rows of the table `events` as events, without repeating the checks that were made when they were appended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def event_of(row: Sequence[Any]) -> BuildEvent:
 
 
 def payload_of(kind: int, values: dict[str, Any]) -> Any:
-    """Return the payload that `as_dict` gave these values."""
+    """Return the payload whose `as_dict` returned these values."""
     shape, status, names = _SHAPES[kind]
     payload = object.__new__(shape)
     for name in names:

@@ -1,7 +1,7 @@
 """The tables of the read model, their version, and the steps from one version to the next.
 
-`events` is the log itself where the database is the record; everything else is worked out from it and can be made
-again. The index of an event is its place in commit order: given under the write lock, without holes, never twice.
+`events` is the log itself in a database log; all other tables are derived from it and can be rebuilt. The index of an
+event is its position in commit order: assigned under the write lock, without gaps, never twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SCHEMA_VERSION = 1
 Step = Callable[[Connection], None]
 
 STEPS: dict[int, Step] = {}
-"""How to get from a version to the next one; each step may run again after a crash."""
+"""The step from each version to the next; a step may run again after a crash."""
 
 _EVENTS = """
 CREATE TABLE IF NOT EXISTS meta (name {text} PRIMARY KEY, value {text} NOT NULL){compact};
@@ -75,14 +75,14 @@ _FLAVOURS: Mapping[str, Mapping[str, str]] = {
         "compact": " WITHOUT ROWID",
         "tasks": "CREATE INDEX IF NOT EXISTS job_runs_by_task ON job_runs (job_label, build_request_id, targets);",
     },
-    # The order of bytes, as SQLite has it: lists must come out alike everywhere. No index of texts of any length.
+    # Sorted by bytes, as in SQLite, so that lists are the same everywhere. No index on text of unlimited length.
     "postgresql": {"text": 'TEXT COLLATE "C"', "index": "BIGINT", "compact": "", "tasks": ""},
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """Which version a log had before it was opened and which it has now."""
+    """The version of a log before it was opened, and now."""
 
     before: int | None
     after: int
@@ -93,13 +93,13 @@ class Migration:
 
 
 def stored_version(connection: Connection) -> int | None:
-    """Return the schema version that a log is stamped with; None if it is new."""
+    """Return the schema version of a log; None if it is new."""
     rows = connection.query("SELECT value FROM meta WHERE name = 'schema_version'")
     return int(rows[0][0]) if rows else None
 
 
 def create_tables(connection: Connection) -> None:
-    """Make the tables that are missing."""
+    """Create the tables that are missing."""
     for statement in (_EVENTS + ";" + _STATE).format(**_FLAVOURS[connection.flavour]).split(";"):
         connection.run(statement)
 
@@ -107,7 +107,7 @@ def create_tables(connection: Connection) -> None:
 def prepare(
     connection: Connection, where: str, *, version: int = SCHEMA_VERSION, steps: Mapping[int, Step] | None = None
 ) -> Migration:
-    """Make the tables of a new log, bring an older one up to `version`, refuse a newer one. Runs in one transaction."""
+    """Create the tables of a new log, migrate an older one to `version`, refuse a newer one. Runs in one transaction."""
     connection.run(
         "CREATE TABLE IF NOT EXISTS meta (name {text} PRIMARY KEY, value {text} NOT NULL){compact}".format(
             **_FLAVOURS[connection.flavour]
@@ -122,40 +122,40 @@ def prepare(
     for number in range(before or version, version):
         if number not in known:
             raise Refused(
-                f"the build log at {where} has schema version {before}; there is no way from {number} to {number + 1}"
+                f"the build log at {where} has schema version {before}; there is no step from {number} to {number + 1}"
             )
         known[number](connection)
     create_tables(connection)
     if before != version:
-        stamp(connection, "schema_version", str(version))
+        set_meta(connection, "schema_version", str(version))
     return Migration(before, version)
 
 
-def refuse_others(connection: Connection, where: str) -> None:
-    """Refuse a SQLite file that another program keeps its tables in: a log is a file of its own."""
+def refuse_foreign_tables(connection: Connection, where: str) -> None:
+    """Raise Refused if a SQLite file has the tables of another program: a log needs a file of its own."""
     tables = {name for (name,) in connection.query("SELECT name FROM sqlite_master WHERE type = 'table'")}
     columns = {name for (name,) in connection.query("SELECT name FROM pragma_table_info('meta')")}
     if tables and (not {"meta", "events"} <= tables or columns != {"name", "value"}):
         raise Refused(
-            f"{where} is a SQLite database, but no build log: it has the table {sorted(tables)[0]}; give a file of its own"
+            f"{where} is a SQLite database but not a build log: it has the table {sorted(tables)[0]}; give another file"
         )
 
 
-def stamp(connection: Connection, name: str, value: str) -> None:
-    """Keep a fact about the log."""
+def set_meta(connection: Connection, name: str, value: str) -> None:
+    """Store a property of the log."""
     connection.run(
         "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
         (name, value),
     )
 
 
-def stamped(connection: Connection, name: str) -> str | None:
-    """Return a fact about the log."""
+def get_meta(connection: Connection, name: str) -> str | None:
+    """Return a property of the log; None if it is not set."""
     rows = connection.query("SELECT value FROM meta WHERE name = ?", (name,))
     return str(rows[0][0]) if rows else None
 
 
 def last_index(connection: Connection) -> int:
-    """Return the largest index ever given, though its event may be pruned since."""
+    """Return the largest index ever assigned, even if its event was pruned."""
     rows = connection.query("SELECT value FROM meta WHERE name = 'last_index'")
     return int(rows[0][0]) if rows else 0

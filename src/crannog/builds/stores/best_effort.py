@@ -1,7 +1,7 @@
-"""A log that never breaks or holds up the build it reports on.
+"""A log that never fails or delays the build that writes to it.
 
-Events go into a bounded queue; a thread of its own opens the store and writes. What cannot be kept is counted and
-logged, never raised.
+Events go into a bounded queue; a background thread opens the store and writes them. Events that cannot be stored are
+counted and logged; no error is raised.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _logger = logging.getLogger("crannog.builds")
 
 
 class BestEffortLog(ForwardingLog):
-    """Appends return at once, with index 0 for "not known yet". Everything else is asked of the log behind."""
+    """Appends return at once, with index 0 for "not known yet". Reads are forwarded to the underlying log."""
 
     def __init__(self, uri: str, opener: Callable[[], EventLog], *, queue_events: int = _QUEUE) -> None:
         self.uri = uri
@@ -42,7 +42,7 @@ class BestEffortLog(ForwardingLog):
         self._thread.start()
 
     def append_events(self, events: Iterable[BuildEvent], *, check_states: bool | None = None) -> list[int]:
-        """Take events; never raises, never waits; indexes are 0, not known yet. What does not fit the queue is dropped and counted."""
+        """Queue events; never raises and never waits. All indexes are 0. Events that do not fit the queue are dropped and counted."""
         try:
             batch = list(events)
         except Exception as error:
@@ -50,7 +50,9 @@ class BestEffortLog(ForwardingLog):
             return [0]
         for event in batch:
             if self._closing.is_set() or not isinstance(event, BuildEvent):
-                self._lost(1, "the log is closed" if self._closing.is_set() else f"{type(event).__name__} is no event")
+                self._lost(
+                    1, "the log is closed" if self._closing.is_set() else f"{type(event).__name__} is not an event"
+                )
                 continue
             try:
                 self._waiting.put_nowait((event, check_states))
@@ -59,7 +61,7 @@ class BestEffortLog(ForwardingLog):
         return [0] * len(batch)
 
     def flush(self, timeout_s: float = 10.0) -> bool:
-        """Wait until what was taken is kept or given up; False if that takes longer."""
+        """Wait until all queued events are stored or dropped; False if that takes longer."""
         ends = time.monotonic() + timeout_s
         while self._waiting.unfinished_tasks:
             if time.monotonic() > ends:
@@ -68,7 +70,7 @@ class BestEffortLog(ForwardingLog):
         return True
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Flush, within a limit, and let go; never raises."""
+        """Flush within a time limit and close; never raises."""
         self._closing.set()
         self.flush(timeout_s)
         try:
@@ -83,7 +85,7 @@ class BestEffortLog(ForwardingLog):
                 _logger.warning("closing %s failed", self.uri, exc_info=True)
 
     def target(self) -> EventLog:
-        """Return the log behind, once what was taken is kept."""
+        """Return the underlying log once all queued events are stored."""
         self.flush()
         return self._opened()
 
@@ -117,7 +119,7 @@ class BestEffortLog(ForwardingLog):
                 return
             except CrannogError as error:
                 if len(batch) > 1 and not error.retryable:
-                    for event in batch:  # one wrong event must not take the others with it
+                    for event in batch:  # one wrong event must not cost the others
                         self._keep([event], check_states)
                     return
                 if not error.retryable or attempt == _MAX_ATTEMPTS - 1:

@@ -1,4 +1,4 @@
-"""A log whose read model is the record itself, in a database with transactions."""
+"""A log in a database with transactions, where the read model itself holds the events."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, Protocol, TypeVar
 
-from crannog.builds.append_plan import checked, plan
+from crannog.builds.append_plan import checked_batch, plan
 from crannog.builds.events import BuildEvent
 from crannog.builds.read_model.apply import add_events
 from crannog.builds.read_model.connection import Connection
 from crannog.builds.read_model.event_queries import events_by_id
 from crannog.builds.read_model.removal import remove_events
-from crannog.builds.read_model.tables import last_index, prepare, refuse_others
+from crannog.builds.read_model.tables import last_index, prepare, refuse_foreign_tables
 from crannog.builds.stores.read_model_log import ModelLog, checked_indexes
 from crannog.builds.transitions import check_changes
 
@@ -21,10 +21,10 @@ class Database(Protocol):
     """Lends connections for one transaction each."""
 
     def writing(self) -> AbstractContextManager[Connection]:
-        """Lend the connection of the one writer; what it did is durable when the block ends well, else undone."""
+        """Lend the only writing connection, in a transaction: durable when the block ends, rolled back if it raises."""
 
-    def reading(self, *, whole: bool = False) -> AbstractContextManager[Connection]:
-        """Lend a connection that sees every committed event; `whole`: as of one moment throughout."""
+    def reading(self, *, snapshot: bool = False) -> AbstractContextManager[Connection]:
+        """Lend a connection that sees every committed event; with `snapshot` all its queries see one state."""
 
     def close(self) -> None:
         """End all connections."""
@@ -43,14 +43,14 @@ class DatabaseLog(ModelLog, Generic[D]):
         try:
             with database.writing() as model:
                 if model.flavour == "sqlite":
-                    refuse_others(model, uri)
+                    refuse_foreign_tables(model, uri)
                 self.migration = prepare(model, uri)
         except BaseException:
             database.close()
             raise
 
     def append_events(self, events: Iterable[BuildEvent], *, check_states: bool | None = None) -> list[int]:
-        batch = checked(events)
+        batch = checked_batch(events)
         if not batch:
             return []
         with self.database.writing() as model:
@@ -63,7 +63,7 @@ class DatabaseLog(ModelLog, Generic[D]):
         return planned.indexes
 
     def _batched(self, model: Connection) -> AbstractContextManager[object]:
-        """Send the statements of a batch as the database likes them best; by default one by one."""
+        """Group the statements of a batch as suits the database; by default they run one by one."""
         return nullcontext()
 
     def remove_events(self, indexes: Iterable[int]) -> int:
@@ -71,8 +71,8 @@ class DatabaseLog(ModelLog, Generic[D]):
         with self.database.writing() as model:
             return remove_events(model, listed)
 
-    def reading(self, *, whole: bool = False) -> AbstractContextManager[Connection]:
-        return self.database.reading(whole=whole)
+    def reading(self, *, snapshot: bool = False) -> AbstractContextManager[Connection]:
+        return self.database.reading(snapshot=snapshot)
 
     def close(self) -> None:
         self.database.close()

@@ -1,8 +1,8 @@
-"""The log as a Delta table: a Crannog table is the record, and a read model that follows it answers.
+"""The log as a Delta table: a table of Crannog holds the events, and reads come from a read model that follows it.
 
-An append is one staged file, durable in milliseconds, without Spark. Its rows carry their indexes, so it must stand
-exactly after everything they were worked out from: it is committed as the very next sequence or not at all, and made
-again if another process was first. So indexes are commit order, without holes, the same for everybody.
+An append is one staged file, durable in milliseconds, without Spark. Its rows carry their indexes, so it must come
+directly after the state they were derived from: it is committed as the very next sequence or not at all, and planned
+again if another process was first. So indexes are commit order, without gaps, the same for every reader.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from crannog.api.batch_ids import new_batch_id
-from crannog.builds.append_plan import checked, same
+from crannog.builds.append_plan import checked_batch, same_event
 from crannog.builds.events import BuildEvent
-from crannog.builds.open_log import shown
+from crannog.builds.open_log import without_password
 from crannog.builds.read_model.connection import Connection
-from crannog.builds.read_model.removal import in_parts
+from crannog.builds.read_model.removal import in_chunks
 from crannog.builds.read_model.tables import Migration
 from crannog.builds.stores.delta_appends import DeltaAppends
 from crannog.builds.stores.delta_read_model import Applied
@@ -47,12 +47,12 @@ _PATIENCE_S, _BUCKET_PATIENCE_S = 2.0, 10.0
 
 def open_delta_log(uri: str, location: str, query: str, options: dict[str, Any]) -> DeltaLog:
     """Open the log in a warehouse, or the one whose own folder `location` is."""
-    asked = dict(parse_qsl(query))
-    if unknown := sorted(asked.keys() - {"table"}):
+    parameters = dict(parse_qsl(query))
+    if unknown := sorted(parameters.keys() - {"table"}):
         raise CallerError(
             f"{uri!r}: there is no parameter {unknown[0]}; ?table=catalog.schema.table names another table"
         )
-    name = asked.get("table")
+    name = parameters.get("table")
     if name is None and "://" not in location and (Path(location) / "_delta_log").is_dir():
         *above, catalog, schema, table = Path(location).parts
         name, location = f"{catalog}.{schema}.{table}", str(Path(*above))
@@ -110,9 +110,9 @@ class DeltaLog(ModelLog):
         self.table, self.migration, self._follower, self._appends = table, migration, follower, appends
 
     def _again(self, act: Callable[[], T]) -> T:
-        """Do something with the table; if that was removed or replaced by somebody else, once more with the one there is now.
+        """Run `act`; if the table was removed or replaced meanwhile, open the table that is there now and run it again.
 
-        As when it is opened, a log that is not there is made. Nothing is kept twice: events are known by their ids.
+        As when the log is opened, a missing table is created. No event is kept twice: their ids identify them.
         """
         known = self._follower
         try:
@@ -122,16 +122,16 @@ class DeltaLog(ModelLog):
                 raise
         try:
             with self._opening:
-                if self._follower is known:  # else another thread has done it
+                if self._follower is known:  # else another thread has opened it
                     log.warning(
                         "the files of %s, the table of the build log at %s, were removed; opening it again",
                         self.name,
-                        shown(self.uri),
+                        without_password(self.uri),
                     )
                     abandoned = self._follower, self._appends
                     self._tables.forget(self.name)
                     self._open()
-                    self._abandoned.append(abandoned)  # others may still be reading from it
+                    self._abandoned.append(abandoned)  # closed with the log: other threads may still read from it
             return act()
         except FileNotFoundError as error:
             raise Unavailable(
@@ -151,7 +151,7 @@ class DeltaLog(ModelLog):
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def append_events(self, events: Iterable[BuildEvent], *, check_states: bool | None = None) -> list[int]:
-        batch = checked(events)
+        batch = checked_batch(events)
         self._check_open()
         if not batch:
             return []
@@ -168,7 +168,7 @@ class DeltaLog(ModelLog):
             with self.reading() as model:
                 known = [
                     index
-                    for some in in_parts(listed)
+                    for some in in_chunks(listed)
                     for (index,) in model.query(
                         f"SELECT idx FROM events WHERE idx IN ({', '.join('?' * len(some))}) ORDER BY idx", some
                     )
@@ -192,12 +192,12 @@ class DeltaLog(ModelLog):
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def reading(self, *, whole: bool = False) -> AbstractContextManager[Connection]:
+    def reading(self, *, snapshot: bool = False) -> AbstractContextManager[Connection]:
         follower = self._follower
-        if not follower.is_quiet():  # nor is one that was closed
+        if not follower.is_quiet():  # also if it was closed
             self._check_open()
             follower = self._again(self._looked)
-        return follower.model.database.reading(whole=whole)
+        return follower.model.database.reading(snapshot=snapshot)
 
     def _looked(self) -> Follower:
         follower = self._follower
@@ -205,7 +205,7 @@ class DeltaLog(ModelLog):
         return follower
 
     def rebuild(self) -> None:
-        """Make the read model again from the table."""
+        """Rebuild the read model from the table."""
         self._check_open()
         self._again(lambda: self._follower.rebuild())
 
@@ -224,7 +224,7 @@ class DeltaLog(ModelLog):
         }
 
     def check_store(self) -> Iterator[str]:
-        """Compare the table, read as such, with the read model."""
+        """Compare the rows of the table with the read model."""
         rows = self.table.to_arrow().sort_by(KEY)
         with self.reading() as model:
             [(last,)] = model.query("SELECT COALESCE(max(idx), 0) FROM events")
@@ -233,22 +233,22 @@ class DeltaLog(ModelLog):
             if event.index is not None and event.index > last:
                 break
             other = next(in_model, None)
-            if other is None or other.index != event.index or not same(event, other):
-                yield f"row {event.index} of {self.name} is not what the read model has; rebuild() makes that again"
+            if other is None or other.index != event.index or not same_event(event, other):
+                yield f"row {event.index} of {self.name} differs from the read model; rebuild() corrects it"
                 return
         if (extra := next(in_model, None)) is not None and extra.index is not None and extra.index <= last:
-            yield f"the read model has event {extra.event_id} (index {extra.index}), which {self.name} has not; rebuild() makes it again"
+            yield f"the read model has event {extra.event_id} (index {extra.index}), which {self.name} does not; rebuild() corrects it"
 
     # -- upkeep ------------------------------------------------------------------------------------------------------
 
     def fold(self) -> dict[str, Any]:
-        """Bring the staged events into the Delta table, with Spark; returns the report."""
+        """Fold the staged events into the base, with Spark; return the report."""
         from crannog.engine.maintenance.fold import fold
 
         return self._again(lambda: fold(self.table).as_dict())
 
     def give_back_space(self) -> None:
-        """Fold, compact and clean up, with Spark, while writers go on; and shrink the read model."""
+        """Fold, compact and vacuum the table, with Spark, while writers continue; then shrink the read model."""
         from crannog.engine.maintenance.compact import compact
         from crannog.engine.maintenance.vacuum import vacuum
 
@@ -290,18 +290,18 @@ def _open_table(tables: Tables, name: TableName, uri: str) -> tuple[OpenTable, M
     return table, Migration(None, migration.after) if made else migration
 
 
-def _model_path(table: OpenTable, asked: str | Path | None) -> Path | None:
-    if asked == "memory":
+def _model_path(table: OpenTable, model: str | Path | None) -> Path | None:
+    if model == "memory":
         return None
-    if asked is not None:
-        return Path(asked).absolute()
+    if model is not None:
+        return Path(model).absolute()
     storage = table.warehouse.storage
     if storage.is_local:
         folder = f"{table.log.own_folder}/builds"
         try:
             storage.make_folder(folder)
         except CrannogError:
-            return None  # a warehouse that may only be read
+            return None  # the warehouse is read-only
         return Path(storage.uri(folder)) / "model.sqlite"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "crannog" / "builds"
     cache.mkdir(parents=True, exist_ok=True)

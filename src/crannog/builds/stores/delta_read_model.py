@@ -1,8 +1,8 @@
 """The read model of a Delta log: a SQLite file that follows the table in commit order.
 
-It holds what the table held at one sequence, and says which. Nothing in it is precious: a power cut may take its last
-transactions, and they are applied again; where it disagrees with the table it is made again. Processes on one machine
-share it, and whoever is first applies what is new.
+It holds the state of the table at one sequence, which it records. It can always be rebuilt: a power failure may lose its
+last transactions, which are then applied again, and if it disagrees with the table it is rebuilt. Processes on one
+machine share it, and the first one to see a change applies it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from crannog.builds.read_model.tables import (
     ALL_TABLES,
     SCHEMA_VERSION,
     create_tables,
+    get_meta,
     last_index,
     prepare,
-    stamp,
-    stamped,
+    set_meta,
 )
 from crannog.builds.stores.event_rows import KEY, SCHEMA, events_of
 from crannog.builds.stores.sqlite_database import SqliteDatabase
@@ -41,7 +41,7 @@ _PIECE = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What one sequence of the table did: events added or indexes removed, in order."""
+    """The change that one sequence made to the table: events added or indexes removed, in order."""
 
     sequence: int
     added: tuple[BuildEvent, ...] = ()
@@ -54,7 +54,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a model, or who follows the table, is."""
+    """How far a model or a reader has followed the table."""
 
     sequence: int
     last_index: int
@@ -72,14 +72,14 @@ class DeltaModel:
         try:
             return self._prepared()
         except (Corrupted, Refused):
-            # A damaged file, or another version's: it can be made again from the table, so it is.
+            # A damaged file, or one of another version: it is rebuilt from the table.
             try:
                 self._discard()
             except OSError:
-                self.path = None  # another user's
+                self.path = None  # the file belongs to another user
             return self._prepared()
         except CallerError:
-            # The folder cannot be written to: memory will do, it only has to be filled at each opening.
+            # The folder is read-only: a model in memory works too, but is filled at each opening.
             self.path = None
             return self._prepared()
 
@@ -88,7 +88,7 @@ class DeltaModel:
         try:
             with database.writing() as model:
                 prepare(model, str(self.path))
-                if (stamped(model, "table_id"), stamped(model, "file_format")) != (self.table_id, _FILE_FORMAT):
+                if (get_meta(model, "table_id"), get_meta(model, "file_format")) != (self.table_id, _FILE_FORMAT):
                     self.clear(model)
             return database
         except BaseException:
@@ -102,7 +102,7 @@ class DeltaModel:
                     Path(f"{self.path}{suffix}").unlink()
 
     def reopen(self) -> None:
-        """Make the file anew after it turned out damaged."""
+        """Create the file again after it was found damaged."""
         with suppress(sqlite3.Error):
             self.database.close()
         self._discard()
@@ -113,16 +113,16 @@ class DeltaModel:
         for table in ALL_TABLES:
             model.run(f"DROP TABLE IF EXISTS {table}")
         create_tables(model)
-        stamp(model, "schema_version", str(SCHEMA_VERSION))
-        stamp(model, "table_id", self.table_id)
-        stamp(model, "file_format", _FILE_FORMAT)
+        set_meta(model, "schema_version", str(SCHEMA_VERSION))
+        set_meta(model, "table_id", self.table_id)
+        set_meta(model, "file_format", _FILE_FORMAT)
 
     @staticmethod
     def position(model: Connection) -> Position:
-        return Position(int(stamped(model, "sequence") or 0), last_index(model))
+        return Position(int(get_meta(model, "sequence") or 0), last_index(model))
 
     def apply(self, changes: Sequence[Applied]) -> bool:
-        """Apply what the model does not have yet, in one transaction; False if there is a hole before it."""
+        """Apply the changes that the model lacks, in one transaction; False if changes before them are missing."""
         with self.database.writing() as model:
             at = self.position(model).sequence
             fresh = [change for change in changes if change.sequence > at]
@@ -131,12 +131,12 @@ class DeltaModel:
             if fresh[0].sequence != at + 1:
                 return False
             apply_changes(model, fresh)
-            stamp(model, "sequence", str(fresh[-1].sequence))
+            set_meta(model, "sequence", str(fresh[-1].sequence))
         return True
 
 
 def apply_changes(model: Connection, changes: Iterable[Applied]) -> None:
-    """Apply sequences in order; neighbouring additions as one."""
+    """Apply changes in order, consecutive additions together."""
     waiting: list[BuildEvent] = []
     for change in changes:
         waiting.extend(change.added)
@@ -150,9 +150,9 @@ def apply_changes(model: Connection, changes: Iterable[Applied]) -> None:
 
 
 def bring_to_base(model: Connection, table: OpenTable, snapshot: Snapshot, *, largest_given: int) -> None:
-    """Make the model what the base of `snapshot` is, at its folded sequence; part of a transaction.
+    """Bring the model to the base of `snapshot`, at its folded sequence, within a transaction.
 
-    A model only lacks events at its end, and may hold events that were removed since: both are told by the indexes.
+    A model only lacks events at its end, and may have events that were removed since; their indexes show both.
     """
     known = last_index(model)
     [(count,)] = model.query("SELECT count(*) FROM events WHERE idx <= ?", (known,))
@@ -164,8 +164,8 @@ def bring_to_base(model: Connection, table: OpenTable, snapshot: Snapshot, *, la
             remove_events(model, [index for index in stored if index not in present])
     for rows in _after(table, paths, known):
         add_events(model, list(events_of(rows)))
-    stamp(model, "last_index", str(max(last_index(model), largest_given)))
-    stamp(model, "sequence", str(snapshot.base.folded))
+    set_meta(model, "last_index", str(max(last_index(model), largest_given)))
+    set_meta(model, "sequence", str(snapshot.base.folded))
 
 
 def _indexes(table: OpenTable, paths: list[str], until: int) -> set[int]:
@@ -181,7 +181,7 @@ def _indexes(table: OpenTable, paths: list[str], until: int) -> set[int]:
 
 
 def _after(table: OpenTable, paths: list[str], known: int) -> Iterator[pa.Table]:
-    """Yield the rows after an index, in order, some at a time; the files' statistics skip the others."""
+    """Yield the rows after an index, in order and in chunks; statistics of the files skip the others."""
     if not paths:
         return
     engine = table.warehouse.duckdb

@@ -1,7 +1,7 @@
 """The table `build_events`: its columns, and events as its rows and back.
 
-One nullable struct per kind, and inside them the documents as JSON text, as any Delta reader finds them. `index` is
-the key: the place in commit order, so that what is new lies at the end of the table and a wiped event can be named.
+One nullable struct per kind, with documents as JSON text, readable by any Delta reader. `index` is the key: it is the
+position in commit order, so new events are at the end of the table, and an event can be deleted by its index.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ _DOCUMENTS = frozenset({"config", "manifests", "job_graph"})
 _DOCUMENTS_OF = {kind: tuple(name for name, _ in fields if name in _DOCUMENTS) for kind, fields in _STRUCTS.items()}
 _TYPES = {kind: kind.event_type for kind in Kind}
 _KINDS = {name: kind for kind, name in _TYPES.items()}
-# Of more, pyarrow makes a file in less time.
+# Above this, pyarrow writes the file faster.
 _FEW = 16
 _DAY_NS = 86_400 * 10**9
 
 
 def rows_of(events: Sequence[BuildEvent]) -> pa.Table | RowBuffer:
-    """Return events, their indexes given, as rows of the table, in the columns of the kinds that occur."""
+    """Return events, with their indexes, as rows of the table, with the columns of the kinds that occur."""
     kinds = tuple(sorted({event.payload.KIND for event in events}))
     rows = [
         (
@@ -113,9 +113,9 @@ def _values(event: BuildEvent) -> dict[str, Any]:
 
 
 def events_of(rows: pa.Table) -> list[BuildEvent]:
-    """Return the events of rows of the table, whoever wrote them; Corrupted names one that is no event.
+    """Return rows of the table as events. Raises Corrupted if a row is not an event.
 
-    A column of a kind that does not occur may be missing.
+    The column of a kind that does not occur may be missing.
     """
     types = rows["event_type"].to_pylist()
     indexes = rows[KEY].to_pylist()
@@ -124,7 +124,7 @@ def events_of(rows: pa.Table) -> list[BuildEvent]:
         kind = _KINDS.get(name)
         places = [place for place, found in enumerate(types) if found == name]
         if kind is None or kind.column not in rows.column_names:
-            raise _no_event(indexes[places[0]], f"its type is {name!r}")
+            raise _not_an_event(indexes[places[0]], f"its type is {name!r}")
         for place, values in zip(places, rows[kind.column].take(places).to_pylist(), strict=True):
             try:
                 for document in _DOCUMENTS_OF[kind]:
@@ -132,10 +132,10 @@ def events_of(rows: pa.Table) -> list[BuildEvent]:
                         values[document] = json.loads(values[document])
                 payloads[place] = payload_of(kind, values)
             except (KeyError, ValueError, TypeError, AttributeError) as error:
-                raise _no_event(indexes[place], f"{type(error).__name__}: {error}") from error
+                raise _not_an_event(indexes[place], f"{type(error).__name__}: {error}") from error
     envelope = (rows[name].to_pylist() for name in ("event_id", "timestamp", "build_request_id"))
     return list(map(stored_event, *envelope, payloads, indexes))
 
 
-def _no_event(index: Any, why: str) -> Corrupted:
-    return Corrupted(f"row {index} of the build log is no event ({why}); it was not written by a log")
+def _not_an_event(index: Any, why: str) -> Corrupted:
+    return Corrupted(f"row {index} of the build log is not an event ({why}); something else wrote to its table")

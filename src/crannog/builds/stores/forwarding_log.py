@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from crannog.builds.append_plan import checked
+from crannog.builds.append_plan import checked_batch
 from crannog.builds.events import BuildEvent
 from crannog.builds.log import EventLog
 from crannog.builds.results import (
@@ -25,11 +25,11 @@ from crannog.errors import CrannogError, Unavailable
 
 
 class ForwardingLog(EventLog):
-    """Reads come from `target()`; what is written, the kinds of this decide."""
+    """Forwards reads to `target()`; subclasses define appends."""
 
     @abstractmethod
     def target(self) -> EventLog:
-        """Return the log that answers."""
+        """Return the log to read from."""
 
     def list_events(
         self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any
@@ -87,9 +87,9 @@ class ForwardingLog(EventLog):
 
 
 class TeeLog(ForwardingLog):
-    """Indexes and reads are those of the first log. The others get each batch after it, under indexes of their own.
+    """Writes to several logs. Indexes and reads are those of the first; the others assign indexes of their own.
 
-    Events are removed from the first log alone: prune the copies by their own addresses.
+    Events are removed from the first log only: prune the copies by their own addresses.
     """
 
     def __init__(self, logs: Sequence[EventLog]) -> None:
@@ -100,8 +100,8 @@ class TeeLog(ForwardingLog):
         return self.logs[0]
 
     def append_events(self, events: Iterable[BuildEvent], *, check_states: bool | None = None) -> list[int]:
-        """As the first log does. Unavailable if another fails: the first has the batch then, and sending it again is safe."""
-        batch = checked(events)
+        """Append to all logs. Raises Unavailable if a copy fails: the first log has the batch then, and a retry is safe."""
+        batch = checked_batch(events)
         indexes = self.logs[0].append_events(batch, check_states=check_states)
         failures = []
         for log in self.logs[1:]:
@@ -111,7 +111,7 @@ class TeeLog(ForwardingLog):
                 failures.append(f"{log.uri}: {error.message}")
         if failures:
             raise Unavailable(
-                f"{self.logs[0].uri} kept the batch, but not every copy did ({'; '.join(failures)}); sending it again is safe"
+                f"{self.logs[0].uri} stored the batch, but not every copy did ({'; '.join(failures)}); sending it again is safe"
             )
         return indexes
 

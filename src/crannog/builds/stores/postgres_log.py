@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from psycopg import errors as pg_errors
 
-from crannog.builds.open_log import shown
+from crannog.builds.open_log import without_password
 from crannog.builds.read_model.connection import Connection
 from crannog.builds.read_model.tables import ALL_TABLES
 from crannog.builds.stores.database_log import DatabaseLog
@@ -19,7 +19,7 @@ from crannog.errors import CallerError, CrannogError, Overloaded, Refused, Unava
 
 _IDLE_CONNECTIONS = 8
 _CONNECT_TIMEOUT_S = 10
-# One writer at a time: an index is given when all before it are committed, so that no reader can step over one.
+# One writer at a time: an index is assigned once all lower ones are committed, so that no reader can miss one.
 _WRITER_LOCK = 7_117_001
 
 _WRONG_ADDRESS = ("does not exist", "authentication failed", "no pg_hba.conf entry", "no password supplied")
@@ -33,7 +33,7 @@ def _translated(sql: str) -> str:
 
 
 class PostgresConnection:
-    """A connection in autocommit; the database brackets transactions around it."""
+    """A connection in autocommit mode; the database opens and ends its transactions."""
 
     flavour = "postgresql"
 
@@ -55,10 +55,10 @@ class PostgresConnection:
     def matches_glob(self, column: str) -> str:
         return f"{column} ~ ?"
 
-    def glob(self, pattern: str) -> str:
+    def glob_value(self, pattern: str) -> str:
         return glob_to_regex(pattern)
 
-    def aside(self, column: str) -> str:
+    def without_index(self, column: str) -> str:
         return column
 
 
@@ -80,9 +80,11 @@ class PostgresDatabase:
                     self._uri, autocommit=True, connect_timeout=_CONNECT_TIMEOUT_S, application_name="crannog"
                 )
             except psycopg.ProgrammingError as error:
-                raise CallerError(f"{self._name!r} is no address of a PostgreSQL database: {_line(error)}") from None
+                raise CallerError(
+                    f"{self._name!r} is not the address of a PostgreSQL database: {_line(error)}"
+                ) from None
             except psycopg.OperationalError as error:
-                # What the server refuses while connecting comes without a class of its own.
+                # Errors that the server reports while connecting have no class of their own.
                 if any(words in str(error) for words in _WRONG_ADDRESS):
                     raise CallerError(f"cannot open a build log at {self._name}: {_line(error)}") from None
                 raise
@@ -104,7 +106,7 @@ class PostgresDatabase:
                 yield connection
         except BaseException:
             if connection.raw.closed or connection.raw.broken:
-                self._forget_idle()  # the server went away: the others are gone too
+                self._forget_idle()  # the server closed the connection: the others are closed too
             raise
         finally:
             self._give_back(connection)
@@ -126,17 +128,17 @@ class PostgresDatabase:
 
     @contextmanager
     def writing(self) -> Iterator[PostgresConnection]:
-        """Lend a connection inside a transaction that no other writer shares."""
+        """Lend a connection in a transaction while no other writer has one."""
         with self._lent() as connection, connection.raw.transaction():
             # By schema: two logs in one database do not wait for each other.
             connection.raw.execute("SELECT pg_advisory_xact_lock(%s, hashtext(current_schema()))", (_WRITER_LOCK,))
             yield connection
 
     @contextmanager
-    def reading(self, *, whole: bool = False) -> Iterator[PostgresConnection]:
-        """Lend a connection to read with; `whole`: everything read sees one state."""
+    def reading(self, *, snapshot: bool = False) -> Iterator[PostgresConnection]:
+        """Lend a connection for reading; with `snapshot` all its queries see one state."""
         with self._lent() as connection:
-            if not whole:
+            if not snapshot:
                 yield connection
                 return
             with connection.raw.transaction():
@@ -148,7 +150,7 @@ class PostgresDatabase:
         try:
             yield
         except psycopg.Error as error:
-            raise explained(error, self._name) from error
+            raise to_crannog_error(error, self._name) from error
 
     def close(self) -> None:
         with self._lock:
@@ -156,8 +158,8 @@ class PostgresDatabase:
         self._forget_idle()
 
 
-def explained(error: psycopg.Error, name: str) -> CrannogError:
-    """Return what an error of PostgreSQL means for the caller."""
+def to_crannog_error(error: psycopg.Error, name: str) -> CrannogError:
+    """Return the error of Crannog that corresponds to an error of PostgreSQL."""
     if isinstance(error, (pg_errors.ReadOnlySqlTransaction, pg_errors.InsufficientPrivilege)):
         return Refused(f"the build log at {name} is read-only for this user: {_line(error)}")
     if isinstance(error, (pg_errors.TooManyConnections, pg_errors.LockNotAvailable, pg_errors.DeadlockDetected)):
@@ -171,10 +173,10 @@ def _line(error: BaseException) -> str:
 
 
 class PostgresLog(DatabaseLog[PostgresDatabase]):
-    """Events in one PostgreSQL database, in the schema that its address leads to."""
+    """Events in one PostgreSQL database, in the default schema of its address."""
 
     def __init__(self, uri: str, *, check_states: bool = False) -> None:
-        name = shown(uri)
+        name = without_password(uri)
         super().__init__(name, PostgresDatabase(uri, name), check_states=check_states)
 
     def _batched(self, model: Connection) -> AbstractContextManager[object]:
@@ -192,7 +194,7 @@ class PostgresLog(DatabaseLog[PostgresDatabase]):
         return int(total), {"backend": "postgresql", "server_version": version}
 
     def give_back_space(self) -> None:
-        """Make the space of removed events free for new ones, and the end of the files for others, while writers go on."""
+        """Free the space of removed events with VACUUM, while writers continue."""
         with self.database.reading() as model:
             for table in ALL_TABLES:
                 model.run(f"VACUUM {table}")
@@ -211,7 +213,7 @@ def glob_to_regex(pattern: str) -> str:
         elif letter == "[":
             end, expression = _set(pattern, place)
             if end is None:
-                return _NOTHING  # a set that never ends matches nothing
+                return _NOTHING  # a set without an end matches nothing
             found.append(expression)
             place = end
         else:
@@ -220,12 +222,12 @@ def glob_to_regex(pattern: str) -> str:
 
 
 def _set(pattern: str, start: int) -> tuple[int | None, str]:
-    """Read a set from after its bracket; return where it ends and its expression."""
+    """Read a set after its opening bracket; return its end and its regular expression."""
     place = start
     negated = pattern[place : place + 1] in ("^", "!")
     place += negated
     first = place
-    # A bracket that comes first stands for itself.
+    # A closing bracket that comes first is part of the set.
     end = pattern.find("]", first + 1)
     if first >= len(pattern) or end < 0:
         return None, ""

@@ -1,4 +1,4 @@
-"""A log that answers from the read model, wherever that is kept."""
+"""A log whose reads are queries of the read model, in whichever database that is."""
 
 from __future__ import annotations
 
@@ -32,37 +32,37 @@ _MOST = 1_000_000
 
 
 class ModelLog(EventLog):
-    """Every read is a query of the model, which holds what was committed before the read began."""
+    """Every read is a query of the model, which has every event committed before the read began."""
 
     @abstractmethod
-    def reading(self, *, whole: bool = False) -> AbstractContextManager[Connection]:
-        """Lend a connection that sees every event committed before the call; `whole`: as of one moment throughout."""
+    def reading(self, *, snapshot: bool = False) -> AbstractContextManager[Connection]:
+        """Lend a connection that sees every event committed before the call; with `snapshot` all its queries see one state."""
 
     @abstractmethod
     def size(self) -> tuple[int | None, dict[str, Any]]:
-        """Return the bytes the log takes, if known, and what else there is to say of its store."""
+        """Return the size of the log in bytes, if known, and facts about its store."""
 
     def list_events(
         self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any
     ) -> EventPage:
         start, wanted = page_arguments(since, limit, descending, filter)
-        with self.reading(whole=event_queries.asks_twice(wanted)) as model:
+        with self.reading(snapshot=event_queries.needs_several_queries(wanted)) as model:
             return event_queries.events_page(model, wanted, since=start, limit=limit, descending=descending)
 
     def get_event(self, event_id: str) -> BuildEvent | None:
-        return self._asked(event_id, event_queries.event)
+        return self._query_by_id(event_id, event_queries.event)
 
     def head(self) -> int:
         with self.reading() as model:
             return last_index(model)
 
     def get_latest_partition_status(self, partition_ref: str) -> PartitionSummary | None:
-        return self._asked(partition_ref, state_queries.partition)
+        return self._query_by_id(partition_ref, state_queries.partition)
 
     def get_active_builds_for_partition(self, partition_ref: str) -> list[str]:
         if not is_name(partition_ref):
             return []
-        with self.reading(whole=True) as model:
+        with self.reading(snapshot=True) as model:
             return state_queries.active_builds(model, partition_ref)
 
     def list_build_requests(
@@ -71,14 +71,14 @@ class ModelLog(EventLog):
         wanted = None if status is None else BuildRequestStatus.read(status)
         whole_number(limit, "limit", least=1, most=LARGEST_PAGE)
         whole_number(offset, "offset", least=0, most=2**62)
-        with self.reading(whole=True) as model:
+        with self.reading(snapshot=True) as model:
             return state_queries.builds_page(model, wanted, limit, offset)
 
     def get_build(self, build_request_id: str) -> BuildSummary | None:
-        return self._asked(build_request_id, state_queries.build)
+        return self._query_by_id(build_request_id, state_queries.build)
 
     def get_build_partitions(self, build_request_id: str) -> dict[str, PartitionStatus]:
-        return self._asked(build_request_id, state_queries.build_partitions) or {}
+        return self._query_by_id(build_request_id, state_queries.build_partitions) or {}
 
     def list_recent_partitions(self, limit: int = 50) -> list[PartitionSummary]:
         whole_number(limit, "limit", least=1, most=LARGEST_PAGE)
@@ -98,29 +98,29 @@ class ModelLog(EventLog):
 
     def list_jobs(self, limit: int = 1_000) -> list[JobSummary]:
         whole_number(limit, "limit", least=1, most=LARGEST_PAGE)
-        with self.reading(whole=True) as model:
+        with self.reading(snapshot=True) as model:
             return list(job_queries.jobs(model, limit))
 
     def get_activity_summary(self, recent: int = 10) -> ActivitySummary:
         whole_number(recent, "recent", least=1, most=1_000)
-        with self.reading(whole=True) as model:
+        with self.reading(snapshot=True) as model:
             return state_queries.activity(model, recent)
 
     def list_edges(self, partition_refs: Iterable[str], *, upstream: bool) -> list[Edge]:
         refs = [ref for ref in dict.fromkeys(partition_refs) if is_name(ref)]
-        with self.reading(whole=True) as model:
+        with self.reading(snapshot=True) as model:
             return job_queries.edges(model, refs, upstream=upstream)
 
     def list_prunable(self, before_ns: int | None, keep_events: int | None, limit: int) -> list[int]:
         for value, name in ((before_ns, "before_ns"), (keep_events, "keep_events"), (limit, "limit")):
             if value is not None:
                 whole_number(value, name, least=0, most=2**63 - 1)
-        with self.reading(whole=True) as model:
+        with self.reading(snapshot=True) as model:
             return prunable(model, before_ns, keep_events, limit)
 
     def stats(self) -> LogStats:
-        with self.reading(whole=True) as model:
-            # One at a time, each is the end of an index; both at once read all of it.
+        with self.reading(snapshot=True) as model:
+            # In two subqueries each reads one end of the index; together they would read all of it.
             [(first, last)] = model.query(
                 "SELECT (SELECT min(timestamp) FROM events), (SELECT max(timestamp) FROM events)"
             )
@@ -146,10 +146,10 @@ class ModelLog(EventLog):
         )
 
     def check_store(self) -> Iterator[str]:
-        """Yield what is wrong with the store below the events; what a kind of store can look at, it looks at here."""
+        """Yield problems of the store itself; stores override it with the checks they can make."""
         yield from ()
 
-    def _asked(self, name: Any, query: Callable[[Connection, str], T]) -> T | None:
+    def _query_by_id(self, name: Any, query: Callable[[Connection, str], T]) -> T | None:
         if not is_name(name):
             return None
         with self.reading() as model:
@@ -157,5 +157,5 @@ class ModelLog(EventLog):
 
 
 def checked_indexes(indexes: Iterable[int]) -> list[int]:
-    """Return indexes of events, each once, in order."""
+    """Return valid indexes, sorted and without duplicates."""
     return sorted({whole_number(index, "index", least=1, most=2**62) for index in indexes})

@@ -1,7 +1,7 @@
-"""Following a Delta log's table in commit order: what was seen, what of it the read model lacks, and how it gets there.
+"""Keeping the read model in sync with the table of a Delta log, in commit order.
 
-What this process commits, and what it finds others have, is noted at once; the model gets it in larger pieces, before
-a read or behind the scenes. Locks are taken in one order: flushing, then the state, then the model's own.
+Changes that this process commits, or finds from others, are noted at once and applied to the model in larger chunks,
+before a read or in the background. Locks are taken in one order: flushing, then the state, then the model's own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _READS = 5
 
 
 class Follower:
-    """How far one process follows the table of a log. Safe for threads."""
+    """Follows the table of a log for one process. Safe for threads."""
 
     def __init__(self, table: OpenTable, model_path: Path | None, uri: str) -> None:
         self.table = table
@@ -67,14 +67,14 @@ class Follower:
         return self._seen
 
     def newest(self) -> Position:
-        """Return how far the table is, after noting everything up to there."""
+        """Note all changes of the table; return its newest position."""
         with self._state:
             if not self.table.log.is_last(self._seen.sequence):
                 self._pull()
             return self._seen
 
     def look(self) -> None:
-        """Bring the model to what was committed before this call (on buckets: up to `refresh_ms` before it)."""
+        """Bring the model to everything committed before this call (in buckets: up to `refresh_ms` before it)."""
         if self._is_local:
             if not self.table.log.is_last(self._seen.sequence):
                 with self._state:
@@ -86,7 +86,7 @@ class Follower:
         self.flush()
 
     def is_quiet(self) -> bool:
-        """Tell by one look at the folder that there is nothing to `look` for: what most reads find, and all they pay."""
+        """Tell by one stat of the stage folder that nothing changed: for most reads this is the only cost."""
         stage = self._stage
         if stage is None or self._quiet_since is None:
             return False
@@ -97,40 +97,40 @@ class Follower:
         return folder.st_mtime_ns == self._quiet_since and folder.st_nlink > 0 and not self._pending
 
     def known(self, ids: list[str]) -> dict[str, BuildEvent]:
-        """Return those of these events that were seen."""
-        # Pending first: what is flushed meanwhile is in the model when that is asked.
+        """Return the events with these ids that the table had when it was last seen."""
+        # Pending first: what is flushed meanwhile is then found in the model.
         with self._state:
             known = {event_id: self._pending_ids[event_id] for event_id in ids if event_id in self._pending_ids}
-        asked = [event_id for event_id in ids if event_id not in known]
-        if asked:
+        others = [event_id for event_id in ids if event_id not in known]
+        if others:
             with self.model.database.reading() as model:
-                known.update(events_by_id(model, asked))
+                known.update(events_by_id(model, others))
         return known
 
     def committed(self, change: Applied) -> None:
-        """Note what this process has committed, unless a reader found the file before and has noted it."""
+        """Note a change that this process committed, unless a reader has found and noted it already."""
         with self._state:
             if change.sequence == self._seen.sequence + 1:
                 self._note(change)
 
     def pull(self) -> None:
-        """Look at the table itself."""
+        """Read what is new in the table."""
         with self._state:
             self._pull()
 
     def _pull(self) -> None:
         base, tail = self.table.log.catch_up()
         if base.folded > self._seen.sequence:
-            # What was folded before we saw it stands in the base alone. No flush here: who flushes may want the state.
+            # Changes folded before we saw them are only in the base. No flush here: a flush may be waiting for the state lock.
             self._start_from_model()
             return
         if not self._note_segments(tail.segments):
             self._start_from_model()
 
     def _note_segments(self, segments: Iterable[Segment]) -> bool:
-        """Note what is new in staged files; much of it goes to the model at once, so that it is never held whole.
+        """Note what is new in staged files; large amounts are applied at once, so that they are not all held in memory.
 
-        False if the model was made anew meanwhile and does not go on from there.
+        False if the model was rebuilt meanwhile and does not continue from there.
         """
         for segment in segments:
             if segment.last > self._seen.sequence:
@@ -152,7 +152,7 @@ class Follower:
             kept = rows.filter(pc.not_equal(rows["_op"], DELETE))
             gone = rows.filter(pc.equal(rows["_op"], DELETE))[KEY].to_pylist()
         added, removed = iter(events_of(kept) if kept.num_rows else ()), iter(gone)
-        # A sequence is either: events that were added, or indexes that were removed.
+        # Each sequence either adds events or removes indexes.
         for (sequence, operation), part in groupby(zip(rows["_seq"].to_pylist(), operations, strict=True)):
             count = sum(1 for _ in part)
             if operation == DELETE:
@@ -164,9 +164,9 @@ class Follower:
         following = self._seen.last_index + 1
         if [event.index for event in change.added] != list(range(following, following + len(change.added))):
             raise Corrupted(
-                f"sequence {change.sequence} of {self.table.name} does not go on after index {self._seen.last_index}:"
-                " rows were written to the table by something else than a build log; restore its folder from a backup, or move"
-                " it away, and a new log is made"
+                f"sequence {change.sequence} of {self.table.name} does not continue after index {self._seen.last_index}:"
+                " something other than a build log wrote to the table; restore its folder from a backup, or move it away to"
+                " start a new log"
             )
         self._pending.append(change)
         self._pending_events += change.size
@@ -176,14 +176,14 @@ class Follower:
     # -- the model ---------------------------------------------------------------------------------------------------
 
     def flush_when_due(self) -> None:
-        """Keep what waits for the model small, if possible behind the scenes."""
+        """Flush if many changes are pending, in the background if possible."""
         if self._pending_events > _MOST_PENDING:
             self.flush()
         elif self._pending_events > _FLUSH_EVENTS and not self._flushing.locked():
             self.table.warehouse.in_background(self.flush)
 
     def flush(self) -> None:
-        """Apply to the model what was noted."""
+        """Apply the pending changes to the model."""
         if not self._pending:
             return
         with self._flushing:
@@ -197,7 +197,7 @@ class Follower:
                 self.model.reopen()
                 whole = False
             if not whole:
-                # The model was made anew, by us or another process: follow the table from where it stands.
+                # The model was rebuilt, by us or another process: follow the table from its position.
                 self._start_again()
                 return
             with self._state:
@@ -220,16 +220,16 @@ class Follower:
                 self._forget(changes)
 
     def _start_from_model(self) -> None:
-        """Follow from what the model has, bringing it to the base first if the base is ahead."""
+        """Continue from the position of the model, after bringing it to the base if the base is ahead."""
         for _ in range(_READS):
             try:
                 with self.model.database.writing() as model:
-                    # Looked at under the model's lock: whatever the model has, the table had before.
+                    # Under the lock of the model: the table has everything that the model has.
                     at = self.model.position(model)
                     try:
                         snapshot = self.table.snapshot(min_sequence=at.sequence)
                     except CallerError:
-                        self.model.clear(model)  # ahead of its table, which was restored from a backup
+                        self.model.clear(model)  # the table was restored from a backup and is behind the model
                         at, snapshot = Position(0, 0), self.table.snapshot()
                     if at.sequence < snapshot.base.folded:
                         bring_to_base(model, self.table, snapshot, largest_given=self._largest_given())
@@ -244,31 +244,31 @@ class Follower:
         raise Unavailable(f"cannot read {self.uri}: its files changed at every try; try again", retry_after_s=1.0)
 
     def _check_agrees(self) -> None:
-        """Make the model again if it does not have as many events as the table had at the same sequence."""
+        """Rebuild the model if it does not have as many events as the table at the same sequence."""
         self.look()
-        with self.model.database.reading(whole=True) as model:
+        with self.model.database.reading(snapshot=True) as model:
             [(count,)], at = model.query("SELECT count(*) FROM events"), self.model.position(model)
         snapshot = self.table.snapshot()
-        # An index is added once and removed at most once, so the footers tell the number without looking at a row.
+        # An index is added once and removed at most once, so the footers give the number without reading rows.
         staged = sum(-record.rows if record.kind == "delete" else record.rows for record in snapshot.tail.records)
         if at.sequence == snapshot.sequence and count != snapshot.base.rows + staged:
             self.rebuild()
 
     def rebuild(self) -> None:
-        """Make the read model again from the table."""
+        """Rebuild the read model from the table."""
         with self._flushing:
             with self.model.database.writing() as model:
                 self.model.clear(model)
             self._start_again()
 
-    # -- indexes that were given -------------------------------------------------------------------------------------
+    # -- assigned indexes --------------------------------------------------------------------------------------------
 
     @property
     def _marks(self) -> str:
         return f"{self.table.log.own_folder}/builds"
 
     def mark_given(self, index: int) -> None:
-        """Keep that an index was given: when the last events are removed, nothing in the table tells it any more."""
+        """Record the largest index assigned: when the last events are removed, the table no longer shows it."""
         storage = self.table.warehouse.storage
         storage.make_folder(self._marks)
         storage.put_if_absent(f"{self._marks}/given-{index:020}", b"{}")
@@ -279,7 +279,7 @@ class Follower:
 
 
 def _opened(folder: str) -> int | None:
-    """Open a folder, to look at it again and again: to find it by its path costs as much as a small query."""
+    """Open a folder to stat it repeatedly: by its path that costs as much as a small query."""
     try:
         return os.open(folder, os.O_RDONLY)
     except OSError:

@@ -1,7 +1,7 @@
-"""SQLite as the database of a read model: one writer, readers beside it, and no "database is locked" for anybody.
+"""SQLite as the database of a read model: one writer, concurrent readers, and never "database is locked".
 
-Write-ahead logging lets readers go on while one writes. Writers take the lock at the start of their transaction and
-wait for it; the few acts that SQLite refuses to wait for (switching to the write-ahead log, recovery) are tried again.
+Write-ahead logging lets readers continue during a write. Writers take the lock at the start of their transaction and
+wait for it; the few operations that SQLite does not wait for (switching to the write-ahead log, recovery) are retried.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CACHE_KIB = 32 * 1024
 
 
 class SqliteConnection:
-    """A connection in autocommit; the database brackets transactions around it."""
+    """A connection in autocommit mode; the database opens and ends its transactions."""
 
     flavour = "sqlite"
 
@@ -43,19 +43,19 @@ class SqliteConnection:
     def matches_glob(self, column: str) -> str:
         return f"{column} GLOB ?"
 
-    def glob(self, pattern: str) -> str:
+    def glob_value(self, pattern: str) -> str:
         # SQLite negates a set with ^, where shells, and PostgreSQL's half of this, take ! as well.
         return pattern.replace("[!", "[^")
 
-    def aside(self, column: str) -> str:
+    def without_index(self, column: str) -> str:
         return f"+{column}"
 
 
 class SqliteDatabase:
     """A file, or memory if `path` is None. Safe for threads and, as a file, for processes.
 
-    `durable`: a transaction is on disk when it ends (`synchronous=FULL`). Otherwise a power cut may take the last
-    ones, never the file: for a model that catches up anyway.
+    With `durable` a transaction is on disk when it ends (`synchronous=FULL`). Otherwise a power failure may lose the
+    last transactions but never damages the file: enough for a model that catches up anyway.
     """
 
     def __init__(self, path: Path | None, *, durable: bool) -> None:
@@ -73,7 +73,7 @@ class SqliteDatabase:
 
     @contextmanager
     def writing(self) -> Iterator[SqliteConnection]:
-        """Lend the writing connection inside a transaction that commits at the end, and rolls back on an error."""
+        """Lend the writing connection in a transaction that commits at the end and rolls back on an error."""
         with self._write_lock, self._translated():
             self._check_open()
             connection = self._writer
@@ -88,10 +88,10 @@ class SqliteDatabase:
                 raise
 
     @contextmanager
-    def reading(self, *, whole: bool = False) -> Iterator[SqliteConnection]:
-        """Lend a connection to read with; `whole`: everything read sees one state."""
+    def reading(self, *, snapshot: bool = False) -> Iterator[SqliteConnection]:
+        """Lend a connection for reading; with `snapshot` all its queries see one state."""
         if self.path is None:
-            with self._write_lock, self._translated():  # one connection is all that memory has
+            with self._write_lock, self._translated():  # a database in memory has one connection
                 self._check_open()
                 yield self._writer
             return
@@ -102,7 +102,7 @@ class SqliteDatabase:
             if connection is None:
                 connection = self._connect()
             try:
-                if whole:
+                if snapshot:
                     connection.raw.execute("BEGIN")
                 yield connection
             finally:
@@ -162,14 +162,14 @@ class SqliteDatabase:
         try:
             yield
         except sqlite3.Error as error:
-            raise explained(error, self._name) from error
+            raise to_crannog_error(error, self._name) from error
 
     def _check_open(self) -> None:
         if self._closed:
             raise CallerError(f"the build log at {self._name} is closed; open it again")
 
     def bytes(self) -> int | None:
-        """Return what the file and its write-ahead log take."""
+        """Return the size of the file and its write-ahead log."""
         if self.path is None:
             with self.reading() as connection:
                 [(pages,)], [(size,)] = connection.query("PRAGMA page_count"), connection.query("PRAGMA page_size")
@@ -178,7 +178,7 @@ class SqliteDatabase:
         return sum(file.stat().st_size for file in files if file.exists())
 
     def give_back_space(self) -> None:
-        """Return the space of removed rows to the file system; writers wait meanwhile."""
+        """Return the space of removed rows to the file system; writers wait during it."""
         with self._write_lock, self._translated():
             self._check_open()
             self._patiently(lambda: self._writer.raw.execute("VACUUM"))
@@ -199,8 +199,8 @@ def _is_busy(error: sqlite3.OperationalError) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def explained(error: sqlite3.Error, name: str) -> CrannogError:
-    """Return what an error of SQLite means for the caller."""
+def to_crannog_error(error: sqlite3.Error, name: str) -> CrannogError:
+    """Return the error of Crannog that corresponds to an error of SQLite."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
         return Refused(

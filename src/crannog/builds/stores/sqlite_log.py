@@ -21,7 +21,7 @@ _CHUNK = 5_000
 
 
 class SqliteLog(DatabaseLog[SqliteDatabase]):
-    """Events in one SQLite file (`path=None`: in memory, for as long as the log is open)."""
+    """Events in one SQLite file, or in memory while the log is open if `path` is None."""
 
     def __init__(self, uri: str, path: Path | None, *, check_states: bool = False) -> None:
         super().__init__(uri, SqliteDatabase(path, durable=True), check_states=check_states)
@@ -44,7 +44,7 @@ class SqliteLog(DatabaseLog[SqliteDatabase]):
 
 
 class PastLog(SqliteLog):
-    """What a log held at one index; it can be read, and nothing else."""
+    """A read-only copy, in memory, of a log as of one index."""
 
     def __init__(self, uri: str, events: Iterable[BuildEvent]) -> None:
         super().__init__(uri, None)
@@ -54,13 +54,13 @@ class PastLog(SqliteLog):
                 add_events(model, chunk)
 
     def append_events(self, events: Iterable[BuildEvent], *, check_states: bool | None = None) -> NoReturn:
-        raise Refused(f"{self.uri} is the past: it cannot be written")
+        raise Refused(f"{self.uri} is read-only: it shows an earlier state")
 
     def remove_events(self, indexes: Iterable[int]) -> NoReturn:
-        raise Refused(f"{self.uri} is the past: it cannot be written")
+        raise Refused(f"{self.uri} is read-only: it shows an earlier state")
 
 
 def past_log(log: EventLog, index: int) -> PastLog:
-    """Return the log as it stood when it held the events up to `index`."""
+    """Return a copy of the log with the events up to `index`."""
     whole_number(index, "index", least=0, most=2**62)
     return PastLog(f"{log.uri} as of index {index}", log.all_events(until=index))

@@ -1,4 +1,4 @@
-"""A log that prints: one line of JSON per event on standard output, for a build whose output is collected anyway."""
+"""A log that prints each event as a line of JSON on standard output, for builds whose output is collected."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from crannog.builds.append_plan import checked, numbered
+from crannog.builds.append_plan import checked_batch, with_index
 from crannog.builds.events import BuildEvent
 from crannog.builds.log import EventLog
 from crannog.builds.results import LogStats
@@ -15,7 +15,7 @@ from crannog.errors import Refused, Unavailable
 
 
 class StdoutLog(EventLog):
-    """Keeps nothing: reads are refused, an event sent twice is printed twice, indexes count from 1 in each process.
+    """Stores nothing: reads are refused, an event sent twice is printed twice, indexes count from 1 in each process.
 
     There is no earlier status to check a change against, so `check_states` has no effect.
     """
@@ -27,11 +27,11 @@ class StdoutLog(EventLog):
         self._last = 0
 
     def append_events(self, events: Iterable[BuildEvent], *, check_states: bool | None = None) -> list[int]:
-        batch = checked(events)
+        batch = checked_batch(events)
         with self._lock:
-            lines = [numbered(event, self._last + place).as_json() for place, event in enumerate(batch, 1)]
+            lines = [with_index(event, self._last + place).as_json() for place, event in enumerate(batch, 1)]
             try:
-                # One write: a line is never torn by another thread's.
+                # One write, so that lines of other threads cannot come between.
                 sys.stdout.write("".join(f"{line}\n" for line in lines))
                 sys.stdout.flush()
             except (OSError, ValueError) as error:
@@ -44,10 +44,10 @@ class StdoutLog(EventLog):
         return self._last
 
     def close(self) -> None:
-        """Standard output is not ours to close."""
+        """Leave standard output open."""
 
     def _refused(self, *_: Any, **__: Any) -> NoReturn:
-        raise Refused("the log stdout: keeps nothing, so it cannot be read; use tee: to print and keep")
+        raise Refused("the log stdout: stores nothing, so it cannot be read; use tee: to print and store")
 
     def stats(self) -> LogStats:
         self._refused()

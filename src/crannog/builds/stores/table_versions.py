@@ -1,8 +1,7 @@
-"""The versions of a Delta log's table: the stamp that tells which one it has, and the steps from one to the next.
+"""The schema versions of a Delta log's table: the property that holds the version, and the steps between versions.
 
-A step changes the table so that the next version's code and this one's can both read it, a new nullable column for
-example; what was committed before is not rewritten. It may run again, and in two processes at once: the stamp is put
-by one of them, after the step.
+A step changes the table so that the code of both versions can read it, with a new nullable column for example; existing
+rows are not rewritten. A step may run again, and in two processes at once: one of them sets the version afterwards.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from crannog.errors import Refused, Unavailable
 Step = Callable[[OpenTable], None]
 
 STEPS: dict[int, Step] = {}
-"""How to get from a version to the next one."""
+"""The step from each version to the next."""
 
 _MAX_ATTEMPTS = 100
 
@@ -29,7 +28,7 @@ _MAX_ATTEMPTS = 100
 def bring_up(
     table: OpenTable, uri: str, *, version: int = SCHEMA_VERSION, steps: Mapping[int, Step] | None = None
 ) -> Migration:
-    """Bring a table to `version` step by step; Refused if it is newer, no build log, or there is no way."""
+    """Migrate a table to `version` step by step. Raises Refused if it is newer, not a build log, or a step is missing."""
     known = STEPS if steps is None else steps
     before = at = stored_version(table, uri)
     if before > version:
@@ -38,22 +37,22 @@ def bring_up(
         )
     while at < version:
         if at not in known:
-            raise Refused(f"the build log at {uri} has schema version {before}; there is no way from {at} to {at + 1}")
+            raise Refused(f"the build log at {uri} has schema version {before}; there is no step from {at} to {at + 1}")
         known[at](table)
-        _stamp(table, at + 1, uri)
+        _set_version(table, at + 1, uri)
         at = stored_version(table, uri)
     return Migration(before, version)
 
 
 def stored_version(table: OpenTable, uri: str) -> int:
-    """Return the version that a table is stamped with; Refused if it is no build log."""
+    """Return the version of a table. Raises Refused if it is not a build log."""
     stored = table.log.head().properties.get(VERSION_PROPERTY)
     if stored is None:
-        raise Refused(f"{table.name} at {uri} is a table, but no build log: it has no property {VERSION_PROPERTY}")
+        raise Refused(f"{table.name} at {uri} is a table but not a build log: it lacks the property {VERSION_PROPERTY}")
     return int(stored)
 
 
-def _stamp(table: OpenTable, version: int, uri: str) -> None:
+def _set_version(table: OpenTable, version: int, uri: str) -> None:
     for _ in range(_MAX_ATTEMPTS):
         base = table.log.head()
         if stored_version(table, uri) >= version:

@@ -97,9 +97,9 @@ class Logs:
         return list(made_up(count, first=self.next - count))
 
     def warm(self) -> None:
-        """Read every file once: what the system has not seen used for minutes, it may have put out of its memory."""
+        """Read every file once: the system may have dropped files that were unused for minutes from its page cache."""
         files = [file for folder in self._folders for file in folder.rglob("*") if file.is_file()]
-        # By another process: whoever closes a file ends the locks that SQLite has on it in the same process.
+        # In another process: closing a file releases the locks that SQLite holds on it in the same process.
         subprocess.run(["cat", "--", *files], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
 

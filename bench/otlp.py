@@ -46,7 +46,7 @@ def traces(bench: Bench) -> None:
         rows = table.count()
         folded = table.fold()
         compacted = table.compact()
-        where = "Traces: kept by Spark"
+        where = "Traces: storage by Spark"
         bench.results.add(where, Line("fold", folded.staged_rows / folded.seconds, "spans/s", more_is_better=True))
         if not compacted.skipped:
             bench.results.add(where, Line("compaction", rows / compacted.seconds, "spans/s", more_is_better=True))
@@ -73,7 +73,7 @@ def _arrive(bench: Bench, lake: EmbeddedLake, total: int) -> None:
     spent_together = timed(lambda: _at_once(together, [lake.traces.write_otlp] * 2))
     folded = lake.table(_SPANS).fold()
     bench.results.add(
-        "Traces: kept by Spark",
+        "Traces: storage by Spark",
         Line("on disk, 3 attributes", folded.bytes_written / folded.staged_rows, "bytes/span", aim="≤ 60"),
     )
     for what, some, took in (("", alone, spent), (", 2 callers", together, spent_together)):
@@ -148,7 +148,7 @@ def _stages(bench: Bench, attributes: int) -> None:
             lambda: encode(segment, table_id="bench", schema_version="0"),
         )
     )
-    where = "Traces: processor time of a span on its way in"
+    where = "Traces: processor time to ingest a span"
     for stage, spent in (
         ("checked by protobuf", checked),
         ("read by ptars", read),
@@ -233,7 +233,7 @@ def _at_once(bodies: Sequence[bytes], senders: Sequence[Callable[[bytes], object
 
 def _ask(bench: Bench, lake: EmbeddedLake, traces: Sequence[tuple[int, int]], peer: sqlite3.Connection | None) -> None:
     """Ask for traces, each by its number and its day, and search; `peer` holds the same spans."""
-    where = f"Traces: asked of {lake.table(_SPANS).count():,} folded spans"
+    where = f"Traces: queries on {lake.table(_SPANS).count():,} folded spans"
     files = duckdb.connect()
     files.execute(f"CREATE VIEW spans AS SELECT * FROM read_parquet({live_files(lake, _SPANS)!r})")
     ids = [
@@ -284,7 +284,7 @@ def _ask(bench: Bench, lake: EmbeddedLake, traces: Sequence[tuple[int, int]], pe
 
 
 def _ask_as_jaeger(bench: Bench, lake: EmbeddedLake, where: str) -> None:
-    """Measure the list of Jaeger's pages, for as many traces as they ask for by default and at most; the peer reads the whole traces."""
+    """Measure the trace list of Jaeger's pages, with their default and maximum number of traces; the peer reads whole traces."""
     for count in (20, 1_500):
         found = lake.traces.search(limit=count).traces
         ids = [one.trace_id for one in found]

@@ -214,7 +214,7 @@ def readers(bench: Bench) -> None:
         alone = _latencies(staff.lake, texts, engine, seconds)
         with _busy(staff) as acts:
             crowded = _latencies(staff.lake, texts, engine, seconds)
-        where = "8 readers at once, with a writer and compactions against alone"
+        where = "8 concurrent readers, with a writer and compactions, against readers alone"
         for share, name in ((0.5, "p50"), (0.95, "p95")):
             line = Line(
                 f"{engine}, {name}",

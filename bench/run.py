@@ -1,4 +1,4 @@
-"""Measure ours and the peers side by side in one run, print ratios, keep them in bench/RESULTS.md.
+"""Measure Crannog and its peers side by side in one run, print ratios, write them to bench/RESULTS.md.
 
 The machine is shared and noisy: trust ratios within a run, not absolute times.
 """
@@ -274,9 +274,9 @@ def _report(results: Results) -> str:
     return (
         "# Results of the last benchmark run\n\n"
         f"`make bench` on {dt.date.today():%Y-%m-%d}: {os.cpu_count()} cores, {memory:.0f} GiB, Python"
-        f" {platform.python_version()}, load average {os.getloadavg()[0]:.1f} at the end. Ours and the peers ran in one"
+        f" {platform.python_version()}, load average {os.getloadavg()[0]:.1f} at the end. Crannog and the peers ran in one"
         " process on the same disk. The machine is shared and noisy: trust the ratios, not the absolute times. Crannog"
-        " and SQLite sync what they acknowledge; Spark and delta-rs do not.\n" + results.markdown()
+        " and SQLite sync writes before they acknowledge them; Spark and delta-rs do not.\n" + results.markdown()
     )
 
 

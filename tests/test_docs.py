@@ -27,7 +27,15 @@ pathlib.Path("logs/1.ndjson.gz").write_bytes(gzip.compress(b'{"id": 1}'))
 }
 # Spark takes half a minute for what these show, and other tests have it done by Spark.
 WITHOUT_SPARK = {"traces-pipeline.md"}
-NO_EXAMPLES = {"index.md", "architecture.md", "changes.md", "speed.md", "settings.md", "clusters-and-buckets.md"}
+NO_EXAMPLES = {
+    "index.md",
+    "glossary.md",
+    "architecture.md",
+    "changes.md",
+    "speed.md",
+    "settings.md",
+    "clusters-and-buckets.md",
+}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

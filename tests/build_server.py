@@ -36,7 +36,7 @@ def build_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuildServ
         try:
             yield BuildServer(server)
         finally:
-            server.refuse_new()
-            server.cut_off()
+            server.stop_accepting()
+            server.abort()
             server.join(10)
             server.service.build_log.close()

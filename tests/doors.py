@@ -86,7 +86,7 @@ def receiving(folder: Path, **settings: Any) -> Iterator[Doors]:
             yield doors
         finally:
             doors.close()
-            receivers.refuse_new(0)
+            receivers.stop_accepting(0)
             receivers.join(10)
             service.threads.close()
 
@@ -109,8 +109,8 @@ def serving_here(folder: Path, **settings: Any) -> Iterator[HttpServer]:
         try:
             yield server
         finally:
-            server.refuse_new()
+            server.stop_accepting()
             if not server.join(2):
-                server.cut_off()
+                server.abort()
                 server.join(5)
             server.close()

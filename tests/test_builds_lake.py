@@ -45,8 +45,8 @@ def server(tmp_path: Path, constructed: dict[str, int]) -> Iterator[HttpServer]:
         try:
             yield server
         finally:
-            server.refuse_new()
-            server.cut_off()
+            server.stop_accepting()
+            server.abort()
             server.join(10)
             server.close()
 

@@ -409,7 +409,7 @@ def test_a_server_that_stops_answers_what_it_took_and_takes_no_more(
                 frame(HEADERS, END_HEADERS, stream, wire.head()) + data(stream, message(body_of(1), packed=False))
             )
             assert held.wait(20)
-            doors.receivers.refuse_new(20)
+            doors.receivers.stop_accepting(20)
             while wire.goaway is None:
                 wire.read()
             late = wire.stream()

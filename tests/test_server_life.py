@@ -64,7 +64,7 @@ def test_a_second_server_is_refused(running: Server) -> None:
 
 def test_the_lock_is_free_when_it_is_released(tmp_path: Path) -> None:
     lock = ServerLock(tmp_path)
-    lock.say("http://127.0.0.1:1")
+    lock.publish("http://127.0.0.1:1")
     assert server_of(tmp_path) == "http://127.0.0.1:1"
     lock.release()
     assert server_of(tmp_path) is None
@@ -107,7 +107,7 @@ def test_tls_files_that_are_none_are_told_at_once(tmp_path: Path) -> None:
         ((certificate, others_key), "both are PEM"),
         ((certificate, locked), "has a password"),
         ((certificate, tmp_path / "nowhere.pem"), "cannot read"),
-        ((certificate, ""), "takes both"),
+        ((certificate, ""), "needs both"),
     ):
         with pytest.raises(CallerError, match=said):
             _check_tls(*map(str, files))

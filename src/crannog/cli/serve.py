@@ -69,7 +69,7 @@ def serve(
         server = HttpServer(lake, host or settings.host, settings.port if port < 0 else port)
         server.start()
         if lock is not None:
-            lock.say(server.url)
+            lock.publish(server.url)
         scheduler = lake.new_scheduler()
         typer.echo(f"crannog {VERSION} keeps {lake.warehouse.location} at {server.url}; Ctrl-C ends it")
         if server.receivers is not None:
@@ -83,7 +83,7 @@ def serve(
         work.start()
         stop.wait()
         typer.echo("stopping: what runs may finish, up to 20 s")
-        server.refuse_new()
+        server.stop_accepting()
         scheduler.stop()
         _drain(lake, server, work)
         server.close()
@@ -127,9 +127,9 @@ def _drain(lake: EmbeddedLake, server: HttpServer, work: threading.Thread) -> No
     began = time.monotonic()
     drained = server.join(_PATIENCE_S)
     if not drained:
-        server.take_back()
+        server.cancel_running()
         drained = server.join(_TAKE_BACK_S)
-        server.cut_off()
+        server.abort()
     work.join(max(0.1, _TASK_PATIENCE_S - (time.monotonic() - began)))
     if work.is_alive() or not drained:
         _end_spark(lake)

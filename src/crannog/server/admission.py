@@ -1,4 +1,4 @@
-"""Who may come in: a token where there are tokens; without them this machine alone, and no web page that runs on it."""
+"""Admission: with a token where tokens exist; without them only from this machine, and not from web pages on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 
 
 def admitted(service: Service, *, authorization: str, host: str, origin: str | None, address: str) -> Caller:
-    """Return who asks, by the tokens as they were last read; raises Unauthorized, Forbidden or Overloaded."""
+    """Return the caller, by the tokens as last read. Raises Unauthorized, Forbidden or Overloaded."""
     scheme, _, token = authorization.partition(" ")
     if service.loopback and not service.tokens.any:
         _check_same_site(host.lower(), origin)
@@ -20,15 +20,15 @@ def admitted(service: Service, *, authorization: str, host: str, origin: str | N
     elif scheme.lower() == "bearer":
         caller = service.tokens.caller(token.strip())
     else:
-        raise Unauthorized("this server takes requests with a token only: send Authorization: Bearer TOKEN")
+        raise Unauthorized("this server requires a token: send Authorization: Bearer TOKEN")
     if address not in LOCAL_HOSTS:
         service.rates.take(caller.name if caller is not ANYBODY else address)
     return caller
 
 
 def _check_same_site(host: str, origin: str | None) -> None:
-    """Refuse what a web page in somebody's browser sends: without tokens, being on loopback is the only right there is."""
+    """Refuse requests of web pages in a browser: without tokens, anything on loopback has all rights."""
     if re.sub(r":\d+$", "", host) not in LOCAL_HOSTS:
-        raise Forbidden(f"a server without tokens answers to localhost and 127.0.0.1, not to {host[:80]!r}")
+        raise Forbidden(f"a server without tokens accepts requests to localhost and 127.0.0.1, not to {host[:80]!r}")
     if origin is not None and origin.lower().partition("://")[2] != host:
-        raise Forbidden("a server without tokens takes no requests from other web sites")
+        raise Forbidden("a server without tokens accepts no requests from other web sites")

@@ -12,8 +12,8 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Scope
 
 from crannog.errors import CallerError, CrannogError, MethodNotAllowed, NotFound
-from crannog.server.compression import Packing
-from crannog.server.middleware import Frame, unknown
+from crannog.server.compression import CompressionMiddleware
+from crannog.server.middleware import RequestMiddleware, unknown
 from crannog.server.request_context import call_of
 from crannog.server.responses import error_answer
 from crannog.server.routes import (
@@ -37,7 +37,7 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 def make_app(service: Service) -> ASGIApp:
     """Return the application that serves a lake."""
-    return Frame(Packing(Shortcut(api(service))), service)
+    return RequestMiddleware(CompressionMiddleware(Shortcut(api(service))), service)
 
 
 def api(service: Service) -> FastAPI:

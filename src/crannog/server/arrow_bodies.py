@@ -1,4 +1,4 @@
-"""Arrow streams from outside: read within limits, and checked before anything trusts them."""
+"""Arrow streams from clients: read within limits, and validated before use."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _STRUCT_BUFFER = 16
 
 
 def arrow_table(data: bytes, *, most_rows: int, most_bytes: int, called: str = "the body") -> pa.Table:
-    """Read an Arrow IPC stream; CallerError says why it is none, TooLarge that it holds too much."""
+    """Read an Arrow IPC stream. Raises CallerError if it is not valid, and TooLarge beyond a limit."""
     batches, rows, size = [], 0, 0
     try:
-        _check_unpacked(data, most_bytes, called)
+        _check_decompressed(data, most_bytes, called)
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             schema = reader.schema
             _check_texts(schema, called)
@@ -26,12 +26,12 @@ def arrow_table(data: bytes, *, most_rows: int, most_bytes: int, called: str = "
                 rows += batch.num_rows
                 if rows > most_rows:
                     raise TooLarge(
-                        f"{called} has more than {most_rows:,} rows, which is the most in one call: send them in parts"
+                        f"{called} has more than {most_rows:,} rows, which is the limit for one call: send them in parts"
                     )
                 batch.validate(full=True)
-                size += batch.nbytes + sum(map(_spelled_out, batch.columns))
+                size += batch.nbytes + sum(map(_decoded_bytes, batch.columns))
                 if size > most_bytes:
-                    raise _too_much(most_bytes, called)
+                    raise _too_large(most_bytes, called)
                 batches.append(batch)
         return pa.Table.from_batches(batches, schema)
     except (pa.ArrowException, OSError, EOFError, ValueError, MemoryError, struct.error, OverflowError) as error:
@@ -49,7 +49,7 @@ def arrow_schema(data: bytes, called: str = "the body") -> pa.Schema:
 
 
 def _check_texts(schema: pa.Schema, called: str) -> None:
-    """Raise CallerError unless names and time zones are UTF-8: Arrow reads them without a look, and fails where they are used."""
+    """Raise CallerError unless names and time zones are UTF-8: Arrow does not check them, and fails where they are used."""
     rest: list[tuple[int, pa.Field]] = list(enumerate(schema))
     while rest:
         place, field = rest.pop()
@@ -66,8 +66,8 @@ def _check_texts(schema: pa.Schema, called: str) -> None:
         rest += [(place, kind.field(number)) for number in range(kind.num_fields)]
 
 
-def _spelled_out(array: pa.Array) -> int:
-    """Return the bytes of text that dictionaries stand for: a long value may be meant by every row."""
+def _decoded_bytes(array: pa.Array) -> int:
+    """Return the bytes of text after dictionaries are decoded: every row may refer to one long value."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         values = array.dictionary
@@ -75,37 +75,37 @@ def _spelled_out(array: pa.Array) -> int:
             return 0
         return int(pc.sum(pc.take(pc.cast(pc.binary_length(values), pa.int64()), array.indices)).as_py() or 0)
     if pa.types.is_struct(kind):
-        return sum(_spelled_out(array.field(place)) for place in range(kind.num_fields))
+        return sum(_decoded_bytes(array.field(place)) for place in range(kind.num_fields))
     if pa.types.is_map(kind):
-        return _spelled_out(array.keys) + _spelled_out(array.items)
+        return _decoded_bytes(array.keys) + _decoded_bytes(array.items)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _spelled_out(array.values)
+        return _decoded_bytes(array.values)
     return 0
 
 
-def _too_much(most: int, called: str) -> TooLarge:
+def _too_large(most: int, called: str) -> TooLarge:
     return TooLarge(
-        f"{called} holds more than {most:,} bytes of rows, which is the most in one call: send them in parts"
+        f"{called} holds more than {most:,} bytes of rows, which is the limit for one call: send them in parts"
     )
 
 
-def _check_unpacked(data: bytes, most: int, called: str) -> None:
-    """Refuse a stream whose packed buffers say that they unpack to too much: Arrow would make room for it first."""
+def _check_decompressed(data: bytes, most: int, called: str) -> None:
+    """Refuse a stream whose compressed buffers declare too large a size: Arrow would allocate it first."""
     view, total = memoryview(data), 0
     for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(data)):
         if message.type not in ("record batch", "dictionary"):
             continue
         body = memoryview(message.body) if message.body is not None else view[:0]
-        for offset, length in _packed_buffers(memoryview(message.metadata)):
+        for offset, length in _compressed_buffers(memoryview(message.metadata)):
             if length >= 8 and offset >= 0 and offset + 8 <= len(body):
-                # -1 means that this buffer is not packed.
+                # -1 means that the buffer is not compressed.
                 total += max(0, struct.unpack_from("<q", body, offset)[0])
                 if total > most:
-                    raise _too_much(most, called)
+                    raise _too_large(most, called)
 
 
-def _packed_buffers(metadata: memoryview) -> Iterator[tuple[int, int]]:
-    """Yield offset and length of the buffers of a batch whose buffers are packed; the metadata is a flatbuffer."""
+def _compressed_buffers(metadata: memoryview) -> Iterator[tuple[int, int]]:
+    """Yield offset and length of the compressed buffers of a batch; the metadata is a flatbuffer."""
     message = _Table(metadata, struct.unpack_from("<I", metadata, 0)[0])
     [kind] = struct.unpack_from("<B", metadata, message.field(1)) if message.field(1) else [0]
     header = message.table(2)
@@ -122,7 +122,7 @@ def _packed_buffers(metadata: memoryview) -> Iterator[tuple[int, int]]:
 
 
 class _Table:
-    """A table of a flatbuffer: its fields by number, 0 for one that is not there."""
+    """A table of a flatbuffer: the positions of its fields by number, 0 for an absent one."""
 
     def __init__(self, data: memoryview, start: int) -> None:
         self._data = data
@@ -130,7 +130,7 @@ class _Table:
         [back] = struct.unpack_from("<i", data, start)
         self._fields = start - back
         if self._fields < 0:
-            raise ValueError("its metadata is broken")
+            raise ValueError("its metadata is damaged")
         [self._size] = struct.unpack_from("<H", data, self._fields)
 
     def field(self, number: int) -> int:

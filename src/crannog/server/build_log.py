@@ -41,7 +41,7 @@ class BuildLog:
     def as_of(self, index: int | None) -> EventLog:
         """Return the log as it stood at an index, as it stands if none is given; TooLarge if that is more than fits in memory.
 
-        The last two are kept, since whoever looks at the past asks it more than one thing.
+        The last two are kept, since a client usually sends several queries about the same state.
         """
         if index is None:
             return self.get()

@@ -1,4 +1,4 @@
-"""Answers packed with zstd or gzip where the client takes that and it pays."""
+"""Responses compressed with zstd or gzip, where the client accepts it and the body is large enough."""
 
 from __future__ import annotations
 
@@ -8,89 +8,87 @@ from typing import Any, Protocol
 import anyio.to_thread
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_SMALLEST = 1_024
+_MIN_BYTES = 1_024
 _IN_A_THREAD = 1 << 16
 _GZIP = 16 + zlib.MAX_WBITS
 
 
-class _Packer(Protocol):
+class _Compressor(Protocol):
     def compress(self, data: bytes, /) -> bytes: ...
 
     def flush(self, mode: Any = ..., /) -> bytes: ...
 
 
-class Packing:
-    """A plain ASGI layer: decides at the first part of a body, then packs part by part."""
+class CompressionMiddleware:
+    """A plain ASGI layer: decides at the first part of a body, then compresses part by part."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        encoding = _wanted(scope) if scope["type"] == "http" else None
+        encoding = _accepted_encoding(scope) if scope["type"] == "http" else None
         if encoding is None:
             await self._app(scope, receive, send)
             return
         start: Message = {}
-        packer: _Packer | None = None
+        compressor: _Compressor | None = None
         decided = False
 
-        async def packed(message: Message) -> None:
-            nonlocal packer, decided
+        async def send_compressed(message: Message) -> None:
+            nonlocal compressor, decided
             if message["type"] == "http.response.start":
                 start.update(message)
                 return
             body, more = message.get("body", b""), message.get("more_body", False)
             if not decided:
                 decided = True
-                if (more or len(body) >= _SMALLEST) and not _is_packed(start):
-                    packer = _packer(encoding)
-                    start["headers"] = _relabelled(start["headers"], encoding)
+                if (more or len(body) >= _MIN_BYTES) and not _is_compressed(start):
+                    compressor = _compressor(encoding)
+                    start["headers"] = _compressed_headers(start["headers"], encoding)
                 await send(start)
-            if packer is not None:
-                body = await _step(packer, encoding, body, more)
+            if compressor is not None:
+                body = await _compress(compressor, encoding, body, more)
             await send({"type": "http.response.body", "body": body, "more_body": more})
 
-        await self._app(scope, receive, packed)
+        await self._app(scope, receive, send_compressed)
 
 
-def _wanted(scope: Scope) -> str | None:
-    accepted = (
-        next((value for name, value in scope["headers"] if name == b"accept-encoding"), b"").decode("latin-1").lower()
-    )
-    if not accepted:
+def _accepted_encoding(scope: Scope) -> str | None:
+    header = next((value for name, value in scope["headers"] if name == b"accept-encoding"), b"").decode("latin-1")
+    if not header:
         return None
-    taken = set()
-    for item in accepted.split(","):
+    accepted = set()
+    for item in header.lower().split(","):
         name, _, rest = item.strip().partition(";")
         if rest.replace(" ", "") not in ("q=0", "q=0.0"):
-            taken.add(name.strip())
-    return next((name for name in ("zstd", "gzip") if name in taken), None)
+            accepted.add(name.strip())
+    return next((name for name in ("zstd", "gzip") if name in accepted), None)
 
 
-def _is_packed(start: Message) -> bool:
+def _is_compressed(start: Message) -> bool:
     return any(name == b"content-encoding" for name, _ in start["headers"])
 
 
-def _relabelled(headers: Any, encoding: str) -> list[tuple[bytes, bytes]]:
-    kept = [(name, value) for name, value in headers if name != b"content-length"]
-    return [*kept, (b"content-encoding", encoding.encode()), (b"vary", b"accept-encoding")]
+def _compressed_headers(headers: Any, encoding: str) -> list[tuple[bytes, bytes]]:
+    others = [(name, value) for name, value in headers if name != b"content-length"]
+    return [*others, (b"content-encoding", encoding.encode()), (b"vary", b"accept-encoding")]
 
 
-def _packer(encoding: str) -> _Packer:
+def _compressor(encoding: str) -> _Compressor:
     if encoding == "zstd":
         import zstandard
 
-        packer: _Packer = zstandard.ZstdCompressor(level=1).compressobj()
-        return packer
+        compressor: _Compressor = zstandard.ZstdCompressor(level=1).compressobj()
+        return compressor
     return zlib.compressobj(1, zlib.DEFLATED, _GZIP)
 
 
-async def _step(packer: _Packer, encoding: str, body: bytes, more: bool) -> bytes:
-    def pack() -> bytes:
-        out = packer.compress(body)
+async def _compress(compressor: _Compressor, encoding: str, body: bytes, more: bool) -> bytes:
+    def compressed() -> bytes:
+        out = compressor.compress(body)
         if not more:
-            return out + packer.flush()
-        # Each part goes out whole: a client waits for the line of progress or the batch in it.
-        return out + (packer.flush(1) if encoding == "zstd" else packer.flush(zlib.Z_SYNC_FLUSH))
+            return out + compressor.flush()
+        # Each part is flushed, since a client waits for the progress or the batch in it.
+        return out + (compressor.flush(1) if encoding == "zstd" else compressor.flush(zlib.Z_SYNC_FLUSH))
 
-    return pack() if len(body) < _IN_A_THREAD else await anyio.to_thread.run_sync(pack)
+    return compressed() if len(body) < _IN_A_THREAD else await anyio.to_thread.run_sync(compressed)

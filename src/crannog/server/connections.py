@@ -1,8 +1,8 @@
-"""Connections: HTTP/1.1 only, with limits on the time and the size of a request's head.
+"""Connections: HTTP/1.1 only, with limits on the time and the size of the head of a request.
 
 Requests with an `Upgrade` header are served as HTTP/1.1, body included, as RFC 9110 (7.8) allows. Java's HttpClient and
 `curl --http2` send one with every request on plain HTTP. llhttp, however, stops at the end of such a head and takes what
-follows for another protocol: uvicorn then serves the request without its body, and reads the body as the next request.
+follows for another protocol: uvicorn then serves the request without its body, and parses the body as the next request.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from crannog.errors import CallerError
 from crannog.formats.encode import dumped
 
-_LARGEST_HEAD = 1 << 18
+_MAX_HEAD_BYTES = 1 << 18
 
 
 def protocol(head_s: float) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol with limits on the time and the size of a head; idle connections have uvicorn's own."""
+    """Return uvicorn's protocol class with limits on the time and size of a head; uvicorn limits idle connections."""
 
-    class Patient(HttpToolsProtocol):  # type: ignore[misc]
+    class LimitedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         parser: HttpRequestParser
         _in_head = True
         _head_bytes = 0
@@ -41,7 +41,7 @@ def protocol(head_s: float) -> type[asyncio.Protocol]:
                 return
             if self._in_head:
                 self._head_bytes += len(data)
-                if self._head_bytes > _LARGEST_HEAD:
+                if self._head_bytes > _MAX_HEAD_BYTES:
                     self.transport.abort()
 
         def _parse(self, data: memoryview) -> None:
@@ -52,19 +52,19 @@ def protocol(head_s: float) -> type[asyncio.Protocol]:
                 except HttpParserUpgrade as stopped:
                     data = data[stopped.args[0] :]
                 if self.scope["method"] == "CONNECT":
-                    raise HttpParserError("a tunnel was asked for")
+                    raise HttpParserError("CONNECT is not supported")
                 self._parse_head_without_upgrade()
 
         def _parse_head_without_upgrade(self) -> None:
-            """Give the head to a new parser, which then reads the body by Content-Length or chunks as ever."""
+            """Feed the head to a new parser, which then reads the body by Content-Length or chunks."""
             line = f"{self.scope['method']} {self.url.decode('latin-1')} HTTP/{self.parser.get_http_version()}".encode(
                 "latin-1"
             )
-            kept = [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+            headers = [name + b": " + value for name, value in self.headers if name != b"upgrade"]
             self.parser = HttpRequestParser(self)
-            # As uvicorn sets it: a client may send more after a request that closes the connection.
+            # Same as uvicorn: a client may send more after a request that closes the connection.
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-            self.parser.feed_data(b"\r\n".join([line, *kept, b"", b""]))
+            self.parser.feed_data(b"\r\n".join([line, *headers, b"", b""]))
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
@@ -78,7 +78,7 @@ def protocol(head_s: float) -> type[asyncio.Protocol]:
                 return
             super().on_headers_complete()
             self._in_head = False
-            self._forget_timer()
+            self._cancel_timer()
 
         def on_message_complete(self) -> None:
             if not self.parser.should_upgrade():
@@ -89,25 +89,25 @@ def protocol(head_s: float) -> type[asyncio.Protocol]:
                 self.transport.close()
             self._timer = None
 
-        def _forget_timer(self) -> None:
+        def _cancel_timer(self) -> None:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._forget_timer()
+            self._cancel_timer()
             super().connection_lost(exc)
 
         def send_400_response(self, msg: str) -> None:
-            # What is no HTTP at all gets the same shape of an error as all else.
-            told = {
+            # Data that is not HTTP gets an error of the same shape as everything else.
+            error = {
                 "code": CallerError.code,
-                "message": f"this is not HTTP/1.1 as the server reads it: {msg}",
+                "message": f"not a valid HTTP/1.1 request: {msg}",
                 "retry_after_s": None,
             }
-            body = dumped({"error": told})
+            body = dumped({"error": error})
             head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
             self.transport.write(head % len(body) + body)
             self.transport.close()
 
-    return Patient
+    return LimitedProtocol

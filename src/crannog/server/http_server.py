@@ -1,4 +1,4 @@
-"""The HTTP server as a part that starts and stops: its socket, its thread, its end."""
+"""Starts and stops the HTTP server: its socket, its threads, its receivers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from crannog.server.service import Service
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach an address."""
+    """Return whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -29,18 +29,18 @@ _GRACE_S = 10.0
 
 
 class HttpServer:
-    """Serves a lake over HTTP, and takes spans over OTLP, from threads of its own."""
+    """Serves a lake over HTTP and receives spans over OTLP, in its own threads."""
 
     def __init__(self, lake: EmbeddedLake, host: str, port: int) -> None:
-        """Bind; CallerError if others could reach it and no token keeps them out."""
+        """Bind the ports. Raises CallerError if other machines could reach them and there is no token."""
         settings, loopback = lake.settings, is_loopback(host)
         if not loopback and not Tokens(lake.warehouse.storage).list():
             raise CallerError(
-                f"will not listen on {host}: without tokens everybody who reaches it could do everything."
-                " Make one first (`crannog token create NAME --scope admin`), or listen on 127.0.0.1"
+                f"will not listen on {host}: without tokens, everyone who reaches it has all rights."
+                " Create one first (`crannog token create NAME --scope admin`), or listen on 127.0.0.1"
             )
         _check_tls(settings.tls_certificate, settings.tls_key)
-        bound = listening(host, port, "give another with --host and --port")
+        bound = listening(host, port, "choose another with --host and --port")
         self.service = Service(lake, loopback=loopback)
         self._app = self_tracing.traced(make_app(self.service), settings)
         self._listener = Listener(self._app, bound, settings, name="http")
@@ -50,47 +50,47 @@ class HttpServer:
         self.url = f"{scheme}://{shown}:{self._listener.port}"
 
     def start(self) -> None:
-        """Return once requests are taken."""
+        """Return once requests are accepted."""
         self.service.audit.start()
         self._listener.start()
         if self.receivers is not None:
             self.receivers.start()
 
-    def refuse_new(self) -> None:
-        """Take no more connections; what runs goes on."""
+    def stop_accepting(self) -> None:
+        """Accept no more connections; running requests continue."""
         self.service.draining = True
-        self._listener.refuse_new()
+        self._listener.stop_accepting()
         if self.receivers is not None:
-            self.receivers.refuse_new(_GRACE_S)
+            self.receivers.stop_accepting(_GRACE_S)
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for what runs; False if something still does."""
+        """Wait for running requests; return False if some still run."""
         ends = time.monotonic() + timeout_s
         done = self._listener.join(timeout_s)
         return (self.receivers is None or self.receivers.join(max(0.0, ends - time.monotonic()))) and done
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Keep what is noted for the audit, send what is left of spans, and let the threads go."""
+        """Write the rest of the audit, send the remaining spans, and release the threads."""
         self.service.audit.stop(timeout_s)
         if isinstance(self._app, self_tracing.Traced):
             self._app.close()
         self.service.threads.close()
         self.service.build_log.close()
 
-    def take_back(self) -> None:
-        """Cancel the queries and jobs that still run; their clients are told so."""
+    def cancel_running(self) -> None:
+        """Cancel the queries and jobs that still run; their clients get an error."""
         self.service.cancel_all()
 
-    def cut_off(self) -> None:
-        """No longer wait for clients."""
-        self._listener.cut_off()
+    def abort(self) -> None:
+        """Stop waiting for clients."""
+        self._listener.abort()
         if self.receivers is not None:
-            self.receivers.cut_off()
+            self.receivers.abort()
 
 
 def _check_tls(certificate: str, key: str) -> None:
     if bool(certificate) != bool(key):
-        raise CallerError("TLS takes both CRANNOG_TLS_CERTIFICATE and CRANNOG_TLS_KEY")
+        raise CallerError("TLS needs both CRANNOG_TLS_CERTIFICATE and CRANNOG_TLS_KEY")
     for path in (certificate, key):
         if path and not os.access(path, os.R_OK):
             raise CallerError(f"cannot read {path}, which TLS needs")
@@ -105,5 +105,5 @@ def _check_tls(certificate: str, key: str) -> None:
 
 
 def _no_password() -> str:
-    # Without this, OpenSSL would ask for one on the terminal, and the server would wait there.
+    # Without this, OpenSSL would prompt for one on the terminal.
     raise ValueError("the key has a password")

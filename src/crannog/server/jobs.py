@@ -1,4 +1,4 @@
-"""Long work: plain JSON when it is done, or lines of progress while it runs; a client that goes away takes it back."""
+"""Long jobs: JSON when they are done, or lines of progress while they run; cancelled when the client disconnects."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ from crannog.server.request_context import Call, call_of
 from crannog.server.responses import NDJSON, answer, error_body, wanted_form
 from crannog.server.streaming import FlowResponse, Outflow, Put, watched
 
-_BEAT_S = 0.9
+_HEARTBEAT_S = 0.9
 Work = Callable[[Progress, Cancellation], Any]
 
 
 async def long_work(request: Request, work: Work) -> Response:
-    """Answer with the report of a job. The body must have been read."""
+    """Respond with the report of a job. The body must have been read."""
     call, cancellation = call_of(request), Cancellation()
     service = call.service
 
-    def silent() -> Any:
+    def without_progress() -> Any:
         with service.running(cancellation, call.caller.name, cancellation.cancel):
             return work(lambda _step, _share: cancellation.check(), cancellation)
 
     if wanted_form(request, ("json", "ndjson")) == "json":
-        return answer(await watched(request, service.threads.endless("job", silent), cancellation.cancel))
+        return answer(await watched(request, service.threads.endless("job", without_progress), cancellation.cancel))
 
-    def told(put: Put) -> None:
+    def with_progress(put: Put) -> None:
         with service.running(cancellation, call.caller.name, cancellation.cancel):
-            _told(put, work, cancellation, call)
+            _put_progress(put, work, cancellation, call)
 
-    flow = Outflow(service.threads, "job", told, cancel=cancellation.cancel)
+    flow = Outflow(service.threads, "job", with_progress, cancel=cancellation.cancel)
     return FlowResponse(flow, NDJSON)
 
 
-def _told(put: Put, work: Work, cancellation: Cancellation, call: Call) -> None:
-    """Do the work in a second thread, and say each second that it still runs, or how far it is."""
+def _put_progress(put: Put, work: Work, cancellation: Cancellation, call: Call) -> None:
+    """Do the work in a second thread, and send its progress, or an empty object each second while there is none."""
     state: dict[str, Any] = {}
-    news = threading.Condition()
+    changed = threading.Condition()
 
     def progress(step: str, share: float) -> None:
         cancellation.check()
-        with news:
+        with changed:
             state["progress"] = {"step": step, "share": share}
-            news.notify()
+            changed.notify()
 
     def run() -> None:
         try:
@@ -63,20 +63,20 @@ def _told(put: Put, work: Work, cancellation: Cancellation, call: Call) -> None:
             found = {
                 "error": {"code": "error", "message": f"the work failed: {type(error).__name__}", "retry_after_s": None}
             }
-        with news:
+        with changed:
             state["last"] = found
-            news.notify()
+            changed.notify()
 
     worker = threading.Thread(target=run, name="crannog-job", daemon=True)
     worker.start()
     try:
         while True:
-            with news:
+            with changed:
                 if not state:
-                    news.wait(_BEAT_S)
-                said, last = state.pop("progress", None), state.get("last")
-            if said is not None:
-                put(dumped({"progress": said}) + b"\n")
+                    changed.wait(_HEARTBEAT_S)
+                progress_made, last = state.pop("progress", None), state.get("last")
+            if progress_made is not None:
+                put(dumped({"progress": progress_made}) + b"\n")
             elif last is not None:
                 put(bytes(answer(last).body) + b"\n")
                 return

@@ -1,4 +1,4 @@
-"""An application on a socket, served from a thread of its own: how it starts, how it ends."""
+"""Serves an application on a socket from its own thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BACKLOG = 2_048
 
 
 def listening(host: str, port: int, hint: str) -> socket.socket:
-    """Return a socket that is bound; Unavailable says why it cannot be, and gives the hint."""
+    """Return a bound socket. Raises Unavailable, with the hint, if that fails."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
             0
@@ -55,26 +55,26 @@ class Listener:
         self._thread = threading.Thread(target=self._server.run, args=([bound],), name=f"crannog-{name}", daemon=True)
 
     def start(self) -> None:
-        """Return once requests are taken."""
+        """Return once requests are accepted."""
         self._thread.start()
-        waited = threading.Event()
+        never = threading.Event()
         for _ in range(int(_START_S / 0.005)):
             if self._server.started:
                 return
             if not self._thread.is_alive():
                 break
-            waited.wait(0.005)
-        raise Unavailable(f"the {self._name} server did not start; its log tells why")
+            never.wait(0.005)
+        raise Unavailable(f"the {self._name} server did not start; see its log")
 
-    def refuse_new(self) -> None:
-        """Take no more connections; what runs goes on."""
+    def stop_accepting(self) -> None:
+        """Accept no more connections; running requests continue."""
         self._server.should_exit = True
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for what runs; False if something still does."""
+        """Wait for running requests; return False if some still run."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def cut_off(self) -> None:
-        """No longer wait for clients."""
+    def abort(self) -> None:
+        """Stop waiting for clients."""
         self._server.force_exit = True

@@ -1,4 +1,4 @@
-"""One server for a local warehouse: a locked file that names it. The lock dies with its process."""
+"""One server per local warehouse: a locked file that names it. The lock ends with its process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ServerLock:
     """Held by the one server of a warehouse folder."""
 
     def __init__(self, root: Path) -> None:
-        """Take the lock; Conflict names the server that has it."""
+        """Take the lock. Raises Conflict, which names the server that has it."""
         path = root / PATH
         path.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -29,13 +29,13 @@ class ServerLock:
             other = _content(path)
             where = f" at {other['url']}" if other.get("url") else ""
             raise Conflict(
-                f"a server of {root} runs already: process {other.get('pid', 'unknown')}{where};"
-                " stop it first, or work through it with --server"
+                f"a server already runs on {root}: process {other.get('pid', 'unknown')}{where};"
+                " stop it first, or use it with --server"
             ) from None
         self._write({"pid": os.getpid()})
 
-    def say(self, url: str) -> None:
-        """Write down where the server is found."""
+    def publish(self, url: str) -> None:
+        """Record the address of the server."""
         self._write({"pid": os.getpid(), "url": url})
 
     def _write(self, content: dict[str, Any]) -> None:
@@ -44,6 +44,7 @@ class ServerLock:
         os.pwrite(self._descriptor, data, 0)
 
     def release(self) -> None:
+        """Release the lock."""
         with suppress(OSError):
             os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
@@ -58,7 +59,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def server_of(root: Path) -> str | None:
-    """Return the address of the server that runs on a warehouse folder; None if none does."""
+    """Return the address of the server that runs on a warehouse folder; None if there is none."""
     path = root / PATH
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -39,7 +39,7 @@ class Stalled(Exception):
     """The client stopped reading its response."""
 
 
-class Frame:
+class RequestMiddleware:
     """The outermost layer; a protocol with another form of errors or of credentials overrides those methods."""
 
     open_paths = _OPEN

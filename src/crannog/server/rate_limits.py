@@ -1,4 +1,4 @@
-"""Rate limits: a bucket of requests for each token or address, filled at a steady rate."""
+"""Rate limits: a token bucket for each caller, refilled at a steady rate."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections import OrderedDict
 
 from crannog.errors import Overloaded
 
-_MOST_BUCKETS = 10_000
+_MAX_BUCKETS = 10_000
 
 
 class Rates:
-    """Takes one from a caller's bucket; Overloaded, with when to come again, once it is empty."""
+    """The buckets of all callers."""
 
     def __init__(self, per_s: float, burst: int) -> None:
         self._per_s = per_s
@@ -19,6 +19,7 @@ class Rates:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, who: str, *, now: float | None = None) -> None:
+        """Count a request. Raises Overloaded, with the seconds to wait, if the caller sends too many."""
         if not self._per_s:
             return
         now = time.monotonic() if now is None else now
@@ -32,6 +33,6 @@ class Rates:
                 retry_after_s=wait,
             )
         self._buckets[who] = (left - 1, now)
-        # Whoever was quiet for longest has a full bucket by now, or soon.
-        if len(self._buckets) > _MOST_BUCKETS:
+        # The caller that was idle longest has a full bucket by now, or soon.
+        if len(self._buckets) > _MAX_BUCKETS:
             self._buckets.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Answers: JSON, tables in the form that was asked for, errors in their one shape."""
+"""Responses: JSON, tables in the accepted format, and errors in one shape."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MEDIA = {"json": JSON, "arrow": ARROW, "ndjson": NDJSON, "csv": f"{CSV}; charset
 
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Answer with JSON."""
+    """Return a response with JSON."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     return Response(encode.dumped(_plain(value)), status, headers, JSON)
@@ -49,12 +49,12 @@ def _plain(value: Any) -> Any:
 
 
 def error_body(error: CrannogError) -> dict[str, Any]:
-    """Return the inner object of an error's answer."""
+    """Return the object that describes an error."""
     return {"code": error.code, "message": error.message, "retry_after_s": error.retry_after_s}
 
 
 def error_answer(error: CrannogError, headers: Mapping[str, str] | None = None) -> Response:
-    """Answer with an error."""
+    """Return the response for an error."""
     further = dict(headers or {})
     if error.retry_after_s is not None:
         further["Retry-After"] = str(max(1, round(error.retry_after_s)))
@@ -64,7 +64,7 @@ def error_answer(error: CrannogError, headers: Mapping[str, str] | None = None) 
 
 
 def wanted_form(request: Request, forms: tuple[str, ...] = ("json", "arrow", "ndjson", "csv")) -> str:
-    """Return the form that the client accepts best; the first of ours where it names none that we have."""
+    """Return the format that the client prefers; the first of `forms` if it accepts none of them."""
     best, weight = forms[0], 0.0
     for item in request.headers.get("accept", "").split(","):
         media, *parameters = (part.strip() for part in item.split(";"))
@@ -85,7 +85,7 @@ def _number(text: str) -> float:
 
 
 def table_parts(table: pa.Table, form: str) -> Iterator[bytes]:
-    """Yield rows in a form."""
+    """Yield rows in a format."""
     return (
         batch_parts(table.schema, table.to_batches(), form)
         if form == "arrow"
@@ -96,7 +96,7 @@ def table_parts(table: pa.Table, form: str) -> Iterator[bytes]:
 def batch_parts(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], form: str, failure: Callable[[Exception], bytes] | None = None
 ) -> Iterator[bytes]:
-    """Yield rows in a form as they come. Arrow says at its end what failed, see `columns.arrow`; other forms break off."""
+    """Yield rows in a format as they arrive. Arrow reports a failure at its end, see `encode.arrow`; others break off."""
     if form == "arrow":
         return encode.arrow(schema, batches, failure=failure)
     return encode.rows(

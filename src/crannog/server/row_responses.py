@@ -1,4 +1,4 @@
-"""Rows out: whole where they are few, part by part where they are many, in the form that the client accepts."""
+"""Responses with rows: whole if they are small, streamed if they are large, in the format that the client accepts."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from crannog.server.request_context import call_of
 from crannog.server.responses import MEDIA, table_parts, wanted_form
 from crannog.server.streaming import FlowResponse, Outflow, Put, watched
 
-_WHOLE_BYTES = 1 << 20
+_MAX_WHOLE_BYTES = 1 << 20
 Poured = tuple[dict[str, str], bytes] | None
-"""An answer's headers and its bytes; None where they were put part by part."""
+"""The headers and bytes of a response; None if they were streamed."""
 
 
 def rows_response(table: pa.Table, form: str) -> Response:
-    """Answer with rows that are few."""
+    """Return a response with a small table."""
     return Response(b"".join(table_parts(table, form)), media_type=MEDIA[form])
 
 
 async def rows_answer(request: Request, read: Callable[[], pa.Table]) -> Response:
-    """Read rows in a thread and answer with them."""
+    """Read rows in a thread and respond with them."""
     form = wanted_form(request)
     call = call_of(request)
 
@@ -36,8 +36,8 @@ async def rows_answer(request: Request, read: Callable[[], pa.Table]) -> Respons
 
 
 def pour(put: Put, size: int, parts: Iterator[bytes], headers: Mapping[str, str] | None = None) -> Poured:
-    """Put the head of an answer and its parts; return both where they are few."""
-    if size <= _WHOLE_BYTES:
+    """Stream the head of a response and its parts; return both if they are small."""
+    if size <= _MAX_WHOLE_BYTES:
         return dict(headers or {}), b"".join(parts)
     put((dict(headers or {}), None))
     for part in parts:
@@ -48,7 +48,7 @@ def pour(put: Put, size: int, parts: Iterator[bytes], headers: Mapping[str, str]
 async def poured(
     request: Request, kind: str, make: Callable[[Put], Poured], media_type: str, cancel: Callable[[], None]
 ) -> Response:
-    """Answer with what a thread pours; a client that goes away before the first byte ends it too."""
+    """Respond with what a thread returns or streams; a client that disconnects before the first byte cancels it."""
     flow = Outflow(call_of(request).service.threads, kind, make, cancel=cancel)
     try:
         headers, whole = await watched(request, flow.take(), cancel)

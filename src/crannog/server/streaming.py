@@ -1,4 +1,4 @@
-"""Long answers: made in one thread, sent as fast as the client takes them, ended when it goes away."""
+"""Streamed responses: produced in one thread, sent as fast as the client reads, ended when it disconnects."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from crannog.errors import CrannogError
 from crannog.server.threads import Threads
 
 log = logging.getLogger("crannog.server")
-_AHEAD = 2
+_BUFFERED_PARTS = 2
 Put = Callable[[Any], None]
 Make = Callable[[Put], Any]
-_at_work: set[asyncio.Future[Any]] = set()
+_running: set[asyncio.Future[Any]] = set()
 
 
 class Outflow:
-    """What a thread makes: first a head, then bytes. The thread waits while nobody takes them.
+    """The output of a thread: first a head, then bytes. The thread waits while they are not taken.
 
-    An answer that is whole at once the thread returns instead: each part that is put costs a turn of both sides.
-    One thread from beginning to end: Spark keeps what belongs to a query by the thread that asked.
+    A response that is complete at once is returned by the thread instead, since each part costs a switch between threads.
+    One thread does all of it, because Spark tracks a query by its thread.
     """
 
     def __init__(self, threads: Threads, kind: str, make: Make, *, cancel: Callable[[], None]) -> None:
-        self._send, self._receive = anyio.create_memory_object_stream[Any](_AHEAD)
+        self._send, self._receive = anyio.create_memory_object_stream[Any](_BUFFERED_PARTS)
         self._cancel = cancel
         self._work = asyncio.ensure_future(threads.endless(kind, lambda: self._run(make)))
-        # A task that nobody holds may be collected in the middle of its work.
-        _at_work.add(self._work)
-        self._work.add_done_callback(_at_work.discard)
+        # A task without a reference may be garbage-collected while it runs.
+        _running.add(self._work)
+        self._work.add_done_callback(_running.discard)
         self._work.add_done_callback(lambda work: work.cancelled() or work.exception())
         self._work.add_done_callback(lambda work: self._send.close())
 
@@ -45,10 +45,10 @@ class Outflow:
         try:
             return make(lambda part: anyio.from_thread.run(self._send.send, part))
         except anyio.BrokenResourceError:
-            return None  # the client went away
+            return None  # the client disconnected
 
     async def take(self) -> Any:
-        """Return the next part, or the whole; raises what the work raised, and StopAsyncIteration at the end."""
+        """Return the next part, or the whole response. Raises what the work raised, and StopAsyncIteration at the end."""
         try:
             return await self._receive.receive()
         except anyio.EndOfStream:
@@ -58,20 +58,20 @@ class Outflow:
             return whole
 
     def close(self) -> None:
-        """Let the thread end; its work is taken back if it is not done."""
+        """Let the thread end; its work is cancelled if it is not done."""
         self._receive.close()
         if not self._work.done():
             self._cancel()
 
 
 async def gone(receive: Receive) -> None:
-    """Return when the client has gone away; its body must have been read."""
+    """Return when the client disconnects; its body must have been read."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def watched(request: Request, work: Any, cancel: Callable[[], None]) -> Any:
-    """Wait for work; a client that goes away meanwhile takes it back."""
+    """Wait for work, and cancel it if the client disconnects."""
     watcher = asyncio.ensure_future(gone(request.receive))
     watcher.add_done_callback(lambda done: None if done.cancelled() else cancel())
     try:
@@ -81,7 +81,7 @@ async def watched(request: Request, work: Any, cancel: Callable[[], None]) -> An
 
 
 class FlowResponse(Response):
-    """An answer from an outflow whose head was taken already."""
+    """A response from an outflow whose head was taken already."""
 
     def __init__(self, flow: Outflow, media_type: str, headers: Mapping[str, str] | None = None) -> None:
         self._flow = flow
@@ -104,10 +104,10 @@ class FlowResponse(Response):
             if not watcher.done():
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         except CrannogError as error:
-            # The head is out: all that is left is an answer that ends too early, which clients notice.
+            # The head was sent: the response can only end early, which clients detect.
             call = scope["crannog.call"]
             call.error_code = error.code
-            log.warning("an answer was cut off: %s", error.message, extra={"request_id": call.request_id})
+            log.warning("a response was cut off: %s", error.message, extra={"request_id": call.request_id})
         finally:
             watcher.cancel()
             self._flow.close()

@@ -1,4 +1,4 @@
-"""Threads for the engine's calls, which block: as many as may wait, by kind, so that one kind never starves another."""
+"""Threads for blocking calls of the engine: a pool per kind, so that no kind starves another."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _JOBS = 64
 
 
 class Threads:
-    """Runs work in threads. A caller that is cancelled leaves its work to itself."""
+    """Runs work in threads. Work goes on if its caller is cancelled."""
 
     def __init__(self, settings: Settings) -> None:
         self._limit_s = settings.http_request_s
         self._size = settings.http_threads
-        # Group commit gains by callers that wait together; the usual forty threads would cap it.
+        # Group commit is faster the more callers wait together; the default of forty threads would limit it.
         self._pools = {
             kind: ThreadPoolExecutor(self._size, thread_name_prefix=f"crannog-{kind}") for kind in ("write", "read")
         }
         self._short = dict.fromkeys(self._pools, 0)
-        # Long work talks to the event loop while it runs, which anyio's threads can and a pool's cannot.
+        # Long work calls the event loop while it runs, which only anyio's threads can.
         self._limiters = {
-            # Queries queue in the engine, where they can be counted, cancelled and refused.
+            # Queries wait in the engine, where they can be counted, cancelled and refused.
             "query": anyio.CapacityLimiter(settings.sql_running + settings.sql_waiting + 1),
             "traces": anyio.CapacityLimiter(settings.sql_running + settings.sql_waiting + 1),
             "rows": anyio.CapacityLimiter(settings.http_threads),
@@ -38,25 +38,27 @@ class Threads:
         }
 
     async def run(self, kind: str, work: Callable[[], T]) -> T:
-        """Run a write or a read, and wait for it up to the time that a request has."""
+        """Run a write or a read. Raises TimedOut after the time limit of a request."""
         self._short[kind] += 1
         try:
             async with asyncio.timeout(self._limit_s):
                 return await asyncio.get_running_loop().run_in_executor(self._pools[kind], work)
         except TimeoutError:
             again = (
-                " It may or may not be kept: send it again with the same Crannog-Batch-Id." if kind == "write" else ""
+                " It may have been written or not: send it again with the same Crannog-Batch-Id."
+                if kind == "write"
+                else ""
             )
             raise TimedOut(f"the request took longer than {self._limit_s:g} s.{again}") from None
         finally:
             self._short[kind] -= 1
 
     async def endless(self, kind: str, work: Callable[[], T]) -> T:
-        """Run work that has a limit of its own: a query, rows that are sent as the client takes them, a job."""
+        """Run work that has its own limits: a query, rows that are streamed, a job."""
         return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._limiters[kind])
 
     def busy(self) -> dict[str, tuple[int, int]]:
-        """Return how many threads of each kind work, and how many calls wait for one."""
+        """Return how many threads of each kind are busy, and how many calls wait for one."""
         short = {kind: (min(count, self._size), max(0, count - self._size)) for kind, count in self._short.items()}
         return short | {
             kind: (limiter.borrowed_tokens, limiter.statistics().tasks_waiting)
@@ -64,6 +66,6 @@ class Threads:
         }
 
     def close(self) -> None:
-        """Take no more work; what runs goes on."""
+        """Accept no more work; running work continues."""
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)

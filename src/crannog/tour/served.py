@@ -151,7 +151,7 @@ def _server(tour: Tour) -> HttpServer:
 
 
 def _end(server: HttpServer) -> None:
-    server.refuse_new()
+    server.stop_accepting()
     server.join(10)
     server.close()
 

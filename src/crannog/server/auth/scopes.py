@@ -1,4 +1,4 @@
-"""What a caller may do, and where: `read`, `write` or `admin`, everywhere, in a catalog or in a schema."""
+"""The rights of a caller: `read`, `write` or `admin`, everywhere, in a catalog or in a schema."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from crannog.errors import CallerError, Forbidden
 from crannog.names import TableName
 
 LEVELS = ("read", "write", "admin")
-"""Each has all that stands before it."""
+"""Each includes those before it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Scope:
-    """One right: a level, and the place it holds for; without a place it holds everywhere."""
+    """One right: a level, and the catalog or schema that it applies to; without one it applies everywhere."""
 
     level: str
     catalog: str | None = None
@@ -23,18 +23,19 @@ class Scope:
 
     @classmethod
     def parse(cls, text: str) -> Scope:
-        """Read `level`, `level:catalog` or `level:catalog.schema`; CallerError says what is wrong."""
+        """Read `level`, `level:catalog` or `level:catalog.schema`. Raises CallerError if it is invalid."""
         level, colon, place = text.partition(":")
         if level not in LEVELS:
             raise CallerError(f"a scope begins with {', '.join(LEVELS[:-1])} or {LEVELS[-1]}, got {text!r}")
         if not colon:
             return cls(level)
         catalog, dot, schema = place.partition(".")
-        # A table's name has the same rules for its parts; a made-up table lets it check them.
+        # The parts follow the rules of table names, so a table name checks them.
         TableName.parse(f"{catalog}.{schema if dot else 's'}.t")
         return cls(level, catalog, schema if dot else None)
 
-    def holds_for(self, level: str, name: TableName) -> bool:
+    def allows(self, level: str, name: TableName) -> bool:
+        """Return whether this right covers a level on a table."""
         if LEVELS.index(self.level) < LEVELS.index(level):
             return False
         return self.catalog in (None, name.catalog) and self.schema in (None, name.schema)
@@ -45,32 +46,33 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and what they may."""
+    """The sender of a request, and its rights."""
 
     name: str
     scopes: tuple[Scope, ...]
 
     def may(self, level: str, name: TableName) -> bool:
-        """Tell whether this is allowed on a table, whether there is such a table or not."""
-        return any(scope.holds_for(_needed(level, name), name) for scope in self.scopes)
+        """Return whether this is allowed on a table, which need not exist."""
+        return any(scope.allows(_needed(level, name), name) for scope in self.scopes)
 
     def may_everywhere(self, level: str) -> bool:
+        """Return whether this is allowed on all tables."""
         return any(scope.catalog is None and LEVELS.index(scope.level) >= LEVELS.index(level) for scope in self.scopes)
 
     def check(self, level: str, names: Iterable[TableName]) -> None:
-        """Raise Forbidden, which names the table and the scope that is missing."""
+        """Raise Forbidden, with the missing scope, unless this is allowed on all these tables."""
         for name in names:
             if not self.may(level, name):
                 raise Forbidden(
-                    f"{self.name} may not {level} {name}: that takes the scope {_needed(level, name)}:{name.catalog}.{name.schema}"
+                    f"{self.name} may not {level} {name}: that needs the scope {_needed(level, name)}:{name.catalog}.{name.schema}"
                     f" or a wider one, the token has {', '.join(map(str, self.scopes)) or 'none'}"
                 )
 
 
 def _needed(level: str, name: TableName) -> str:
-    # The server's own tables tell what everybody did, so only an admin reads them.
+    # The system tables show what all callers did, so only an admin may read them.
     return "admin" if is_system(name) else level
 
 
 ANYBODY = Caller("local", (Scope("admin"),))
-"""Whoever asks a server on loopback that has no tokens."""
+"""The caller of a server on loopback that has no tokens."""

@@ -1,7 +1,7 @@
-"""Tokens: made, listed, revoked, and known again. Each is one small file in the warehouse, put if absent.
+"""Tokens: created, listed, revoked and verified. Each is one small file in the warehouse, put if absent.
 
-A token is `crannog_NAME_SECRET`; the file keeps the SHA-256 of the secret, which has 256 bits of chance,
-so nothing slower is needed and the file gives nobody a token.
+A token is `crannog_NAME_SECRET`. The file has the SHA-256 of the secret; since that has 256 random bits, no slower hash is
+needed, and the file reveals no token.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from crannog.storage.interface import Storage
 
 FOLDER = "_crannog/tokens"
 REREAD_S = 2.0
-# A bucket that does not answer must not lock everybody out at once, nor keep a revoked token alive for long.
+# An unavailable bucket must neither lock all callers out at once nor keep a revoked token valid for long.
 _STALE_S = 30.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-]{0,63}")
 _TOKEN = re.compile(r"crannog_([A-Za-z0-9\-]{1,64})_([0-9a-f]{64})")
@@ -33,7 +33,7 @@ _NOBODY = "0" * 64
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is kept of a token; never its secret."""
+    """What is stored of a token; never its secret."""
 
     name: str
     scopes: tuple[Scope, ...]
@@ -42,10 +42,11 @@ class Token:
     secret_sha256: str
 
     def expired(self, now: dt.datetime) -> bool:
+        """Return whether the token has expired."""
         return self.expires_at is not None and now >= self.expires_at
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what may be shown of it."""
+        """Return what may be shown of the token."""
         return {
             "name": self.name,
             "scopes": [str(scope) for scope in self.scopes],
@@ -64,14 +65,14 @@ class Tokens:
         self._lock = threading.Lock()
 
     def create(self, name: str, scopes: Sequence[str], expires_days: float | None = None) -> str:
-        """Make a token and return it, the only time it can be seen; Conflict if the name is taken."""
+        """Create a token and return it, the only time it is shown. Raises Conflict if the name is taken."""
         if not _NAME.fullmatch(name):
             raise CallerError(
                 f"a token's name is up to 64 letters, digits and '-', and starts with a letter or digit, got {name!r}"
             )
         if not scopes:
             raise CallerError(
-                "a token needs a scope: read, write or admin, each with :catalog or :catalog.schema after it if you like"
+                "a token needs a scope: read, write or admin, each optionally followed by :catalog or :catalog.schema"
             )
         if expires_days is not None and not 0 < expires_days <= 36_500:
             raise CallerError(f"a token expires after more than 0 and up to 36,500 days, got {expires_days:g}")
@@ -87,26 +88,26 @@ class Tokens:
         }
         self._storage.make_folder(FOLDER)
         if not self._storage.put_if_absent(_path(name), json.dumps(content).encode()):
-            raise Conflict(f"there is a token {name} already; revoke it first, or give another name")
+            raise Conflict(f"a token {name} already exists; revoke it first, or choose another name")
         return f"crannog_{name}_{secret}"
 
     def list(self) -> list[Token]:
-        """Return all tokens, expired ones too, by name."""
+        """Return all tokens, including expired ones, by name."""
         return sorted(self._read().values(), key=lambda token: token.name)
 
     def revoke(self, name: str) -> None:
-        """Take a token back; servers know within two seconds. NotFound if there is none."""
+        """Revoke a token; servers notice within two seconds. Raises NotFound if there is none."""
         if not _NAME.fullmatch(name) or not self._storage.exists(_path(name)):
-            raise NotFound(f"there is no token {name!r}; `crannog token list` lists those there are")
+            raise NotFound(f"there is no token {name!r}; `crannog token list` lists them")
         self._storage.delete([_path(name)])
 
     @property
     def is_stale(self) -> bool:
-        """Whether `refresh` would look at the storage."""
+        """Whether `refresh` would read the storage."""
         return time.monotonic() - self._read_at >= REREAD_S
 
     def refresh(self) -> None:
-        """Read the tokens again unless that was done within two seconds; Unavailable if they cannot be read for long."""
+        """Read the tokens again if that is two seconds ago. Raises Unavailable if they cannot be read for a while."""
         with self._lock:
             if not self.is_stale:
                 return
@@ -120,22 +121,20 @@ class Tokens:
 
     @property
     def any(self) -> bool:
-        """Whether there are tokens, as of the last `refresh`: then one must be sent."""
+        """Whether there are tokens, as of the last `refresh`; then requests need one."""
         return bool(self._known)
 
     def caller(self, token: str) -> Caller:
-        """Return who sends this token, as of the last `refresh`; Unauthorized, with nothing of the token in it."""
+        """Return the caller with this token, as of the last `refresh`. Raises Unauthorized, which shows nothing of the token."""
         shape = _TOKEN.fullmatch(token)
         known = self._known.get(shape[1]) if shape else None
-        # Compared in the same time whether there is such a name or not.
-        right = hmac.compare_digest(_hash(shape[2] if shape else ""), known.secret_sha256 if known else _NOBODY)
-        if known is None or not right:
-            raise Unauthorized(
-                "the token is not known here; it may have been revoked: `crannog token create` makes one"
-            )
+        # Takes the same time whether the name exists or not.
+        matches = hmac.compare_digest(_hash(shape[2] if shape else ""), known.secret_sha256 if known else _NOBODY)
+        if known is None or not matches:
+            raise Unauthorized("the token is not valid; it may have been revoked: `crannog token create` creates one")
         if known.expired(dt.datetime.now(dt.UTC)):
             raise Unauthorized(
-                f"the token {known.name} expired on {known.expires_at:%Y-%m-%d}; `crannog token create` makes another"
+                f"the token {known.name} expired on {known.expires_at:%Y-%m-%d}; `crannog token create` creates another"
             )
         return Caller(known.name, known.scopes)
 
@@ -148,7 +147,7 @@ class Tokens:
                 except FileNotFoundError:
                     continue  # revoked since the listing
                 except (ValueError, KeyError, TypeError, CallerError):
-                    continue  # not one of ours: it opens nothing
+                    continue  # not a token file
                 found[token.name] = token
         return found
 

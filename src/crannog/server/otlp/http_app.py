@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from crannog.errors import CallerError, CrannogError, MethodNotAllowed, NotFound, UnsupportedMedia
 from crannog.formats.compression import PLAIN
 from crannog.server.bodies import BodyLimit
-from crannog.server.middleware import Frame
+from crannog.server.middleware import RequestMiddleware
 from crannog.server.otlp.langfuse import LANGFUSE_TRACES, bearer_of
 from crannog.server.otlp.otlp_errors import http_status_of, may_retry, retry_s, status_json, status_of
 from crannog.server.otlp.span_writes import write_spans
@@ -55,7 +55,7 @@ def otlp_app(service: Service) -> ASGIApp:
     return _OtlpMiddleware(_SpanRoutes(service), service)
 
 
-class _OtlpMiddleware(Frame):
+class _OtlpMiddleware(RequestMiddleware):
     open_paths = frozenset()
 
     def error_response(self, scope: Scope, error: CrannogError) -> Response:

@@ -36,9 +36,9 @@ class Receivers:
         self._http.start()
         self._grpc.start()
 
-    def refuse_new(self, grace_s: float) -> None:
+    def stop_accepting(self, grace_s: float) -> None:
         """Accept no more requests; running ones may finish."""
-        self._http.refuse_new()
+        self._http.stop_accepting()
         self._grpc.stop(grace_s)
 
     def join(self, timeout_s: float) -> bool:
@@ -47,6 +47,6 @@ class Receivers:
         done = self._http.join(timeout_s)
         return self._grpc.join(max(0.0, ends - time.monotonic())) and done
 
-    def cut_off(self) -> None:
+    def abort(self) -> None:
         """Stop waiting for clients."""
-        self._http.cut_off()
+        self._http.abort()

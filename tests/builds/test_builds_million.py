@@ -14,10 +14,10 @@ import pytest
 
 def told(uri: str, count: int) -> dict[str, Any]:
     child = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("build_million.py")), uri, str(count)],
+        [sys.executable, str(Path(__file__).parents[1] / "support" / "build_million.py"), uri, str(count)],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "support")},
     )
     assert child.returncode == 0, child.stderr
     found: dict[str, Any] = json.loads(child.stdout)

@@ -19,7 +19,7 @@ import pytest
 from crannog.version import VERSION
 from test_missing import NOT_IN_THE_CLIENT
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CLIENT = ("pyarrow", "pydantic", "pydantic-settings", "typer", "rich", "httpx")
 PARTS = ("postgres", "polars", "tracing")

@@ -11,7 +11,7 @@ from crannog.settings import Settings, reference
 from derived_stand_in import stand_in_for_all
 from doc_examples import Page, examples_of, needs_spark
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 WRITTEN = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 PAGES = [page for page in WRITTEN if any(example.runs for example in examples_of(page.read_text()))]
 # What stands around the reader of a page whose examples are parts of a program.

@@ -139,7 +139,7 @@ def test_numbers_that_no_column_holds_are_left_out() -> None:
 
 
 def test_the_docs_name_every_attribute() -> None:
-    documented = (Path(__file__).parents[1] / "docs" / "traces.md").read_text()
+    documented = (Path(__file__).parents[2] / "docs" / "traces.md").read_text()
     values = {value.strip('"') for listed in AGGREGATE_MARKERS.values() for value in listed or ()}
     named = {key for keys in COLUMN_KEYS.values() for key in keys} | set(AGGREGATE_MARKERS) | values
     assert [name for name in sorted(named) if f"`{name}`" not in documented] == []

@@ -47,7 +47,7 @@ def test_the_pipeline_runs_through_spark_connect(tmp_path: Path) -> None:
     ]  # fmt: skip
     with process(tmp_path, "connect", *command, port=port):
         done = subprocess.run(
-            [sys.executable, "-c", WORK, json.dumps({"spark_remote": f"sc://127.0.0.1:{port}"}), str(tmp_path / "warehouse"), str(Path(__file__).parent)],
+            [sys.executable, "-c", WORK, json.dumps({"spark_remote": f"sc://127.0.0.1:{port}"}), str(tmp_path / "warehouse"), str(Path(__file__).parents[1] / "support")],
             cwd=tmp_path, capture_output=True, text=True, timeout=800, check=False,
         )  # fmt: skip
     assert done.stdout == "done\n", done.stderr[-3000:]

@@ -16,7 +16,7 @@ from crannog.cli import serve
 from crannog.settings import Settings, load_settings
 from reference.command_line import commands
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 CONTAINER = (ROOT / "deploy" / "Containerfile").read_text()
 UNIT = (ROOT / "deploy" / "crannog.service").read_text()
 

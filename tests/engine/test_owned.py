@@ -42,7 +42,7 @@ from servers import Server, http, in_process, server  # noqa: F401
 BUILD_EVENTS = TableName.parse("crannog.builds.build_events")
 OWNED = [BUILD_EVENTS, SPANS, SUMMARIES.name, AUDIT, TableName.parse("ci.main.events")]
 COLUMNS = pa.schema([("n", pa.int64())])
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 ROW = {"n": 1}
 
 CHANGES: dict[str, Callable[[Any, str], Any]] = {

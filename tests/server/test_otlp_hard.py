@@ -26,7 +26,7 @@ from crannog.traces.ingest.otlp_json import json_of_request
 from doors import EXPORT, JSON, PROTOBUF, Doors, receiving
 from otlp_samples import START, request_of, span, span_id, trace_id
 
-CHILD = Path(__file__).parent / "otlp_child.py"
+CHILD = Path(__file__).parents[1] / "support" / "otlp_child.py"
 SPANS_EACH = 3
 
 # -- corrupted bodies ----------------------------------------------------------------------------------------------

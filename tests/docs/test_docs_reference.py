@@ -17,7 +17,7 @@ from reference.command_line import commands
 from reference.http_routes import openapi, routes
 from reference.pages import PAGES
 
-FOLDER = Path(__file__).parent.parent / "docs" / "reference"
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 COMMANDS = [(path, command) for path, command in commands() if path and not hasattr(command, "commands")]
 
 

@@ -10,7 +10,7 @@ import pytest
 from crannog.builds import EventLog, Kind
 from crannog.builds.events import PAYLOADS
 
-PAGE = (Path(__file__).parent.parent / "docs" / "builds.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "builds.md").read_text()
 
 
 def test_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ def plan(events: Sequence[BuildEvent], known: Mapping[str, BuildEvent], last_ind
     for event in events:
         earlier = known.get(event.event_id) or fresh.get(event.event_id)
         if earlier is None:
-            earlier = fresh[event.event_id] = with_index(event, last_index + len(fresh) + 1)
+            earlier = fresh[event.event_id] = event.at(last_index + len(fresh) + 1)
         elif not same_event(event, earlier):
             raise Conflict(
                 f"event {event.event_id} is in the log already, with other content, at index {earlier.index};"
@@ -70,11 +70,6 @@ def plan(events: Sequence[BuildEvent], known: Mapping[str, BuildEvent], last_ind
         assert earlier.index is not None
         indexes.append(earlier.index)
     return Plan(indexes, list(fresh.values()))
-
-
-def with_index(event: BuildEvent, index: int) -> BuildEvent:
-    """Return the event with an index."""
-    return event if event.index == index else event.at(index)
 
 
 def same_event(one: BuildEvent, other: BuildEvent) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
+
+_CHUNK = 500
 
 
 class Connection(Protocol):
@@ -29,3 +31,14 @@ class Connection(Protocol):
 
     def without_index(self, column: str) -> str:
         """Return an expression for the column that does not use its index, where the planner has no statistics to choose one."""
+
+
+def one_of(column: str, listed: Sequence[Any]) -> str:
+    """Return the condition that a column has one of some values."""
+    return f"{column} = ?" if len(listed) == 1 else f"{column} IN ({', '.join('?' * len(listed))})"
+
+
+def in_chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Yield values in chunks that fit into one statement."""
+    for start in range(0, len(values), _CHUNK):
+        yield values[start : start + _CHUNK]

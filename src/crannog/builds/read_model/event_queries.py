@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 from crannog.builds.events import BuildEvent, Kind
 from crannog.builds.filters import EventFilter
-from crannog.builds.read_model.connection import Connection
+from crannog.builds.read_model.connection import Connection, in_chunks, one_of
 from crannog.builds.read_model.index_choice import conditions as narrowed
-from crannog.builds.read_model.index_choice import one_of
-from crannog.builds.read_model.removal import in_chunks
 from crannog.builds.read_model.stored_events import COLUMNS, event_of
 from crannog.builds.results import EventPage
 

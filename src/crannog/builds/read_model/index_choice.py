@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from crannog.builds.filters import EventFilter
-from crannog.builds.read_model.connection import Connection
+from crannog.builds.read_model.connection import Connection, one_of
 
 _FEW_EVENTS = 2_000
 _FEW_NAMES = 500
@@ -63,11 +63,6 @@ def conditions(connection: Connection, wanted: EventFilter) -> tuple[list[str], 
 
 def _column(connection: Connection, name: str, indexed: str | None) -> str:
     return name if name == indexed else connection.without_index(name)
-
-
-def one_of(column: str, listed: Sequence[Any]) -> str:
-    """Return the condition that a column has one of some values."""
-    return f"{column} = ?" if len(listed) == 1 else f"{column} IN ({', '.join('?' * len(listed))})"
 
 
 def _partition_condition(connection: Connection, wanted: EventFilter) -> tuple[str, list[Any], bool]:

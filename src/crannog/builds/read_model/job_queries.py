@@ -7,9 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from crannog.builds.read_model.connection import Connection
-from crannog.builds.read_model.index_choice import one_of
-from crannog.builds.read_model.removal import in_chunks
+from crannog.builds.read_model.connection import Connection, in_chunks, one_of
 from crannog.builds.results import Edge, JobRun, JobSummary
 from crannog.builds.statuses import FINISHED_JOBS, JobStatus
 

@@ -7,15 +7,12 @@ the event that its state comes from was removed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from crannog.builds.events import BuildEvent, JobEvent, Kind, TaskCancelEvent
 from crannog.builds.read_model.apply import apply_state, partitions_of
-from crannog.builds.read_model.connection import Connection
+from crannog.builds.read_model.connection import Connection, in_chunks, one_of
 from crannog.builds.read_model.stored_events import COLUMNS, event_of
 from crannog.builds.statuses import FINISHED_BUILDS
-
-_FEW = 500
 
 
 def prunable(connection: Connection, before_ns: int | None, keep_events: int | None, limit: int) -> list[int]:
@@ -84,7 +81,7 @@ def _partitions_without_state(connection: Connection, refs: Iterable[str], gone:
         ref
         for some in in_chunks(sorted(refs))
         for ref, status, invalidated in connection.query(
-            f"SELECT partition_ref, status_idx, invalidated_idx FROM partitions WHERE partition_ref IN ({', '.join('?' * len(some))})",
+            f"SELECT partition_ref, status_idx, invalidated_idx FROM partitions WHERE {one_of('partition_ref', some)}",
             some,
         )
         if status in gone or invalidated in gone
@@ -107,9 +104,3 @@ def _latest_events(connection: Connection, refs: Iterable[str]) -> Iterator[Buil
                 (ref, int(kind)),
             )
             yield from map(event_of, rows)
-
-
-def in_chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yield values in chunks that fit into one statement."""
-    for start in range(0, len(values), _FEW):
-        yield values[start : start + _FEW]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from crannog.builds.read_model.connection import Connection
+from crannog.builds.read_model.connection import Connection, one_of
 from crannog.builds.read_model.event_queries import count_events
 from crannog.builds.results import ActivitySummary, BuildPage, BuildSummary, PartitionSummary
 from crannog.builds.statuses import FINISHED_BUILDS, FINISHED_PARTITIONS, BuildRequestStatus, PartitionStatus
@@ -57,14 +57,15 @@ def active_builds(connection: Connection, ref: str) -> list[str]:
     builders.update(build for build in waiting if build not in about)
     if not builders:
         return []
+    listed = sorted(builders)
     states = dict(
         connection.query(
-            f"SELECT build_request_id, status FROM builds WHERE build_request_id IN ({', '.join('?' * len(builders))})",
-            sorted(builders),
+            f"SELECT build_request_id, status FROM builds WHERE {one_of('build_request_id', listed)}",
+            listed,
         )
     )
     active = []
-    for build in sorted(builders):
+    for build in listed:
         status = states.get(build)
         if status is None:
             done = build in about and about[build][0] in tuple(map(int, FINISHED_PARTITIONS))

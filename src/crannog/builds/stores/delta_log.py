@@ -20,8 +20,7 @@ from crannog.api.batch_ids import new_batch_id
 from crannog.builds.append_plan import checked_batch, same_event
 from crannog.builds.events import BuildEvent
 from crannog.builds.open_log import without_password
-from crannog.builds.read_model.connection import Connection
-from crannog.builds.read_model.removal import in_chunks
+from crannog.builds.read_model.connection import Connection, in_chunks, one_of
 from crannog.builds.read_model.tables import Migration
 from crannog.builds.stores.delta_appends import DeltaAppends
 from crannog.builds.stores.delta_read_model import Applied
@@ -170,7 +169,7 @@ class DeltaLog(ModelLog):
                     index
                     for some in in_chunks(listed)
                     for (index,) in model.query(
-                        f"SELECT idx FROM events WHERE idx IN ({', '.join('?' * len(some))}) ORDER BY idx", some
+                        f"SELECT idx FROM events WHERE {one_of('idx', some)} ORDER BY idx", some
                     )
                 ]
             if not known:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from crannog.builds.append_plan import checked_batch, with_index
+from crannog.builds.append_plan import checked_batch
 from crannog.builds.events import BuildEvent
 from crannog.builds.log import EventLog
 from crannog.builds.results import LogStats
@@ -29,7 +29,7 @@ class StdoutLog(EventLog):
     def append_events(self, events: Iterable[BuildEvent], *, check_states: bool | None = None) -> list[int]:
         batch = checked_batch(events)
         with self._lock:
-            lines = [with_index(event, self._last + place).as_json() for place, event in enumerate(batch, 1)]
+            lines = [event.at(self._last + place).as_json() for place, event in enumerate(batch, 1)]
             try:
                 # One write, so that lines of other threads cannot come between.
                 sys.stdout.write("".join(f"{line}\n" for line in lines))

@@ -156,8 +156,8 @@ def test_the_receipt_tells_what_was_found_where_and_the_key_is_in_no_file(lake: 
     assert receipt.files_deleted >= 4
     assert receipt.as_dict()["keys"] == 3
     names = [step for step, _ in steps]
-    assert names[0] == "look at every place"
-    assert names[-3:] == ["delete old files", "clean the log", "prove"]
+    assert names[0] == "search for the keys"
+    assert names[-3:] == ["delete old files", "clean the log", "verify"]
     assert all(0 <= share <= 1 for _, share in steps)
 
     assert table.tombstones() == []
@@ -648,8 +648,8 @@ def test_what_is_written_meanwhile_to_a_table_without_a_key_stays(
     ("key", "by", "words"),
     [
         (None, [], "has no key"),
-        (None, ["nothing"], "by nothing: it is no column"),
-        ("page", ["visitor"], "erased by its key, page"),
+        (None, ["nothing"], "by nothing: it is not a column"),
+        ("page", ["visitor"], "use its key, page"),
     ],
 )
 def test_columns_to_erase_by_that_cannot_be(lake: Lake, key: str | None, by: list[str], words: str) -> None:

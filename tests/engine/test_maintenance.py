@@ -339,7 +339,7 @@ def test_progress_does_not_go_back(lake: Lake) -> None:
 
 def test_a_dry_run_changes_nothing(lake: Lake) -> None:
     table = lake.create_table(NAME, ORDERS, key="order_id")
-    assert table.compact(dry_run=True).plan == ("nothing is worth doing",)
+    assert table.compact(dry_run=True).plan == ("nothing to do",)
     for start in (0, 100):
         table.append(rows(start, 50))
         table.fold()

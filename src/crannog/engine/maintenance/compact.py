@@ -1,4 +1,4 @@
-"""Compact: fold, then small files into large ones, clustered; the plan is a pure function, the action is thin."""
+"""Compact: fold, then merge small files into large, clustered ones. The plan is a pure function, the action is thin."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_ATTEMPTS = 10
 
 @dataclass(frozen=True, slots=True)
 class CompactionLimits:
-    """When merging files pays: below `small_share` of the target a file is small, and fewer than `fewest` are left alone."""
+    """When merging files pays off: a file below `small_share` of the target is small; fewer than `fewest` are left alone."""
 
     target_bytes: int
     small_share: float = 0.6
@@ -57,7 +57,7 @@ def files_to_compact(files: Iterable[DataFile], limits: CompactionLimits) -> lis
         for members in _bounded(sorted(small, key=lambda file: file.path), limits.most_bytes_per_group):
             size = sum(file.size for file in members)
             outputs = max(1, math.ceil(size / limits.target_bytes))
-            # Merging n files into n or more would only cost.
+            # Merging n files into n or more gains nothing.
             if len(members) >= limits.fewest and outputs < len(members):
                 groups.append(
                     CompactionGroup(
@@ -87,7 +87,7 @@ def compact(
     progress: Progress | None = None,
     cancellation: Cancellation | None = None,
 ) -> CompactReport:
-    """Fold, then merge what pays. Answers once committed; a dry run changes nothing and prints the plan."""
+    """Fold, then merge files where it pays off. Returns once committed; a dry run changes nothing and reports the plan."""
     if dry_run:
         return _plan_only(table)
     folded = fold(table, progress=progress_range(progress, 0, 0.5), cancellation=cancellation)
@@ -135,7 +135,7 @@ def _compact_once(
     job.step("commit", 0.95)
     rewrite = Rewrite(
         job.id,
-        # Readers that keep a copy go by the name: a plain compaction leaves every row as it is.
+        # Copies in memory go by the operation's name: a plain compaction changes no row.
         "DEDUPLICATE" if duplicates else "COMPACT",
         base,
         removes=files,
@@ -160,7 +160,7 @@ def _compact_once(
 
 
 def _distinct_rows(table: OpenTable, snapshot: Snapshot, files: Sequence[DataFile]) -> int:
-    """Count what is left when each value of the columns is kept once: what Spark writes is checked against it."""
+    """Count the rows left after removing duplicates; what Spark writes is verified against this count."""
     engine = table.warehouse.duckdb
     schema = pa.schema([snapshot.base.schema.field(name) for name in snapshot.base.distinct_by])
     columns = ", ".join(map(quoted, schema.names))
@@ -205,5 +205,5 @@ def _plan_only(table: OpenTable) -> CompactReport:
         bytes_after=base.bytes,
         seconds=0.0,
         skipped="dry run: nothing was changed",
-        plan=tuple(plan) or ("nothing is worth doing",),
+        plan=tuple(plan) or ("nothing to do",),
     )

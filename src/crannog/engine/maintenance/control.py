@@ -1,7 +1,7 @@
-"""The control table: which maintenance is due, who does it, how it went; shared by every process on a warehouse.
+"""The control table: which maintenance is due, which process runs it, and its result; shared by all processes.
 
-A small Delta table, rewritten whole by each change with one log entry put at exactly the version after the one
-that was read. The loser of a race sees that its version is taken and reads again, so a due task runs once.
+A small Delta table that each change rewrites as a whole, with one log entry put at exactly the version after the one
+that was read. The loser of a race finds its version taken and reads again, so a due task runs once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ log = logging.getLogger("crannog.engine")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One line of the control table."""
+    """One row of the control table."""
 
     task_name: str
     status: str = IDLE
@@ -67,33 +67,33 @@ class Task:
     last_result: str | None = None
 
     def may_be_claimed(self, now: dt.datetime, *, holder_is_alive: bool) -> bool:
-        """A task is free when it is idle and due, or when whoever claimed it fell silent."""
+        """Tell whether a task may be claimed: it is idle and due, or its holder has stopped sending heartbeats."""
         if self.status == PROCESSING:
             return not holder_is_alive
         return self.is_due(now)
 
     def is_due(self, now: dt.datetime) -> bool:
-        """Tell whether its time has come, or cannot be told since the clock was set back after it ran."""
+        """Tell whether the task is due; also true if the clock was set back since it ran."""
         return self.next_run_at is None or self.next_run_at <= now or self.ahead_s(now) > CLOCK_SKEW_S
 
     def ahead_s(self, now: dt.datetime) -> float:
-        """Return how many seconds after `now` the task last ran, by the clock of that time; 0 if it ran before."""
+        """Return how many seconds in the future the task last ran, by the clock of that time; 0 if in the past."""
         times = [time for time in (self.claimed_at, self.completed_at) if time is not None]
         return max([0.0, *((time - now).total_seconds() for time in times)])
 
 
 class _FileGone(Exception):
-    """A data file, and the version of the log that names it."""
+    """A data file is missing; carries the version of the log that names it."""
 
 
 def _damaged(what: str) -> Corrupted:
     return Corrupted(
-        f"the control table is damaged: {what}; a process that maintains starts it anew, or delete the folder {FOLDER}"
+        f"the control table is damaged: {what}; the next maintenance process recreates it, or delete the folder {FOLDER}"
     )
 
 
 class ControlTable:
-    """The tasks of a warehouse. Safe for threads and processes."""
+    """The tasks of a warehouse. Safe for use from several threads and processes."""
 
     def __init__(
         self, storage: Storage, *, lease_s: float, clock: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
@@ -108,9 +108,9 @@ class ControlTable:
         return sorted(self._read()[1].values(), key=lambda task: task.task_name)
 
     def claim(self, name: str, owner: str) -> Lease | None:
-        """Take a due task, or None if it is not due, somebody has it, or the race was lost.
+        """Claim a due task; None if it is not due, another process has it, or the race was lost.
 
-        The lease returned is not held yet: enter it for the time of the work, then `release` the task.
+        The lease returned is not active yet: enter it while the task runs, then `release` the task.
         """
         lease = Lease(self._storage, self._lease_path(name, owner), {"kind": "task", "task": name, "owner": owner})
 
@@ -126,11 +126,11 @@ class ControlTable:
         return lease
 
     def release(self, name: str, owner: str, *, result: Any, interval_s: float | None) -> bool:
-        """Give a task back: with `interval_s` it succeeded and runs again after that, without it failed and stays due."""
+        """Release a task: with `interval_s` it succeeded and is due again after that, without it failed and stays due."""
 
         def give_back(task: Task) -> Task | None:
             if task.status != PROCESSING or task.owner != owner:
-                return None  # taken over meanwhile: the other one reports
+                return None  # another process took it over and reports its result
             now = self._clock()
             text = json.dumps(result, default=str)
             if interval_s is None:
@@ -143,12 +143,12 @@ class ControlTable:
         return self._change(name, give_back)
 
     def forget(self, names: set[str]) -> None:
-        """Drop tasks, of tables that are gone."""
+        """Remove tasks, such as those of dropped tables."""
         for name in names:
             self._change(name, lambda _task: None, drop=True)
 
     def _is_alive(self, task: Task, now: dt.datetime) -> bool:
-        # Just claimed: its lease may not be written yet.
+        # If it was just claimed, its lease may not be written yet.
         if task.claimed_at is not None and -CLOCK_SKEW_S <= (now - task.claimed_at).total_seconds() < self._lease_s:
             return True
         path = self._lease_path(task.task_name, task.owner or "")
@@ -159,7 +159,7 @@ class ControlTable:
 
     @staticmethod
     def _lease_path(name: str, owner: str) -> str:
-        # Each claim has its own: whoever gives a task back must not end the next one's heartbeat.
+        # Each claim has its own lease: releasing a task must not end the heartbeat of the next claim.
         return f"{FOLDER}/leases/{hashlib.sha256(f'{name} {owner}'.encode()).hexdigest()[:32]}.json"
 
     def _change(self, name: str, change: Callable[[Task], Task | None], *, drop: bool = False) -> bool:
@@ -176,7 +176,7 @@ class ControlTable:
                     tasks[name] = changed
                 if self._commit(version, tasks, current):
                     return True
-        raise Conflict(f"cannot change task {name}: other processes won {_MAX_ATTEMPTS} times in a row")
+        raise Conflict(f"cannot change task {name}: other processes won {_MAX_ATTEMPTS} times in a row; try again")
 
     def _read(self) -> tuple[int, dict[str, Task], list[DataFile]]:
         seen = None
@@ -184,12 +184,12 @@ class ControlTable:
             try:
                 return self._read_newest()
             except _FileGone as gone:
-                # Replaced, and old enough to be cleaned, since the log was read; or lost, if the log still names it.
+                # Replaced and deleted since the log was read; or lost, if the log still names it.
                 if seen == gone.args:
                     path, version = gone.args
                     raise _damaged(f"{FOLDER}/{path} is gone, and version {version} of the log names it") from None
                 seen = gone.args
-        raise Conflict(f"cannot read the control table: it changed {_MAX_ATTEMPTS} times meanwhile")
+        raise Conflict(f"cannot read the control table: it changed {_MAX_ATTEMPTS} times meanwhile; try again")
 
     def _read_newest(self) -> tuple[int, dict[str, Task], list[DataFile]]:
         path = ""
@@ -225,11 +225,11 @@ class ControlTable:
             return DeltaTable(self._storage.uri(FOLDER), storage_options=options)
 
     def recreate(self, error: Corrupted) -> None:
-        """Give up a control table that cannot be read. What is lost is when tasks last ran: all are due now.
+        """Replace a control table that cannot be read. It loses when tasks last ran: all are due now.
 
-        Claims are lost too: two processes may do the same work then, and one of them for nothing.
+        It also loses the claims: two processes may do the same work then, one of them for nothing.
         """
-        log.warning("%s; it is started anew, all tasks are due", error.message)
+        log.warning("%s; recreating it, all tasks are due", error.message)
         with self._lock:
             for folder in ("_delta_log", "data"):
                 self._storage.delete_folder(f"{FOLDER}/{folder}")

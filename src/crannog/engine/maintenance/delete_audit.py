@@ -1,4 +1,4 @@
-"""The record of deletes that were carried out: who, why, when, and a keyed hash, never the key in clear."""
+"""The audit of applied deletes: actor, reason, time and a keyed hash of the key, never the key itself."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _NAME = re.compile(r"[0-9a-f-]{36}\.json")
 
 
 def key_hash(storage: Storage, table_id: str, key: Mapping[str, Any]) -> str:
-    """Return the keyed hash of a key: whoever has the key and the warehouse's secret can find its record, nobody else."""
+    """Return the keyed hash of a key: finding its record takes the key and the warehouse's secret."""
     text = json.dumps([table_id, *map(_canonical, key.values())])
     return hmac.new(_secret(storage), text.encode(), hashlib.sha256).hexdigest()
 
 
 def _canonical(value: Any) -> str:
-    """Write a key's value so that equal values give equal text, whichever engine they came from."""
+    """Convert a key's value so that equal values give equal text, whichever engine produced them."""
     if isinstance(value, dt.datetime):
         value = value.astimezone(dt.UTC).replace(tzinfo=None)
     return f"{type(value).__name__}:{value!r}"
@@ -41,7 +41,7 @@ def _secret(storage: Storage) -> bytes:
 
 
 def record(table: OpenTable, job: str, tombstones: Sequence[Mapping[str, Any]]) -> None:
-    """Write the deletes that a fold is about to apply. A fold that never commits leaves a record nobody reads."""
+    """Record the deletes that a fold is about to apply. The record of a fold that never commits is ignored."""
     if not tombstones:
         return
     storage = table.warehouse.storage

@@ -1,7 +1,7 @@
-"""Erase: delete, fold, purge, and prove it. Afterwards the keys stand nowhere in the table's folder (PROTOCOL 17, 18).
+"""Erase: delete, fold, purge, and verify that the keys are nowhere in the table's folder (PROTOCOL 17, 18).
 
-Old files that hold the keys go, whatever the retention. Log entries keep their place, and with it the history of
-other rows, but lose the statistics of those files; checkpoints that show them go after a new one is written.
+Old files with the keys are deleted, whatever the retention. Log entries stay, and with them the history of
+other rows, but lose the statistics of those files; checkpoints that show them are deleted after a new one is written.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ from crannog.protocol.leases import live_leases
 from crannog.storage import failpoints, scratch_folders
 
 _LEASE_POLL_S = 0.2
+_Findings = Mapping[str, tuple[int, list[str]]]
+"""By kind of place, the number of files searched and those that have a key."""
 
 
 def erase(
@@ -48,10 +50,10 @@ def erase(
     cancellation: Cancellation | None = None,
     then: Callable[[ErasureReceipt, pa.Table], ErasureReceipt] | None = None,
 ) -> ErasureReceipt:
-    """Erase keys for real, from `copies` in memory too; on a table without a key, rows that have given values in columns `by`.
+    """Erase keys from every file and from `copies` in memory; without a key, rows by their values in the columns `by`.
 
     `then` gets the receipt and the keys, erases them elsewhere, and returns the receipt with what it found there.
-    Raises VerificationFailed, naming the place, if one is still readable afterwards.
+    Raises VerificationFailed with the place if a key is still readable afterwards.
     """
     started = time.perf_counter()
     report = progress or (lambda _step, _share: None)
@@ -61,55 +63,27 @@ def erase(
     wanted = wanted.group_by(list(columns)).aggregate([])
     if not wanted.num_rows:
         raise CallerError(f"cannot erase from {table.name}: no keys were given")
-    report("look at every place", 0.0)
+    report("search for the keys", 0.0)
     before = KeySearch(table, wanted, copies).everywhere()
-    away = purge_by_key if base.key else purge_by_values
-    clean, rows_erased = away(
+    purge = purge_by_key if base.key else purge_by_values
+    clean, rows_erased = purge(
         table, wanted, DeletionRequest(actor, reason), progress_range(progress, 0.05, 0.6), cancellation
     )
     report("delete old files", 0.6)
     cut_off = _wait_for_readers(table)
     search = KeySearch(table, wanted)
-    # What was written later stays, whatever its keys: an erase covers the sequences up to its own.
-    staged = [path for path in search.staged_files() if is_folded(path, clean)]
-    doomed = search.old_files(but_jobs=_jobs_that_may_commit(table, clean)) + staged
-    live = {f"{table.folder}/{path}" for path in table.log.head().files}
-    held = [path for path in doomed if path in live]
-    if held:
-        raise VerificationFailed(
-            f"cannot erase from {table.name}: the live file {held[0]} still holds a key after the fold"
-        )
+    doomed = _files_to_delete(table, search, clean)
     lost = _versions_naming(table, {path[len(table.folder) + 1 :] for path in doomed})
-    # A writer that was killed may have left its file unfinished, with a key in it; a living one writes it anew.
-    leftovers = temporary_files(table, table.log.own_folder, older_than_s=0)
-    table.warehouse.storage.delete([*doomed, *leftovers])
-    table.warehouse.forget_copies(doomed)
-    failpoints.reached("erase.files_deleted")
-    swept = {
-        "query results": result_files.delete_results(table.warehouse.storage, str(table.name)),
-        "unfinished deletions": result_files.empty_trash(table.warehouse.storage),
-    }
+    swept = _delete_files(table, doomed)
     killed = scratch_folders.remove_abandoned()
     report("clean the log", 0.8)
     _redact_log(table, search)
     failpoints.reached("erase.log_redacted")
     if copies is not None:
         copies.refresh(table)
-    report("prove", 0.9)
+    report("verify", 0.9)
     after = KeySearch(table, wanted, copies).everywhere()
-    places = tuple(
-        Place(name, looked, len(before.get(name, (0, []))[1]), len(found)) for name, (looked, found) in after.items()
-    )
-    left = {name: found for name, (_, found) in after.items() if found}
-    for name, paths in swept.items():
-        still = [path for path in paths if table.warehouse.storage.exists(path)]
-        places += (Place(name, len(paths), len(paths), len(still)),)
-        left |= {name: still} if still else {}
-    if left:
-        name, found = next(iter(left.items()))
-        raise VerificationFailed(
-            f"an erased key of {table.name} is still readable in {name}: {found[0]}; erase it again"
-        )
+    places = _proven_places(table, before, after, swept)
     places += (Place("scratch folders", len(killed), len(killed), sum(map(Path.exists, killed))),)
     hashes = [key_hash(table.warehouse.storage, table.log.table_id, key) for key in wanted.to_pylist()]
     receipt = ErasureReceipt(
@@ -129,32 +103,76 @@ def erase(
     return receipt if then is None else then(receipt, wanted)
 
 
+def _files_to_delete(table: OpenTable, search: KeySearch, clean: Base) -> list[str]:
+    # Later writes stay, whatever their keys: an erase covers the sequences up to its own.
+    staged = [path for path in search.staged_files() if is_folded(path, clean)]
+    doomed = search.old_files(but_jobs=_jobs_that_may_commit(table, clean)) + staged
+    live = {f"{table.folder}/{path}" for path in table.log.head().files}
+    held = [path for path in doomed if path in live]
+    if held:
+        raise VerificationFailed(
+            f"cannot erase from {table.name}: the live file {held[0]} still has a key after the fold"
+        )
+    return doomed
+
+
+def _delete_files(table: OpenTable, doomed: list[str]) -> dict[str, list[str]]:
+    """Delete files, their copies, and what unfinished work has left; return the latter by kind of place."""
+    # A killed writer may have left an unfinished file with a key in it; a live writer writes its file again.
+    leftovers = temporary_files(table, table.log.own_folder, older_than_s=0)
+    table.warehouse.storage.delete([*doomed, *leftovers])
+    table.warehouse.forget_copies(doomed)
+    failpoints.reached("erase.files_deleted")
+    return {
+        "query results": result_files.delete_results(table.warehouse.storage, str(table.name)),
+        "unfinished deletions": result_files.empty_trash(table.warehouse.storage),
+    }
+
+
+def _proven_places(
+    table: OpenTable, before: _Findings, after: _Findings, swept: Mapping[str, Sequence[str]]
+) -> tuple[Place, ...]:
+    """Return what was searched, found and left in each place. Raises VerificationFailed if a key is left in one."""
+    places = tuple(
+        Place(name, looked, len(before.get(name, (0, []))[1]), len(found)) for name, (looked, found) in after.items()
+    )
+    left = {name: found for name, (_, found) in after.items() if found}
+    for name, paths in swept.items():
+        still = [path for path in paths if table.warehouse.storage.exists(path)]
+        places += (Place(name, len(paths), len(paths), len(still)),)
+        left |= {name: still} if still else {}
+    if left:
+        name, found = next(iter(left.items()))
+        raise VerificationFailed(
+            f"an erased key of {table.name} is still readable in {name}: {found[0]}; erase it again"
+        )
+    return places
+
+
 def _columns(table: OpenTable, base: Base, by: Sequence[str]) -> tuple[str, ...]:
     if base.key:
         if by and tuple(by) != base.key:
-            raise CallerError(
-                f"cannot erase from {table.name} by {', '.join(by)}: its rows are erased by its key, {', '.join(base.key)}"
-            )
+            raise CallerError(f"cannot erase from {table.name} by {', '.join(by)}: use its key, {', '.join(base.key)}")
         return base.key
     unknown = [name for name in by if name not in base.user_schema.names or name in base.partition_by]
     if unknown:
-        raise CallerError(f"cannot erase from {table.name} by {unknown[0]}: it is no column of its files")
+        raise CallerError(f"cannot erase from {table.name} by {unknown[0]}: it is not a column of its files")
     if not by:
-        raise CallerError(f"cannot erase from {table.name}: it has no key, so there is nothing to erase by")
+        raise CallerError(f"cannot erase from {table.name}: it has no key; give the columns to erase by")
     return tuple(by)
 
 
 def _jobs_that_may_commit(table: OpenTable, clean: Base) -> set[str]:
-    """Return the running jobs that read `clean` or later: the keys in their files were written anew.
+    """Return the running jobs that read `clean` or later: keys in their files were written after the erase.
 
-    One that read an earlier base cannot commit files that hold a key: the fold took away what they were made of.
+    A job that read an earlier base cannot commit files that have a key: the fold removed the files they come from.
     """
     leases = live_leases(table.warehouse.storage, f"{table.log.own_folder}/leases")
     return {lease["job"] for lease in leases if lease.get("kind") == "job" and lease["version"] >= clean.version}
 
 
 def _wait_for_readers(table: OpenTable) -> int:
-    """Wait for readers up to the limit, then win; return how many are cut off."""
+    """Wait for readers up to the limit, then go ahead; return how many readers are cut off."""
     deadline = time.monotonic() + table.warehouse.settings.lease_wait_s
     while True:
         leases = live_leases(table.warehouse.storage, f"{table.log.own_folder}/leases")
@@ -165,18 +183,18 @@ def _wait_for_readers(table: OpenTable) -> int:
 
 
 def _versions_naming(table: OpenTable, paths: set[str]) -> tuple[int, ...]:
-    """Return the versions that have one of these files: they can no longer be read whole."""
+    """Return the versions that have one of these files: they can no longer be read."""
     log = DeltaLog(table.warehouse.storage, table.folder)
     lost = []
     for version in range(table.log.head().version + 1):
-        with suppress(NotFound):  # cleaned away long ago
+        with suppress(NotFound):  # deleted long ago
             if not paths.isdisjoint(log.at(version).files):
                 lost.append(version)
     return tuple(lost)
 
 
 def _redact_log(table: OpenTable, search: KeySearch) -> None:
-    """Take the statistics of erased files out of the log; entries stay, so every other version stays readable."""
+    """Remove the statistics of erased files from the log; entries stay, so every other version stays readable."""
     storage = table.warehouse.storage
     gone = search.gone()
     for entry in log_entries(table):

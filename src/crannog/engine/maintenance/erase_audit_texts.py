@@ -32,9 +32,9 @@ _Keys = list[list[tuple[str, bool]]]
 def erase_from_audit(
     tables: Tables, receipt: ErasureReceipt, wanted: pa.Table, *, cancellation: Cancellation | None = None
 ) -> ErasureReceipt:
-    """Take the erased keys out of the audit's statements; return the receipt with that place.
+    """Remove the erased keys from the audit's statements; return the receipt with that place added.
 
-    Raises Unavailable if the rows are erased and the audit could not be cleaned: erase again.
+    Raises Unavailable if the rows are erased but the audit could not be cleaned: erase again.
     """
     try:
         audit = tables.open(AUDIT)
@@ -50,7 +50,7 @@ def erase_from_audit(
         raise
     except CrannogError as error:
         raise Unavailable(
-            f"the rows of {receipt.table} are erased, the statements of the audit that name them are not: {error.message}; erase again"
+            f"the rows of {receipt.table} are erased, but the audit still has statements that name them: {error.message}; erase again"
         ) from error
     if left:
         raise VerificationFailed(
@@ -66,7 +66,7 @@ def _purge_entries(
     texts = found.column("sql").to_pylist()
     cleaned = [_cleaned(text, keys) for text in texts]
     redacted = found.set_column(found.schema.get_field_index("sql"), "sql", pa.array(cleaned, pa.string()))
-    # The entries without the values first: if the rest fails, an entry stands twice rather than not at all.
+    # Append the redacted entries first: if the rest fails, an entry is duplicated rather than lost.
     ids = hashlib.sha256("\n".join(map(repr, found.select(["request_id", "sql"]).to_pylist())).encode()).hexdigest()
     audit.write("append", redacted, f"erase-{ids}")
     return erase(
@@ -76,7 +76,7 @@ def _purge_entries(
 
 def _cleaned(sql: str, keys: _Keys) -> str:
     text = without_values(sql)
-    # As the name of a column or a table, say.
+    # For example as the name of a column or a table.
     return GONE if any(all(_shows(text, *value) for value in key) for key in keys) else text
 
 
@@ -85,7 +85,7 @@ def _shows(text: str, value: str, is_telling: bool) -> bool:
 
 
 def without_values(sql: str) -> str:
-    """Return a statement with `?` for every value; comments go."""
+    """Return a statement with `?` for every value and without comments."""
     from sqlglot import tokens
     from sqlglot.dialects.spark import Spark
     from sqlglot.errors import TokenError
@@ -105,7 +105,7 @@ def without_values(sql: str) -> str:
 
 
 def _entries_showing(audit: OpenTable, keys: _Keys, name: TableName) -> tuple[int, pa.Table]:
-    """Return how many entries have a statement, and those whose statement shows a key."""
+    """Return the number of entries with a statement, and the entries whose statement shows a key."""
     count = len(keys[0])
     shown: dict[str, Any] = {}
     for place in range(count):
@@ -127,7 +127,7 @@ def _entries_showing(audit: OpenTable, keys: _Keys, name: TableName) -> tuple[in
 
 
 def _shown(key: dict[str, Any]) -> list[tuple[str, bool]]:
-    """Return how a key's values look in a statement, and whether each is telling enough to be looked for anywhere."""
+    """Return the text of a key's values in a statement, and whether each is distinctive enough to search for anywhere."""
     return [_as_text(value) for value in key.values()]
 
 

@@ -33,7 +33,7 @@ _MAX_ATTEMPTS = 10
 def evolve(
     table: OpenTable, schema: Any, *, progress: Progress | None = None, cancellation: Cancellation | None = None
 ) -> EvolveReport:
-    """Bring the table to `schema`: its present columns, wider or as they are, and new nullable ones. Anything else is refused."""
+    """Change the table's schema to `schema`: its columns, unchanged or widened, and new nullable ones. Refuses anything else."""
     for _ in range(_MAX_ATTEMPTS):
         base = table.log.head()
         current = user_columns(base.schema)

@@ -1,4 +1,4 @@
-"""Expire: drop the rows before a date; whole files by their partition or statistics, the rest by one verified rewrite."""
+"""Expire: drop rows before a date; whole files by partition or statistics, the rest by one verified rewrite."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def expire(
     progress: Progress | None = None,
     cancellation: Cancellation | None = None,
 ) -> ExpireReport:
-    """Drop the rows whose `column` (by default the date partition, else the time of writing) is before a date, UTC.
+    """Drop the rows whose `column` (by default the date partition, else the write time) is before a UTC date.
 
-    `only` drops those alone that have one of the values given for each column, `besides` keeps those that have.
+    `only` limits this to rows with one of the given values in each column; `besides` spares such rows.
     """
     if isinstance(before, dt.datetime) or not isinstance(before, dt.date):
         raise CallerError(f"expire takes a date, like datetime.date(2026, 1, 31), got {before!r}")
@@ -74,7 +74,7 @@ def expire(
 
 
 def may_contain_older(base: Base, before: dt.date) -> bool:
-    """Tell from the log alone whether an expiry may find rows to drop; what is staged counts once it is folded."""
+    """Tell from the log alone whether an expiry may find rows to drop; staged rows count once they are folded."""
     name = _chosen(base, None)
     if name in (CREATED_AT, DATE):
         return dt.datetime.fromtimestamp(base.created_ms / 1000, dt.UTC).date() < before
@@ -91,7 +91,7 @@ def _column(table: OpenTable, asked: str | None) -> pa.Field:
     base = table.snapshot().base
     name = _chosen(base, asked)
     if name not in base.schema.names:
-        raise CallerError(f"cannot expire {table.name} by {name}: there is no such column")
+        raise CallerError(f"cannot expire {table.name} by {name}: it has no such column")
     field = base.schema.field(name)
     if not (pa.types.is_date(field.type) or pa.types.is_timestamp(field.type)):
         raise CallerError(f"cannot expire {table.name} by {name}: it is {field.type}, not a date or a time")
@@ -107,7 +107,7 @@ def _check_values(table: OpenTable, *chosen: Values) -> None:
 
 @dataclass(frozen=True)
 class _Before:
-    """The rows whose time is before a date; of those, the ones with some values, or all but those."""
+    """Selects the rows before a date: all of them, only those with some values, or all but those."""
 
     column: pa.Field
     before: dt.date

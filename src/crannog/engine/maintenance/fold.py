@@ -1,4 +1,4 @@
-"""Fold: the staged changes, once, into the base as one commit; for a keyed table the last change of each key wins."""
+"""Fold: move the staged changes into the base in one commit; in a keyed table the last change of each key wins."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BYTES_PER_WRITER = 16 * 1024**2
 
 
 def fold(table: OpenTable, *, progress: Progress | None = None, cancellation: Cancellation | None = None) -> FoldReport:
-    """Fold everything staged when the call starts, exactly once whoever else folds; writers go on meanwhile."""
+    """Fold everything staged when the call starts, exactly once even if others fold too; writers continue meanwhile."""
     target: int | None = None
     for _ in range(_MAX_ATTEMPTS):
         snapshot = table.snapshot()
@@ -85,21 +85,11 @@ def _fold_once(table: OpenTable, snapshot: Snapshot, job: Job) -> FoldReport:
     job.step("commit", 0.95)
     if table.before_fold is not None:
         table.before_fold(snapshot)
-    rewrite = Rewrite(
-        job.id,
-        "FOLD",
-        base,
-        removes=touched,
-        adds=added,
-        fold_to=tail.end,
-        parameters={"sequences": [tail.after + 1, tail.end]},
-        metrics={"numAddedFiles": len(added), "numRemovedFiles": len(touched), "numOutputRows": expected},
-    )
-    version = job.commit(rewrite)
+    version = job.commit(_rewrite(snapshot, job, touched, added, expected))
     written = sum(file.size for file in added)
     staged_bytes = max(tail.bytes, 1)
     after_commit(table, version)
-    table.log.refresh()  # lets go of what was staged
+    table.log.refresh()  # releases the folded rows
     return FoldReport(
         folded_to=tail.end,
         version=version,
@@ -120,6 +110,20 @@ def _fold_once(table: OpenTable, snapshot: Snapshot, job: Job) -> FoldReport:
     )
 
 
+def _rewrite(snapshot: Snapshot, job: Job, removes: list[DataFile], adds: list[DataFile], rows: int) -> Rewrite:
+    tail = snapshot.tail
+    return Rewrite(
+        job.id,
+        "FOLD",
+        snapshot.base,
+        removes=removes,
+        adds=adds,
+        fold_to=tail.end,
+        parameters={"sequences": [tail.after + 1, tail.end]},
+        metrics={"numAddedFiles": len(adds), "numRemovedFiles": len(removes), "numOutputRows": rows},
+    )
+
+
 def _write(table: OpenTable, snapshot: Snapshot, job: Job, changes: Any, touched: list[DataFile]) -> None:
     from crannog.engine.spark_files import Portion, portions_of_rows, read_base, without_keys, write_files
 
@@ -129,14 +133,14 @@ def _write(table: OpenTable, snapshot: Snapshot, job: Job, changes: Any, touched
         rows = staged.where(staged["_op"] != DELETE).select(*[f"`{name}`" for name in base.schema.names])
         if touched:
             old = read_base(session, job.storage, table.folder, base, [file.path for file in touched])
-            # By place: by name, Spark would take columns that differ by case for one, and old tables may have such.
+            # By position: by name, Spark would confuse columns that differ only by case, which old tables may have.
             rows = without_keys(old, staged, snapshot.key).union(rows)
         target = table.file_bytes(base)
         if snapshot.key:
             size = sum(file.size for file in touched) + job.input_bytes
             portions = [Portion({}, max(1, math.ceil(size / target)))]
         else:
-            # Both cores write where it pays; compaction joins the halves later.
+            # Use both cores where it pays off; compaction merges the halves later.
             least = min(2, math.ceil(job.input_bytes / _BYTES_PER_WRITER))
             portions = portions_of_rows(
                 changes, base.partition_by, total_bytes=job.input_bytes, bytes_per_file=target, least_files=least
@@ -153,14 +157,14 @@ def _write(table: OpenTable, snapshot: Snapshot, job: Job, changes: Any, touched
 
 
 def _files_of(snapshot: Snapshot, local_paths: list[str]) -> list[DataFile]:
-    """Return the base files behind the paths that the in-process engine named."""
+    """Return the base files of the paths that DuckDB reported."""
     files = list(snapshot.base.files.values())
     by_path = dict(zip(snapshot.local_paths([file.path for file in files]), files, strict=True))
     return [by_path[path] for path in sorted(local_paths)]
 
 
 def after_commit(table: OpenTable, version: int) -> None:
-    """Write a checkpoint when one is due; its failure costs nothing but the time of later opens."""
+    """Write a checkpoint when one is due; a failure only makes later opens slower."""
     if version % 5 == 0:
         table.warehouse.in_background(checkpoint_quietly, table)
 

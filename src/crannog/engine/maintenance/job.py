@@ -26,14 +26,14 @@ _ROWS_PER_INPUT_FILE = 250_000
 
 
 def progress_range(progress: Progress | None, start: float, end: float) -> Progress | None:
-    """Return the progress of one part of a longer work."""
+    """Return a progress callback that maps one part of a job into `start` to `end` of the whole."""
     if progress is None:
         return None
     return lambda step, share: progress(step, round(start + (end - start) * share, 3))
 
 
 class Job:
-    """A context manager: what a job wrote and did not commit is gone when it ends."""
+    """A context manager that deletes what the job wrote and did not commit."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Job:
         return self
 
     def _dropped(self) -> NotFound:
-        return NotFound(f"table {self.table.name} was dropped while it was worked on")
+        return NotFound(f"table {self.table.name} was dropped while the job ran")
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         with suppress(CrannogError):
@@ -81,9 +81,9 @@ class Job:
             raise self._dropped() from error
 
     def commit(self, rewrite: Rewrite, *, head: Callable[[], Base] | None = None) -> int:
-        """Commit the rewrite and return its version; from here on its files stay unless it is certain that nothing names them.
+        """Commit the rewrite and return its version; its files then stay unless it is certain that nothing names them.
 
-        `head` reads the head it goes behind, and may raise RunAgain at what it finds there.
+        `head` reads the head that it follows, and may raise RunAgain.
         """
         self._keep_files = True
         try:
@@ -103,7 +103,7 @@ class Job:
 
     @contextmanager
     def spark(self) -> Iterator[SparkSession]:
-        """Lend the session for this job: in the maintenance pool, interrupted when the job is cancelled."""
+        """Yield the session for this job: in the maintenance pool, interrupted when the job is cancelled."""
         from crannog.spark.errors import translated
         from crannog.spark.session import in_pool, interruptible
 
@@ -122,9 +122,9 @@ class Job:
             raise translated(error) from error
 
     def input(self, session: SparkSession, rows: pa.Table) -> DataFrame:
-        """Hand rows of this process to Spark, as files of the job's own.
+        """Pass rows of this process to Spark, as files of the job.
 
-        The staged files themselves may be packed or cleaned at any moment; these go when the job ends.
+        The staged files may be packed or deleted at any moment; these files exist until the job ends.
         """
         from crannog.engine.spark_files import read_files
 

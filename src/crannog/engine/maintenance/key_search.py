@@ -1,4 +1,4 @@
-"""Looking for keys in every place a table has, behind the engine's back: what an erasure proves itself by."""
+"""Searches every place of a table for keys without going through the engine: the proof of an erasure."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _LOOKS = 20
 
 
 class Copies(Protocol):
-    """Copies of tables in memory."""
+    """Copies of tables in memory (hot tables)."""
 
     def holds(self, table: OpenTable, keys: pa.Table) -> bool:
-        """Tell whether the copy of a table, if there is one, has a row with one of the keys."""
+        """Tell whether the copy of a table, if any, has a row with one of the keys."""
 
     def refresh(self, table: OpenTable) -> None:
-        """Make a copy anew: deleted rows of one stay in its memory until then."""
+        """Reload a copy: its deleted rows stay in memory until then."""
 
 
 class KeySearch:
-    """Looks for keys in every file of a table's folder, behind the engine's back, and in the copies in memory."""
+    """Searches every file of a table's folder, without going through the engine, and the copies in memory."""
 
     def __init__(self, table: OpenTable, wanted: pa.Table, copies: Copies | None = None) -> None:
         self._table = table
@@ -44,14 +44,14 @@ class KeySearch:
         self._engine: DuckDBEngine = table.warehouse.duckdb
 
     def everywhere(self) -> dict[str, tuple[int, list[str]]]:
-        """Return, by kind of place, how many files were looked at and which of them show a key."""
+        """Return, by kind of place, the number of files searched and those that have a key."""
         live = {f"{self._table.folder}/{path}" for path in self._base.files}
         data = self._data_files()
         entries = log_entries(self._table)
         saved = checkpoints(self._table)
         held = self._holding([path for path in data if path in live])
         old = self.old_files()
-        # What the log tells of a file that is gone cannot be checked against it any more, so it must tell nothing.
+        # The log's statistics of a deleted file cannot be checked against it any more, so the log must have none.
         telling = {path[len(self._table.folder) + 1 :] for path in (*held, *old)} | self.gone()
         return {
             "live files": (len(live), held),
@@ -63,7 +63,7 @@ class KeySearch:
         }
 
     def are_gone_from(self, base: Base) -> bool:
-        """Tell whether no file of a base shows a key."""
+        """Tell whether no file of a base has a key."""
         return not self._holding([f"{self._table.folder}/{path}" for path in base.files])
 
     def old_files(self, *, but_jobs: Set[str] = frozenset()) -> list[str]:
@@ -74,7 +74,7 @@ class KeySearch:
     def staged_files(self) -> list[str]:
         folder = self._table.log.stage_folder
         for _ in range(_LOOKS):
-            # Another process may pack what was listed: the next listing has the pack.
+            # Another process may have packed what was listed: the next listing has the pack.
             with suppress(SnapshotGone, FileNotFoundError):
                 return self._holding([f"{folder}/{name}" for name in self._table.log.staged_names()])
         return self._holding([f"{folder}/{name}" for name in self._table.log.staged_names()])
@@ -125,7 +125,7 @@ class KeySearch:
         ]
 
     def gone(self) -> set[str]:
-        """Return the base files that the log names and that are not there any more."""
+        """Return the base files that the log names and that no longer exist."""
         present = {path[len(self._table.folder) + 1 :] for path in self._data_files()}
         actions = [action for entry in log_entries(self._table) for action in entry.actions]
         actions += [action for path in checkpoints(self._table) for action in self.adds_of(path)]

@@ -1,4 +1,4 @@
-"""Taking keys out of the base, so that only old files still hold them: the first half of an erasure."""
+"""Purges keys from the base, so that only old files still have them: the first half of an erasure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FOLDS = 5
 
 @dataclass(frozen=True, slots=True)
 class DeletionRequest:
-    """Who asked for it, and why."""
+    """The actor and reason of an erasure."""
 
     actor: str
     reason: str
@@ -45,10 +45,10 @@ def purge_by_key(
     progress: Progress | None,
     cancellation: Cancellation | None,
 ) -> tuple[Base, int]:
-    """Delete keys and fold; return the base from which they are gone, and how many of them had a row."""
+    """Delete keys and fold; return the base without them, and how many of them had a row."""
     deleted = table.delete(wanted, actor=request.actor, reason=request.reason, batch_id=None)
     clean = _fold_past_every_pack(table, wanted, progress, cancellation)
-    # Others' deletes may stand in the same staged file.
+    # The same staged file may have other callers' deletes.
     hashes = {key_hash(table.warehouse.storage, table.log.table_id, key) for key in wanted.to_pylist()}
     done = [entry for entry in applied(table) if entry["sequence"] == deleted.sequence and entry["key_hash"] in hashes]
     return clean, sum(entry["outcome"] == "hidden" for entry in done)
@@ -61,7 +61,7 @@ def purge_by_values(
     progress: Progress | None,
     cancellation: Cancellation | None,
 ) -> tuple[Base, int]:
-    """Fold and drop the rows; return the base from which they are gone, and how many there were."""
+    """Fold and drop the rows; return the base without them, and how many there were."""
     erased = 0
     for _ in range(_FOLDS):
         _fold_past_every_pack(table, wanted, progress_range(progress, 0, 0.5), cancellation)
@@ -76,11 +76,13 @@ def purge_by_values(
         erased += dropped.rows
         clean = table.log.head()
         search = KeySearch(table, wanted)
-        # Another process may have folded rows that were staged meanwhile.
+        # Another process may have folded rows staged meanwhile.
         if search.are_gone_from(clean) and all(is_folded(path, clean) for path in search.staged_files()):
             _record_values(table, wanted, request, clean, erased)
             return clean, erased
-    raise VerificationFailed(f"cannot erase from {table.name}: the rows are written anew as fast as they are dropped")
+    raise VerificationFailed(
+        f"cannot erase from {table.name}: the rows are written again as fast as they are dropped; stop their writer and try again"
+    )
 
 
 def _record_values(table: OpenTable, wanted: pa.Table, request: DeletionRequest, clean: Base, erased: int) -> None:
@@ -92,7 +94,7 @@ def _record_values(table: OpenTable, wanted: pa.Table, request: DeletionRequest,
         [
             {
                 "sequence": clean.folded,
-                # Behind everything a fold has recorded for this sequence.
+                # After everything that a fold has recorded for this sequence.
                 "order": time.time_ns() + place,
                 "key": key,
                 "actor": request.actor,
@@ -107,7 +109,7 @@ def _record_values(table: OpenTable, wanted: pa.Table, request: DeletionRequest,
 
 @dataclass(frozen=True)
 class _AnyOf:
-    """The rows that have one of some values."""
+    """Selects the rows that have one of some values."""
 
     wanted: pa.Table
 
@@ -128,18 +130,20 @@ class _AnyOf:
 def _fold_past_every_pack(
     table: OpenTable, wanted: pa.Table, progress: Progress | None, cancellation: Cancellation | None
 ) -> Base:
-    """Fold until no staged file that holds a key reaches beyond the folded sequence: only then may it go whole.
+    """Fold until no staged file with a key reaches beyond the folded sequence: only then may it be deleted as a whole.
 
-    Returns the base from which the keys are gone.
+    Returns the base without the keys.
     """
     for _ in range(_FOLDS):
         fold(table, progress=progress, cancellation=cancellation)
         base = table.log.head()
-        # Before the look: a writer or packer that read the keys before the fold may put them again until then.
+        # Before the search: until then, a writer or packer that read the keys before the fold may put them again.
         ended = table.log.end_unfinished_puts()
         if ended and all(is_folded(path, base) for path in KeySearch(table, wanted).staged_files()):
             return base
-    raise VerificationFailed(f"cannot erase from {table.name}: the keys are written anew as fast as they are folded")
+    raise VerificationFailed(
+        f"cannot erase from {table.name}: the keys are written again as fast as they are folded; stop their writer and try again"
+    )
 
 
 def is_folded(path: str, base: Base) -> bool:

@@ -1,4 +1,4 @@
-"""Drop some rows of the base: counted without Spark, what stays written by Spark, checked against the count, committed."""
+"""Rewrites the base without some rows: DuckDB counts them, Spark writes the others, and the count is verified."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _MAX_ATTEMPTS = 10
 
 
 class RowFilter(Protocol):
-    """Which rows go: the same rows for the in-process engine, which counts them, and for Spark, which writes the others."""
+    """The rows to drop, for both engines: DuckDB counts them, Spark writes the others."""
 
     def counts(self, table: OpenTable, snapshot: Snapshot) -> dict[str, int]:
-        """Return how many rows go from each file of the base."""
+        """Return how many rows to drop from each file of the base."""
 
     def remaining(self, rows: DataFrame, job: Job, session: SparkSession) -> DataFrame:
-        """Return the rows that stay."""
+        """Return the rows to keep."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteResult:
-    """What was dropped, and the base it was dropped from."""
+    """What was dropped, and the snapshot it was dropped from."""
 
     snapshot: Snapshot
     rows: int
@@ -57,7 +57,7 @@ def rewrite_without(
     progress: Progress | None = None,
     cancellation: Cancellation | None = None,
 ) -> RewriteResult:
-    """Drop rows of the newest base, as one commit named `operation`; no commit if none is to go."""
+    """Drop rows of the newest base in one commit named `operation`; no commit if there are none to drop."""
     for _ in range(_MAX_ATTEMPTS):
         snapshot = table.snapshot()
         with Job(table, operation, snapshot.base, progress=progress, cancellation=cancellation) as job:
@@ -132,7 +132,7 @@ def counted_by_file(
     condition: str,
     tables: Mapping[str, pa.Table],
 ) -> dict[str, int]:
-    """Count the rows of some files for which a SQL condition holds; it names columns as `t."name"` and the tables given."""
+    """Count the rows of each file that meet an SQL condition, which refers to columns as `t."name"` and to `tables`."""
     paths = snapshot.local_paths(list(files))
     if not paths:
         return {}

@@ -1,4 +1,4 @@
-"""The scheduler: looks every few seconds for due work and does it; what is due is decided by pure functions."""
+"""The scheduler: checks every few seconds for due tasks and runs them; pure functions decide what is due."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ AFTER_COMPACT = "vacuum-after-compact"
 _KINDS = ("fold", "compact", "vacuum", "expire", AFTER_COMPACT)
 
 Work = tuple[str, Callable[[], Any], float]
-"""A kind of task, what it does (returning what the control table should say), and the seconds until it is due again."""
+"""A kind of task, its function (which returns the result for the control table), and the seconds until it is due again."""
 
 
 class ExtraTasks:
-    """Work that a domain adds. `kinds` are the kinds of its tasks."""
+    """Tasks that a domain adds; `kinds` are their kinds."""
 
     kinds: Sequence[str] = ()
 
     def due(self, table: OpenTable, cancellation: Cancellation) -> Sequence[Work]:
-        """Return the work there is for a table now."""
+        """Return the tasks that a table needs now."""
         return ()
 
     def due_outside(self, cancellation: Cancellation) -> Sequence[tuple[TableName, Work]]:
-        """Return the work there is now for data outside the warehouse, each with the name that rights and tasks use."""
+        """Return the tasks for data outside the warehouse now, each with the name used in tasks and permissions."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class FoldLimits:
-    """When a fold pays."""
+    """When a fold pays off."""
 
     rows: int
     bytes: int
@@ -65,7 +65,7 @@ class FoldLimits:
 
 
 def fold_reason(backlog: Backlog, limits: FoldLimits, *, base_rows: int, keyed: bool, now_us: int) -> str | None:
-    """Say why a table should be folded now, or None. Reads no clock and touches no storage."""
+    """Return why a table should be folded now, or None. Reads no clock and touches no storage."""
     if not backlog.rows:
         return None
     if backlog.rows >= limits.rows:
@@ -82,7 +82,7 @@ def fold_reason(backlog: Backlog, limits: FoldLimits, *, base_rows: int, keyed: 
 
 
 def process_name() -> str:
-    """Return a name for this process that no other has."""
+    """Return a unique name for this process."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
 
 
@@ -109,7 +109,7 @@ class Scheduler:
         self._thread.start()
 
     def stop(self, timeout_s: float = 20.0) -> bool:
-        """Take back the job that runs and wait for the thread; False if it is still at work after the time."""
+        """Cancel the running job and wait for the thread; return False if it is still running after the timeout."""
         self._stop.set()
         self._running.cancel()
         if self._thread.is_alive():
@@ -121,11 +121,11 @@ class Scheduler:
             try:
                 self.run_due()
             except Exception as error:
-                # Storage may be away for a while; whatever it was, the next tick tries again.
+                # Storage may be unavailable for a while; in any case the next tick tries again.
                 self.last_error = _error_text(error)
 
     def run_due(self) -> list[str]:
-        """Do everything that is due now; return the names of the tasks this process ran."""
+        """Run everything that is due now; return the names of the tasks that this process ran."""
         ran = []
         self._tables.close_idle()
         tasks = {task.task_name: task for task in self._tasks()}
@@ -167,7 +167,7 @@ class Scheduler:
         try:
             return self._control.tasks()
         except Corrupted as error:
-            # Nothing in it is worth stopping all maintenance for.
+            # A damaged control table must not stop all maintenance.
             self._control.recreate(error)
             return self._control.tasks()
 
@@ -194,7 +194,7 @@ class Scheduler:
         return work
 
     def _days_kept(self, name: TableName, properties: Mapping[str, str]) -> int:
-        """Return how many days of a user's table are kept; 0 for all. Crannog's own tables have settings of their own."""
+        """Return the retention of a user's table in days; 0 keeps everything. Crannog's own tables have their own settings."""
         if is_reserved(name) or owner_of(name, properties) is not None:
             return 0
         asked = self._warehouse.settings.table_retention_days
@@ -212,7 +212,7 @@ class Scheduler:
         return expire(table, before, cancellation=self._running).as_dict()
 
     def _may_try(self, task: str) -> bool:
-        """A task that failed here stays due, for others at once, for this process after a pause that doubles."""
+        """Tell whether to try a task: after a failure here, others may at once, this process after a doubling delay."""
         return time.monotonic() >= self._not_before.get(task, (0.0, 0))[0]
 
     def _try(self, task: str, work: Callable[[], Any], interval_s: float) -> bool:
@@ -238,7 +238,7 @@ class Scheduler:
 
 
 def run_as_task(control: ControlTable, name: TableName, kind: str, work: Callable[[], Any]) -> None:
-    """Run work that nobody waits for; how it went shows in the control table."""
+    """Run background work and record its result in the control table."""
     owner = process_name()
     task = f"{kind}:{name}"
     lease = control.claim(task, owner)

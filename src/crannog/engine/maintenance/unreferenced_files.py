@@ -1,4 +1,4 @@
-"""Which files of a table's folder no version needs any more, read from the log itself."""
+"""Finds files of a table's folder that no version needs any more, from the log itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from crannog.errors import Corrupted
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A file that the base had, and when and by which version it went."""
+    """A file removed from the base, with the time and version of its removal."""
 
     path: str
     at_ms: int
@@ -48,7 +48,7 @@ class LogEntry:
 
 
 def log_entries(table: OpenTable, *, after: int = -1) -> list[LogEntry]:
-    """Return the JSON entries the log still has, of versions above `after`, oldest first."""
+    """Return the log's remaining JSON entries of versions above `after`, oldest first."""
     storage = table.warehouse.storage
     folder = f"{table.folder}/_delta_log"
     entries = []
@@ -76,7 +76,7 @@ def checkpoints(table: OpenTable) -> list[str]:
 
 
 def read_checkpoint(table: OpenTable, path: str, action: str) -> pa.ChunkedArray:
-    """Return the actions of one kind that a checkpoint has; none if it is damaged and therefore taken away."""
+    """Return the actions of one kind in a checkpoint; none if it is damaged and was therefore deleted."""
     storage = table.warehouse.storage
     try:
         return pq.read_table(pa.BufferReader(storage.read(path)), columns=[action]).column(action)
@@ -87,7 +87,7 @@ def read_checkpoint(table: OpenTable, path: str, action: str) -> pa.ChunkedArray
 
 
 def removals(table: OpenTable) -> dict[str, Removal]:
-    """Return every removal the log remembers, by path."""
+    """Return every removal that the log still has, by path."""
     found: dict[str, Removal] = {}
     for path in checkpoints(table):
         version = int(path.rpartition("/")[2].partition(".")[0])

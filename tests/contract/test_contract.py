@@ -221,9 +221,7 @@ def test_the_same_definition_again_is_ok_if_asked_and_another_never(connection: 
     assert connection.create_table(name, ORDERS, key=["id"], if_exists="ok").key == ("id",)
     with pytest.raises(Conflict) as caught:
         connection.create_table(name, ORDERS, key="id")
-    assert (
-        caught.value.message == f"table {name} exists already, with the same definition; set if_exists to ok to use it"
-    )
+    assert caught.value.message == f"table {name} exists with the same definition; set if_exists to ok to use it"
     for schema, key in ((WIDE, None), (ORDERS, None), (ORDERS, "amount")):
         with pytest.raises(Conflict, match=f"table {name} exists with another definition"):
             connection.create_table(name, schema, key=key, if_exists="ok")
@@ -249,7 +247,7 @@ def test_the_same_definition_again_is_ok_if_asked_and_another_never(connection: 
         (("a.b.c", ORDERS, None, ["id"], "maybe"), 'if_exists is "error" or "ok", got \'maybe\''),
         (
             ("a.b.c", ORDERS, "id", "amount"),
-            "a table with a key cannot be partitioned: one key could stand in two partitions; use cluster_by",
+            "a table with a key cannot be partitioned: one key could be in two partitions; use cluster_by",
         ),
     ],
 )

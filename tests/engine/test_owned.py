@@ -185,7 +185,7 @@ def test_names_are_compared_without_case(settings: Settings) -> None:
     with opened(settings) as lake:
         lake.create_table("shop.eu.orders", COLUMNS)
         for twin in ("shop.eu.Orders", "shop.EU.orders", "SHOP.eu.orders", "Shop.us.items", "shop.Eu.items"):
-            with pytest.raises(Conflict, match=r"differs by case only from shop\."):
+            with pytest.raises(Conflict, match=r"differs only by case from the existing shop\."):
                 lake.create_table(twin, COLUMNS, if_exists="ok")
             with pytest.raises(NotFound):
                 lake.table(twin)

@@ -69,7 +69,7 @@ def test_creating_again_follows_if_exists(lake: Lake, other: Lake) -> None:
     for connection in (lake, other):
         assert connection.create_table(NAME, ORDERS, key=["order_id"], if_exists="ok").count() == 1
         assert connection.create_table(NAME, reordered, key=["order_id"], if_exists="ok").count() == 1
-        with pytest.raises(Conflict, match="exists already, with the same definition; set if_exists to ok"):
+        with pytest.raises(Conflict, match="exists with the same definition; set if_exists to ok"):
             connection.create_table(NAME, ORDERS, key=["order_id"])
     with pytest.raises(CallerError, match="if_exists"):
         lake.create_table(NAME, ORDERS, key=["order_id"], if_exists="replace")
@@ -90,9 +90,9 @@ def test_creating_again_follows_if_exists(lake: Lake, other: Lake) -> None:
             {"schema": pa.schema([ORDERS.field(0), ORDERS.field(1).with_nullable(False), ORDERS.field(2)])},
             "column n is nullable",
         ),
-        ({"key": ["order_id", "n"]}, "its key is ['order_id'], asked for ['order_id', 'n']"),
-        ({"key": None}, "its key is ['order_id'], asked for []"),
-        ({"key": None, "partition_by": ["note"]}, "it is partitioned by [], asked for ['note']"),
+        ({"key": ["order_id", "n"]}, "its key is ['order_id'], requested ['order_id', 'n']"),
+        ({"key": None}, "its key is ['order_id'], requested []"),
+        ({"key": None, "partition_by": ["note"]}, "it is partitioned by [], requested ['note']"),
     ],
 )
 def test_another_definition_is_a_conflict_that_shows_the_difference(
@@ -141,8 +141,8 @@ def test_two_that_create_at_once_end_with_one_table(settings: Settings) -> None:
         ({"key": ["missing"]}, "missing"),
         ({"key": ["order_id", "order_id"]}, "twice"),
         ({"partition_by": ["missing"]}, "missing"),
-        ({"cluster_by": ["missing"]}, "cluster_by names the column missing"),
-        ({"bloom": ["missing"]}, "bloom names the column missing"),
+        ({"cluster_by": ["missing"]}, "cluster_by has the column missing"),
+        ({"bloom": ["missing"]}, "bloom has the column missing"),
         ({"key": ["order_id"], "partition_by": ["note"]}, "cannot be partitioned"),
         ({"key": ["order_id"], "partition_by": ["order_id"]}, "both key and partition"),
         ({"key": [7]}, "list of column names"),

@@ -1,6 +1,6 @@
-"""Result files: where the answers of Spark that are sent batch by batch lie, and how those go that nobody sends any more.
+"""Result files: where Spark's results are stored while they are streamed, and how abandoned ones are deleted.
 
-An answer has a lease before it has a folder. One without a live lease was left by a process that was killed.
+A result has a lease before it has a folder. A result without a live lease was left by a killed process.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ _LEASES = "_crannog/leases"
 
 
 def lease_on(storage: Storage, result: str, query_id: str, tables: Sequence[str]) -> Lease:
-    """Return the lease of an answer that reads `tables`; enter it before its folder is made."""
+    """Return the lease of a result that reads `tables`; enter it before creating the result's folder."""
     storage.make_folder(_LEASES)
     content = {"kind": "result", "result": result, "query": query_id, "tables": list(tables)}
     return Lease(storage, _lease_path(result), content)
 
 
 def is_leased(storage: Storage, result: str) -> bool:
-    """Tell whether an answer still has its lease: an erasure takes it away."""
+    """Tell whether a result still has its lease: an erasure deletes it."""
     return storage.exists(_lease_path(result))
 
 
 def remove_abandoned(storage: Storage) -> None:
-    """Delete the answers of processes that were killed; a failure leaves them to the next sweep."""
+    """Delete the results of killed processes; after a failure the next call tries again."""
     with suppress(CrannogError, FileNotFoundError):
-        # The folders first: an answer has its lease before its folder.
+        # List the folders first: a result has its lease before its folder.
         folders = set(storage.folders(FOLDER))
         for name in folders - {lease.get("result") for lease in live_leases(storage, _LEASES)}:
             storage.delete_folder(f"{FOLDER}/{name}")
 
 
 def delete_results(storage: Storage, table: str) -> list[str]:
-    """Delete the answers that may hold rows of a table, those being sent too; return the files that were there.
+    """Delete the results that may have rows of a table, also those being streamed; return their files.
 
-    What is in them only their queries know: they may have changed every value.
+    They cannot be searched for keys: a query may have changed every value.
     """
     folders = set(storage.folders(FOLDER))
     others = {
@@ -58,7 +58,7 @@ def delete_results(storage: Storage, table: str) -> list[str]:
 
 
 def empty_trash(storage: Storage) -> list[str]:
-    """Delete what deletions of folders have left when they were killed; return the files that were there."""
+    """Delete what killed folder deletions have left; return the files."""
     found = [file.path for file in storage.walk(TRASH)]
     storage.delete(found)
     return found

@@ -1,7 +1,7 @@
-"""A snapshot: one version of the base plus the changes staged after it, readable on every engine.
+"""A snapshot: one version of the base plus the changes staged after it, readable by every engine.
 
 For a table with a key, `masks` are the positions of base rows that the tail hides (PROTOCOL 9): readers skip
-positions instead of joining by key, and a fold rewrites just the files that have any.
+positions instead of joining by key, and a fold rewrites only the files that have any.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ POSITIONS = pa.schema([pa.field(FILE_COLUMN, pa.string()), pa.field("file_row_nu
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Immutable; the files it names stay as long as the retention, or a lease, holds them."""
+    """One immutable snapshot; its files exist as long as the retention, or a lease, keeps them."""
 
     name: str
     base: Base
@@ -53,7 +53,7 @@ class Snapshot:
         return last_per_key(self.tail.rows, self.key)
 
     def visible_tail(self, *, raw: bool = False) -> pa.Table:
-        """Return the staged rows a reader sees, in the table's columns; `raw` ignores deletes."""
+        """Return the staged rows that a reader sees, in the table's columns; `raw` ignores deletes."""
         return self._raw_tail if raw else self._tail
 
     @cached_property
@@ -94,7 +94,7 @@ class MaskCache:
     """The masks of the newest snapshot of one table: when the tail grows, only its new keys are looked up."""
 
     def __init__(self, engine: Callable[[], DuckDBEngine]) -> None:
-        self._engine = engine  # asked for only where there is something to mask: it takes a while to load
+        self._engine = engine  # called only when there is something to mask: DuckDB takes a while to load
         self._lock = threading.Lock()
         self._version = -1
         self._until = 0
@@ -121,7 +121,7 @@ class MaskCache:
 
 
 def positions_of(engine: DuckDBEngine, snapshot: Snapshot, keys: pa.Table) -> pa.Table:
-    """Find where the base holds any of `keys`; statistics and bloom filters of the files prune the search."""
+    """Find the positions of `keys` in the base; statistics and bloom filters of the files prune the search."""
     paths = snapshot.local_paths(list(snapshot.base.files))
     if not paths or not keys.num_rows:
         return POSITIONS.empty_table()
@@ -136,13 +136,13 @@ def positions_of(engine: DuckDBEngine, snapshot: Snapshot, keys: pa.Table) -> pa
 
 
 def read(cursor: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
-    """Run a query over files; SnapshotGone if one of them was erased meanwhile."""
+    """Run a query over files. Raises SnapshotGone if one of them was deleted meanwhile."""
     with _duckdb_errors_translated():
         return cursor.sql(query).to_arrow_table()
 
 
 def written(cursor: duckdb.DuckDBPyConnection, command: str) -> int:
-    """Run a command that reads files into a table, and return its rows; SnapshotGone if one was erased meanwhile."""
+    """Run a command that reads files into a table; return its rows. Raises SnapshotGone if a file was deleted meanwhile."""
     with _duckdb_errors_translated():
         [[rows]] = cursor.execute(command).fetchall()
         return int(rows)
@@ -171,10 +171,10 @@ def relation(
     columns: Sequence[str] | None = None,
     may_copy_staged: bool = True,
 ) -> tuple[str, dict[str, pa.Table]]:
-    """Return the SQL that reads a snapshot, and the in-memory tables it names (each name starts with `prefix`).
+    """Return the SQL that reads a snapshot, and the in-memory tables it refers to (each name starts with `prefix`).
 
-    `files` are the files of the base that are needed, `columns` the columns; all if not given. `keep` lets staged rows that are read again
-    be kept in the engine, under names of its own.
+    `files` and `columns` limit the files of the base and the columns; all if not given. With `may_copy_staged`, staged
+    rows that are read again may be copied into tables of the engine.
     """
     base = snapshot.base
     schema = base.schema if columns is None else pa.schema([base.schema.field(name) for name in columns])

@@ -1,6 +1,6 @@
-"""Spark reads files of a table and writes new ones, through public DataFrame interfaces only.
+"""Reads and writes a table's files with Spark, through public DataFrame interfaces only.
 
-Nothing here commits. New files go under `data/<job>/`, and no version names them until a rewrite has checked them.
+Nothing here commits. New files go under `data/<job>/`, and no version names them until a rewrite has verified them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _PORTION = "_portion"
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Return the Spark form of a schema; every column nullable, as files give them."""
+    """Return a schema as Spark's, with every column nullable, as it is in files."""
     from pyspark.sql.types import StructType
 
     return StructType.fromJson(json.loads(to_delta_json(all_nullable(schema))))
 
 
 def read_files(session: SparkSession, storage: Storage, paths: Iterable[str], schema: pa.Schema) -> DataFrame:
-    """Return the rows of Parquet files in the columns of `schema`; columns a file lacks are null."""
+    """Return the rows of Parquet files in the columns of `schema`; columns missing in a file are null."""
     shape = spark_schema(schema)
     uris = [storage.spark_uri(path) for path in paths]
     if not uris:
@@ -47,7 +47,7 @@ def read_base(session: SparkSession, storage: Storage, folder: str, base: Base, 
 
 
 def without_keys(rows: DataFrame, keys: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Drop the rows whose key is among `keys`; keys travel as a joined table, never as literals."""
+    """Drop the rows whose key is in `keys`; the keys are passed as a joined table, never as literals."""
     from pyspark.sql import functions as f
 
     return rows.join(f.broadcast(keys.select(*[_quoted(name) for name in key])), list(key), "left_anti").select(
@@ -56,7 +56,7 @@ def without_keys(rows: DataFrame, keys: DataFrame, key: Sequence[str]) -> DataFr
 
 
 def newest_of_each(rows: DataFrame, distinct_by: Sequence[str], newest_by: Sequence[str]) -> DataFrame:
-    """Keep one row for each value of `distinct_by`: the highest by `newest_by`, column after column."""
+    """Keep one row for each value of `distinct_by`: the highest by the columns `newest_by`."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -68,7 +68,7 @@ def newest_of_each(rows: DataFrame, distinct_by: Sequence[str], newest_by: Seque
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """The rows of one partition among those to write, and how many files they should become."""
+    """The rows of one partition to write, and the number of files for them."""
 
     values: Mapping[str, Any]
     files: int
@@ -84,11 +84,11 @@ def write_files(
     sort_by: Sequence[str],
     by_range: bool = False,
 ) -> None:
-    """Write rows as Parquet files in the table's layout, sorted inside each; no file holds two partitions.
+    """Write rows as Parquet files in the table's layout, each sorted; no file has rows of two partitions.
 
-    `by_range` gives each of a portion's files its own range of the sort columns, at the price of a shuffle. The
-    files keep their partition columns and stand in no folders named after values, so that no user's value ends up
-    in a path, and every reader of plain files sees every column.
+    `by_range` gives each of a portion's files its own range of the sort columns, at the cost of a shuffle. The
+    files keep their partition columns and are in no folders named after values, so that no user's value ends up
+    in a path, and every reader of the files sees every column.
     """
     options = {"compression": base.parquet_options.get("parquet.compression", "zstd"), **base.parquet_options}
     place = storage.spark_uri(folder)
@@ -134,7 +134,7 @@ def _is_in(portion: Portion) -> Column:
 
 
 def portions_of_files(files: Iterable[DataFile], target_bytes: int) -> list[Portion]:
-    """Plan the output of rewriting `files`: one portion per partition, as many files as its bytes fill."""
+    """Plan the output of rewriting `files`: one portion per partition, with the number of files that its bytes fill."""
     sizes: dict[tuple[tuple[str, Any], ...], int] = {}
     for file in files:
         place = tuple(file.partition.items())

@@ -1,4 +1,4 @@
-"""A snapshot as a Spark DataFrame: the same rows that the in-process engine sees."""
+"""A snapshot as a Spark DataFrame: the same rows that DuckDB sees."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ def to_spark(
     raw: bool = False,
     files: Sequence[str] | None = None,
 ) -> DataFrame:
-    """Return the rows of a snapshot; `raw` shows deleted ones too until they are folded.
+    """Return the rows of a snapshot; `raw` also shows deleted rows until they are folded.
 
-    `files` are the files of the base that are needed; all if it is not given.
-    The base is read from its files, the staged tail goes over as Arrow. Hold `table.reading(snapshot)` while the
-    DataFrame is in use if that may take longer than the retention.
+    `files` limits the files of the base; all if not given. The base is read from its files, the staged tail is passed
+    as Arrow. Hold `table.reading(snapshot)` while the DataFrame is in use if that may take longer than the retention.
     """
     base = snapshot.base
     needed = base.files if files is None else files
@@ -37,7 +36,7 @@ def to_spark(
             rows = without_keys(rows, _to_dataframe(session, keys), snapshot.key)
     tail = snapshot.visible_tail(raw=raw)
     if tail.num_rows:
-        # By place: by name, Spark would take columns that differ by case for one, and old tables may have such.
+        # By position: by name, Spark would confuse columns that differ only by case, which old tables may have.
         rows = rows.union(_to_dataframe(session, tail.select(base.schema.names)))
     return rows
 

@@ -1,4 +1,4 @@
-"""Making, finding and dropping tables, and keeping a bounded number of them open."""
+"""Creates, finds and drops tables, and keeps a bounded number of them open."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OWN_FOLDERS = ("stage", "batches", "leases", "audit", "jobs")
 
 
 class Tables:
-    """The tables of a warehouse, as one process sees them. Safe for threads."""
+    """The tables of a warehouse, as one process sees them. Thread-safe."""
 
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
@@ -57,10 +57,10 @@ class Tables:
         if_exists: str = "error",
         properties: Mapping[str, str] | None = None,
     ) -> bool:
-        """Make a table with one log entry, put if absent: True if this call made it.
+        """Create a table with one log entry, put if absent; return True if this call created it.
 
         Raises Conflict if the table exists with another definition (the message shows the difference), or with
-        the same one and `if_exists` is "error". `properties` are further Delta properties, kept as they are.
+        the same one and `if_exists` is "error". `properties` are additional Delta properties, stored unchanged.
         """
         self._warehouse.check_open()
         checked_if_exists(if_exists)
@@ -68,8 +68,8 @@ class Tables:
         other = self._other_spelling(name)
         if other is not None:
             raise Conflict(
-                f"cannot create {name}: it differs by case only from {other}, which is there, or from its catalog or schema;"
-                " Spark compares names without case; write it in that case, or choose another name"
+                f"cannot create {name}: it differs only by case from the existing {other}, or from its catalog or schema;"
+                " Spark ignores case; use the existing spelling, or choose another name"
             )
         storage = self._warehouse.storage
         log_folder = f"{name.path}/_delta_log"
@@ -88,9 +88,9 @@ class Tables:
         return False
 
     def _other_spelling(self, name: TableName) -> TableName | None:
-        """Return the name that is there instead of this one and differs by case only; None if there is no such name.
+        """Return an existing name that differs from this one only by case; None if there is none.
 
-        Two names of that kind are one to Spark and to some file systems. A catalog or a schema counts, too.
+        Spark and some file systems treat such names as equal. Catalogs and schemas count, too.
         """
         storage = self._warehouse.storage
         parts = [name.catalog, name.schema, name.table]
@@ -115,18 +115,18 @@ class Tables:
         if fingerprint(schema) != fingerprint(base.schema):
             clashes.append(difference(user_columns(base.schema), user_columns(schema)).describe())
         if list(base.key) != json.loads(properties["crannog.key"]):
-            clashes.append(f"its key is {list(base.key)}, asked for {json.loads(properties['crannog.key'])}")
+            clashes.append(f"its key is {list(base.key)}, requested {json.loads(properties['crannog.key'])}")
         if base.partition_by != partition_by:
-            clashes.append(f"it is partitioned by {list(base.partition_by)}, asked for {list(partition_by)}")
+            clashes.append(f"it is partitioned by {list(base.partition_by)}, requested {list(partition_by)}")
         if clashes:
             raise Conflict(f"table {name} exists with another definition: {'; '.join(clashes)}")
         if if_exists == "error":
-            raise Conflict(f"table {name} exists already, with the same definition; set if_exists to ok to use it")
+            raise Conflict(f"table {name} exists with the same definition; set if_exists to ok to use it")
 
     def open(self, name: TableName) -> OpenTable:
-        """Return the open table, opening it if need be; NotFound if there is none.
+        """Return the open table, opening it if necessary. Raises NotFound if it does not exist.
 
-        One that another process dropped meanwhile says so (NotFound) when it is used: `forget` it and open it anew.
+        A table that another process dropped meanwhile raises NotFound when it is used: `forget` it and open it again.
         """
         self._warehouse.check_open()
         with self._lock:
@@ -138,15 +138,15 @@ class Tables:
             return table
         opened = OpenTable(self._warehouse, name)
         storage = self._warehouse.storage
-        # A file system that ignores case finds a table by any spelling; rights and caches go by one.
+        # A file system that ignores case finds a table by any spelling; permissions and caches use one.
         if (
             storage.is_local
             and storage.exists(name.path.swapcase())
             and (other := self._other_spelling(name)) is not None
         ):
-            raise NotFound(f"there is no table {name}; there is {other}, which differs by case")
+            raise NotFound(f"there is no table {name}; there is {other}, which differs only by case")
         with self._lock:
-            # Two threads may have opened it at once; both must use one writer.
+            # Two threads may have opened it at once; both must use the same writer.
             table = self._open.setdefault(name, opened)
             self._open.move_to_end(name)
             self._close_surplus()
@@ -161,12 +161,12 @@ class Tables:
             self._open.popitem(last=False)
 
     def close_idle(self) -> None:
-        """Close the tables nobody used for a while; the next use opens them again."""
+        """Close tables that were not used for a while; the next use opens them again."""
         with self._lock:
             self._close_surplus()
 
     def opened(self) -> list[OpenTable]:
-        """Return the open tables; looking at them does not keep them open."""
+        """Return the open tables, without counting as a use of them."""
         with self._lock:
             return list(self._open.values())
 
@@ -175,7 +175,7 @@ class Tables:
             self._open.pop(name, None)
 
     def spelled(self, name: TableName) -> TableName:
-        """Return the table whose name differs at most in case; the given name if there is no such table, or more than one."""
+        """Return the table whose name matches, ignoring case; the given name if there is none, or more than one."""
         with self._lock:
             if name in self._open:
                 return name
@@ -185,7 +185,7 @@ class Tables:
         return alike[0] if len(alike) == 1 else name
 
     def names(self) -> list[TableName]:
-        """List every table of the warehouse, whoever made it."""
+        """List every table of the warehouse."""
         storage = self._warehouse.storage
         found = []
         for catalog in storage.folders(""):
@@ -203,14 +203,14 @@ class Tables:
         return storage.exists(f"{folder}/_delta_log/{0:020}.json") or bool(storage.names(f"{folder}/_delta_log"))
 
     def drop(self, name: TableName) -> None:
-        """Remove a table and everything of it; whoever writes to it at that moment gets NotFound."""
+        """Remove a table and all its files; concurrent writers get NotFound."""
         self._warehouse.check_open()
         storage = self._warehouse.storage
         if not storage.names(f"{name.path}/_delta_log"):
             raise NotFound(f"there is no table {name}; list the tables to see which exist")
         self.forget(name)
         if not storage.is_local:
-            # Where a folder does not vanish in one step, the marker goes first: for everybody the table is gone.
+            # Where a folder does not disappear in one step, the marker is deleted first: for everyone the table is gone.
             storage.delete(
                 file.path for file in list(storage.walk(f"{name.path}/_crannog")) if file.path.endswith("/table.json")
             )
@@ -228,14 +228,14 @@ def _definition(
     for role, names in (("cluster_by", cluster_by), ("bloom", bloom)):
         for name in names:
             if name not in full.names:
-                raise CallerError(f"{role} names the column {name}, which the schema does not have")
+                raise CallerError(f"{role} has the column {name}, which the schema does not have")
     if set(key) & set(partitions):
         raise CallerError(
-            f"column {sorted(set(key) & set(partitions))[0]} is both key and partition: erasing a key could not hide it from the log"
+            f"column {sorted(set(key) & set(partitions))[0]} is both key and partition: an erased key would stay in the log; partition by another column"
         )
     if key and partitions:
         raise CallerError(
-            "a table with a key cannot be partitioned: one key could stand in two partitions; use cluster_by"
+            "a table with a key cannot be partitioned: one key could be in two partitions; use cluster_by"
         )
     return full, partitions, table_properties(full, key, partitions, cluster_by, bloom)
 
@@ -243,8 +243,8 @@ def _definition(
 def table_properties(
     schema: pa.Schema, key: Sequence[str], partition_by: Sequence[str], cluster_by: Sequence[str], bloom: Sequence[str]
 ) -> dict[str, str]:
-    """Return the Delta properties of a table: its layout, kept by every later write, and what Crannog must know of it."""
-    # A keyed table is looked up by key; any other is read by time.
+    """Return the Delta properties of a table: its layout, for every later write, and Crannog's own metadata."""
+    # Keyed tables are searched by key, others by time.
     clustered = list(cluster_by) or list(key) or ["_created_at"]
     blooms = bloom_columns(schema, key, bloom)
     return {

@@ -1,4 +1,4 @@
-"""A warehouse in one process: its storage, its engines, and the tables that are open in it."""
+"""A warehouse in one process: its storage, its engines and its background thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("crannog.engine")
 
 
 class Warehouse:
-    """What the tables of one warehouse share. Safe for threads; `close` waits for work behind the scenes."""
+    """What the tables of one warehouse share. Thread-safe; `close` waits for background work."""
 
     def __init__(self, location: str, settings: Settings) -> None:
         self.location = location
@@ -33,13 +33,13 @@ class Warehouse:
         self._copies = None if self.storage.is_local else scratch_folders.create("copies")
         self._duckdb: DuckDBEngine | None = None
         self._lock = threading.Lock()
-        # One thread: packing and small upkeep must never take cores from the callers.
+        # One thread: packing and small maintenance must never take cores from callers.
         self._background = ThreadPoolExecutor(1, thread_name_prefix="crannog-upkeep")
         self._closed = False
 
     @property
     def duckdb(self) -> DuckDBEngine:
-        """The in-process engine, made on first need."""
+        """The DuckDB engine, created on first use."""
         with self._lock:
             if self._duckdb is None:
                 folder = self.storage.uri("") if self._copies is None else str(self._copies)
@@ -47,7 +47,7 @@ class Warehouse:
             return self._duckdb
 
     def spark(self) -> SparkSession:
-        """Return the session, started on first need; Unavailable says why there is none."""
+        """Return the Spark session, started on first use. Raises Unavailable with the reason if it cannot start."""
         from crannog.spark.session import spark_runtime
 
         runtime = spark_runtime(self.settings)
@@ -56,7 +56,7 @@ class Warehouse:
         return runtime.session()
 
     def local_paths(self, paths: Sequence[str]) -> list[str]:
-        """Return where the in-process engine finds files: in place, or as copies of a bucket's (files never change)."""
+        """Return local paths of files for DuckDB: in place, or copies of a bucket's files (which never change)."""
         if self._copies is None:
             return [self.storage.uri(path) for path in paths]
         from crannog.storage.object_store import ObjectStorage
@@ -96,4 +96,4 @@ class Warehouse:
 
 def _log_failure(done: Future[object]) -> None:
     if not done.cancelled() and (error := done.exception()) is not None:
-        log.warning("work in the background failed: %s: %s", type(error).__name__, error)
+        log.warning("background work failed: %s: %s", type(error).__name__, error)

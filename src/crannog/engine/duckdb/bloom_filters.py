@@ -1,7 +1,7 @@
-"""Which files may hold an id: the bloom filters of their row groups, read once and kept in memory.
+"""Finds the files that may contain an id: the bloom filters of their row groups, read once and cached in memory.
 
-DuckDB opens every file for that, at every question. A filter of 16 KiB stands for 32,768 rows, so that a hundred million
-spans take 50 MB; beyond the limit a file counts as one that may hold the id.
+DuckDB would open every file for each query. A filter of 16 KiB covers 32,768 rows, so a hundred million
+spans take 50 MB; beyond the limit a file counts as one that may contain the id.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _PRIMES = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA7
 _64_BITS = 2**64 - 1
 _UNKNOWN = 2**62
 Filters = tuple[tuple[bytes, int], ...]
-"""Of each row group its filter and its rows; nothing if a file has no filters."""
+"""The filter and the number of rows of each row group; empty if a file has no filters."""
 
 
 class BloomFilters:
-    """The filters of one column in many files, which never change. Safe for threads."""
+    """The filters of one column in many files, which never change. Thread-safe."""
 
     def __init__(self, column: str) -> None:
         self._column = column
@@ -34,9 +34,9 @@ class BloomFilters:
         self._lock = threading.Lock()
 
     def may_contain(self, paths: Sequence[str], value: bytes) -> tuple[list[str], int | None]:
-        """Return those of the files that may hold an id of 16 bytes, and the most rows they may have of it, if that is known.
+        """Return the files that may contain an id of 16 bytes, and an upper bound of its rows in them, if known.
 
-        The other files surely do not hold it.
+        The other files certainly do not contain it.
         """
         key = _hash(value)
         masks = tuple(1 << ((key * salt & 0xFFFFFFFF) >> 27) for salt in _SALTS)
@@ -50,7 +50,7 @@ class BloomFilters:
         return found, most if most < _UNKNOWN else None
 
     def _filters_of(self, path: str, paths: Sequence[str]) -> Filters:
-        """Return the filters of a file; nothing for one that has none, or for which there was no room."""
+        """Return the filters of a file; empty if it has none, or if there was no room for them."""
         found = self._filters.get(path)
         if found is None:
             found = _read(path, self._column)
@@ -61,7 +61,7 @@ class BloomFilters:
     def _cache_filters(self, path: str, found: Filters, paths: Sequence[str]) -> None:
         size = _size(found)
         if self._bytes + size > _LIMIT_BYTES:
-            wanted = set(paths)  # what was compacted away goes first
+            wanted = set(paths)  # evict files that were compacted first
             self._filters = {known: filters for known, filters in self._filters.items() if known in wanted}
             self._bytes = sum(map(_size, self._filters.values()))
         if self._bytes + size > _LIMIT_BYTES:
@@ -81,7 +81,7 @@ def _passes(bits: bytes, key: int, masks: tuple[int, ...]) -> bool:
 
 
 def _read(path: str, column: str) -> Filters:
-    """Read a file's filters, one for each row group; whatever is wrong with the file, its reader will say."""
+    """Read a file's filters, one per row group; errors are left to the file's reader."""
     try:
         with pq.ParquetFile(path) as file, open(path, "rb") as raw:
             metadata = file.metadata
@@ -94,7 +94,7 @@ def _read(path: str, column: str) -> Filters:
                 if chunk.path_in_schema != column or not offset or not length:
                     return ()
                 raw.seek(offset)
-                # A header of less than a block, then the blocks.
+                # A header smaller than a block, then the blocks.
                 filters.append((raw.read(length)[length % _BLOCK.size :], group.num_rows))
             return tuple(filters)
     except (OSError, ValueError, pa.ArrowException):
@@ -102,7 +102,7 @@ def _read(path: str, column: str) -> Filters:
 
 
 def _hash(value: bytes) -> int:
-    """Return XXH64 of 16 bytes, which is what Parquet's filters are made with."""
+    """Return the XXH64 hash of 16 bytes, as Parquet's bloom filters use it."""
     first, second, third, fourth, fifth = _PRIMES
     found = fifth + len(value)
     for lane in _LANES.unpack(value):

@@ -1,4 +1,4 @@
-"""DuckDB in the process: one factory for its connections, closed to everything but the files it is given."""
+"""The DuckDB engine: creates its cursors, and restricts it to the files it is given."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ FROM (
 GROUP BY file_name
 """
 FILE_COLUMN = "_file"
-"""Where a scan with positions tells the file; `file_row_number` is DuckDB's name for the place in it."""
+"""The column with the file name in a scan with positions; DuckDB calls the row's position `file_row_number`."""
 
 
 class DuckDBEngine:
-    """The in-process engine of one warehouse. Safe for threads: each use has its own cursor."""
+    """DuckDB, in this process, for one warehouse. Thread-safe: each use has its own cursor."""
 
     def __init__(self, settings: Settings, folders: tuple[str, ...], spill_folder: Path) -> None:
         with needed_for("reading tables in this process"):
@@ -47,7 +47,7 @@ class DuckDBEngine:
 
         self._connection = duckdb.connect(
             config={
-                # Hot tables have their own limit, which their cache keeps.
+                # Hot tables have their own limit, which their cache enforces.
                 "memory_limit": f"{settings.local_memory_mb + settings.cache_bytes // 1024**2}MiB",
                 "temp_directory": str(spill_folder),
                 "max_temp_directory_size": f"{settings.local_temp_mb}MiB",
@@ -57,7 +57,7 @@ class DuckDBEngine:
                 "python_enable_replacements": "false",
             }
         )
-        # Global: a cursor has settings of its own and would take the machine's time zone, and read every footer again.
+        # Global: a cursor has its own settings and would use the machine's time zone, and read every footer again.
         self._connection.execute("SET GLOBAL TimeZone = 'UTC'")
         self._connection.execute("SET GLOBAL parquet_metadata_cache = true")
         self._connection.execute("SET allowed_directories = ?", [list(folders)])
@@ -74,11 +74,11 @@ class DuckDBEngine:
         self._statements = StatementPool(self._new_cursor, self._close_cursor)
         self._numbers = itertools.count(1)
         self.unused_tables: deque[str] = deque()
-        """Tables of `keep` that nobody reads any more; whoever lets go of one may hold any lock, so others drop it."""
+        """Tables of `create_table` that are no longer used. A finalizer may run under any lock, so later calls drop them."""
 
     @contextmanager
     def cursor(self, tables: Mapping[str, pa.Table] | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Lend a cursor that sees `tables` under their names."""
+        """Yield a cursor with `tables` registered under their names."""
         cursor = self._new_cursor()
         try:
             self._drop_unused_tables(cursor)
@@ -92,7 +92,7 @@ class DuckDBEngine:
 
     @contextmanager
     def statement(self, sql: str, tables: Mapping[str, pa.Table]) -> Iterator[PreparedStatements]:
-        """Lend a cursor for a statement; the one that has it bound already, if it names no `tables` of its own."""
+        """Yield a cursor for a statement; without `tables`, one that has prepared it before, if there is one."""
         if not tables:
             with self._statements.borrow(sql) as prepared:
                 self._drop_unused_tables(prepared.cursor)
@@ -102,7 +102,7 @@ class DuckDBEngine:
                 yield PreparedStatements(cursor)
 
     def create_table(self, rows: pa.Table) -> str:
-        """Copy rows into a table of the engine and return its name; it stays until that is put among the `unwanted`."""
+        """Copy rows into a new table and return its name; it exists until the name is added to `unused_tables`."""
         name = f"kept_{next(self._numbers)}"
         cursor = self._new_cursor()
         try:
@@ -114,7 +114,7 @@ class DuckDBEngine:
         return name
 
     def _new_cursor(self) -> duckdb.DuckDBPyConnection:
-        with self._lock:  # the connection itself takes one call at a time
+        with self._lock:  # the connection allows one call at a time
             cursor = self._connection.cursor()
             self._open_cursors.add(cursor)
             return cursor
@@ -126,7 +126,7 @@ class DuckDBEngine:
 
     def _drop_unused_tables(self, cursor: duckdb.DuckDBPyConnection) -> None:
         while self.unused_tables:
-            with suppress(IndexError):  # another thread was quicker
+            with suppress(IndexError):  # another thread was faster
                 cursor.execute(f"DROP TABLE IF EXISTS {self.unused_tables.popleft()}")
 
     def type_name(self, kind: pa.DataType) -> str:
@@ -140,11 +140,11 @@ class DuckDBEngine:
         return self._types[text]
 
     def scan(self, paths: list[str], schema: pa.Schema, *, positions: bool = False) -> str:
-        """Return the SQL of a scan over files in the columns of `schema`, keyed by name: a column a file lacks is null."""
+        """Return the SQL of a scan of files in the columns of `schema`, by name: a column missing in a file is null."""
         where = ", ".join(map(literal, paths))
         extra = f", filename = {literal(FILE_COLUMN)}, file_row_number = true" if positions else ""
         if self._have_same_columns(paths, schema):
-            # With a schema given, DuckDB knows neither the rows nor the bounds of a file, and joins from the wrong side.
+            # With an explicit schema, DuckDB ignores the rows and bounds of a file, and builds joins on the wrong side.
             return f"read_parquet([{where}], hive_partitioning = false{extra})"
         columns = ", ".join(
             f"{literal(field.name)}: {{'name': {literal(field.name)}, 'type': {literal(self.type_name(field.type))},"
@@ -154,7 +154,7 @@ class DuckDBEngine:
         return f"read_parquet([{where}], schema = MAP {{{columns}}}{extra})"
 
     def _have_same_columns(self, paths: list[str], schema: pa.Schema) -> bool:
-        """Tell whether all files have the same columns, those of `schema` in its types among them."""
+        """Tell whether all files have the same columns, including those of `schema` in the same types."""
         import duckdb
 
         fresh = [path for path in paths if path not in self._columns_of]
@@ -170,7 +170,7 @@ class DuckDBEngine:
         )
 
     def _read_columns(self, paths: list[str]) -> None:
-        """Note the columns of files, one object for all that are alike; files never change, so each is looked at once."""
+        """Cache the columns of files, one object for equal ones; files never change, so each is read once."""
         if len(self._columns_of) > _MAX_CACHED_FILES:
             self._columns_of = {}
         shapes: dict[str, list[object]] = {}
@@ -186,9 +186,9 @@ class DuckDBEngine:
                 self._columns_of[path] = self._columns[shape]
 
     def all_null_columns(self, paths: list[str]) -> frozenset[str]:
-        """Return the columns that hold nothing in any of the files, by their footers: whoever reads few rows need not open them.
+        """Return the columns that are null in all of the files, by their footers: a read of few rows can skip them.
 
-        A column of lists or maps counts as one where all of them are empty or null.
+        A column of lists or maps counts if all of them are empty or null.
         """
         import duckdb
 
@@ -205,11 +205,11 @@ class DuckDBEngine:
             return frozenset()  # the read itself tells what is wrong with a file
 
     def bloom_filters(self, column: str) -> BloomFilters:
-        """Return the bloom filters of a column, to tell which files may hold an id."""
+        """Return the bloom filters of a column, which tell which files may contain an id."""
         return self._bloom_filters.setdefault(column, BloomFilters(column))
 
     def close(self) -> None:
-        """End what still runs, such as a load behind the scenes, and close."""
+        """Interrupt what still runs, such as a background load, and close."""
         import duckdb
 
         self._statements.close_idle()
@@ -219,11 +219,11 @@ class DuckDBEngine:
                 try:
                     self._connection.close()
                     break
-                except duckdb.OperationalError:  # busy: DuckDB refuses to close under a call
+                except duckdb.OperationalError:  # busy: DuckDB refuses to close during a call
                     if time.monotonic() > deadline:
                         raise
                     for cursor in self._open_cursors:
-                        with suppress(duckdb.Error):  # those that were idle are closed already
+                        with suppress(duckdb.Error):  # idle cursors are already closed
                             cursor.interrupt()
             time.sleep(0.01)
         scratch_folders.remove(self._spill_folder)

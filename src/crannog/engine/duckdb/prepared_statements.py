@@ -1,4 +1,4 @@
-"""Statements that were run before: to run one again on the cursor that has it bound saves half the time of a short one."""
+"""Prepared statements: running a short statement again on the cursor that prepared it takes half the time."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _STATEMENTS = 64
 
 
 class PreparedStatements:
-    """A cursor and the statement it has bound, lent for one run."""
+    """A cursor and the statements it has prepared."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self.cursor = cursor
         self.is_reusable = True
-        """Whether the cursor may be lent again: not one that was interrupted, since that may come late and hit the next."""
+        """False after an interrupt, which may arrive late and hit the next statement."""
         self._prepared: OrderedDict[str, duckdb.DuckDBPyRelation] = OrderedDict()
 
     def has(self, sql: str) -> bool:
         return sql in self._prepared
 
     def relation(self, sql: str) -> duckdb.DuckDBPyRelation:
-        """Return the statement, bound; DuckDB's errors are those of a statement it cannot bind."""
+        """Return the prepared statement. Raises DuckDB's error if it cannot be prepared."""
         found = self._prepared.pop(sql, None)
         if found is None:
             found = self.cursor.sql(sql)
@@ -39,7 +39,7 @@ class PreparedStatements:
 
 
 class StatementPool:
-    """Lends cursors, those first that know the statement. Safe for threads."""
+    """A pool of cursors that prefers one that has prepared the statement. Thread-safe."""
 
     def __init__(
         self, new: Callable[[], duckdb.DuckDBPyConnection], close: Callable[[duckdb.DuckDBPyConnection], None]
@@ -51,7 +51,7 @@ class StatementPool:
 
     @contextmanager
     def borrow(self, sql: str) -> Iterator[PreparedStatements]:
-        """Lend a cursor for a statement; after an error it is not lent again."""
+        """Yield a cursor for a statement; after an error it is closed instead of reused."""
         prepared = self._borrow(sql)
         try:
             yield prepared
@@ -67,7 +67,7 @@ class StatementPool:
                 self._close(prepared.cursor)
 
     def close_idle(self) -> None:
-        """Let go of the cursors that are not lent, and of what they have bound."""
+        """Close the idle cursors and their prepared statements."""
         with self._lock:
             idle, self._idle = self._idle, []
         for prepared in idle:

@@ -1,7 +1,7 @@
-"""Staged rows as tables of the in-process engine.
+"""Staged rows as DuckDB tables.
 
-To hand Arrow tables to DuckDB costs 2 ms a query, and a statement over them cannot be bound once and run again. So a
-snapshot that is read a second time has its few staged rows copied into tables, which go when the snapshot does.
+Registering Arrow tables with DuckDB costs 2 ms per query, and a statement over them cannot be prepared once and reused.
+So the staged rows of a snapshot that is read a second time are copied into tables, which are dropped with the snapshot.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _MAX_BYTES = 32 * 1024**2
 
 
 class StagedTables:
-    """The copies for one snapshot. Safe for threads."""
+    """The copies for one snapshot. Thread-safe."""
 
     def __init__(self) -> None:
         self._names: dict[str, str | None] = {}
         self._lock = threading.Lock()
 
     def name(self, engine: DuckDBEngine, what: str, rows: pa.Table) -> str | None:
-        """Return the name of the table with these rows; None if they must be handed over, as the first time."""
+        """Return the name of the table with these rows; None if the caller must register them, as on the first read."""
         with self._lock:
             if what not in self._names:
                 self._names[what] = None

@@ -70,8 +70,7 @@ def erase(
         table, wanted, DeletionRequest(actor, reason), progress_range(progress, 0.05, 0.6), cancellation
     )
     report("delete old files", 0.6)
-    cut_off = _wait_for_readers(table)
-    search = KeySearch(table, wanted)
+    cut_off, search = _wait_for_readers(table), KeySearch(table, wanted)
     doomed = _files_to_delete(table, search, clean)
     lost = _versions_naming(table, {path[len(table.folder) + 1 :] for path in doomed})
     swept = _delete_files(table, doomed)
@@ -82,14 +81,13 @@ def erase(
     if copies is not None:
         copies.refresh(table)
     report("verify", 0.9)
-    after = KeySearch(table, wanted, copies).everywhere()
-    places = _proven_places(table, before, after, swept)
+    places = _proven_places(table, before, KeySearch(table, wanted, copies).everywhere(), swept)
     places += (Place("scratch folders", len(killed), len(killed), sum(map(Path.exists, killed))),)
-    hashes = [key_hash(table.warehouse.storage, table.log.table_id, key) for key in wanted.to_pylist()]
+    storage, table_id = table.warehouse.storage, table.log.table_id
     receipt = ErasureReceipt(
         table=str(table.name),
         keys=wanted.num_rows,
-        key_hashes=tuple(hashes),
+        key_hashes=tuple(key_hash(storage, table_id, key) for key in wanted.to_pylist()),
         actor=actor,
         reason=reason,
         erased_at=dt.datetime.now(dt.UTC),

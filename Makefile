@@ -52,6 +52,7 @@ lint: setup ## Check style, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_words.py
 
 lock: ## Pin the newest versions that fit together (needs uv)
 	$(LOCK) --upgrade requirements/all.in -o requirements/all.txt

@@ -63,7 +63,7 @@ class HotTable:
 
 @dataclass(frozen=True, slots=True)
 class FailedLoad:
-    """A load behind the scenes that failed; the table is served from its files until one succeeds."""
+    """A load in the background that failed; the table is served from its files until one succeeds."""
 
     error: str
     failures: int

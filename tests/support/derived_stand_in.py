@@ -29,7 +29,7 @@ def stand_in_for_all(patch: pytest.MonkeyPatch) -> None:
     stand_in_for_spark(patch)
     patch.setattr(spark_files, "write_files", _write_files)
     patch.setattr(spark_files, "newest_of_each", _newest_of_each)
-    patch.setattr(expire_module._Before, "kept", _kept)
+    patch.setattr(expire_module._Before, "remaining", _kept)
     patch.setattr(derive_module._TableDerivation, "_write", _write_derived)
     patch.setattr(
         derive_module, "spark_query_engine", lambda table, schema, session: duckdb_query_engine(table, table.snapshot())

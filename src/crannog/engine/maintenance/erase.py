@@ -71,9 +71,9 @@ def erase(
     )
     report("delete old files", 0.6)
     cut_off, search = _wait_for_readers(table), KeySearch(table, wanted)
-    doomed = _files_to_delete(table, search, clean)
-    lost = _versions_naming(table, {path[len(table.folder) + 1 :] for path in doomed})
-    swept = _delete_files(table, doomed)
+    to_delete = _files_to_delete(table, search, clean)
+    lost = _versions_naming(table, {path[len(table.folder) + 1 :] for path in to_delete})
+    swept = _delete_files(table, to_delete)
     killed = scratch_folders.remove_abandoned()
     report("clean the log", 0.8)
     _redact_log(table, search)
@@ -93,7 +93,7 @@ def erase(
         erased_at=dt.datetime.now(dt.UTC),
         rows_erased=rows_erased,
         places=places,
-        files_deleted=len(doomed),
+        files_deleted=len(to_delete),
         versions_lost=lost,
         readers_cut_off=cut_off,
         seconds=round(time.perf_counter() - started, 3),
@@ -104,22 +104,22 @@ def erase(
 def _files_to_delete(table: OpenTable, search: KeySearch, clean: Base) -> list[str]:
     # Later writes stay, whatever their keys: an erase covers the sequences up to its own.
     staged = [path for path in search.staged_files() if is_folded(path, clean)]
-    doomed = search.old_files(but_jobs=_jobs_that_may_commit(table, clean)) + staged
+    to_delete = search.old_files(but_jobs=_jobs_that_may_commit(table, clean)) + staged
     live = {f"{table.folder}/{path}" for path in table.log.head().files}
-    held = [path for path in doomed if path in live]
+    held = [path for path in to_delete if path in live]
     if held:
         raise VerificationFailed(
             f"cannot erase from {table.name}: the live file {held[0]} still has a key after the fold"
         )
-    return doomed
+    return to_delete
 
 
-def _delete_files(table: OpenTable, doomed: list[str]) -> dict[str, list[str]]:
+def _delete_files(table: OpenTable, to_delete: list[str]) -> dict[str, list[str]]:
     """Delete files, their copies, and what unfinished work has left; return the latter by kind of place."""
     # A killed writer may have left an unfinished file with a key in it; a live writer writes its file again.
     leftovers = temporary_files(table, table.log.own_folder, older_than_s=0)
-    table.warehouse.storage.delete([*doomed, *leftovers])
-    table.warehouse.forget_copies(doomed)
+    table.warehouse.storage.delete([*to_delete, *leftovers])
+    table.warehouse.forget_copies(to_delete)
     failpoints.reached("erase.files_deleted")
     return {
         "query results": result_files.delete_results(table.warehouse.storage, str(table.name)),

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 _VALUE = (("\\", "\\\\"), ("|", "\\p"))
 _NAME = (*_VALUE, ("=", "\\e"))
+_VALUE_CHARACTERS, _NAME_CHARACTERS = ("".join(plain for plain, _ in escapes).encode() for escapes in (_VALUE, _NAME))
 WORD_SEPARATOR = "| |"
 
 
@@ -36,11 +37,13 @@ def attribute_word(key: str, value: str) -> str:
 
 
 def escaped_names(texts: pa.Array) -> pa.Array:
-    return _escaped(texts, _NAME)
+    """Return names as they stand in the search text."""
+    return _escaped(texts, _NAME) if contains_any(texts, _NAME_CHARACTERS) else texts
 
 
 def escaped_values(texts: pa.Array) -> pa.Array:
-    return _escaped(texts, _VALUE)
+    """Return values as they stand in the search text."""
+    return _escaped(texts, _VALUE) if contains_any(texts, _VALUE_CHARACTERS) else texts
 
 
 def contains_any(texts: pa.Array, characters: bytes) -> bool:
@@ -55,9 +58,8 @@ def contains_any(texts: pa.Array, characters: bytes) -> bool:
 
 
 def _escaped(texts: pa.Array, escapes: tuple[tuple[str, str], ...]) -> pa.Array:
-    if contains_any(texts, "".join(plain for plain, _ in escapes).encode()):
-        for plain, escaped in escapes:
-            texts = pc.replace_substring(texts, plain, escaped)
+    for plain, escaped in escapes:
+        texts = pc.replace_substring(texts, plain, escaped)
     return texts
 
 

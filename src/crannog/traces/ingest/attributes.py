@@ -73,7 +73,7 @@ class Attributes:
     def maps(self, mask: pa.Array | None = None) -> pa.MapArray:
         """Return a map per owner, null where `mask` is set."""
         offsets, keys, items = self.offsets, self.keys, self.json
-        if self.has_key_twice():
+        if len(keys) and self.has_key_twice():
             offsets, keys, items = self._merged()
         return pa.MapArray.from_arrays(offsets, keys, items, type=ATTRIBUTES, mask=mask)
 

@@ -20,6 +20,7 @@ from crannog.traces.span_table import EVENT, LINK, SCHEMA, SPAN_KINDS, UNKNOWN_S
 _NS_PER_DAY, _NS_PER_MINUTE = 86_400 * 10**9, 60 * 10**9
 _KIND_NAMES = pa.array([None, *SPAN_KINDS[1:]], pa.string())
 _MAX_SHARED_BYTES = 512 * 1024**2
+_INT64 = pa.int64()
 _ZERO = pa.scalar(0, pa.int32())
 _EMPTY = {kind: pa.array([], kind) for kind in (EVENT, LINK)}
 _NO_TEXT = pa.scalar(None, pa.string())
@@ -75,7 +76,7 @@ class _Resources:
         self.services = _services(attributes, len(resource_spans))
         self.columns = {
             "resource_attributes": attributes.maps(given.is_null()),
-            "resource_dropped_attributes_count": _to_int64(_count_field(given, "dropped_attributes_count")),
+            "resource_dropped_attributes_count": _dropped_count(given),
             "resource_schema_url": _empty_to_null(resource_spans.field("schema_url")),
             "resource_entity_refs": _entity_refs(given),
         }
@@ -91,7 +92,7 @@ class _Scopes:
             "scope_name": self.names,
             "scope_version": _empty_to_null(pc.fill_null(pc.struct_field(given, "version"), "")),
             "scope_attributes": attributes_of(_list_field(given, "attributes")).maps(given.is_null()),
-            "scope_dropped_attributes_count": _to_int64(_count_field(given, "dropped_attributes_count")),
+            "scope_dropped_attributes_count": _dropped_count(given),
             "scope_schema_url": _empty_to_null(scope_spans.field("schema_url")),
         }
 
@@ -103,6 +104,7 @@ def _of_spans(spans: pa.StructArray, services: pa.Array, scopes: _Scopes, scope_
     end, reported_end = _valid_ends(start, end)
     duration = pc.subtract(end, start)
     kind, parents, names = spans.field("kind"), spans.field("parent_span_id"), spans.field("name")
+    is_kind = pc.and_(pc.greater_equal(kind, 0), pc.less(kind, len(SPAN_KINDS)))
     no_parent = pc.or_(pc.equal(pc.binary_length(parents), 0), pc.equal(parents, pa.scalar(NO_SPAN_ID, pa.binary())))
     message = _empty_to_null(pc.fill_null(pc.struct_field(spans.field("status"), "message"), ""))
     events, event_words = _events(spans.field("events"))
@@ -113,11 +115,11 @@ def _of_spans(spans: pa.StructArray, services: pa.Array, scopes: _Scopes, scope_
         "trace_id": spans.field("trace_id"),
         "span_id": spans.field("span_id"),
         "parent_span_id": pc.if_else(no_parent, pa.scalar(None, pa.binary()), parents),
-        "flags": _to_int64(spans.field("flags")),
+        "flags": spans.field("flags").cast(_INT64),
         "trace_state": spans.field("trace_state"),
         "service_name": services,
         "span_name": names,
-        "span_kind": _KIND_NAMES.take(pc.if_else(_is_kind(kind), kind, 0)),
+        "span_kind": _KIND_NAMES.take(pc.if_else(is_kind, kind, 0)),
         "start_time": _to_timestamps(start),
         "end_time": _to_timestamps(end),
         "duration_ms": pc.divide(duration, 1_000_000),
@@ -142,9 +144,9 @@ def _of_spans(spans: pa.StructArray, services: pa.Array, scopes: _Scopes, scope_
         "trace_hi": trace_id_highs(spans.field("trace_id")),
         "start_minute": pc.divide(start, _NS_PER_MINUTE).cast(pa.int32()),
         "kind": kind,
-        "dropped_attributes_count": _to_int64(spans.field("dropped_attributes_count")),
-        "dropped_events_count": _to_int64(spans.field("dropped_events_count")),
-        "dropped_links_count": _to_int64(spans.field("dropped_links_count")),
+        "dropped_attributes_count": spans.field("dropped_attributes_count").cast(_INT64),
+        "dropped_events_count": spans.field("dropped_events_count").cast(_INT64),
+        "dropped_links_count": spans.field("dropped_links_count").cast(_INT64),
     }
 
 
@@ -185,7 +187,7 @@ def _events(lists: pa.ListArray) -> tuple[pa.Array, pa.Array]:
         _to_timestamps(time_ns),
         time_ns,
         attributes_of(given.field("attributes")).maps(),
-        _to_int64(given.field("dropped_attributes_count")),
+        given.field("dropped_attributes_count").cast(_INT64),
     ]
     made = pa.StructArray.from_arrays(columns, fields=list(EVENT))
     return pa.ListArray.from_arrays(offsets, made, type=list_of(EVENT)), words_per_owner(
@@ -202,8 +204,8 @@ def _links(lists: pa.ListArray) -> pa.Array:
         given.field("span_id"),
         given.field("trace_state"),
         attributes_of(given.field("attributes")).maps(),
-        _to_int64(given.field("dropped_attributes_count")),
-        _to_int64(given.field("flags")),
+        given.field("dropped_attributes_count").cast(_INT64),
+        given.field("flags").cast(_INT64),
     ]
     return pa.ListArray.from_arrays(
         offsets_of(lists), pa.StructArray.from_arrays(columns, fields=list(LINK)), type=list_of(LINK)
@@ -243,20 +245,13 @@ def _list_field(structs: pa.StructArray, name: str) -> pa.ListArray:
     return child
 
 
-def _count_field(structs: pa.StructArray, name: str) -> pa.Array:
-    return pc.fill_null(pc.struct_field(structs, name), 0)
-
-
-def _to_int64(numbers: pa.Array) -> pa.Array:
-    return numbers.cast(pa.int64())
+def _dropped_count(structs: pa.StructArray) -> pa.Array:
+    """Return the number of dropped attributes; 0 for a struct that is null."""
+    return pc.fill_null(pc.struct_field(structs, "dropped_attributes_count"), 0).cast(_INT64)
 
 
 def _empty_to_null(texts: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(texts, ""), _NO_TEXT, texts)
-
-
-def _is_kind(kind: pa.Array) -> pa.Array:
-    return pc.and_(pc.greater_equal(kind, 0), pc.less(kind, len(SPAN_KINDS)))
 
 
 def _to_timestamps(nanoseconds: pa.Array) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Summaries of traces with their services: summed up by the engine from a few columns, whatever else the spans hold."""
+"""Summaries of traces with their services, computed from a few columns of their spans."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from crannog.traces.search.summaries import (
 )
 from crannog.traces.trace import ERROR_STATUS
 
-_SHOWN = ("trace_id", "span_id", "parent_span_id", "start_ns", "end_ns", "service_name", "span_name", "status_code")
-_COLUMNS = ", ".join((*_SHOWN, "trace_hi", "_created_at", "_batch_id"))
+_NEEDED = ("trace_id", "span_id", "parent_span_id", "start_ns", "end_ns", "service_name", "span_name", "status_code")
+_COLUMNS = ", ".join((*_NEEDED, "trace_hi", "_created_at", "_batch_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ServiceCount:
 
 @dataclass(frozen=True, slots=True)
 class JaegerSummary:
-    """What Jaeger's pages show of a trace in a list; of a span that was sent again, the newest copy counts."""
+    """What Jaeger's UI lists of a trace. Of a span that was sent more than once, the newest copy counts."""
 
     trace_id: str
     root_service: str
@@ -49,22 +49,24 @@ class JaegerSummary:
 
 
 def summaries(read: ReadSpans, found: Sequence[TraceSummary]) -> list[JaegerSummary]:
-    """Return the summaries of traces that a search found, in order; without those that are gone since."""
+    """Return the summaries of traces that a search found, in order, without those that were deleted since."""
     if not found:
         return []
-    known: dict[str, JaegerSummary] = read(lambda table: table.newest(lambda of: _summed_up(table, of, found)), {})
+    known: dict[str, JaegerSummary] = read(
+        lambda table: table.newest(lambda snapshot: _query(table, snapshot, found)), {}
+    )
     return [known[one.trace_id] for one in found if one.trace_id in known]
 
 
-def _started_within(found: Sequence[TraceSummary]) -> tuple[str, list[Condition]]:
-    """Return what is true of all spans of these traces, as SQL and for pruning: they start within the time of the traces."""
+def _start_range(found: Sequence[TraceSummary]) -> tuple[str, list[Condition]]:
+    """Return the time in which the spans of these traces start, as SQL and as conditions for pruning."""
     low, high = min(one.start_ns for one in found), max(one.end_ns for one in found)
     return f"start_ns >= {low} AND start_ns <= {high}", start_between(low, high)
 
 
-def _part(reader: SnapshotReader, found: Sequence[TraceSummary]) -> str:
+def _rows_sql(reader: SnapshotReader, found: Sequence[TraceSummary]) -> str:
     """Return the SQL of the rows of these traces."""
-    condition, conditions = _started_within(found)
+    condition, conditions = _start_range(found)
     rows = reader.rows(conditions)
     if len(found) > MAX_IDS:
         return rows_of_trace_table(rows, condition, "wanted", _COLUMNS)
@@ -72,14 +74,14 @@ def _part(reader: SnapshotReader, found: Sequence[TraceSummary]) -> str:
     return f"SELECT {_COLUMNS} FROM {rows} WHERE trace_id IN ({listed}) AND {condition}"
 
 
-def _summed_up(table: OpenTable, snapshot: Snapshot, found: Sequence[TraceSummary]) -> dict[str, JaegerSummary]:
+def _query(table: OpenTable, snapshot: Snapshot, found: Sequence[TraceSummary]) -> dict[str, JaegerSummary]:
     with open_reader(table, snapshot) as reader:
         spans_of = _few_spans(reader, found)
         if spans_of is not None:
             return {trace_id: _summary(trace_id, _services(spans)) for trace_id, spans in spans_of.items()}
         rows = reader.query(
-            f"WITH part AS MATERIALIZED ({_part(reader, found)}),"
-            # Few traces have a span twice: only their rows are sorted.
+            f"WITH part AS MATERIALIZED ({_rows_sql(reader, found)}),"
+            # Few traces have a span twice, so only their rows are sorted.
             f" twice AS MATERIALIZED ({traces_with_duplicates('part')}),"
             " once AS MATERIALIZED (SELECT * FROM part ANTI JOIN twice USING (trace_id) UNION ALL"
             f" {newest_copies_sql('SELECT * FROM part SEMI JOIN twice USING (trace_id)')}),"
@@ -99,14 +101,14 @@ def _summed_up(table: OpenTable, snapshot: Snapshot, found: Sequence[TraceSummar
 
 
 def _few_spans(reader: SnapshotReader, found: Sequence[TraceSummary]) -> dict[str, dict[bytes, dict[str, Any]]] | None:
-    """Return the spans of each trace by their ids; None where there are many, or one was sent again."""
+    """Return the spans of each trace by id; None if there are many, or one was sent more than once."""
     if len(found) > MAX_IDS or sum(one.span_count for one in found) > MAX_PYTHON_ROWS:
         return None
-    condition, conditions = _started_within(found)
+    condition, conditions = _start_range(found)
     halves = sorted({trace_id_high(bytes.fromhex(one.trace_id)) for one in found})
     rows = reader.query(
-        f"SELECT {', '.join(_SHOWN)} FROM {reader.rows(conditions, (*_SHOWN, 'trace_hi'))}"
-        # The first half of the id, a number, is compared in less time than the whole id.
+        f"SELECT {', '.join(_NEEDED)} FROM {reader.rows(conditions, (*_NEEDED, 'trace_hi'))}"
+        # The first half of the id is a number, which is faster to compare than the whole id.
         f" WHERE trace_hi IN ({', '.join(map(str, halves))}) AND {condition} LIMIT {MAX_PYTHON_ROWS + 1}"
     )
     if rows.num_rows > MAX_PYTHON_ROWS:  # ids of 64 bits all have the same first half
@@ -122,7 +124,7 @@ def _few_spans(reader: SnapshotReader, found: Sequence[TraceSummary]) -> dict[st
 
 
 def _services(spans: Mapping[bytes, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows that the query above returns for one trace, from its spans by id."""
+    """Return the rows of the query above for one trace, computed from its spans."""
     orphans = sum(span["parent_span_id"] is not None and span["parent_span_id"] not in spans for span in spans.values())
     by_service: dict[str, list[Mapping[str, Any]]] = {}
     for span in spans.values():
@@ -150,7 +152,7 @@ def _services(spans: Mapping[bytes, Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _summary(trace_id: str, services: Sequence[Mapping[str, Any]]) -> JaegerSummary:
-    """Put the services of a trace together."""
+    """Return the summary of a trace from the rows of its services."""
     roots = [row for row in services if row["root"] is not None]
     root = min(roots, key=lambda row: (row["root"]["at"], row["root"]["id"])) if roots else None
     return JaegerSummary(
@@ -161,6 +163,7 @@ def _summary(trace_id: str, services: Sequence[Mapping[str, Any]]) -> JaegerSumm
         end_ns=max(row["end_ns"] for row in services),
         orphans=services[0]["orphans"],
         services=sorted(
-            (ServiceCount(row["service_name"], row["spans"], row["errors"]) for row in services), key=lambda of: of.name
+            (ServiceCount(row["service_name"], row["spans"], row["errors"]) for row in services),
+            key=lambda service: service.name,
         ),
     )

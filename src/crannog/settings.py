@@ -42,9 +42,7 @@ class Settings(BaseSettings):
         description="Address of a server (http:// or https://) that the command line works through; empty works on the warehouse.",
     )
     token: str = Field("", repr=False, description="Token that the command line shows to a server.")
-    build_log: str = Field(
-        "", description="Address of the build log; empty keeps one, as a Delta table, in the warehouse."
-    )
+    build_log: str = Field("", description="URI of the build log; if empty, it is a Delta table in the warehouse.")
     host: str = Field("127.0.0.1", description="Address the server listens on.")
     port: int = Field(7117, ge=0, le=65535, description="Port of the HTTP API and the pages.")
     otlp: bool = Field(True, description="Whether the server takes spans over OTLP.")

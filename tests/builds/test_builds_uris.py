@@ -28,8 +28,8 @@ B, P = BuildRequestStatus, PartitionStatus
 @pytest.mark.parametrize(
     ("uri", "says"),
     [
-        ("", "is not the address of a build log"),
-        ("/a/path", "is not the address of a build log"),
+        ("", "is not the URI of a build log"),
+        ("/a/path", "is not the URI of a build log"),
         ("mysql://host/db", "mysql: is not a kind of build log"),
         ("s3://bucket/x", r"did you mean delta\+s3"),
         ("sqlite:log.db", "write sqlite:///relative/file"),
@@ -42,7 +42,7 @@ B, P = BuildRequestStatus, PartitionStatus
         ("delta+s3:///path", "names no bucket"),
         ("stdout:file", "write stdout: without anything after it"),
         ("tee:stdout:", "two addresses or more"),
-        ("tee:sqlite::memory:,nonsense", "is not the address of a build log"),
+        ("tee:sqlite::memory:,nonsense", "is not the URI of a build log"),
         ("postgresql://host:notaport/x", "is no address of a PostgreSQL database|failed"),
         ("http://127.0.0.1:1", "no server answers at http://127.0.0.1:1"),
     ],
@@ -55,7 +55,7 @@ def test_bad_addresses(uri: str, says: str) -> None:
 def test_options_that_a_kind_does_not_have() -> None:
     with pytest.raises(CallerError, match="no option colour"):
         open_log("sqlite::memory:", colour="red")
-    with pytest.raises(CallerError, match="the address of a build log is text"):
+    with pytest.raises(CallerError, match="the URI of a build log is text"):
         open_log(3)  # type: ignore[arg-type]
 
 

@@ -12,6 +12,7 @@ from crannog.api import explanation, lake, load_report, producer, reports, resul
 from crannog.api import table as table_class
 from crannog.api import traces as values
 from crannog.api.traces import Traces
+from crannog.builds import EventLog, results
 from reference.markdown import code, document, paragraphs, table
 
 _WIDTH = 100
@@ -20,6 +21,7 @@ _VERBS: tuple[tuple[str, str, type[Any]], ...] = (
     ("A table", "table", table_class.Table),
     ("Tables in memory", "lake.cache", lake.Cache),
     ("Traces", "lake.traces", Traces),
+    ("Builds", "lake.builds", EventLog),
     ("A producer", "producer", producer.Producer),
     ("The answer to a query", "result", result.Result),
     ("A streamed answer", "stream", result.Stream),
@@ -40,6 +42,7 @@ _ANSWERS: tuple[type[Any], ...] = (
     load_report.BadRow,
     load_report.Drift,
     *(getattr(values, name) for name in values.__all__ if dataclasses.is_dataclass(getattr(values, name))),
+    *(kind for kind in vars(results).values() if isinstance(kind, type) and kind.__module__ == results.__name__),
 )
 
 

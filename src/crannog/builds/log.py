@@ -50,11 +50,9 @@ class EventLog(ABC):
         An event that is already in the log returns the index it has. `check_states` refuses status changes that are
         impossible (a build from FAILED to EXECUTING); None means as the log was opened, where the default is off.
 
-        Raises:
-            Conflict: the log has an event with the same id and other content.
-            Refused: a status change is impossible.
-            BadRows, CallerError: something is not an event.
-            Overloaded, Unavailable: try again; events that were stored are not stored twice.
+        Raises Conflict if the log has an event with the same id and other content, Refused if a status change is
+        impossible, BadRows or CallerError if something is not an event. After Overloaded or Unavailable, try again: an
+        event is never stored twice.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Opening a log by its address."""
+"""Opening a log by its URI."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _OPENERS: dict[str, Opener] = {}
 
 
 def register_scheme(scheme: str, opener: Opener) -> None:
-    """Add a scheme to `open_log`: `opener` gets the address and the options and returns the log."""
+    """Add a scheme to `open_log`: `opener` gets the URI and the options and returns the log."""
     _OPENERS[scheme] = opener
 
 
 def open_log(uri: str, *, check_states: bool = False, best_effort: bool = False, **options: Any) -> EventLog:
-    """Open the build log at an address; create it if it does not exist.
+    """Open the build log at a URI; create it if it does not exist.
 
     `check_states` is the default of the argument of that name of `append_events`. `best_effort` returns a log whose
-    appends never raise and never wait for the store. Raises CallerError if the address is wrong.
+    appends never raise and never wait for the store. Raises CallerError if the URI is invalid.
     """
     if not isinstance(uri, str):
-        raise CallerError(f"the address of a build log is text like {FORMS}; got {type(uri).__name__}")
+        raise CallerError(f"the URI of a build log is text like {FORMS}; got {type(uri).__name__}")
     if best_effort:
         from crannog.builds.stores.best_effort import BestEffortLog
 
@@ -46,7 +46,7 @@ def open_log(uri: str, *, check_states: bool = False, best_effort: bool = False,
 def _checked_scheme(uri: str) -> str:
     scheme, colon, _ = uri.partition(":")
     if not colon or not scheme:
-        raise CallerError(f"{uri!r} is not the address of a build log: use {FORMS}")
+        raise CallerError(f"{uri!r} is not the URI of a build log: use {FORMS}")
     if scheme in _OPENERS:
         return scheme
     hint = " (did you mean delta+s3://?)" if scheme in ("s3", "gs", "az") else ""
@@ -54,13 +54,13 @@ def _checked_scheme(uri: str) -> str:
 
 
 def warehouse_uri(location: str) -> str:
-    """Return the address of the log in the warehouse at `location`."""
+    """Return the URI of the log in the warehouse at `location`."""
     where = location.removeprefix("file://")
     return f"delta+{where}" if "://" in where else f"delta://{quote(str(Path(where).expanduser().absolute()))}"
 
 
 def other_than_warehouse(uri: str, location: str) -> str:
-    """Return `uri`, or nothing if it is the address of the log in the warehouse at `location`."""
+    """Return `uri`, or nothing if it is the URI of the log in the warehouse at `location`."""
     return "" if uri == warehouse_uri(location) else uri
 
 
@@ -136,7 +136,7 @@ def _tee(uri: str, options: dict[str, Any]) -> EventLog:
 
     parts = [unquote(part) for part in uri.removeprefix("tee:").split(",") if part]
     if len(parts) < 2:
-        raise CallerError(f"{uri!r}: write tee:URI,URI with two addresses or more (a comma inside one as %2C)")
+        raise CallerError(f"{uri!r}: write tee:URI,URI with two URIs or more (a comma inside one as %2C)")
     logs: list[EventLog] = []
     try:
         for part in parts:
@@ -157,7 +157,7 @@ def _check_states_of(options: dict[str, Any], uri: str) -> bool:
 
 
 def without_password(uri: str) -> str:
-    """Return an address without its password."""
+    """Return a URI without its password."""
     head, at, tail = uri.rpartition("@")
     if not at:
         return uri

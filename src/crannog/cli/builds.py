@@ -60,7 +60,7 @@ def _log_option(
         typer.Option(
             "--log",
             metavar="URI",
-            help="Address of the log [default: CRANNOG_BUILD_LOG, else that of the server or warehouse].",
+            help="URI of the log [default: CRANNOG_BUILD_LOG, else that of the server or warehouse].",
         ),
     ] = "",
     as_of: Annotated[

@@ -10,20 +10,20 @@ from crannog.builds.open_log import open_log, other_than_warehouse
 from crannog.embedded import EmbeddedLake
 from crannog.errors import CallerError, TooLarge
 
-_PASTS = 2
-_LONGEST_PAST = 500_000
+_CACHED_STATES = 2
+_MAX_STATE_EVENTS = 500_000
 
 
 class BuildLog:
-    """The log at `uri`; if that is empty or the address of the warehouse, `lake.builds`. Safe for threads."""
+    """The log at `uri`; if that is empty or the URI of the warehouse's log, `lake.builds`. Safe for threads."""
 
     def __init__(self, lake: EmbeddedLake, uri: str) -> None:
         self._lake = lake
         self._uri = other_than_warehouse(uri, lake.warehouse.location)
         self._lock = threading.Lock()
         self._other: EventLog | None = None
-        self._pasts: OrderedDict[tuple[int, int], EventLog] = OrderedDict()
-        self._past_lock = threading.Lock()
+        self._states: OrderedDict[tuple[int, int], EventLog] = OrderedDict()
+        self._states_lock = threading.Lock()
 
     def get(self) -> EventLog:
         """Return the log."""
@@ -33,35 +33,35 @@ class BuildLog:
             if self._other is None:
                 if self._uri.startswith(("http:", "https:")):
                     raise CallerError(
-                        f"this server keeps no build log: CRANNOG_BUILD_LOG is {self._uri}; ask that server"
+                        f"this server has no build log: CRANNOG_BUILD_LOG is {self._uri}; use that server"
                     )
                 self._other = open_log(self._uri)
             return self._other
 
     def as_of(self, index: int | None) -> EventLog:
-        """Return the log as it stood at an index, as it stands if none is given; TooLarge if that is more than fits in memory.
+        """Return the log as of an index, or the present log without one. Raises TooLarge if that has too many events.
 
-        The last two are kept, since a client usually sends several queries about the same state.
+        The two states used last are cached, since a client usually sends several queries about the same state.
         """
         if index is None:
             return self.get()
-        if index > _LONGEST_PAST:
+        if index > _MAX_STATE_EVENTS:
             raise TooLarge(
-                f"the log as of index {index:,} has more than the {_LONGEST_PAST:,} events that a server holds in memory;"
-                " open the log itself and ask its as_of, or read the events with a range of time"
+                f"the log as of index {index:,} has more than the {_MAX_STATE_EVENTS:,} events that a server holds in memory;"
+                " open the log itself and use its as_of, or read the events of a time range"
             )
         log = self.get()
-        with self._past_lock:  # one is made at a time
+        with self._states_lock:  # one state is built at a time
             head = log.head()
-            # What was removed since is gone from the past, too.
-            known = (index, head - log.stats().events)
-            past = self._pasts.pop(known, None) or log.as_of(index)
-            if index <= head:  # beyond it, what it holds is still to be written
-                self._pasts = OrderedDict((key, kept) for key, kept in self._pasts.items() if key[1] == known[1])
-                self._pasts[known] = past
-                if len(self._pasts) > _PASTS:
-                    self._pasts.popitem(last=False)  # not closed: others may be asking it
-            return past
+            # Events removed since are missing from earlier states, too.
+            removed = head - log.stats().events
+            state = self._states.pop((index, removed), None) or log.as_of(index)
+            if index <= head:  # a state beyond the head still changes
+                self._states = OrderedDict((key, kept) for key, kept in self._states.items() if key[1] == removed)
+                self._states[index, removed] = state
+                if len(self._states) > _CACHED_STATES:
+                    self._states.popitem(last=False)  # not closed: other requests may be reading it
+            return state
 
     def close(self) -> None:
         """Close a log that was opened here; that of the warehouse is closed with the lake."""
@@ -69,5 +69,5 @@ class BuildLog:
             if self._other is not None:
                 self._other.close()
                 self._other = None
-        with self._past_lock:
-            self._pasts.clear()
+        with self._states_lock:
+            self._states.clear()

@@ -89,7 +89,7 @@ class ForwardingLog(EventLog):
 class TeeLog(ForwardingLog):
     """Writes to several logs. Indexes and reads are those of the first; the others assign indexes of their own.
 
-    Events are removed from the first log only: prune the copies by their own addresses.
+    Events are removed from the first log only: prune the copies by their own URIs.
     """
 
     def __init__(self, logs: Sequence[EventLog]) -> None:

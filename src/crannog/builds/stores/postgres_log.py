@@ -63,7 +63,7 @@ class PostgresConnection:
 
 
 class PostgresDatabase:
-    """A database by its address. Safe for threads; any number of processes may use it at once."""
+    """A database by its URI. Safe for threads; any number of processes may use it at once."""
 
     def __init__(self, uri: str, name: str) -> None:
         self._uri = uri
@@ -80,9 +80,7 @@ class PostgresDatabase:
                     self._uri, autocommit=True, connect_timeout=_CONNECT_TIMEOUT_S, application_name="crannog"
                 )
             except psycopg.ProgrammingError as error:
-                raise CallerError(
-                    f"{self._name!r} is not the address of a PostgreSQL database: {_line(error)}"
-                ) from None
+                raise CallerError(f"{self._name!r} is not the URI of a PostgreSQL database: {_line(error)}") from None
             except psycopg.OperationalError as error:
                 # Errors that the server reports while connecting have no class of their own.
                 if any(words in str(error) for words in _WRONG_ADDRESS):
@@ -173,7 +171,7 @@ def _line(error: BaseException) -> str:
 
 
 class PostgresLog(DatabaseLog[PostgresDatabase]):
-    """Events in one PostgreSQL database, in the default schema of its address."""
+    """Events in one PostgreSQL database, in the default schema of the connection."""
 
     def __init__(self, uri: str, *, check_states: bool = False) -> None:
         name = without_password(uri)

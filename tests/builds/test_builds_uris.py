@@ -41,7 +41,7 @@ B, P = BuildRequestStatus, PartitionStatus
         ("delta:///", "names no folder"),
         ("delta+s3:///path", "names no bucket"),
         ("stdout:file", "write stdout: without anything after it"),
-        ("tee:stdout:", "two addresses or more"),
+        ("tee:stdout:", "two URIs or more"),
         ("tee:sqlite::memory:,nonsense", "is not the URI of a build log"),
         ("postgresql://host:notaport/x", "is no address of a PostgreSQL database|failed"),
         ("http://127.0.0.1:1", "no server answers at http://127.0.0.1:1"),

@@ -6,7 +6,7 @@ STAMP := $(VENV)/.crannog-setup
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-slow bench docs lint lock clean
+.PHONY: help setup demo serve test test-fast test-slow coverage bench docs lint lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,8 +35,15 @@ serve: setup ## Run the server: HTTP API, pages, OTLP
 test: setup ## Run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15
 
+test-fast: setup ## Run the tests that start neither Spark nor another process, in two minutes: for every save
+	$(BIN)/python -m pytest --fast -n 2 --dist worksteal -q
+
 test-slow: setup ## Run the tests that take long
 	$(BIN)/python -m pytest -m slow
+
+coverage: setup ## Run the tests and print the coverage of each package; TESTS=tests/test_rows.py for some of them
+	$(BIN)/python -m pytest -n 2 --dist loadfile -q --cov --cov-report= $(TESTS)
+	@$(BIN)/python -m coverage json -q -o - | $(BIN)/python tools/coverage_table.py
 
 bench: setup ## Measure the speed
 	$(BIN)/python bench/run.py
@@ -53,11 +60,12 @@ lint: setup ## Check style, types and layers
 	$(BIN)/mypy --strict src
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_words.py
+	$(BIN)/codespell src tests tools bench docs *.md Makefile
 
 lock: ## Pin the newest versions that fit together (needs uv)
 	$(LOCK) --upgrade requirements/all.in -o requirements/all.txt
 	$(LOCK) requirements/build.in -c requirements/all.txt -o requirements/build.txt
 
 clean: ## Remove the virtual environment, caches and what demo and bench left
-	rm -rf $(VENV) build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -10,6 +10,8 @@ import pytest
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime, spark_runtime
 
+pytest_plugins = ["fast"]
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_environment() -> Iterator[None]:

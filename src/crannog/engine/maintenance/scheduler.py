@@ -122,7 +122,7 @@ class Scheduler:
                 self.run_due()
             except Exception as error:
                 # Storage may be unavailable for a while; in any case the next tick tries again.
-                self.last_error = _error_text(error)
+                self._note(_error_text(error))
 
     def run_due(self) -> list[str]:
         """Run everything that is due now; return the names of the tasks that this process ran."""
@@ -160,8 +160,14 @@ class Scheduler:
             except NotFound:
                 continue  # dropped meanwhile
             except CrannogError as error:
-                self.last_error = f"{name}: {error.message}"
+                self._note(f"{name}: {error.message}")
         return ran
+
+    def _note(self, error: str) -> None:
+        """Log an error once, however often it recurs, and keep it for those who show it."""
+        if error != self.last_error:
+            log.warning("maintenance failed: %s", error)
+        self.last_error = error
 
     def _tasks(self) -> list[Task]:
         try:
@@ -228,7 +234,7 @@ class Scheduler:
                 failures = self._not_before.get(task, (0.0, 0))[1] + 1
                 pause_s = min(_LONGEST_PAUSE_S, self._warehouse.settings.scheduler_tick_s * 2**failures)
                 self._not_before[task] = (time.monotonic() + pause_s, failures)
-                self.last_error = f"{task}: {message}"
+                self._note(f"{task}: {message}")
                 return True
             self._not_before.pop(task, None)
             self._control.release(

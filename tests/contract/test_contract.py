@@ -521,7 +521,7 @@ def test_an_answer_is_cut_where_it_was_asked_to_be(connection: Lake, orders: Tab
         ({"text": "select nope from {name}"}, CallerError, "there is no column nope; there are id, amount, at"),
         ({"text": "select"}, CallerError, ""),
         ({"text": ""}, CallerError, ""),
-        ({"text": "select 1 -- " + "x" * 10_000}, Refused, "10,000 is the most"),
+        ({"text": "select 1 -- " + "x" * 10_000}, Refused, "the maximum is 10,000"),
         (
             {"text": "select 1", "engine": "abacus"},
             CallerError,
@@ -530,14 +530,14 @@ def test_an_answer_is_cut_where_it_was_asked_to_be(connection: Lake, orders: Tab
         (
             {"text": "select id from {name}", "engine": "hot"},
             CallerError,
-            "engine 'hot' cannot serve this: {name} is not in memory; pin it first, or use engine='auto'",
+            "engine 'hot' cannot run this: {name} is not in memory; pin it first, or use engine='auto'",
         ),
         ({"text": "select 1", "max_rows": -1}, CallerError, "max_rows is a whole number, 0 or more, got -1"),
         ({"text": "select 1", "max_rows": 1.5}, CallerError, "max_rows is a whole number, 0 or more, got 1.5"),
         (
             {"text": "select 1", "max_rows": 20_001},
             CallerError,
-            "max_rows is at most 20,000, got 20,001; stream a larger answer",
+            "max_rows is at most 20,000, got 20,001; stream a larger result",
         ),
         (
             {"text": "select 1", "timeout_s": 0},
@@ -601,7 +601,7 @@ def _once_running(connection: Lake, query_id: str) -> None:
 
 
 def test_a_query_ends_with_its_time(connection: Lake, heavy: str) -> None:
-    with pytest.raises(TimedOut, match=r"query late took longer than 0.2 s; narrow it, or give it more with timeout_s"):
+    with pytest.raises(TimedOut, match=r"query late took longer than 0.2 s; narrow it, or raise timeout_s"):
         connection.sql(heavy, timeout_s=0.2, query_id="late")
 
 
@@ -626,7 +626,7 @@ def test_a_query_is_cancelled_from_another_thread_and_its_id_is_taken_meanwhile(
             connection.sql("select 1", query_id="long one")
         except Conflict as error:
             taken = error.message
-    assert taken == "a query with the id 'long one' runs already; give another, or none"
+    assert taken == "a query with the id 'long one' is already running; use another id, or none"
     _once_running(connection, "long one")
     asking.join(30)
     assert [(type(error), error.message) for error in caught] == [(Cancelled, "query long one was cancelled")]

@@ -173,7 +173,7 @@ def test_the_router_is_a_pure_choice() -> None:
         ("hot", {"no_rule": "explode", "hot": True}),
         ("local", {"no_rule": "explode"}),
     ):
-        with pytest.raises(CallerError, match="cannot serve"):
+        with pytest.raises(CallerError, match="cannot run"):
             chosen(asked, **facts)
 
 

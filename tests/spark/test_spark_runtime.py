@@ -83,7 +83,7 @@ def test_the_background_start_returns_at_once_and_threads_share_one_session(spar
 
 def test_waiting_for_a_start_has_an_end(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
-    monkeypatch.setattr(SparkRuntime, "_try", lambda *_: release.wait(30))
+    monkeypatch.setattr(SparkRuntime, "_attempt", lambda *_: release.wait(30))
     runtime = SparkRuntime(settings.model_copy(update={"spark_start_timeout_s": 0.1}))
     with pytest.raises(Unavailable, match=r"still starting after 0\.1 s") as raised:
         runtime.session()

@@ -163,7 +163,7 @@ def test_a_question_is_cancelled_by_its_id_from_both_sides(server: HttpServer, e
             endless.clear()
             asking = Asking(lambda of=traces: of.within(query_id="mine / 1").metrics())  # type: ignore[misc]
             assert endless.wait(20)
-            with pytest.raises(Conflict, match="runs already"):
+            with pytest.raises(Conflict, match="is already running"):
                 traces.within(query_id="mine / 1").services()
             traces.cancel("mine / 1")
             assert isinstance(asking.ended(), Cancelled)

@@ -1,4 +1,4 @@
-"""DESCRIBE, SHOW and EXPLAIN: answered from the warehouse's own catalogue, in the columns that Spark gives them."""
+"""DESCRIBE, SHOW and EXPLAIN: answered from the warehouse's catalog, with the columns that Spark returns."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DescribeTable:
 
 @dataclass(frozen=True)
 class ShowTables:
-    """SHOW TABLES: those of a schema, or of all, whose names match a pattern."""
+    """SHOW TABLES: the tables of a schema, or of all, whose names match a pattern."""
 
     schema: tuple[str, ...] | None
     pattern: str | None
@@ -44,7 +44,7 @@ class ShowTables:
 
 @dataclass(frozen=True)
 class Explain:
-    """EXPLAIN: what would be done for a statement."""
+    """EXPLAIN: how a statement would run."""
 
     statement: str
 
@@ -53,7 +53,7 @@ Command = DescribeTable | ShowTables | Explain
 
 
 def read_command(text: str, longest: int) -> Command | None:
-    """Return the command that a text is, None if it is not one. Raises CallerError where it is written wrong."""
+    """Parse a command; None if the text is not one. Raises CallerError if its syntax is wrong."""
     check_text(text, longest)
     found = _COMMAND.match(text)
     if found is None:
@@ -116,7 +116,7 @@ def _wrong(written: str) -> CallerError:
 
 
 def columns_of(schema: pa.Schema, *, with_types: bool) -> pa.Table:
-    """Return the answer to DESCRIBE or SHOW COLUMNS."""
+    """Return the result of DESCRIBE or SHOW COLUMNS."""
     names = pa.array(schema.names, pa.string())
     if not with_types:
         return pa.table({"col_name": names})
@@ -125,7 +125,7 @@ def columns_of(schema: pa.Schema, *, with_types: bool) -> pa.Table:
 
 
 def tables_shown(command: ShowTables, names: Sequence[TableName]) -> pa.Table:
-    """Return the answer to SHOW TABLES."""
+    """Return the result of SHOW TABLES."""
     wanted = [part.lower() for part in command.schema or ()]
     patterns = (command.pattern or "*").lower().split("|")
     chosen = [

@@ -1,6 +1,6 @@
-"""The times at which queries must have ended: one thread watches them all, asleep until the next one is due.
+"""Deadlines of queries: one thread watches them all and sleeps until the next one.
 
-A thread for each query would cost a short query a tenth of its time.
+A thread per query would cost a short query a tenth of its time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _IDLE_S = 30.0
 
 
 class Deadlines:
-    """Calls what is due. Safe for threads; the watching thread ends when there has been nothing to watch for a while."""
+    """Calls functions at their deadlines. Thread-safe; the watching thread ends after a while without deadlines."""
 
     def __init__(self) -> None:
         self._due: dict[int, tuple[float, Callable[[], None]]] = {}
@@ -24,7 +24,7 @@ class Deadlines:
         self._count = 0
 
     def add(self, seconds: float, act: Callable[[], None]) -> int:
-        """Call `act` after so many seconds, in another thread, unless its number is removed before."""
+        """Call `act` after `seconds`, in another thread, unless the returned number is removed first."""
         at = time.monotonic() + seconds
         with self._changed:
             self._count += 1
@@ -37,7 +37,7 @@ class Deadlines:
             return self._count
 
     def remove(self, number: int) -> None:
-        """Forget what is due under a number, if it is still to come."""
+        """Remove a deadline, if it has not passed."""
         with self._changed:
             self._due.pop(number, None)
 

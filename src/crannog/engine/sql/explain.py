@@ -1,4 +1,4 @@
-"""What a query would do, told to a person: engine, reason, what each table gives, the plan; no storage paths."""
+"""Explains how a query would run: engine, reason, what is read of each table, the plan; without storage paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FILES = re.compile(r"(?:file:|s3a?:|gs:|abfss?:|az:)?/+[^\s,\[\]()'\"]+\.parque
 def table_reports(
     sources: Mapping[int, Source], pruned: Mapping[int, Pruned], hot: Mapping[int, str]
 ) -> tuple[TableReport, ...]:
-    """Tell what is read of each table."""
+    """Return what is read of each table."""
     return tuple(
         TableReport(
             source.ref.written,
@@ -33,7 +33,7 @@ def table_reports(
 
 
 def hidden_paths(plan: str, location: str) -> str:
-    """Return a plan without where files lie."""
+    """Return a plan without the paths of files."""
     text = _FILES.sub("<file>", plan)
     bare = location.removeprefix("file://").rstrip("/")
     return text.replace(bare, "<warehouse>") if bare else text

@@ -1,6 +1,6 @@
-"""Which files of a base a statement needs: conditions against the statistics of the log, before any file is opened.
+"""Chooses the files of a base that a statement needs, by the log's statistics, before any file is opened.
 
-Pure but for the log's table of statistics. What cannot be told keeps the file.
+Reads nothing but the statistics. Where they do not decide, the file stays.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 from crannog.delta.log import Base
 from crannog.engine.sql.duckdb_compiler.terms import Condition
 
-# Text is cut to a prefix in the log, and upper bounds of instants to the millisecond below.
+# The log truncates text to a prefix, and upper bounds of timestamps down to the millisecond.
 _TRUSTED = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_date, pa.types.is_timestamp, pa.types.is_string)
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """The files that are left, and how many each condition took away."""
+    """The remaining files, and how many each condition removed."""
 
     files: tuple[str, ...]
     bytes: int
@@ -32,7 +32,7 @@ class Pruned:
 
 
 def pruned(base: Base, conditions: Sequence[Condition]) -> Pruned:
-    """Return the files of a base that may hold a row meeting all conditions."""
+    """Return the files of a base that may have a row that meets all conditions."""
     actions = base.actions
     keep: pa.Array | None = None
     taken = []
@@ -56,7 +56,7 @@ def pruned(base: Base, conditions: Sequence[Condition]) -> Pruned:
 
 
 def _may_contain(base: Base, condition: Condition) -> pa.Array | None:
-    """Return, per file, whether it may hold a row that meets the condition; None if the log does not tell."""
+    """Return, per file, whether it may have a row that meets the condition; None without statistics."""
     kind = base.schema.field(condition.column).type
     operator, values = condition.operator, condition.values
     if any(value is None for value in values):
@@ -96,7 +96,7 @@ def _compare(
         return pc.greater_equal(high, wanted[0])
     if operator == "prefix":
         start = values[0]
-        # Not below any text that begins so: cut to its length, the lowest is at most it.
+        # A text with this prefix is not below it: truncated to that length, the minimum is at most the prefix.
         return pc.and_(
             pc.less_equal(pc.utf8_slice_codeunits(low, 0, len(start)), wanted[0]), pc.greater_equal(high, wanted[0])
         )

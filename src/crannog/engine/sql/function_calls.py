@@ -1,7 +1,7 @@
-"""Which functions a statement calls: only those that somebody looked at, with options that can be read off the text.
+"""Checks the functions that a statement calls: only reviewed ones, with options that are literals in the text.
 
-Works on tokens: whatever stands before an opening parenthesis is a function, a word of the syntax, or the name of a
-relation with its columns.
+Works on tokens: what precedes an opening parenthesis is a function, a keyword, or the name of a relation with its
+columns.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from crannog.engine.sql.spark_functions import DENIED, KNOWN, OPTIONS, XPATH
 from crannog.engine.sql.tokens import CLOSING, OPENING, STRINGS, is_name, word
 from crannog.errors import CallerError, Refused
 
-# Words of the syntax that may stand before a parenthesis, types with parameters, and calls that Spark's grammar has
+# Keywords that may precede a parenthesis, types with parameters, and calls that Spark's grammar has
 # without a function of that name.
 _SYNTAX = frozenset(
     """
@@ -28,7 +28,7 @@ _SYNTAX = frozenset(
     geography geometry timestampadd timestampdiff timediff dateadd datediff try_cast unnest time timestamp binary string
     """.split()  # noqa: SIM905
 )
-# Options may only be given as a map of literals; DOCTYPE is looked for in the documents themselves.
+# Options must be a map of literals; DOCTYPE is searched for in the documents themselves.
 _GUARD = (
     "element_at(transform(array(",
     "), d -> CASE WHEN contains(d, '<!DOCTYPE') THEN raise_error('XML with a DOCTYPE is not allowed') ELSE d END), 1)",
@@ -44,7 +44,7 @@ _VALUES = frozenset({TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_PAREN, Tok
 
 
 def check_calls(tokens: Sequence[Token], aliases: Set[int]) -> None:
-    """Raise Refused for a function nobody looked at, or options that are not plain; `aliases` are names of relations."""
+    """Raise Refused for a function that was not reviewed, or options that are not literals; `aliases` are names of relations."""
     for place, name in _called(tokens, aliases):
         if name in DENIED:
             raise Refused(f"the function {name} is not allowed: it reaches outside the warehouse")
@@ -56,7 +56,7 @@ def check_calls(tokens: Sequence[Token], aliases: Set[int]) -> None:
             _check_options(tokens, place, name)
         elif name not in KNOWN and name not in _SYNTAX:
             raise Refused(
-                f"there is no function {str(tokens[place].text)!r}; Spark's built-in ones are known, but for those that reach outside"
+                f"there is no function {str(tokens[place].text)!r}; Spark's built-in functions are allowed, except those that reach outside the warehouse"
             )
     for place, token in enumerate(tokens):
         if token.token_type in STRINGS and place and word(tokens[place - 1]) == "USING":
@@ -66,11 +66,11 @@ def check_calls(tokens: Sequence[Token], aliases: Set[int]) -> None:
             or (token.text == "?" and token.token_type not in STRINGS)
             or _is_parameter(tokens, place)
         ):
-            raise Refused("parameters and variables cannot stand in a statement; write the values")
+            raise Refused("a statement cannot have parameters or variables; write the values")
 
 
 def _is_parameter(tokens: Sequence[Token], place: int) -> bool:
-    """Whether a colon begins the name of a parameter; after a value it takes a field out of it."""
+    """Return whether a colon begins the name of a parameter; after a value it extracts a field."""
     if tokens[place].token_type is not TokenType.COLON:
         return False
     return place == 0 or tokens[place - 1].token_type not in _VALUES
@@ -81,7 +81,7 @@ def _called(tokens: Sequence[Token], aliases: Set[int]) -> Iterator[tuple[int, s
         if tokens[place + 1].token_type is not TokenType.L_PAREN or not is_name(token):
             continue
         name = str(token.text).lower() if token.token_type is TokenType.IDENTIFIER else word(token).split()[-1].lower()
-        # A name given to a relation is not called, but must not look like something that is refused either.
+        # The name of a relation is not a call, but must not look like a refused one either.
         named = token.start in aliases or (place > 0 and word(tokens[place - 1]) == "AS")
         if not named or name in DENIED:
             yield place, name
@@ -109,18 +109,18 @@ def _check_options(tokens: Sequence[Token], place: int, name: str) -> None:
     index, known = OPTIONS[name]
     arguments = _arguments(tokens, place + 1)
     if any(token.token_type is TokenType.FARROW for argument in arguments for token in argument):
-        raise Refused(f"{name} takes its arguments by place, not by name")
+        raise Refused(f"{name} takes its arguments by position, not by name")
     for argument in arguments[index:]:
         keys = _map_keys(argument)
         if keys is None:
-            raise Refused(f"the options of {name} are given as a map of literals, like map('mode', 'FAILFAST')")
+            raise Refused(f"the options of {name} must be a map of literals, like map('mode', 'FAILFAST')")
         for key in keys:
             if key.lower() not in {name.lower() for name in known}:
-                raise Refused(f"{name} has no option {key!r} here; there are {', '.join(sorted(known))}")
+                raise Refused(f"{name} has no option {key!r} here; use one of {', '.join(sorted(known))}")
 
 
 def _map_keys(argument: Sequence[Token]) -> list[str] | None:
-    """Return the keys of `map('a', 'b', …)`; None if it is anything else."""
+    """Return the keys of `map('a', 'b', …)`; None for anything else."""
     if len(argument) < 3 or word(argument[0]) != "MAP" or argument[1].token_type is not TokenType.L_PAREN:
         return None
     inner = argument[2:-1]
@@ -136,7 +136,7 @@ def _map_keys(argument: Sequence[Token]) -> list[str] | None:
 
 
 def guarded_documents(tokens: Sequence[Token], aliases: Set[int]) -> dict[int, tuple[int, str]]:
-    """Return what to write instead of some tokens, by start and with their end, so that documents with a DOCTYPE fail."""
+    """Return replacements for tokens, by start and with their end, that make documents with a DOCTYPE fail."""
     swaps: dict[int, tuple[int, str]] = {}
     for place, name in _called(tokens, aliases):
         if name not in XPATH:
@@ -154,7 +154,7 @@ def guarded_documents(tokens: Sequence[Token], aliases: Set[int]) -> dict[int, t
 
 
 def without_guards(name: str) -> str:
-    """Return a column's name as Spark gives it for the statement that was written."""
+    """Return the column name that Spark would give for the original statement."""
     for piece in _GUARD_SHOWN:
         name = name.replace(piece, "")
     return name

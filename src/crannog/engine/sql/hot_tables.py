@@ -1,8 +1,8 @@
-"""Hot tables: copies in memory, kept current by each change, least recently used ones first to go.
+"""Hot tables: copies in memory that follow each change; the least recently used are evicted first.
 
-A copy holds the visible rows of a table up to a sequence. A read brings it up to its snapshot first: the changes
-staged since are applied in one transaction, which readers that already run do not see. Folds and compactions change no
-visible row, so they leave it as it is; after anything else it is loaded anew, aside, and swapped in.
+A copy has the visible rows of a table up to a sequence. A read first brings it up to its snapshot: the changes
+staged since are applied in one transaction, which running readers do not see. Folds and compactions change no
+visible row, so they leave it unchanged; after anything else a new copy is loaded and replaces it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WINDOW_S = 60.0
 
 @dataclass
 class HotTable:
-    """One copy: which rows of which table it holds, and how it was used."""
+    """One copy: its table, its rows up to a sequence, and its use."""
 
     name: TableName
     relation: str
@@ -55,7 +55,7 @@ class HotTable:
     hits: int = 0
     last_access: float = field(default_factory=time.time)
     replaced: int = 0
-    # Queries that read it now: a copy that was let go of stays until the last of them is done.
+    # Queries that read it now: an evicted copy exists until the last of them is done.
     users: int = 0
     gone: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -71,7 +71,7 @@ class FailedLoad:
 
 
 class HotCache:
-    """The hot tables of one warehouse. Safe for threads."""
+    """The hot tables of one warehouse. Thread-safe."""
 
     def __init__(self, engine: Callable[[], DuckDBEngine], limit_bytes: int, *, auto_reads: int) -> None:
         self._engine = engine
@@ -83,14 +83,14 @@ class HotCache:
         self._loading: set[TableName] = set()
         self._failed: dict[TableName, FailedLoad] = {}
         self._lock = threading.RLock()
-        # One load at a time: its bytes are told by how much the engine's memory grew.
+        # One load at a time: its size is measured by the growth of the engine's memory.
         self._load_lock = threading.Lock()
         self._numbers = itertools.count(1)
 
-    # -- what callers ask for ----------------------------------------------------------------------------------
+    # -- for callers -------------------------------------------------------------------------------------------
 
     def pin(self, table: OpenTable) -> dict[str, Any]:
-        """Hold a table in memory until it is evicted; Overloaded, with the numbers, if it does not fit."""
+        """Keep a table in memory until it is evicted. Raises Overloaded, with the numbers, if it does not fit."""
         with self._borrowed(table.name) as held:
             current = held is not None and self._current(held, table, table.snapshot())
             if held is not None:
@@ -100,7 +100,7 @@ class HotCache:
         return next(entry for entry in self.stats()["tables"] if entry["name"] == str(table.name))
 
     def evict(self, name: TableName) -> bool:
-        """Let go of a table; False if it was not held."""
+        """Evict a table; return False if it was not in memory."""
         with self._lock:
             held = self._tables.pop(name, None)
             self._failed.pop(name, None)
@@ -110,7 +110,7 @@ class HotCache:
         return True
 
     def stats(self) -> dict[str, Any]:
-        """Return what is held, how it was used, and the limit; also the tables that could not be loaded, with the error."""
+        """Return the tables in memory, their use, the limit, and the failed loads with their errors."""
         with self._lock:
             tables: list[dict[str, Any]] = [
                 {
@@ -154,7 +154,7 @@ class HotCache:
             }
 
     def failed_tasks(self) -> list[Task]:
-        """Return the failed loads in the form of the control table, whose tasks run elsewhere."""
+        """Return the failed loads as tasks of the control table."""
         with self._lock:
             return [
                 Task(
@@ -167,13 +167,13 @@ class HotCache:
                 for name, failed in sorted(self._failed.items())
             ]
 
-    # -- what queries ask for ----------------------------------------------------------------------------------
+    # -- for queries -------------------------------------------------------------------------------------------
 
     @contextmanager
     def borrowed(self, table: OpenTable, snapshot: Snapshot, *, wait: bool = False) -> Iterator[str | None]:
-        """Lend the name of a copy that stands at the snapshot or later; None if there is none now.
+        """Yield the name of a copy that is at the snapshot or later; None if there is none now.
 
-        A pinned copy that has to be loaded anew is waited for if so asked.
+        With `wait`, waits for a pinned copy that has to be reloaded.
         """
         with ExitStack() as lending:
             held = lending.enter_context(self._borrowed(table.name))
@@ -194,7 +194,7 @@ class HotCache:
                 yield held.relation
 
     def follow(self, table: OpenTable, snapshot: Snapshot) -> None:
-        """Bring a copy up to a snapshot whose changes are about to be folded; one that cannot be is loaded anew later."""
+        """Bring a copy up to a snapshot whose changes are about to be folded; if that fails it is reloaded later."""
         import duckdb
 
         with self._borrowed(table.name) as held, suppress(duckdb.Error):
@@ -218,7 +218,7 @@ class HotCache:
                     self._drop(held.relation)
 
     def _retire(self, held: HotTable) -> None:
-        """Drop a copy that is no longer listed, now or when its last reader is done."""
+        """Drop a removed copy, now or when its last reader is done."""
         with self._lock:
             held.gone = True
             unused = not held.users
@@ -226,14 +226,14 @@ class HotCache:
             self._drop(held.relation)
 
     def refresh(self, table: OpenTable) -> None:
-        """Make a copy anew: deleted rows of one stay in its memory until then."""
+        """Reload a copy: its deleted rows stay in memory until then."""
         with self._lock:
             held = self._tables.get(table.name)
         if held is not None:
             self._load(table, pinned=held.pinned)
 
     def holds(self, table: OpenTable, keys: pa.Table) -> bool:
-        """Tell whether the copy of a table, if there is one, has a row with one of the keys."""
+        """Tell whether the copy of a table, if any, has a row with one of the keys."""
         match = " AND ".join(f"k.{quoted(name)} = h.{quoted(name)}" for name in keys.column_names)
         with self._borrowed(table.name) as held:
             if held is None:
@@ -246,7 +246,7 @@ class HotCache:
     # -- keeping current ---------------------------------------------------------------------------------------
 
     def _current(self, held: HotTable, table: OpenTable, snapshot: Snapshot) -> bool:
-        """Apply what was staged since; False if the copy must be loaded anew."""
+        """Apply what was staged since; return False if the copy must be reloaded."""
         base, tail = snapshot.base, snapshot.tail
         with held.lock:
             if held.table_id != base.table_id or held.schema != base.read_schema:
@@ -265,7 +265,7 @@ class HotCache:
             return held.replaced < max(held.rows * _WASTE, _FEW_ROWS)
 
     def _apply(self, held: HotTable, snapshot: Snapshot, fresh: pa.Table) -> int:
-        """Apply changes to a copy and return by how many rows it grew."""
+        """Apply changes to a copy and return the number of rows it gained."""
         columns = ", ".join(quoted(name) for name in snapshot.base.schema.names)
         if not snapshot.key:
             added = snapshot.in_table_columns(fresh)
@@ -279,14 +279,14 @@ class HotCache:
             f"{quoted(name)} = k.{quoted(name)}" for name in snapshot.base.schema.names if name not in snapshot.key
         )
         given = ", ".join(f"k.{quoted(name)}" for name in snapshot.base.schema.names)
-        # In their place where it can be: a scan has to step around every row that is deleted and put at the end.
+        # In place where possible: a scan has to skip every row that is deleted and appended again.
         command = (
             f"MERGE INTO {held.relation} USING hot_changes k ON {match}"
             f" WHEN MATCHED AND k._op <> {UPSERT} THEN DELETE WHEN MATCHED THEN UPDATE SET {rest}"
             f" WHEN NOT MATCHED AND k._op = {UPSERT} THEN INSERT ({columns}) VALUES ({given})"
         )
         with self._engine().cursor({"hot_changes": changes}) as cursor:
-            # What was done to each row is not asked for: to tell it, DuckDB would write the keys anew, too.
+            # Without RETURNING: for that DuckDB would also rewrite the keys.
             [[touched]] = cursor.execute(command).fetchall()
             [[rows]] = cursor.execute(f"SELECT count(*) FROM {held.relation}").fetchall()
         deleted = touched - pc.sum(pc.equal(last["_op"], UPSERT)).as_py()
@@ -321,7 +321,7 @@ class HotCache:
             except NotFound:
                 return  # dropped meanwhile
             except Exception as error:
-                # The table is served from its files meanwhile; the next read tries again.
+                # The table is read from its files meanwhile; the next read tries again.
                 self._note_failure(name, error)
             finally:
                 with self._lock:
@@ -334,9 +334,9 @@ class HotCache:
         with self._lock:
             before = self._failed.get(name)
             self._failed[name] = FailedLoad(text, before.failures + 1 if before else 1, time.time())
-        # Once for each reason: every read tries again.
+        # Log each reason once: every read tries again.
         if before is None or before.error != text:
-            log.warning("cannot load %s into memory, its files are read instead: %s", name, text)
+            log.warning("cannot load %s into memory, reading its files instead: %s", name, text)
 
     def _load(self, table: OpenTable, *, pinned: bool) -> HotTable:
         with self._load_lock:
@@ -380,7 +380,7 @@ class HotCache:
         return held
 
     def _check_room(self, name: TableName, size: int, *, pinned: bool) -> None:
-        """Make room by letting go of what was not used for longest; Overloaded if there is too little."""
+        """Make room by evicting the least recently used copies. Raises Overloaded if there is too little."""
         while True:
             with self._lock:
                 others = [held for held in self._tables.values() if held.name != name]
@@ -389,7 +389,7 @@ class HotCache:
                     return
                 loaded = sorted((held for held in others if not held.pinned), key=lambda held: held.last_access)
             if not loaded:
-                held_bytes = f", {used:,} are held by pinned tables" if used else ""
+                held_bytes = f", pinned tables take {used:,}" if used else ""
                 raise Overloaded(
                     f"cannot {'pin' if pinned else 'load'} {name}: it takes about {size:,} bytes{held_bytes} and the limit is"
                     f" {self.limit_bytes:,}; evict a table or raise CRANNOG_CACHE_BYTES"
@@ -422,6 +422,6 @@ def _is_fixed(kind: pa.DataType) -> bool:
 
 
 def _keeps_rows(table: OpenTable, since: int, until: int) -> bool:
-    """Tell whether every commit after `since` left the visible rows as they were; False too if the log forgot."""
+    """Tell whether every commit after `since` left the visible rows unchanged; also False if the log is too short."""
     done = {entry.version: entry.operation for entry in log_entries(table, after=since)}
     return all(done.get(version) in _KEEPS_ROWS for version in range(since + 1, until + 1))

@@ -1,4 +1,4 @@
-"""SQL functions of Crannog's own: plain SQL around the arguments, each used once, so that every engine reads the same.
+"""Crannog's own SQL functions: plain SQL around the arguments, each used once, so that every engine runs the same.
 
 `match_attr(search_blob, key, value)` tells whether a span has an attribute with this very value, as text: the blob
 holds it as `|key=value|`, where a bar is written `\\p`, a backslash `\\\\`, and an equals sign in the key `\\e`.
@@ -21,7 +21,7 @@ PIECES: Mapping[str, tuple[str, ...]] = {
         f"{_ESCAPED} || {_BAR})",
     ),
 }
-"""What stands before the first argument of each function, between them, and after the last."""
+"""The SQL before the first argument of each function, between the arguments, and after the last."""
 
 
 def written(name: str, arguments: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The front of the query layer: a statement in, an answer out, within limits."""
+"""The entry point of the query layer: runs statements within limits."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ _UNITS = frozenset(
 _CATALOGUE = "the catalogue answers"
 _MAX_COMPILED = 512
 _SMALL_RESULT_ROWS = 20_000
-# A read of more than this may outlast the retention floor's idea of a short one: it takes a lease.
+# A read of more bytes may take longer than the retention floor allows for: it takes a lease.
 _LONG_READ_BYTES = 256 * 1024**2
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class _Unsupported:
-    """Why only Spark answers a statement; `error` is what Spark would answer, where that is known."""
+    """Why only Spark can run a statement; `error` is the error that Spark would raise, if known."""
 
     reason: str
     error: CallerError | None = None
@@ -62,7 +62,7 @@ class _Unsupported:
 
 @dataclass(frozen=True)
 class _QueryPlan:
-    """A statement with its sources, what it compiled to, and what is left of a base after pruning."""
+    """A statement with its sources, its compiled form, and the files left after pruning."""
 
     statement: Statement
     sources: Mapping[int, Source]
@@ -71,7 +71,7 @@ class _QueryPlan:
     _pruned: dict[int, Pruned] = field(default_factory=dict)
 
     def pruned(self, start: int) -> Pruned:
-        """Return what is left of a source; worked out when asked for, since one that is in memory need not be pruned."""
+        """Return the files left of a source; computed on demand, since a source in memory needs no pruning."""
         if start not in self._pruned:
             conditions = self.compiled.conditions.get(start, ()) if self.compiled is not None else ()
             self._pruned[start] = pruned(self.sources[start].snapshot.base, conditions)
@@ -82,12 +82,12 @@ class _QueryPlan:
         return sorted({str(source.name) for source in self.sources.values()})
 
     def scan_bytes(self, hot: Mapping[int, str]) -> int:
-        """Return the bytes to read of all sources that are not in memory."""
+        """Return the number of bytes to read of all sources that are not in memory."""
         return sum(self.pruned(start).bytes for start in self.sources if start not in hot)
 
 
 class Queries:
-    """Answers statements over the tables of one warehouse. Safe for threads."""
+    """Runs statements over the tables of one warehouse. Thread-safe."""
 
     def __init__(self, warehouse: Warehouse, tables: Tables) -> None:
         self._warehouse = warehouse
@@ -112,7 +112,7 @@ class Queries:
         query_id: str | None = None,
         visible: Callable[[TableName], bool] | None = None,
     ) -> Result:
-        """Run a statement and return its whole answer, up to `max_rows`; SHOW TABLES lists what is `visible`."""
+        """Run a statement and return up to `max_rows` of its result; SHOW TABLES lists the `visible` tables."""
         self._warehouse.check_open()
         checked_engine(engine)
         most = self._checked_rows(max_rows)
@@ -170,7 +170,7 @@ class Queries:
         query_id: str | None = None,
         visible: Callable[[TableName], bool] | None = None,
     ) -> Stream:
-        """Run a statement and return its answer batch by batch, however large."""
+        """Run a statement and return its result in batches, of any size."""
         self._warehouse.check_open()
         checked_engine(engine)
         resources = ExitStack()
@@ -189,7 +189,7 @@ class Queries:
             if route.engine != "spark":
                 try:
                     schema, batches = resources.enter_context(self._duckdb_batches(plan, relations, running))
-                    # The first batch tells whether it can be served here at all.
+                    # The first batch shows whether DuckDB can run it at all.
                     first = [batch for batch in [next(batches, None)] if batch is not None]
                 except FallBackToSpark as error:
                     if engine != "auto":
@@ -211,7 +211,7 @@ class Queries:
         return Stream(schema, route.engine, running.query_id, _closing_with(first, batches, resources))
 
     def explain(self, text: str, *, engine: str = "auto", analyze: bool = False) -> Explanation:
-        """Tell which engine would answer and why, what is pruned, and the plan; `analyze` runs it too."""
+        """Return the engine that would run and why, what is pruned, and the plan; `analyze` also runs it."""
         self._warehouse.check_open()
         checked_engine(engine)
         with self.running.running(None, None) as running, ExitStack() as resources:
@@ -232,7 +232,7 @@ class Queries:
         return Explanation(route.engine, route.why, reports, hidden_paths(shown, self._warehouse.location), result)
 
     def tables_in(self, text: str) -> list[TableName]:
-        """Return the tables that a statement names, without opening any; raises as `sql` does for what cannot be read."""
+        """Return the tables that a statement names, without opening them. Raises as `sql` does for invalid statements."""
         command = read_command(text, self._settings.sql_text_bytes)
         if isinstance(command, DescribeTable):
             return [self._sources.table_named(command.parts)[0]]
@@ -244,11 +244,11 @@ class Queries:
         return list(dict.fromkeys(self._sources.name_of(ref)[0] for ref in statement.tables))
 
     def cancel(self, query_id: str) -> None:
-        """End a query that runs or waits; NotFound if there is none by this id."""
+        """Cancel a running or waiting query. Raises NotFound if no query has this id."""
         self.running.cancel(query_id)
 
     def _run_command(self, command: Command, visible: Callable[[TableName], bool] | None) -> pa.Table:
-        """Return the answer to DESCRIBE, SHOW or EXPLAIN."""
+        """Return the result of DESCRIBE, SHOW or EXPLAIN."""
         if isinstance(command, Explain):
             explained = self.explain(command.statement)
             return pa.table({"plan": [f"{explained.engine}: {explained.why}\n{explained.plan}"]})
@@ -267,7 +267,7 @@ class Queries:
         return _QueryPlan(statement, sources, outcome, None)
 
     def _outcome(self, statement: Statement, sources: Mapping[int, Source]) -> Compiled | _Unsupported:
-        """Return what a statement compiles to, or what of it has no rule."""
+        """Return the compiled statement, or the part of it that has no rule."""
         key = (statement.text, *(schema_key(source) for source in sources.values()))
         with self._lock:
             known = self._compiled.get(key)
@@ -292,7 +292,7 @@ class Queries:
         return outcome
 
     def _route(self, plan: _QueryPlan, engine: str, resources: ExitStack) -> tuple[Route, dict[int, str]]:
-        """Choose the engine; of a fast one also return the sources that are read from memory, borrowed until `held` ends."""
+        """Choose the engine; except for Spark, also return the sources read from memory, kept until `resources` closes."""
         relations: dict[int, str] = {}
         not_hot = ""
         if engine != "spark" and plan.unsupported is not None and plan.unsupported.error is not None:
@@ -308,7 +308,7 @@ class Queries:
                     not_hot = not_hot or str(source.name)
                 else:
                     relations[start] = relation
-        # A statement without tables needs no memory and no files: the in-process engine has it at hand.
+        # A statement without tables needs no memory and no files: DuckDB runs it.
         hot = not not_hot and bool(plan.sources)
         route = choose_engine(
             engine,
@@ -353,7 +353,7 @@ class Queries:
         limit: int | None = None,
         enough: int | None = None,
     ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-        """Lend the batches of an answer, of up to `limit` rows; `enough` of them are likely to be read, all if not given."""
+        """Yield the batches of up to `limit` rows; the caller will read about `enough` of them, all if not given."""
         assert plan.compiled is not None
         sql, tables = self._duckdb_sql(plan, hot, limit)
         with (
@@ -367,7 +367,7 @@ class Queries:
     ) -> tuple[pa.Table, bool]:
         compiled = plan.compiled
         assert compiled is not None
-        # With a limit DuckDB reads on one core. An answer that was not cut off last time is likely to be short again.
+        # With a limit DuckDB uses one core. A result that was not cut off last time is likely to be short again.
         limit = None if compiled in self._short else most + 1
         table = (
             self._small_result(plan, hot, running, limit)
@@ -387,7 +387,7 @@ class Queries:
         sql, tables = self._duckdb_sql(plan, hot, limit)
         with _leased(plan, hot):
             table = run_on_duckdb.run(self._warehouse.duckdb, plan.compiled, sql, tables, running)
-        # To add up the buffers, shared or not, takes a tenth of the time of the exact sum.
+        # Adding up the buffers, shared or not, takes a tenth of the time of the exact sum.
         if table.get_total_buffer_size() > self._settings.sql_result_bytes:
             self._check_bytes(table.nbytes)
         return table
@@ -429,26 +429,26 @@ class Queries:
             return min(self._settings.sql_max_rows, self._settings.sql_rows_ceiling)
         if max_rows > self._settings.sql_rows_ceiling:
             raise CallerError(
-                f"max_rows is at most {self._settings.sql_rows_ceiling:,}, got {max_rows:,}; stream a larger answer"
+                f"max_rows is at most {self._settings.sql_rows_ceiling:,}, got {max_rows:,}; stream a larger result"
             )
         return max_rows
 
     def _check_bytes(self, size: int) -> None:
         if size > self._settings.sql_result_bytes:
             raise CallerError(
-                f"the answer has more than {self._settings.sql_result_bytes:,} bytes; ask for fewer columns or rows, or stream it"
+                f"the result has more than {self._settings.sql_result_bytes:,} bytes; select fewer columns or rows, or stream it"
             )
 
 
 def _no_such_column(statement: Statement, unknown: UnknownName) -> CallerError | None:
-    """Return the error for a column that cannot be there; None where only Spark can tell.
+    """Return the error for a column that cannot exist; None where only Spark can tell.
 
-    One SELECT over tables has no columns but theirs: nobody need start Spark to hear that from there.
+    A single SELECT over tables has no columns but theirs, so Spark need not be started to say so.
     """
     tree, name = statement.tree, unknown.parts[0].lower()
     if tree is None or len(unknown.parts) > 1 or name in KNOWN | _UNITS or len(list(tree.find_all(exp.Query))) > 1:
         return None
-    if not _PLAIN_NAME.fullmatch(name):  # GROUP BY `sum(a)` means the column that Spark calls so
+    if not _PLAIN_NAME.fullmatch(name):  # GROUP BY `sum(a)` means the column that Spark names so
         return None
     if tree.find(exp.Lambda, exp.Lateral, exp.Pivot) or any(
         alias.alias.lower() == name for alias in tree.find_all(exp.Alias)
@@ -460,7 +460,7 @@ def _no_such_column(statement: Statement, unknown: UnknownName) -> CallerError |
 
 @contextmanager
 def _leased(plan: _QueryPlan, hot: Mapping[int, str], *, may_be_long: bool = False) -> Iterator[None]:
-    """Keep the files that a long read needs; a short one is over before they may go."""
+    """Hold leases on the files of a long read; a short one ends before they may be deleted."""
     with ExitStack() as leases:
         if may_be_long or plan.scan_bytes(hot) > _LONG_READ_BYTES:
             for start, source in plan.sources.items():
@@ -481,5 +481,5 @@ def _closing_with(
         try:
             yield from batches
         except FallBackToSpark as error:
-            # Batches are with the caller already: another engine cannot take over in the middle.
+            # The caller already has batches: another engine cannot take over in the middle.
             raise Unavailable(f"the stream stopped at: {error}; run it again with engine='spark'") from None

@@ -1,4 +1,4 @@
-"""Types as every engine gives them, so that answers are alike to the last field."""
+"""Result types in one form for all engines, so that results have equal schemas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """Return a type as every engine gives it: nullable inside, with the usual names of elements."""
+    """Return a type in the common form: nullable inside, with the usual names of elements."""
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
@@ -32,7 +32,7 @@ def without_columns(rows: int) -> pa.Table:
 
 
 def first_rows(table: pa.Table, count: int) -> pa.Table:
-    """Return up to `count` rows. A slice of a table without columns would have as many as were asked for."""
+    """Return up to `count` rows. A slice of a table without columns would always have `count`."""
     return table.slice(0, min(count, table.num_rows))
 
 
@@ -40,7 +40,7 @@ Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
 def in_schema(rows: Rows, schema: pa.Schema) -> Rows:
-    """Return rows under the names and types of `schema`, column by column."""
+    """Return rows with the names and types of `schema`, by position."""
     columns = [
         column if column.type == kind else column.cast(kind)
         for column, kind in zip(rows.columns, schema.types, strict=True)

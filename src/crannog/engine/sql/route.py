@@ -1,4 +1,4 @@
-"""Which engine answers a statement, and why. Pure."""
+"""Chooses the engine for a statement. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from crannog.errors import CallerError
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The engine that answers, and the reason in words."""
+    """The chosen engine, and the reason in words."""
 
     engine: str
     why: str
@@ -18,27 +18,27 @@ class Route:
 def choose_engine(
     requested: str, *, no_rule: str | None, hot: bool, not_hot: str, scan_bytes: int, scan_limit: int
 ) -> Route:
-    """Choose hot, local or spark; CallerError if the one asked for cannot serve.
+    """Choose hot, local or spark. Raises CallerError if the requested engine cannot run the statement.
 
-    `unproved` is what the fast engines have no rule for; `hot` tells that all tables are in memory, `not_hot` names
-    one that is not; `scan_bytes` is what is left to read after pruning.
+    `no_rule` is the part of it that the compiler has no rule for; `hot` is True if all tables are in memory, `not_hot`
+    names one that is not; `scan_bytes` is the number of bytes left to read after pruning.
     """
     if requested == "spark":
-        return Route("spark", "asked for")
+        return Route("spark", "requested")
     if no_rule is not None:
         if requested != "auto":
             raise CallerError(
-                f"engine {requested!r} cannot serve this: {no_rule} has no rule proved equal to Spark's; use engine='auto'"
+                f"engine {requested!r} cannot run this: {no_rule} has no rule proved equal to Spark's; use engine='auto'"
             )
         return Route("spark", f"{no_rule} has no rule proved equal to Spark's")
     if requested == "hot" and not hot:
         raise CallerError(
-            f"engine 'hot' cannot serve this: {not_hot} is not in memory; pin it first, or use engine='auto'"
+            f"engine 'hot' cannot run this: {not_hot} is not in memory; pin it first, or use engine='auto'"
         )
     if hot and requested in ("auto", "hot"):
         return Route("hot", "all its tables are in memory")
     if requested == "local":
-        return Route("local", "asked for")
+        return Route("local", "requested")
     if scan_bytes > scan_limit:
         return Route(
             "spark",

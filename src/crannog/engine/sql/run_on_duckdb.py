@@ -1,4 +1,4 @@
-"""Run a compiled statement in the process: hot tables, files, staged changes."""
+"""Runs a compiled statement on DuckDB: hot tables, files, staged changes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _LOST_FILE = re.compile(r"IO Error|No such file|Could not (open|read)")
 
 
 class FallBackToSpark(Exception):
-    """The in-process engine met something that only Spark can answer, or explain."""
+    """DuckDB met something that only Spark can compute, or explain."""
 
 
 def sql_of(compiled: Compiled, relations: Mapping[int, str], limit: int | None) -> str:
-    """Return the SQL with its sources put in; `limit` rows are enough."""
+    """Return the SQL with its sources filled in, limited to `limit` rows."""
     sql = compiled.sql
     for source, relation in relations.items():
         sql = sql.replace(placeholder(source), relation)
@@ -36,7 +36,7 @@ def sql_of(compiled: Compiled, relations: Mapping[int, str], limit: int | None) 
 def run(
     engine: DuckDBEngine, compiled: Compiled, sql: str, tables: Mapping[str, pa.Table], running: Running
 ) -> pa.Table:
-    """Run and return the rows at once, a quarter faster than batch by batch where they are few; raises as `batches` does."""
+    """Run and return all rows at once, a quarter faster than in batches where they are few. Raises as `batches` does."""
     with _borrowed_cursor(engine, sql, tables, running) as prepared, _duckdb_errors_translated(running):
         return in_schema(prepared.relation(sql).to_arrow_table(), compiled.schema)
 
@@ -50,16 +50,16 @@ def batches(
     running: Running,
     enough: int | None = None,
 ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-    """Run and lend the batches, none much larger than what is `enough`; ended when the query is cancelled.
+    """Run and yield the batches, none much larger than `enough`; interrupted when the query is cancelled.
 
-    Raises NotHere where Spark must be asked.
+    Raises FallBackToSpark where Spark must run the statement.
     """
     with _borrowed_cursor(engine, sql, tables, running) as prepared:
         found = _read(prepared, sql, compiled.schema, running, min(enough or _BATCH, _BATCH))
         try:
             yield compiled.schema, found
         finally:
-            found.close()  # an answer that was not read to its end is still open
+            found.close()  # a result that was not read to its end is still open
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def _duckdb_errors_translated(running: Running) -> Iterator[None]:
     try:
         yield
     except (duckdb.Error, pa.ArrowException, OSError) as error:
-        # After the first rows an error of DuckDB comes through Arrow, as an OSError with DuckDB's words.
+        # After the first rows, DuckDB's errors come through Arrow as an OSError with DuckDB's text.
         running.check()
         said = str(error).splitlines()[0][:300]
         if isinstance(error, duckdb.IOException) or (isinstance(error, OSError) and _LOST_FILE.search(said)):

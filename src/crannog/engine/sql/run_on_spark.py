@@ -1,4 +1,4 @@
-"""Run a statement on Spark: the same snapshots, as views, in the pool that maintenance does not starve."""
+"""Runs a statement on Spark: over views of the same snapshots, in the pool that maintenance does not starve."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def frame(
     *,
     before: str = "",
 ) -> Iterator[DataFrame]:
-    """Lend the statement, with `before` before it, as a DataFrame.
+    """Yield the statement, prefixed with `before`, as a DataFrame.
 
-    What runs from it in this thread ends when the query is cancelled.
+    Its jobs in this thread end when the query is cancelled.
     """
     from crannog.engine.spark_read import to_spark
     from crannog.spark.errors import translated_for_statement
@@ -54,7 +54,7 @@ def frame(
                 what = (str(source.name), source.raw, source.ref.version, source.ref.timestamp, files.get(start))
                 if what not in views:
                     held.enter_context(source.table.reading(source.snapshot))
-                    # Nobody can name the view of another query.
+                    # No statement can name the view of another query.
                     views[what] = f"crannog_{uuid.uuid4().hex}"
                     rows = to_spark(source.table, source.snapshot, session, raw=source.raw, files=files.get(start))
                     rows.createOrReplaceTempView(views[what])
@@ -62,7 +62,7 @@ def frame(
                 names[start] = views[what]
             text = statement.for_spark(names)
             if statement.tree is None:
-                # Only Spark has read it: in parentheses nothing but a query is accepted, and nothing runs yet.
+                # Only Spark has parsed it: parentheses allow nothing but a query, and nothing runs yet.
                 session.sql(f"SELECT * FROM ({text}) AS checked")
             rows = session.sql(before + text)
             yield rows.toDF(*map(without_guards, rows.columns)) if statement.has_guards and not before else rows
@@ -78,31 +78,31 @@ def frame(
 
 
 def collected(rows: DataFrame, limit: int) -> pa.Table:
-    """Return up to `limit` rows, in the types every engine gives."""
+    """Return up to `limit` rows, in the common result types."""
     found = in_arrow_types(rows).limit(limit)
     if not found.columns:
         return without_columns(found.count())
     try:
         table = found.toArrow()
     except ValueError:
-        # A null in a column that Spark takes for never null, as uniform(NULL, 1) gives.
+        # A null in a column that Spark considers not nullable, such as uniform(NULL, 1).
         table = _nullable(found).toArrow()
     return in_schema(table, plain_schema(table.schema))
 
 
 def _nullable(rows: DataFrame) -> DataFrame:
-    """Return the same rows, of which Spark takes every column for one that may be null."""
+    """Return the same rows with every column nullable for Spark."""
     from pyspark.sql.functions import col, spark_partition_id, when
 
-    always = spark_partition_id() >= 0  # true, but Spark does not know that before it runs
+    always = spark_partition_id() >= 0  # always true, but Spark's optimizer does not know that
     numbered = rows.toDF(*(f"c{place}" for place in range(len(rows.columns))))
     return numbered.select(*(when(always, col(name)) for name in numbered.columns)).toDF(*rows.columns)
 
 
 def in_arrow_types(rows: DataFrame) -> DataFrame:
-    """Return rows without types that Arrow cannot carry.
+    """Return rows without types that Arrow cannot represent.
 
-    Text stands for intervals of months, calendar intervals and elements of no type, WKB for places on earth.
+    Month intervals, calendar intervals and untyped elements become text, geographic values WKB.
     """
     from pyspark.sql.functions import col, st_asbinary
     from pyspark.sql.types import BinaryType
@@ -110,7 +110,7 @@ def in_arrow_types(rows: DataFrame) -> DataFrame:
     kinds = [(field.name, field.dataType, _carried(field.dataType, field.nullable)) for field in rows.schema]
     if all(kind == carried for _, kind, carried in kinds):
         return rows
-    # Under numbers, since names may be there twice.
+    # Columns are numbered, since names may repeat.
     numbered = rows.toDF(*(f"c{place}" for place in range(len(kinds))))
     chosen = []
     for place, (_, kind, carried) in enumerate(kinds):
@@ -147,7 +147,7 @@ def _carried(kind: DataType, nullable: bool = True) -> DataType:
 
 
 def _session(warehouse: Warehouse, running: Running) -> SparkSession:
-    """Wait for Spark as long as the query may."""
+    """Wait for Spark within the query's timeout."""
     from crannog.spark.session import spark_runtime
 
     runtime = spark_runtime(warehouse.settings)

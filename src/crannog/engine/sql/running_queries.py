@@ -1,4 +1,4 @@
-"""Queries that run: their ids, how many at once, how they are ended."""
+"""Running queries: their ids, the limit on concurrent ones, and their cancellation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from crannog.settings import Settings
 
 
 class Running(Cancellation):
-    """One query while it runs: it can be cancelled, and ends when its time is over."""
+    """One running query; it can be cancelled, and ends at its timeout."""
 
     def __init__(self, query_id: str, timeout_s: float) -> None:
         super().__init__(f"query {query_id} was cancelled")
@@ -26,7 +26,7 @@ class Running(Cancellation):
         self._late = False
 
     def time_is_over(self) -> None:
-        """End it as one that took too long."""
+        """Cancel it because of its timeout."""
         self._late = True
         self.cancel()
 
@@ -36,7 +36,7 @@ class Running(Cancellation):
         except Cancelled:
             if self._late:
                 raise TimedOut(
-                    f"query {self.query_id} took longer than {self.timeout_s:g} s; narrow it, or give it more with timeout_s"
+                    f"query {self.query_id} took longer than {self.timeout_s:g} s; narrow it, or raise timeout_s"
                 ) from None
             raise
 
@@ -46,7 +46,7 @@ class Running(Cancellation):
 
 
 class RunningQueries:
-    """All queries of a connection that run or wait for their turn."""
+    """All running and waiting queries of a connection."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -58,7 +58,7 @@ class RunningQueries:
 
     @contextmanager
     def running(self, query_id: str | None, timeout_s: float | None) -> Iterator[Running]:
-        """Register a query and wait for its turn; Conflict if the id runs already, Overloaded if too many wait."""
+        """Register a query and wait for its turn. Raises Conflict if the id is running, Overloaded if too many wait."""
         running = self.enter(query_id, timeout_s)
         try:
             yield running
@@ -69,10 +69,10 @@ class RunningQueries:
         running = Running(checked_query_id(query_id), checked_timeout(timeout_s) or self._settings.sql_timeout_s)
         with self._changed:
             if running.query_id in self._queries:
-                raise Conflict(f"a query with the id {running.query_id!r} runs already; give another, or none")
+                raise Conflict(f"a query with the id {running.query_id!r} is already running; use another id, or none")
             if self._active >= self._settings.sql_running and self._waiting >= self._settings.sql_waiting:
                 raise Overloaded(
-                    f"{self._active} queries run and {self._waiting} wait, which is the most; try again later",
+                    f"{self._active} queries run and {self._waiting} wait, which is the limit; try again later",
                     retry_after_s=1,
                 )
             self._queries[running.query_id] = running
@@ -102,11 +102,11 @@ class RunningQueries:
         return self._queries.pop(running.query_id, None) is not None
 
     def cancel(self, query_id: str) -> None:
-        """End a query; NotFound if none by this id runs."""
+        """Cancel a query. Raises NotFound if no query has this id."""
         with self._changed:
             running = self._queries.get(query_id)
         if running is None:
-            raise NotFound(f"no query {query_id!r} runs; it may have ended")
+            raise NotFound(f"no query {query_id!r} is running; it may have ended")
         running.cancel()
 
     def ids(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The tables a statement names: which ones they are, and the snapshots that are read."""
+"""Resolves the tables that a statement names to the snapshots to read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Source:
 
     @property
     def is_current(self) -> bool:
-        """Whether it reads the table as it stands: only such a use can be served from memory."""
+        """Whether it reads the current table: only such a use can be served from memory."""
         return not self.raw and not self.travels
 
     @property
@@ -45,7 +45,7 @@ class Source:
 
 
 class Sources:
-    """Finds the sources of statements; each statement reads one snapshot of a table, however often it names it."""
+    """Resolves the sources of statements; a statement reads one snapshot of a table, however often it names it."""
 
     def __init__(self, tables: Tables, settings: Settings) -> None:
         self._tables = tables
@@ -53,7 +53,7 @@ class Sources:
         self._written = lru_cache(maxsize=512)(_written)
 
     def of(self, statement: Statement) -> dict[int, Source]:
-        """Return the sources by their place in the text; NotFound names the table that is not there."""
+        """Return the sources by their position in the text. Raises NotFound with the missing table's name."""
         seen: dict[tuple[object, ...], Snapshot] = {}
         found = {}
         for ref in statement.tables:
@@ -68,11 +68,11 @@ class Sources:
         return found
 
     def name_of(self, ref: TableRef) -> tuple[TableName, bool]:
-        """Return the table that is meant, whatever the case of its letters, and whether its raw form is."""
+        """Return the table of a reference, ignoring case, and whether it is its raw form."""
         return self.table_named(ref.parts)
 
     def table_named(self, parts: tuple[str, ...]) -> tuple[TableName, bool]:
-        """Return the table that is meant by a name of one to three parts, and whether its raw form is."""
+        """Return the table of a name of one to three parts, and whether it is its raw form."""
         name, raw = self._written(parts, self._settings.default_catalog, self._settings.default_schema)
         return self._tables.spelled(name), raw
 
@@ -81,18 +81,18 @@ class Sources:
             return table.snapshot()
         log = DeltaLog(table.warehouse.storage, table.folder)
         version = ref.version if ref.version is not None else _version_at(log, ref)
-        # delta-rs waits for ever for a version that is far above the head.
+        # delta-rs waits forever for a version far above the head.
         newest = table.snapshot().base.version
         if version > newest:
             raise NotFound(
-                f"{ref.written} has no version {str(version)[:40]}: the newest is {newest}; the table's history lists those that can be read"
+                f"{ref.written} has no version {str(version)[:40]}: the newest is {newest}; the table's history lists the readable versions"
             )
         base = log.at(version)
         return table.at_version(base)
 
 
 def _written(parts: tuple[str, ...], catalog: str, schema: str) -> tuple[TableName, bool]:
-    """Return the full name that was written, with defaults for what was left out, and whether its raw form is meant."""
+    """Return the full name, with defaults for missing parts, and whether it is the raw form."""
     if len(parts) > 3:
         raise CallerError(f"a table name has up to three parts, got {'.'.join(parts)}")
     raw = parts[-1].startswith(RAW_PREFIX)
@@ -115,11 +115,11 @@ def _version_at(log: DeltaLog, ref: TableRef) -> int:
     if not reached:
         first = dt.datetime.fromtimestamp(min(at for _, at in entries) / 1000, dt.UTC)
         raise NotFound(
-            f"{ref.written} begins at {first.isoformat(sep=' ', timespec='milliseconds')}; {ref.timestamp} is before that"
+            f"{ref.written} begins at {first.isoformat(sep=' ', timespec='milliseconds')}; {ref.timestamp} is earlier"
         )
     return int(max(reached))
 
 
 def schema_key(source: Source) -> tuple[str, int]:
-    """Return what tells whether a compiled statement still fits a source."""
+    """Return a key that changes when a compiled statement no longer fits a source."""
     return str(source.name), hash(source.snapshot.base.read_schema)

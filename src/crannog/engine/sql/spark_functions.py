@@ -1,7 +1,7 @@
-"""Spark's functions, each of which somebody looked at: what a statement may call, and what is refused.
+"""Spark's functions, each reviewed: those that a statement may call, and those that are refused.
 
-A function that is in none of these lists is refused. When a new version of Spark brings one, read what it does before
-it is added: does it open a file, an address, a class or a session's settings by a name that the caller gives?
+A function in none of these lists is refused. When a new version of Spark has a new one, read what it does before
+adding it: does it open a file, an address, a class or a session's settings by a name that the caller gives?
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _PURE = _names(
     """
 )
 
-# They tell the session's own user, version, time zone or task, none of which the caller can change.
+# They return the session's user, version, time zone or task, none of which the caller can change.
 _SESSION = _names(
     """
     collations current_catalog current_database current_path current_schema current_timezone current_user monotonically_increasing_id
@@ -133,7 +133,7 @@ OPTIONS: Mapping[str, tuple[int, frozenset[str]]] = {
     "to_json": (1, _names(_PARSING, _JSON)),
     "to_xml": (1, _names(_PARSING, _XML)),
 }
-"""Functions that take a map of options: the place of the map among the arguments, and the keys it may have."""
+"""Functions that take a map of options: the position of the map among the arguments, and the allowed keys."""
 
 TABLE_FUNCTIONS = _names(
     """

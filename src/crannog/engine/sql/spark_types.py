@@ -1,6 +1,6 @@
-"""Spark's types as Arrow types: how they widen, what arithmetic makes of decimals, what they are called.
+"""Spark's types as Arrow types: how they widen, the results of decimal arithmetic, and their names.
 
-Pure. The rules are those of Spark's ANSI mode, as far as the fast engines follow them; None where they do not.
+Pure. The rules are those of Spark's ANSI mode, as far as DuckDB can follow them; None where it cannot.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def is_numeric(kind: pa.DataType) -> bool:
 
 
 def is_atomic(kind: pa.DataType) -> bool:
-    """Whether values compare, sort and group alike on every engine."""
+    """Return whether values compare, sort and group the same on every engine."""
     return (kind in SPARK_NAMES and kind != pa.null()) or is_decimal(kind)
 
 
 def as_decimal(kind: pa.DataType, literal: Any = None) -> pa.Decimal128Type | None:
-    """Return the decimal that an integral becomes beside a decimal; a literal takes just its digits."""
+    """Return the decimal type of an integer in an operation with a decimal; a literal takes only its digits."""
     if is_decimal(kind):
         return kind
     if not is_integral(kind):
@@ -46,7 +46,7 @@ def as_decimal(kind: pa.DataType, literal: Any = None) -> pa.Decimal128Type | No
 
 
 def wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """Return the type that both become in a comparison, a CASE, a COALESCE or a UNION."""
+    """Return the common type of two in a comparison, a CASE, a COALESCE or a UNION."""
     if left == right:
         return left
     for one, other in ((left, right), (right, left)):
@@ -91,7 +91,7 @@ def decimal_result(operator: str, a: pa.Decimal128Type, b: pa.Decimal128Type) ->
 
 
 def bounded(precision: int, scale: int) -> pa.Decimal128Type:
-    """Fit a decimal into 38 digits as Spark does: digits before the point win, but 6 after it stay."""
+    """Fit a decimal into 38 digits as Spark does: digits before the point take precedence, but 6 after it stay."""
     if precision <= _WIDEST:
         return pa.decimal128(precision, scale)
     kept = max(_WIDEST - (precision - scale), min(scale, _LEAST_SCALE))
@@ -99,7 +99,7 @@ def bounded(precision: int, scale: int) -> pa.Decimal128Type:
 
 
 def of_number(text: str) -> tuple[pa.DataType, int | Decimal | float] | None:
-    """Return type and value of a number as Spark reads it; None if it would not."""
+    """Return the type and value of a number as Spark reads it; None if Spark rejects it."""
     if text.isdigit():
         value = int(text)
         if value < 2**31:

@@ -1,4 +1,4 @@
-"""Large answers of Spark: written as files by Spark itself, read back batch by batch, then deleted."""
+"""Large results of Spark: Spark writes them as files, which are read in batches and then deleted."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _BATCH = 50_000
 def spilled(
     warehouse: Warehouse, rows: DataFrame, query_id: str, tables: Sequence[str]
 ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-    """Lend an answer that reads `tables` as batches, in its order; SnapshotGone if an erasure takes it away."""
+    """Yield a result that reads `tables` as batches, in order. Raises SnapshotGone if an erasure deletes it."""
     storage = warehouse.storage
     name = uuid.uuid4().hex
     folder = f"{result_files.FOLDER}/{name}"
-    # The types as they come over, from an answer without rows.
+    # The types as they arrive, from a result without rows.
     schema = plain_schema(rows.limit(0).toArrow().schema)
     result_files.remove_abandoned(storage)
     with result_files.lease_on(storage, name, query_id, tables):
         try:
-            # Under numbers: a file cannot have one name twice, an answer can.
+            # Columns are numbered: names may repeat in a result, but not in a file.
             numbered = rows.toDF(*(f"c{place}" for place in range(len(schema))))
             numbered.write.mode("overwrite").parquet(storage.spark_uri(f"{folder}/rows"))
             if not result_files.is_leased(storage, name):
@@ -47,7 +47,7 @@ def spilled(
 
 
 def _erased() -> SnapshotGone:
-    return SnapshotGone("the rows that this query read were erased before its answer was sent; run it again")
+    return SnapshotGone("the rows that this query read were erased before its result was sent; run it again")
 
 
 def _batches(warehouse: Warehouse, name: str, paths: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -59,7 +59,7 @@ def _batches(warehouse: Warehouse, name: str, paths: list[str], schema: pa.Schem
             raise _erased() from None
         with file:
             for batch in pq.ParquetFile(pa.PythonFile(file, mode="r")).iter_batches(_BATCH):
-                # A file that is open can be read on after its deletion.
+                # An open file stays readable after its deletion.
                 if not result_files.is_leased(storage, name):
                     raise _erased()
                 if batch.num_rows:

@@ -1,7 +1,7 @@
-"""One read-only statement: what was written, checked token by token, and the tables it names.
+"""One read-only statement: its text, checked token by token, and the tables it names.
 
-The tokens decide what is allowed and what Spark gets. A tree, for the engines in the process, is there only if
-sqlglot reads the statement the way it was written; without one Spark answers.
+The tokens decide what is allowed and what Spark gets. There is a tree, for DuckDB, only if sqlglot parses the
+statement without changing its meaning; otherwise Spark runs it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from crannog.errors import CallerError, Refused
 _DEEPEST_TREE = 600
 _USUAL_ESCAPES = re.compile(r"""(?:[^\\]|\\[nrt\\'"%_])*""", re.DOTALL)
 _QUERIES = {"SELECT", "WITH", "VALUES", "FROM", "TABLE"}
-# What other statements begin with, in Spark's SQL and in others.
+# Keywords that begin other statements, in Spark's SQL and in other dialects.
 _STATEMENTS = frozenset(
     """
     ADD ALTER ANALYZE ATTACH BEGIN CACHE CALL CLEAR COMMENT COMMIT COPY CREATE DECLARE DELETE DETACH DROP EXECUTE EXPORT GRANT
@@ -56,12 +56,12 @@ _KEYWORDS_BEFORE_OPERAND = frozenset(
 
 @dataclass(frozen=True)
 class Statement:
-    """One checked statement. `tables` are in the order of the text, each use by itself."""
+    """One checked statement. `tables` are in the order of the text, one entry per use."""
 
     text: str
     tree: exp.Expression | None
     unread: str
-    """Why there is no tree: what only Spark reads."""
+    """Why there is no tree: the syntax that only Spark parses."""
     names: FoundNames
     _tokens: tuple[Token, ...]
 
@@ -70,7 +70,7 @@ class Statement:
         return self.names.tables
 
     def for_spark(self, names: Mapping[int, str]) -> str:
-        """Return the statement with each table, by its place in the text, under another name."""
+        """Return the statement with each table, by its position in the text, replaced with another name."""
         swaps: dict[int, tuple[int, str]] = {}
         added: dict[int, str] = {}
         for ref in self.tables:
@@ -101,7 +101,7 @@ class Statement:
 
     @property
     def has_guards(self) -> bool:
-        """Whether Spark is given more than was written, to refuse XML documents that name files or addresses."""
+        """Whether Spark gets more than the text, to refuse XML documents that name files or addresses."""
         return bool(self._guards)
 
     @cached_property
@@ -110,7 +110,7 @@ class Statement:
 
     @cached_property
     def has_odd_strings(self) -> bool:
-        """Whether a text is written in a way that only Spark surely reads right: rare escapes, or texts side by side."""
+        """Whether a string has syntax that only Spark is sure to read correctly: rare escapes, or adjacent strings."""
         texts = [token for token in self._tokens if token.token_type in STRINGS]
         if any(not _USUAL_ESCAPES.fullmatch(self.text, token.start, token.end + 1) for token in texts):
             return True
@@ -120,7 +120,7 @@ class Statement:
 
     @cached_property
     def _qualifiers(self) -> list[tuple[int, int]]:
-        """The `catalog.schema.` before a table's name in a column: views have no such name."""
+        """The `catalog.schema.` before a table's name in a column reference: views have no such name."""
         written = {tuple(part.lower() for part in ref.parts[-count:]) for ref in self.tables for count in (2, 3)}
         tables = {ref.start for ref in self.tables}
         found = []
@@ -135,7 +135,7 @@ class Statement:
 
     @cached_property
     def _own_calls(self) -> dict[int, tuple[int, str]]:
-        """What to write for the tokens around the arguments of our own functions, which Spark does not know."""
+        """The replacements for the tokens around the arguments of our own functions, which Spark does not know."""
         swaps: dict[int, tuple[int, str]] = {}
         opened: list[tuple[str | None, int]] = []  # of each bracket: our function's name, and the arguments so far
         called: str | None = None
@@ -168,23 +168,23 @@ class Statement:
 
 
 def check_text(text: str, longest: int) -> None:
-    """Check what can be said of a text before it is read. Raises CallerError or Refused."""
+    """Check a text before parsing it. Raises CallerError or Refused."""
     if not isinstance(text, str):
         raise CallerError(f"a statement is text, got {type(text).__name__}")
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise CallerError("the statement holds half of a surrogate pair, which UTF-8 cannot write") from None
+        raise CallerError("the statement has half of a surrogate pair, which UTF-8 cannot encode") from None
     if size > longest:
         raise Refused(
-            f"the statement has {size:,} bytes; {longest:,} is the most. Put the values into a table and join it"
+            f"the statement has {size:,} bytes; the maximum is {longest:,}. Put the values into a table and join it"
         )
     if "\0" in text:
-        raise Refused("a statement cannot hold the character NUL")
+        raise Refused("a statement cannot contain the character NUL")
 
 
 def parse(text: str, longest: int) -> Statement:
-    """Check and read a statement. Raises CallerError where it is wrong, Refused for what is not allowed."""
+    """Check and parse a statement. Raises CallerError if it is wrong, Refused if it is not allowed."""
     if not isinstance(text, str):
         raise CallerError(f"a statement is text, got {type(text).__name__}")
     return _parse(text, longest)
@@ -202,7 +202,7 @@ def _parse(text: str, longest: int) -> Statement:
 
 
 def _check_kind(found: tuple[Token, ...]) -> None:
-    """Raise Refused unless the statement is a query. Spark checks again whatever has no tree."""
+    """Raise Refused unless the statement is a query. Spark checks statements without a tree again."""
     first = next((token for token in found if token.token_type is not TokenType.L_PAREN), None)
     if first is None:
         raise CallerError("the statement is empty; give one SELECT")
@@ -224,7 +224,7 @@ def _check_kind(found: tuple[Token, ...]) -> None:
 
 
 def _tree(text: str, found: tuple[Token, ...]) -> tuple[exp.Expression | None, str]:
-    """Return the tree of a statement, or why only Spark can read it."""
+    """Return the tree of a statement, or why only Spark can parse it."""
     lost = _lost_in_trees(found)
     if lost:
         return None, lost
@@ -235,7 +235,7 @@ def _tree(text: str, found: tuple[Token, ...]) -> tuple[exp.Expression | None, s
     except SqlglotError as error:
         return None, f"syntax that only Spark reads ({first_line(error)})"
     except Exception as error:
-        # The parser's own mistakes (an attribute of None) are not the caller's.
+        # Bugs of the parser (an attribute of None) are not the caller's errors.
         return None, f"syntax that only Spark reads ({type(error).__name__})"
     _check_depth(trees)
     if len(trees) == 1 and isinstance(trees[0], exp.Select) and not trees[0].expressions and word(found[0]) == "SELECT":
@@ -246,7 +246,7 @@ def _tree(text: str, found: tuple[Token, ...]) -> tuple[exp.Expression | None, s
 
 
 def _lost_in_trees(found: tuple[Token, ...]) -> str:
-    """Name what sqlglot's trees drop from the tokens, or rewrite with another meaning; empty if nothing."""
+    """Return the syntax that sqlglot's trees drop or rewrite with another meaning; empty if there is none."""
     for place, token in enumerate(found):
         if token.token_type is TokenType.PIPE_GT:
             return "pipe syntax"

@@ -17,12 +17,12 @@ from crannog.errors import CallerError, Refused
 
 _QUERY_STARTS = {"SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE"}
 _SET_OPERATIONS = {"UNION", "INTERSECT", "EXCEPT", "MINUS"}
-# What ends the list of relations after FROM.
+# Keywords that end the list of relations after FROM.
 _CLAUSES = _SET_OPERATIONS | {
     "SELECT", "WHERE", "GROUP BY", "GROUP", "HAVING", "ORDER BY", "ORDER", "SORT BY", "SORT", "CLUSTER BY", "DISTRIBUTE BY",
     "LIMIT", "OFFSET", "WINDOW", "QUALIFY",
 }  # fmt: skip
-# What may follow a relation and is not an alias.
+# Keywords that may follow a relation and are not an alias.
 _AFTER_RELATION = _CLAUSES | {
     "JOIN", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "NATURAL", "SEMI", "ANTI", "ASOF", "ON", "USING", "LATERAL", "PIVOT",
     "UNPIVOT", "TABLESAMPLE", "FOR", "WITH", "AS", "CLUSTER", "DISTRIBUTE", "INSERT",
@@ -32,7 +32,7 @@ _VERSIONS, _TIMES = {"VERSION", "SYSTEM_VERSION"}, {"TIMESTAMP", "SYSTEM_TIME"}
 
 @dataclass(frozen=True)
 class TableRef:
-    """A table as the statement names it: where in the text it stands, and where an alias for it would stand."""
+    """A table reference: its position in the text, and the position for an alias."""
 
     parts: tuple[str, ...]
     start: int
@@ -49,7 +49,7 @@ class TableRef:
 
 @dataclass(frozen=True)
 class FoundNames:
-    """The tables of a statement in the order of the text.
+    """The table references of a statement in the order of the text.
 
     By the start of their tokens: `aliases` are names given to relations, `bare_tables` the word TABLE as a statement.
     """
@@ -99,7 +99,7 @@ class _Scan:
             raise CallerError("cannot read the statement: an opening parenthesis without a closing one")
 
     def _step(self, place: int) -> int:
-        """Read what stands at a place and return the next place to read."""
+        """Read the token at a position and return the next position to read."""
         token, level = self._tokens[place], self._levels[-1]
         first, level.first = level.first, False
         kind = token.token_type
@@ -199,7 +199,7 @@ class _Scan:
             return place + 1
         level.expects_relation = False
         if said == "FROM":
-            # Spark takes the first FROM for the alias of a column; a table of that name would be another answer.
+            # Spark takes the first FROM as the alias of a column; a table of that name would give another result.
             raise Refused("FROM FROM is ambiguous: write an alias or a table called FROM in backticks, like `from`")
         if token.token_type in STRINGS:
             raise Refused(f"a text is not a table: {str(token.text)[:100]!r}; load the file into a table first")
@@ -241,7 +241,7 @@ class _Scan:
         return tuple(parts), end
 
     def _function(self, opening: int) -> int:
-        """Skip to the arguments, which may hold statements; its alias is read when they close."""
+        """Skip to the arguments, which may contain statements; the alias is read when they close."""
         self._levels.append(_Level(is_relation=True))
         return opening + 1
 
@@ -259,10 +259,10 @@ class _Scan:
             return _version(str(value.text)), None, start + 4
         if value is not None and what in _TIMES and value.token_type is TokenType.STRING:
             return None, str(value.text), start + 4
-        raise CallerError("time travel takes VERSION AS OF and a number, or TIMESTAMP AS OF and a text")
+        raise CallerError("time travel takes VERSION AS OF and a number, or TIMESTAMP AS OF and a string")
 
     def _sampled(self, place: int) -> int:
-        """Return the place after `TABLESAMPLE (…) [REPEATABLE (…)]`."""
+        """Return the position after `TABLESAMPLE (…) [REPEATABLE (…)]`."""
         if self._word(place) != "TABLESAMPLE":
             return place
         place += 1
@@ -280,7 +280,7 @@ class _Scan:
         return len(self._tokens)
 
     def _alias(self, place: int) -> tuple[int, str | None]:
-        """Read `[AS] name` after a relation; the list of columns that may follow is left to be read."""
+        """Read `[AS] name` after a relation, without the list of columns that may follow."""
         place = self._sampled(place)
         named = self._word(place) == "AS"
         at = place + 1 if named else place
@@ -302,7 +302,7 @@ class _Scan:
 
 def _version(digits: str) -> int:
     if len(digits) > 1_000:
-        raise CallerError(f"a version is a whole number, got one of {len(digits):,} digits")
+        raise CallerError(f"the version has {len(digits):,} digits; the table's history lists the readable versions")
     return int(digits)
 
 

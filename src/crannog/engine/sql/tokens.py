@@ -1,4 +1,4 @@
-"""A statement as tokens: how Spark SQL is read, and what of it may be passed on to Spark.
+"""A statement as tokens: how Spark SQL is tokenized, and which tokens may be passed to Spark.
 
 Spark is never given the caller's text, only the tokens that were checked here, so that a comment or a quote that two
 lexers read differently cannot smuggle anything past the checks.
@@ -27,15 +27,15 @@ _QUOTED_NAME = re.compile(r"`(?:[^`]|``)+`")
 _PLAIN = re.compile(r"[^'\"`;\\]+")
 _HINT = re.compile(r"/\*\+[\w\s,.()]*\*/", re.ASCII)
 _WORD = re.compile(r"[^\W\d]\w*(?: [^\W\d]\w*)*")
-# sqlglot prints what it cannot parse; the caller gets it as an error instead.
+# sqlglot prints what it cannot parse; the caller gets an error instead.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 
 class CrannogSpark(Spark):  # type: ignore[misc]
-    """Spark's dialect as it is written: a call keeps its name and arguments, whatever they mean elsewhere."""
+    """Spark's dialect without translation: a call keeps its name and arguments, whatever they mean elsewhere."""
 
     class Tokenizer(Spark.Tokenizer):  # type: ignore[misc]
-        # A quote inside a string is written twice, or after a backslash.
+        # A quote inside a string is doubled, or follows a backslash.
         STRING_ESCAPES: ClassVar[list[str]] = ["'", '"', "\\"]
 
     class Parser(Spark.Parser):  # type: ignore[misc]
@@ -59,7 +59,7 @@ DIALECT = CrannogSpark()
 
 
 def tokenize(text: str) -> tuple[Token, ...]:
-    """Split a statement into tokens. Raises CallerError where it cannot, Refused where it is nested too deep."""
+    """Split a statement into tokens. Raises CallerError if that fails, Refused if it is nested too deep."""
     try:
         found = tuple(DIALECT.tokenize(text))
     except SqlglotError as error:
@@ -68,7 +68,7 @@ def tokenize(text: str) -> tuple[Token, ...]:
         found = found[:-1]
     _check_depth(found)
     if any(token.token_type is TokenType.SEMICOLON for token in found):
-        raise Refused("one statement at a time; the text holds several")
+        raise Refused("the text has several statements; send one at a time")
     return found
 
 
@@ -97,7 +97,7 @@ def is_name(token: Token) -> bool:
 
 
 def checked_slice(text: str, token: Token) -> str:
-    """Return a token as it was written. Raises Refused if it could be read in another way."""
+    """Return a token's text. Raises Refused if it could be read in another way."""
     piece = text[token.start : token.end + 1]
     if token.token_type in STRINGS:
         right = _STRING.fullmatch(piece)
@@ -108,11 +108,11 @@ def checked_slice(text: str, token: Token) -> str:
     else:
         right = _PLAIN.fullmatch(piece) if "--" not in piece and "/*" not in piece else None
     if right is None:
-        raise Refused(f"cannot tell how {piece[:60]!r} is to be read; write it in another way")
+        raise Refused(f"{piece[:60]!r} is ambiguous; write it in another way")
     return piece
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error of the parser says, without its colours and excerpts."""
+    """Return the message of a parser error, without colours and excerpts."""
     message = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines()
     return (message[0] if message else "not SQL")[:300].rstrip(". ")

@@ -1,6 +1,6 @@
 """Aggregates and window functions by Spark's names.
 
-A rule is given the ending that stands after each of DuckDB's aggregates it uses: FILTER (…), OVER (…), or nothing.
+A rule gets the ending to put after each DuckDB aggregate it uses: FILTER (…), OVER (…), or nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed, checked, con
 from crannog.engine.sql.spark_types import is_atomic, is_decimal, is_integral
 
 Rule = Callable[[str, list[Typed], bool, str], Typed]
-# Up to here every whole number is a double, so that sums of them do not depend on their order.
+# Up to here every integer is exact as a double, so that sums do not depend on their order.
 _EXACT = 2**53
 
 

@@ -60,13 +60,13 @@ class Expressions:
         self._subquery = subquery
         self._now = now
         self._windows = windows
-        # The conjuncts of WHERE: elsewhere Spark says false, not null, where IN over a statement cannot tell.
+        # The conjuncts of WHERE: elsewhere Spark returns false, not null, for an undecided IN over a subquery.
         self.conjuncts: set[int] = set()
         # A key's SQL → the SQL it is grouped by; filled once the keys are known.
         self.keys: dict[str, str] = {}
 
     def term(self, node: exp.Expression | None) -> Typed:
-        """Return the typed form of a node; Unproved if it has no rule."""
+        """Return the typed form of a node. Raises NoRule if it has no rule."""
         if node is None:
             raise NoRule("something that is left out")
         found = self._term(node)
@@ -137,7 +137,7 @@ class Expressions:
 
     def _arithmetic(self, operator: str, node: exp.Expression) -> Typed:
         if operator == "/":
-            # What Spark's division is in other dialects' words: of doubles, and never an error where it is null.
+            # Spark's division in the terms of other dialects: of doubles, and never an error where it is null.
             self._take(node, "typed"), self._take(node, "safe")
         moved_by = self._take(node, "expression")
         if isinstance(moved_by, exp.Interval) and operator in "+-":
@@ -332,7 +332,7 @@ class Expressions:
             raise NoRule(f"{name} of nothing")
         if name == "count" and not distinct and len(arguments) == 1 and isinstance(arguments[0], exp.Star):
             arguments = []
-        keys, self.keys = self.keys, {}  # inside an aggregate a column is the row's own
+        keys, self.keys = self.keys, {}  # inside an aggregate a column is the row's value
         try:
             with self.own_columns(name):
                 terms = [self.term(argument) for argument in arguments]
@@ -344,7 +344,7 @@ class Expressions:
 
     @contextmanager
     def own_columns(self, what: str) -> Iterator[None]:
-        """Raise Unproved if what is compiled meanwhile uses a column of the statement around; Spark refuses some of that."""
+        """Raise NoRule if what is compiled in the block uses a column of the outer statement; Spark refuses some of that."""
         outer = self.scope.outer
         before = outer.used_inside if outer is not None else False
         if outer is not None:
@@ -389,7 +389,7 @@ class Expressions:
         first = bool(self._take(node, "nulls_first"))  # the parser fills in Spark's default
         return f"{plain_zero(atomic(term))} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
 
-    # -- statements inside -------------------------------------------------------------------------------------
+    # -- subqueries --------------------------------------------------------------------------------------------
 
     def _as_value(self, node: exp.Expression) -> Typed:
         inner, uses_outer = self._inner(node)
@@ -406,7 +406,7 @@ class Expressions:
         return Typed(f"(EXISTS ({inner.sql}))", pa.bool_(), None if uses_outer else "exists()")
 
     def _inner(self, node: exp.Expression) -> tuple[Query, bool]:
-        """Compile a statement inside this one, and tell whether it uses columns of this one."""
+        """Compile a subquery, and tell whether it uses columns of this statement."""
         before = self.scope.used_inside
         self.scope.used_inside = False
         inner = self._subquery(node, self.scope)
@@ -421,7 +421,7 @@ class Expressions:
     # -- types, intervals, frames ------------------------------------------------------------------------------
 
     def _type(self, node: exp.DataType) -> pa.DataType:
-        """Return the type that a CAST names."""
+        """Return the target type of a CAST."""
         kind = self._take(node, "this")
         self._take(node, "nested")
         if kind == _TYPE.DECIMAL:
@@ -470,7 +470,7 @@ class Expressions:
 
 
 def conjuncts(node: exp.Expression) -> set[int]:
-    """Return which nodes, or their negations, must hold for a condition to hold."""
+    """Return the nodes that, or whose negations, must hold for a condition to hold."""
     parts = list(node.flatten()) if isinstance(node, exp.And) else [node]
     bare = [part.unnest() for part in parts]
     return {id(part.this.unnest() if isinstance(part, exp.Not) else part) for part in bare}.union(
@@ -488,7 +488,7 @@ def _check_operands(node: exp.Expression) -> None:
     """Refuse a condition directly inside another: Spark reads `a = b < c` as `(a = b) < c`, or not at all."""
     operands = [node.args.get(part) for part in _OPERANDS]
     loose = any(isinstance(operand, _LOOSE) for operand in operands)
-    # The parser puts parentheses around IS that nobody wrote.
+    # The parser adds parentheses around IS.
     unsure = not isinstance(node, exp.Is) and any(
         isinstance(operand, exp.Paren) and isinstance(operand.unnest(), exp.Is) for operand in operands
     )
@@ -497,7 +497,7 @@ def _check_operands(node: exp.Expression) -> None:
 
 
 def _shown_double(value: float) -> str | None:
-    """Return how Spark writes a double; None where Java's digits or exponents are not Python's."""
+    """Return Spark's text of a double; None where Java's digits or exponents differ from Python's."""
     text = repr(value)
     return text if value == 0 or (1e-3 <= abs(value) < 1e7 and len(text) <= 15) else None
 

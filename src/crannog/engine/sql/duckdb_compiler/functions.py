@@ -1,4 +1,4 @@
-"""Scalar functions by Spark's names. A name that is not here goes to Spark."""
+"""Scalar functions by Spark's names. Calls of other functions go to Spark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _arguments(name: str, terms: list[Typed], *kinds: pa.DataType | None) -> Non
 
 
 def _text(template: str, result: pa.DataType = TEXT, *, ascii_only: bool = False) -> Rule:
-    """Return the rule of a function of one text; `ascii_only` where the engines part beyond ASCII."""
+    """Return the rule of a function of one string; `ascii_only` where the engines differ beyond ASCII."""
 
     def rule(name: str, terms: list[Typed]) -> Typed:
         _arguments(name, terms, TEXT)
@@ -45,7 +45,7 @@ def _text(template: str, result: pa.DataType = TEXT, *, ascii_only: bool = False
 
 
 def _texts(template: str, count: int, result: pa.DataType) -> Rule:
-    """Return the rule of a function of several texts."""
+    """Return the rule of a function of several strings."""
 
     def rule(name: str, terms: list[Typed]) -> Typed:
         _arguments(name, terms, *[TEXT] * count)
@@ -55,7 +55,7 @@ def _texts(template: str, count: int, result: pa.DataType) -> Rule:
 
 
 def _part(template: str, result: pa.DataType = INT, *, of_instant: bool = False) -> Rule:
-    """Return the rule of a part of a date, or of an instant."""
+    """Return the rule of a part of a date or a timestamp."""
 
     def rule(name: str, terms: list[Typed]) -> Typed:
         if len(terms) != 1:
@@ -137,7 +137,7 @@ def _substring(name: str, terms: list[Typed]) -> Typed:
     length = value_of(terms[2], int) if len(terms) == 3 else None
     if start < 1 or (length is not None and length < 0):
         raise NoRule(f"{name} from before the start")
-    # Spark shows the longest number where no length was given.
+    # Spark shows the largest integer where no length was given.
     shown = terms if length is not None else [*terms, constant(2147483647, INT, "2147483647")]
     end = "" if length is None else f", {length}"
     return Typed(f"substring({terms[0].sql}, {start}{end})", TEXT, _called(name, shown))
@@ -234,7 +234,7 @@ def _unix(scale: int) -> Rule:
     def rule(name: str, terms: list[Typed]) -> Typed:
         _arguments(name, terms, INSTANT)
         divisor = 1_000_000 // scale
-        # Rounded down, before 1970 too.
+        # Rounded down, also before 1970.
         micros = f"epoch_us({terms[0].sql})"
         sql = (
             f"(({micros} - ((({micros} % {divisor}) + {divisor}) % {divisor})) // {divisor})" if divisor > 1 else micros
@@ -399,7 +399,7 @@ EXTRACTED = {
 
 
 def now_term(name: str, now: dt.datetime) -> Typed:
-    """Return the moment the statement began, as Spark does for each mention of it."""
+    """Return the time the statement began, as Spark does for every use of it."""
     if name in ("current_date", "curdate"):
         return constant(now.date(), DATE, f"{name}()")
     return constant(now, INSTANT, f"{name}()")

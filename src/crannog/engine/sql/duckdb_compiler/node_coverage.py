@@ -1,7 +1,7 @@
-"""Taking a syntax tree apart completely: an argument of a node that no rule has read sends the statement to Spark.
+"""Checks that the compiler reads a syntax tree completely: an argument that no rule has read sends it to Spark.
 
-Rules read arguments through `Taken` only. What they do not know, such as a PIVOT after a subquery, is left over in the
-end, and then nothing that was compiled may be used: the answer would be to another statement.
+Rules read arguments through `NodeCoverage` only. Arguments that they do not know, such as a PIVOT after a subquery, are
+left over at the end, and then the compiled SQL must not be used: it would be another statement.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ class NodeCoverage:
         self._read: set[tuple[int, str]] = set()
 
     def __call__(self, node: exp.Expression, argument: str) -> Any:
-        """Return an argument of a node, None if it is not there, and note that a rule knows what it means."""
+        """Return an argument of a node, None if it is missing, and record that a rule has read it."""
         self._read.add((id(node), argument))
         value = node.args.get(argument)
         return None if _is_absent(value) else value
 
     def nodes(self, node: exp.Expression, argument: str = "expressions") -> list[exp.Expression]:
-        """Return an argument that is a list of nodes; empty if it is not there."""
+        """Return an argument that is a list of nodes; empty if it is missing."""
         return list(self(node, argument) or [])
 
     def name(self, identifier: exp.Expression) -> str:
-        """Return the name that an identifier holds; quoted or not, it means the same."""
+        """Return the name of an identifier, quoted or not."""
         if not isinstance(identifier, exp.Identifier):
             raise NoRule(f"{identifier.key} as a name")
         self(identifier, "quoted")
@@ -66,7 +66,7 @@ class NodeCoverage:
         return found
 
     def check_all(self, tree: exp.Expression) -> None:
-        """Raise Unproved if an argument anywhere in the tree was not read."""
+        """Raise NoRule if an argument anywhere in the tree was not read."""
         for node in tree.walk():
             for argument, value in node.args.items():
                 if not _is_absent(value) and (id(node), argument) not in self._read:
@@ -74,10 +74,10 @@ class NodeCoverage:
 
 
 def excerpt(node: exp.Expression) -> str:
-    """Return how a node is written, as far as that can be said."""
+    """Return the SQL of a node, as far as sqlglot can generate it."""
     try:
         return str(node.sql("spark"))[:60]
-    except Exception:  # a generator that does not know what its own parser made
+    except Exception:  # sqlglot's generator does not support everything that its parser produces
         return str(node.key)
 
 

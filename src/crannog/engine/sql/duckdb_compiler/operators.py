@@ -41,7 +41,7 @@ _UNITS = {
 
 
 def named(*parts: str | None) -> str | None:
-    """Join the parts of a column's name; None if one of them is not known."""
+    """Join the parts of a column's name; None if one of them is unknown."""
     return None if any(part is None for part in parts) else "".join(part for part in parts if part is not None)
 
 
@@ -63,7 +63,7 @@ def arithmetic(operator: str, left: Typed, right: Typed) -> Typed:
         a, b = widened(left, pa.float64()), widened(right, pa.float64())
         sql = f"({a.sql} {operator} {b.sql})"
         if operator == "/" and not (b.is_literal and b.literal):
-            # DuckDB would say infinity.
+            # DuckDB would return infinity.
             sql = f"({checked(f'{b.sql} IS NULL OR {a.sql} IS NULL OR {b.sql} <> 0', sql, 'division by zero')})"
         return Typed(sql, pa.float64(), name)
     if pa.float32() in (left.type, right.type):
@@ -92,7 +92,7 @@ def _decimals(operator: str, left: Typed, right: Typed, name: str | None) -> Typ
 
 
 def divided(a: Typed, b: Typed, kind: pa.Decimal128Type) -> str:
-    """Divide decimals exactly, half up, in whole numbers; DuckDB itself would make it a double."""
+    """Divide decimals exactly, rounding half up, with integers; DuckDB itself would use doubles."""
     shift = kind.scale - a.type.scale + b.type.scale
     if shift < 0 or kind.scale > 37:
         raise NoRule("a decimal division of this size")
@@ -112,10 +112,10 @@ def divided(a: Typed, b: Typed, kind: pa.Decimal128Type) -> str:
 def negative(term: Typed) -> Typed:
     if term.is_literal and is_numeric(term.type) and term.literal is not None:
         if term.literal == 0:
-            # -0 and -0.0 are the whole number and the decimal 0, and are shown so; the double keeps its sign.
+            # -0 and -0.0 are the integer and the decimal 0, and are shown so; a double keeps its sign.
             return constant(-term.literal, pa.float64()) if term.type == pa.float64() else term
         value = -term.literal
-        # The smallest numbers are written with a sign before what is too large without.
+        # The smallest integers are a minus sign before a number that is too large by itself.
         if term.type == pa.int64() and value == -(2**31):
             return constant(value, pa.int32(), named("-", term.name))
         if is_decimal(term.type) and term.type.scale == 0 and value == -(2**63):
@@ -127,7 +127,7 @@ def negative(term: Typed) -> Typed:
 
 
 def comparison(operator: str, left: Typed, right: Typed) -> Typed:
-    """Return `left operator right` for = < > <= >= and <=>; files can be pruned by one with a constant."""
+    """Return `left operator right` for = < > <= >= and <=>; a comparison with a constant can prune files."""
     name = named("(", left.name, f" {operator} ", right.name, ")")
     if operator in ("<", ">", "<=", ">=") and any(
         is_integral(one.type) and is_decimal(other.type) and other.is_literal
@@ -146,7 +146,7 @@ def comparison(operator: str, left: Typed, right: Typed) -> Typed:
 
 
 def comparable(left: Typed, right: Typed) -> tuple[Typed, Typed]:
-    """Bring two sides to one type; a constant takes the type of the other side where nothing is lost."""
+    """Convert two sides to one type; a constant takes the type of the other side where that is lossless."""
     for one, other, swap in ((left, right, False), (right, left, True)):
         if (
             not one.is_literal
@@ -207,7 +207,7 @@ def cases(branches: list[tuple[Typed, Typed]], otherwise: Typed | None) -> Typed
 
 
 def common(terms: list[Typed]) -> pa.DataType:
-    """Return the type that all become; of nested types only the very same."""
+    """Return the common type; nested types must be identical."""
     kind = widest([term.type for term in terms])
     if kind is None:
         raise NoRule(f"one type for {', '.join(spark_name(term.type) for term in terms)}")
@@ -257,7 +257,7 @@ def like(term: Typed, pattern: Typed, escape: str = "\\") -> Typed:
 
 
 def cast(term: Typed, to: pa.DataType, *, safe: bool = False) -> Typed:
-    """Return CAST(term AS to); what Spark's ANSI mode refuses stops the query here."""
+    """Return CAST(term AS to); a value that Spark's ANSI mode rejects is an error."""
     name = named("TRY_CAST(" if safe else "CAST(", term.name, f" AS {spark_name(to).upper()})")
     kind = term.type
     if kind == to:
@@ -311,7 +311,7 @@ def cast(term: Typed, to: pa.DataType, *, safe: bool = False) -> Typed:
 
 
 def shifted(term: Typed, amount: int, unit: str) -> Typed:
-    """Return a date or an instant moved by a constant interval."""
+    """Return a date or a timestamp plus a constant interval."""
     unit = unit.lower().rstrip("s")
     if unit == "week":
         amount, unit = amount * 7, "day"
@@ -343,7 +343,7 @@ def concatenated(terms: list[Typed]) -> Typed:
 
 
 def value_of(term: Typed, kinds: Any) -> Any:
-    """Return the constant a rule needs; Unproved for anything that is only known at run time."""
+    """Return the constant that a rule needs. Raises NoRule for a value known only at run time."""
     if not term.is_literal or not isinstance(term.literal, kinds):
         raise NoRule("an argument that is not a constant")
     return term.literal

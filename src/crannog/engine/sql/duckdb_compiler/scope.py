@@ -1,4 +1,4 @@
-"""Which column a name means: relations in sight, and those of the statements around."""
+"""Resolves names to columns of the relations in scope, and of the outer statements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a relation: its name for the statement, its type, and its name in DuckDB's SQL."""
+    """A column of a relation: its name in the statement, its type, and its name in DuckDB's SQL."""
 
     name: str
     type: pa.DataType
@@ -28,13 +28,13 @@ class Relation:
     qualifiers: tuple[str, ...]
     columns: tuple[Column, ...]
     source: int | None = None
-    # Rows of the other side may come without one of this relation.
+    # Rows of the other side of a join may have no row of this relation.
     optional: bool = False
-    # Columns that USING made one with another relation's, by lower-cased name.
+    # Columns that USING merged with another relation's, by lower-case name.
     merged: set[str] = field(default_factory=set)
 
     def called(self, qualifiers: Sequence[str]) -> bool:
-        """Tell whether `qualifiers` (lower-cased, outermost first) mean this relation."""
+        """Tell whether `qualifiers` (lower case, outermost first) refer to this relation."""
         return bool(qualifiers) and tuple(self.qualifiers[-len(qualifiers) :]) == tuple(qualifiers)
 
     def term(self, column: Column, written: str | None = None) -> Typed:
@@ -43,7 +43,7 @@ class Relation:
 
 
 class UnknownName(NoRule):
-    """A name that no relation in sight has; Spark may still know it, as an alias or a function without parentheses."""
+    """A name that no relation in scope has; Spark may still know it, as an alias or a function without parentheses."""
 
     def __init__(self, parts: Sequence[str], columns: Sequence[str]) -> None:
         super().__init__(f"the name {'.'.join(parts)} is not among the columns")
@@ -57,11 +57,11 @@ class Scope:
     def __init__(self, outer: Scope | None = None) -> None:
         self.relations: list[Relation] = []
         self.outer = outer
-        # Whether a statement inside has used a column from here or from further out.
+        # Whether a subquery has used a column of this scope or of an outer one.
         self.used_inside = False
 
     def resolve(self, parts: Sequence[str]) -> Typed:
-        """Return what a dotted name means; Unproved if nothing, or more than one thing."""
+        """Return the column of a dotted name. Raises NoRule if there is none, or more than one."""
         scope: Scope | None = self
         while scope is not None:
             found = scope._resolve(parts)
@@ -94,7 +94,7 @@ class Scope:
         return None
 
     def star(self, qualifiers: Sequence[str] = ()) -> list[Typed]:
-        """Return the columns that `*` or `name.*` stands for."""
+        """Return the columns of `*` or `name.*`."""
         lowered = [part.lower() for part in qualifiers]
         chosen = [relation for relation in self.relations if not lowered or relation.called(lowered)]
         if not chosen:
@@ -111,7 +111,7 @@ def _inside(term: Typed, path: Sequence[str]) -> Typed:
         fields = [inner for inner in term.type if inner.name.lower() == part.lower()]
         if len(fields) != 1:
             raise NoRule(f"{part} inside {term.name}")
-        # By itself such a column is called after the field; inside an expression Spark shows the path, in ways of its own.
+        # By itself such a column is named after the field; inside an expression Spark shows the path in its own form.
         term = Typed(f"struct_extract({term.sql}, '{fields[0].name.replace(chr(39), chr(39) * 2)}')", fields[0].type)
     return term
 

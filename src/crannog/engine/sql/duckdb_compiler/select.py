@@ -1,7 +1,7 @@
 """SELECT, joins, grouping, set operations, WITH: from the tree to DuckDB's SQL.
 
-Every relation and every column gets a name of ours, so that DuckDB's own rules for names never matter. Sources stand
-as marks in the SQL and are put in when it runs: one compiled statement serves every snapshot of the same schema.
+Every relation and every column gets a generated name, so that DuckDB's own rules for names never matter. Sources are
+placeholders in the SQL, filled in when it runs: one compiled statement serves every snapshot of the same schema.
 """
 
 from __future__ import annotations
@@ -38,43 +38,43 @@ class Query:
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """A whole statement: its SQL with a mark for each source, its columns, and what its sources are pruned by."""
+    """A compiled statement: its SQL with a placeholder per source, its columns, and the conditions that prune its sources."""
 
     sql: str
     columns: tuple[Column, ...]
     conditions: Mapping[int, tuple[Condition, ...]]
     uses_now: bool
     limit: int | None
-    """The most rows that the statement itself asks for."""
+    """The statement's own LIMIT."""
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of its answer, as every engine gives them."""
+        """The columns of its result, in the common form."""
         return plain_schema(pa.schema([pa.field(column.name, column.type) for column in self.columns]))
 
 
 def placeholder(source: int) -> str:
-    """Return what stands for a source in the SQL; no statement can hold the character."""
+    """Return the placeholder of a source in the SQL; no statement can contain its character."""
     return f"\0{source}\0"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceShape:
-    """What the compiler must know of a table: what it may be called, and its columns."""
+    """What the compiler must know of a table: the names it may be called by, and its columns."""
 
     qualifiers: tuple[str, ...]
     schema: pa.Schema
 
 
 def compile_statement(statement: Statement, shapes: Mapping[int, SourceShape], now: dt.datetime) -> Compiled:
-    """Compile a statement for the fast engines; Unproved says what has no rule."""
+    """Compile a statement for DuckDB. Raises NoRule with the part that has no rule."""
     if statement.tree is None:
         raise NoRule(statement.unread)
     compiler = _Compiler(statement, shapes, now)
     try:
         query = compiler.query(statement.tree, None, {})
     except (AttributeError, TypeError, ValueError, LookupError) as error:
-        # A tree of a shape that no rule was written for; Spark reads the text itself.
+        # A tree that no rule was written for; Spark parses the text itself.
         raise NoRule(f"syntax of an unexpected shape ({type(error).__name__})") from error
     compiler.coverage.check_all(statement.tree)
     if compiler.sources != set(shapes):
@@ -103,7 +103,7 @@ class _Compiler:
             raise NoRule("an escape inside a text")
         assert self.statement.tree is not None
         for name in self.statement.tree.find_all(exp.Identifier):
-            # Spark takes other letters only between backquotes.
+            # Spark accepts other letters only between backquotes.
             if not name.quoted and not name.name.isascii():
                 raise NoRule(f"the name {name.name} without quotes")
 
@@ -225,7 +225,7 @@ class _Compiler:
         return Expressions(scope, self.coverage, lambda node, outer: self.query(node, outer, ctes), self._now, windows)
 
     def _select(self, node: exp.Select, outer: Scope | None, ctes: Mapping[str, Relation]) -> Query:
-        # A hint tells Spark how to run it, not what to answer.
+        # A hint affects how Spark runs it, not the result.
         hint = self.coverage(node, "hint")
         if hint is not None:
             self._ignore(hint)
@@ -304,7 +304,7 @@ class _Compiler:
                 )
             else:
                 term = expressions.term(item)
-                # Spark calls a cast column after the column.
+                # Spark names a cast column after the column.
                 inner = _cast_column(item)
                 shown = expressions.term(inner).name if inner else term.name
                 if shown is None and isinstance(item, (exp.Column, exp.Dot)):
@@ -320,7 +320,7 @@ class _Compiler:
         try:
             return expressions.term(node)
         except NoRule:
-            # It may name outputs by their aliases.
+            # It may refer to outputs by their aliases.
             names = {output.name.lower() for output in outputs if output.name}
             for column in node.find_all(exp.Column):
                 if column.name.lower() in names and not column.table:
@@ -337,7 +337,7 @@ class _Compiler:
             with expressions.own_columns("GROUP BY"):
                 term = atomic(self._group_item(item, node, expressions))
             key = plain_zero(term)
-            # A constant would be taken for the number of a column.
+            # A constant would be taken as the number of a column.
             keys.append(f"coalesce({key})" if term.is_literal else key)
             if key != term.sql:
                 replaced[term.sql] = key
@@ -449,7 +449,7 @@ class _Compiler:
         raise NoRule(f"{node.key} in FROM")
 
     def _take_travel(self, node: exp.Table, *, travels: bool) -> None:
-        """Time travel was read with the table's name, and is in its snapshot."""
+        """Mark time travel as read: it was parsed with the table's name, and its snapshot has it."""
         version = self.coverage(node, "version")
         if (version is not None) != travels:
             raise NoRule("time travel of this kind")
@@ -459,7 +459,7 @@ class _Compiler:
     def _renamed(
         self, columns: tuple[Column, ...], alias: exp.Expression | None
     ) -> tuple[str | None, tuple[Column, ...]]:
-        """Return the name that an alias gives, lower-cased, None if none; and the columns under the names it gives."""
+        """Return an alias in lower case, or None, and the columns under the names it gives."""
         if alias is None:
             return None, columns
         if not isinstance(alias, exp.TableAlias):
@@ -543,7 +543,7 @@ class _Compiler:
         self._note_among(scope.relations, conditions)
 
     def _note_among(self, relations: Sequence[Relation], conditions: Sequence[Condition]) -> None:
-        """Keep the conditions that every row of a source must meet to matter."""
+        """Record the conditions that every relevant row of a source must meet."""
         sources = {relation.source: relation for relation in relations if relation.source is not None}
         for condition in conditions:
             relation = sources.get(condition.source)
@@ -558,7 +558,7 @@ def _condition(term: Typed) -> Typed:
 
 
 def _cast_column(item: exp.Expression) -> exp.Column | None:
-    """Return the column of a bare CAST(column AS …)."""
+    """Return the column of a CAST(column AS …) without anything else."""
     return item.this if isinstance(item, exp.Cast) and isinstance(item.this, exp.Column) else None
 
 

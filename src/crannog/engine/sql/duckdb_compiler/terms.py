@@ -1,4 +1,4 @@
-"""What an expression compiles to: DuckDB's SQL, Spark's type, and what is known of it before it runs."""
+"""Compiled expressions: DuckDB's SQL, Spark's type, and what is known before they run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crannog.engine.sql.spark_types import is_decimal, is_integral, is_numeric
 
 
 class NoRule(Exception):
-    """The statement has something without a rule; the message says what."""
+    """A part of the statement has no rule; the message says which."""
 
 
 class _NoLiteral:
@@ -29,7 +29,7 @@ NO_LITERAL = _NoLiteral()
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A conjunct that files can be pruned by: a column of a source against constants."""
+    """A conjunct that can prune files: a column of a source compared with constants."""
 
     source: int
     column: str
@@ -41,7 +41,7 @@ class Condition:
 class Typed:
     """An expression in DuckDB's SQL with its Spark type.
 
-    `name` is what Spark calls it as a column without an alias; None if that is not known. `column` names the column
+    `name` is Spark's name of the column without an alias; None if unknown. `column` names the column
     of a source it is, if it is nothing else. A decimal's DuckDB type may have fewer digits, never another scale.
     """
 
@@ -109,7 +109,7 @@ def _constant_sql(value: Any, kind: pa.DataType) -> str:
 
 
 def converted(value: Any, kind: pa.DataType, to: pa.DataType) -> Any:
-    """Convert a constant without loss; Unproved where Spark would round, fail or read a text in ways of its own."""
+    """Convert a constant without loss. Raises NoRule where Spark would round, fail or parse a string in its own way."""
     if value is None or kind == to:
         return value
     if is_integral(to) and is_integral(kind) and -_LIMITS[to] <= value < _LIMITS[to]:
@@ -152,7 +152,7 @@ def _or_no_rule(read: Any, text: str) -> Any:
 
 
 def widened(term: Typed, to: pa.DataType) -> Typed:
-    """Return the term in a wider type, as Spark's implicit casts do."""
+    """Return the term cast to a wider type, as Spark's implicit casts do."""
     if term.type == to:
         return term
     if term.is_literal:
@@ -171,5 +171,5 @@ def widened(term: Typed, to: pa.DataType) -> Typed:
 
 
 def checked(condition: str, value: str, reason: str) -> str:
-    """Return SQL that gives the value where the rule holds and stops the query elsewhere."""
+    """Return SQL that returns the value where the condition holds and raises an error elsewhere."""
     return f"CASE WHEN {condition} THEN {value} ELSE error('{reason}') END"

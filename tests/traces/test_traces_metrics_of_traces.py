@@ -151,5 +151,5 @@ def test_any_quantile_is_of_the_nearest_rank(settings: Settings) -> None:
         for wrong in ([0], [1.5], ["0.5"], [True], [float("nan")], [1e-12], [0.5] * 21):
             with pytest.raises(CallerError, match="quantile"):
                 traces.metrics(quantiles=wrong)  # type: ignore[arg-type]
-        with pytest.raises(CallerError, match="of spans or of traces"):
+        with pytest.raises(CallerError, match="of must be spans or traces"):
             traces.metrics(of="both")

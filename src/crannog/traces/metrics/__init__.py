@@ -1,4 +1,4 @@
-"""Numbers over spans: rates, errors and latencies in buckets of time, and who calls whom."""
+"""Metrics over spans and traces: rates, errors and latencies by time, and calls between services."""
 
 from crannog.api.traces import Dependency, MetricPoint
 

@@ -1,4 +1,4 @@
-"""Who calls whom: the edges between services in a time."""
+"""Dependencies: which services call which in a time range."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_DEPENDENCIES = 100_000
 
 
 def dependencies(views: DerivedViews, spans: OpenTable, start: Any = None, end: Any = None) -> list[Dependency]:
-    """Return the edges of the whole minutes from the one that `start` is in to the one before `end`, by name."""
+    """Return the calls between services, sorted by name, in whole minutes: from that of `start` to the last before `end`."""
     first = None if start is None else max(0, parse_time(start, "start") // _NS_PER_MINUTE)
     last = None if end is None else min(_LAST_MINUTE, -(-parse_time(end, "end") // _NS_PER_MINUTE) - 1)
     if last is not None and last < (first or 0):

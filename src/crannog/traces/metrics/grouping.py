@@ -1,4 +1,4 @@
-"""What metrics may be grouped by: a field of the filter language, or an attribute by its key."""
+"""Group keys of metrics: fields of the filter language, and attribute keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_GROUPS = 5
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """One thing to group by: its name, its SQL over spans, and the column of the RED table that has it, if one has."""
+    """A field or attribute to group by: its name, its SQL over spans, and its column in the RED table, if it has one."""
 
     name: str
     sql: str
@@ -29,7 +29,7 @@ class GroupKey:
     is_attribute: bool = False
 
     def display_value(self, stored: Any) -> Any:
-        """Return a stored value as people see it: an attribute as a plain value, arrays and maps as JSON."""
+        """Return a stored value for the result: an attribute as a Python value, arrays and maps as JSON text."""
         if self.name == "status" and isinstance(stored, int):
             return STATUS_NAMES[stored] if 0 <= stored < len(STATUS_NAMES) else str(stored)
         if not self.is_attribute or stored is None:
@@ -39,7 +39,7 @@ class GroupKey:
 
 
 def parse_group_by(group_by: Sequence[str] | str | None) -> list[GroupKey]:
-    """Read what to group by; CallerError if it is wrong."""
+    """Parse `group_by`. Raises CallerError if it is invalid."""
     names = [group_by] if isinstance(group_by, str) else list(group_by or ())
     if (
         len(names) > _MAX_GROUPS
@@ -47,7 +47,7 @@ def parse_group_by(group_by: Sequence[str] | str | None) -> list[GroupKey]:
         or not all(isinstance(name, str) and name for name in names)
     ):
         raise CallerError(
-            f"group_by takes up to {_MAX_GROUPS} different names of fields or attributes, got {group_by!r}"[:300]
+            f"group_by takes up to {_MAX_GROUPS} different fields or attribute keys, got {group_by!r}"[:300]
         )
     return [_group_key(name) for name in names]
 

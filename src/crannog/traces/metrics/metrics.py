@@ -1,7 +1,6 @@
-"""Metrics over spans, or traces: of spans from the RED table where it has what is asked, from the spans themselves otherwise.
+"""Metrics over spans or traces. Metrics over spans come from the RED table if it has the groups, otherwise from the spans.
 
-Both ways give the same numbers. The RED table knows whole minutes; where the time asked for cuts one, the spans of that
-minute are read.
+Both sources give the same numbers. The RED table has whole minutes; for parts of a minute, its spans are read.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ _EPOCH = dt.date(1970, 1, 1)
 _LATEST_NS = 2**63 - 1
 Range = tuple[int | None, int | None]
 Source = Callable[[DerivedViews, OpenTable, "MetricQuery", Range], pa.Table]
-"""Gives the histograms of a time: `begin`, the groups as g0, g1, …, `bucket` and the sums of RED."""
+"""Returns the histograms of a time range: `begin`, the groups as g0, g1, …, `bucket` and the sums of RED."""
 
 
 @dataclass(frozen=True)
 class MetricQuery:
-    """A question, checked. `start_ns` and `end_ns` bound the start of a span, the end excluded."""
+    """A checked query. Spans start at or after `start_ns` and before `end_ns`."""
 
     service: str | None
     operation: str | None
@@ -58,12 +57,12 @@ class MetricQuery:
 
     @property
     def fits_red(self) -> bool:
-        """Tell whether the RED table has everything that is asked about a whole minute."""
+        """Return whether the RED table has all groups and conditions of the query for whole minutes."""
         return self.where == MATCH_ALL and self.step.is_whole_minutes and all(group.red_column for group in self.groups)
 
     @property
     def filter(self) -> Filter:
-        """Everything that is asked of a span, but for the time."""
+        """The conditions on a span, except those on time."""
         terms = [span_filter(service=self.service, operation=self.operation), self.where]
         if self.kind is not None:
             terms.append(Compare(FIELDS["kind"], "=", self.kind))
@@ -91,14 +90,14 @@ def metric_query(
     of: str = "spans",
     quantiles: Sequence[float] = (),
 ) -> MetricQuery:
-    """Check a question; CallerError says what is wrong with it."""
+    """Check the arguments of a query. Raises CallerError if one is invalid."""
     for name, value in (("service", service), ("operation", operation), ("kind", kind)):
         if value is not None and not isinstance(value, str):
-            raise CallerError(f"{name} is text, got {type(value).__name__}")
+            raise CallerError(f"{name} must be text, got {type(value).__name__}")
     if kind is not None and kind.upper() not in SPAN_KINDS:
         raise CallerError(f"kind must be one of {', '.join(SPAN_KINDS)}, got {kind!r}"[:200])
     if of not in ("spans", "traces"):
-        raise CallerError(f"metrics are of spans or of traces, got {of!r}"[:200])
+        raise CallerError(f"of must be spans or traces, got {of!r}"[:200])
     return MetricQuery(
         service,
         operation,
@@ -114,17 +113,19 @@ def metric_query(
 
 
 def metrics(views: DerivedViews, spans: OpenTable, query: MetricQuery) -> list[MetricPoint]:
-    """Return the points of a metric, in order of time and group; CallerError if there are too many."""
+    """Return the points of a metric, sorted by time and group. Raises CallerError if there are too many."""
     if query.is_empty:
         return []
     if query.of_traces:
         histograms = [_within_limit(trace_histograms(views, spans, query, _MAX_ROWS + 1))]
     else:
         histograms = [source(views, spans, query, limits) for source, limits in histogram_sources(query)]
-    names = [f"g{place}" for place in range(len(query.groups))]
+    names = [f"g{number}" for number in range(len(query.groups))]
     rows = merged_histograms(spans.warehouse.duckdb, histograms, names, MAX_POINTS + 1, query.quantiles)
     if rows.num_rows > MAX_POINTS:
-        raise CallerError(f"more than {MAX_POINTS:,} points; ask for a shorter time, a longer step or fewer groups")
+        raise CallerError(
+            f"the result has more than {MAX_POINTS:,} points; use a shorter time range, a longer step or fewer groups"
+        )
     return metric_points(
         rows,
         dict(zip(names, query.groups, strict=True)),
@@ -135,7 +136,7 @@ def metrics(views: DerivedViews, spans: OpenTable, query: MetricQuery) -> list[M
 
 
 def histogram_sources(query: MetricQuery) -> list[tuple[Source, Range]]:
-    """Return which source answers which part of the time: whole minutes from the RED table, the rest from spans."""
+    """Return the source of each part of the time range: whole minutes from the RED table, the rest from spans."""
     start, end = query.start_ns, query.end_ns
     if not query.fits_red:
         return [(_from_spans, (start, end))]
@@ -143,12 +144,12 @@ def histogram_sources(query: MetricQuery) -> list[tuple[Source, Range]]:
     last = None if end is None else end // _NS_PER_MINUTE * _NS_PER_MINUTE
     if first is not None and last is not None and first >= last:
         return [(_from_spans, (start, end))]
-    found: list[tuple[Source, Range]] = [(_from_red, (first, last))]
+    sources: list[tuple[Source, Range]] = [(_from_red, (first, last))]
     if first != start:
-        found.append((_from_spans, (start, first)))
+        sources.append((_from_spans, (start, first)))
     if last != end:
-        found.append((_from_spans, (last, end)))
-    return found
+        sources.append((_from_spans, (last, end)))
+    return sources
 
 
 def _from_red(views: DerivedViews, spans: OpenTable, query: MetricQuery, limits: Range) -> pa.Table:
@@ -193,13 +194,13 @@ def _from_spans(views: DerivedViews, spans: OpenTable, query: MetricQuery, limit
 
 
 def _key_columns(query: MetricQuery, seconds: str, groups: Sequence[str]) -> str:
-    listed = [f"{query.step.begin_sql(seconds)} AS begin"]
-    return ", ".join(listed + [f"{sql} AS g{place}" for place, sql in enumerate(groups)])
+    begin = f"{query.step.begin_sql(seconds)} AS begin"
+    return ", ".join([begin, *(f"{sql} AS g{number}" for number, sql in enumerate(groups))])
 
 
 def _within_limit(rows: pa.Table) -> pa.Table:
     if rows.num_rows > _MAX_ROWS:
-        raise CallerError("too many points; ask for a shorter time, a longer step or fewer groups")
+        raise CallerError("the result has too many points; use a shorter time range, a longer step or fewer groups")
     return rows
 
 
@@ -208,5 +209,5 @@ def _clamped(time_ns: int) -> int:
 
 
 def _day(time_ns: int | None, *, before: bool = False) -> dt.date | None:
-    """Return the day of a time; of the last nanosecond before it if `before`."""
+    """Return the day of a time; if `before`, the day of the last nanosecond before it."""
     return None if time_ns is None else _EPOCH + dt.timedelta(days=max(0, time_ns - before) // _DAY_NS)

@@ -1,7 +1,7 @@
-"""From histograms of durations to points of a metric: counts, rates, averages, and quantiles from fixed buckets.
+"""Metric points from histograms of durations: counts, rates, averages, and quantiles from fixed buckets.
 
-A bucket of durations is at most 1/32 of its lowest value wide, and a quantile is the middle of its bucket: it is off
-by at most 1.6 %, the same whichever way the histogram was put together. Below 64 ns it is exact.
+A bucket is at most 1/32 of its lowest value wide, and a quantile is the middle of its bucket, so its error is at most
+1.6 %, no matter how the histogram was merged. Below 64 ns it is exact.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def bucket_middle(bucket: int) -> int:
-    """Return the middle of a bucket of durations, in nanoseconds."""
+    """Return the middle of a duration bucket, in nanoseconds."""
     if bucket < 64:
         return bucket
     shift = bucket // 32 - 1
@@ -38,13 +38,13 @@ def bucket_middle(bucket: int) -> int:
 
 
 def parse_quantiles(quantiles: Sequence[float]) -> list[Decimal]:
-    """Read shares such as 0.9 or 0.999, exactly as they are written; CallerError if one is none."""
+    """Return fractions such as 0.9 or 0.999 as exact decimals. Raises CallerError if one is invalid."""
     shares = [quantiles] if isinstance(quantiles, (int, float)) else list(quantiles or ())
     for share in shares:
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not _MIN_QUANTILE <= share <= 1:
-            raise CallerError(f"a quantile is a number above 0 and up to 1, got {share!r}"[:200])
+            raise CallerError(f"a quantile must be above 0 and at most 1, got {share!r}"[:200])
     if len(shares) > _MAX_QUANTILES:
-        raise CallerError(f"{len(shares)} quantiles were asked for; {_MAX_QUANTILES} is the most")
+        raise CallerError(f"quantiles has {len(shares)} values; the limit is {_MAX_QUANTILES}")
     return [Decimal(repr(share)) for share in shares]
 
 
@@ -52,29 +52,29 @@ def merged_histograms(
     engine: DuckDBEngine,
     histograms: Sequence[pa.Table],
     groups: Sequence[str],
-    most: int,
-    further: Sequence[Decimal] = (),
+    limit: int,
+    extra_quantiles: Sequence[Decimal] = (),
 ) -> pa.Table:
-    """Return a row for each `begin` and group, with the buckets of its quantiles; up to `most`, in order of time.
+    """Return up to `limit` rows, one for each `begin` and group, sorted, with the bucket of each quantile.
 
-    Those of further quantiles are in the columns q0, q1, ….
+    The buckets of `extra_quantiles` are in the columns q0, q1, ….
     """
     keys = ", ".join(["begin", *groups])
     sums = ", ".join(f"sum({name}) AS {name}" for name in VALUES[:4])
-    shares = [*QUANTILES.items(), *((f"q{place}", share) for place, share in enumerate(further))]
+    shares = [*QUANTILES.items(), *((f"q{number}", share) for number, share in enumerate(extra_quantiles))]
     quantiles = ", ".join(
-        # The nearest rank: the lowest bucket up to which at least this share of the spans lies.
-        f"min(bucket) FILTER (up_to * {part.denominator} >= whole * {part.numerator}) AS {name}"
+        # The nearest rank: the lowest bucket at which at least this share of the spans is reached.
+        f"min(bucket) FILTER (up_to * {part.denominator} >= total * {part.numerator}) AS {name}"
         for name, part in ((name, Fraction(share)) for name, share in shares)
     )
     query = (
-        f"WITH once AS (SELECT {keys}, bucket, {sums}, min(min_ns) AS min_ns, max(max_ns) AS max_ns FROM histogram"
+        f"WITH buckets AS (SELECT {keys}, bucket, {sums}, min(min_ns) AS min_ns, max(max_ns) AS max_ns FROM histogram"
         f" GROUP BY {keys}, bucket),"
-        f" ranked AS (SELECT *, sum(span_count) OVER (PARTITION BY {keys}) AS whole,"
-        f" sum(span_count) OVER (PARTITION BY {keys} ORDER BY bucket) AS up_to FROM once)"
+        f" cumulated AS (SELECT *, sum(span_count) OVER (PARTITION BY {keys}) AS total,"
+        f" sum(span_count) OVER (PARTITION BY {keys} ORDER BY bucket) AS up_to FROM buckets)"
         f" SELECT {keys}, {', '.join(f'sum({name})::VARCHAR AS {name}' for name in VALUES[:4])},"
-        f" min(min_ns) AS min_ns, max(max_ns) AS max_ns, {quantiles} FROM ranked GROUP BY {keys}"
-        f" ORDER BY {keys} LIMIT {most}"
+        f" min(min_ns) AS min_ns, max(max_ns) AS max_ns, {quantiles} FROM cumulated GROUP BY {keys}"
+        f" ORDER BY {keys} LIMIT {limit}"
     )
     with scoped_cursor(engine, {"histogram": pa.concat_tables(histograms)}) as cursor:
         return read(cursor, query)
@@ -83,9 +83,9 @@ def merged_histograms(
 def metric_points(
     rows: pa.Table, groups: Mapping[str, GroupKey], step: Step, start_ns: int | None, end_ns: int | None
 ) -> list[MetricPoint]:
-    """Return the points of merged rows; `groups` are what they are grouped by, by the columns that hold it."""
-    found = []
-    further = [name for name in rows.column_names if name.startswith("q")]
+    """Return the points of merged rows; `groups` are the group keys by column."""
+    points = []
+    extra = [name for name in rows.column_names if name.startswith("q")]
     for row in rows.to_pylist():
         begin, end = row["begin"] * _NS_PER_S, step.end(row["begin"]) * _NS_PER_S
         within = min(end, end_ns if end_ns is not None else end) - max(
@@ -93,9 +93,9 @@ def metric_points(
         )
         count, errors, seconds_sum, rest_ns = (int(row[name]) for name in VALUES[:4])
         quantiles = {
-            name: max(row["min_ns"], min(bucket_middle(row[name]), row["max_ns"])) for name in (*QUANTILES, *further)
+            name: max(row["min_ns"], min(bucket_middle(row[name]), row["max_ns"])) for name in (*QUANTILES, *extra)
         }
-        found.append(
+        points.append(
             MetricPoint(
                 start=_EPOCH + dt.timedelta(seconds=row["begin"]),
                 seconds=within / _NS_PER_S,
@@ -106,7 +106,7 @@ def metric_points(
                 error_rate=errors / count,
                 avg_ns=(seconds_sum * _NS_PER_S + rest_ns) / count,
                 **{name: quantiles[name] for name in QUANTILES},
-                quantiles_ns=tuple(quantiles[name] for name in further),
+                quantiles_ns=tuple(quantiles[name] for name in extra),
             )
         )
-    return found
+    return points

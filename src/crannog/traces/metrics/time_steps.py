@@ -1,4 +1,4 @@
-"""Steps of time: from a second to a year, as people write them, and where a bucket begins. UTC throughout."""
+"""Time steps of metrics, from a second to a year, and the bounds of their buckets; in UTC."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A number of seconds, or a month or year of the calendar."""
+    """A number of seconds, or a calendar month or year."""
 
     seconds: int
     calendar: str | None = None
 
     @property
     def is_whole_minutes(self) -> bool:
-        """Tell whether each bucket is made of whole minutes."""
+        """Return whether each bucket consists of whole minutes."""
         return self.calendar is not None or self.seconds % 60 == 0
 
     def begin(self, second: int) -> int:
@@ -34,7 +34,7 @@ class Step:
         return (second - self._shift) // self.seconds * self.seconds + self._shift
 
     def begin_sql(self, seconds: str) -> str:
-        """Return the SQL, in DuckDB's words, of the second in which a bucket begins; `seconds` is one in it."""
+        """Return the DuckDB SQL of the second at which the bucket of `seconds` begins."""
         if self.calendar is not None:
             return f"cast(epoch(date_trunc('{self.calendar}', make_timestamp({seconds} * 1000000))) AS BIGINT)"
         return f"(({seconds} - {self._shift}) // {self.seconds} * {self.seconds} + {self._shift})"
@@ -44,7 +44,7 @@ class Step:
         return _FIRST_MONDAY_S if self.seconds % _SECONDS["w"] == 0 else 0
 
     def end(self, begin: int) -> int:
-        """Return the second in which the bucket that begins at `begin` ends."""
+        """Return the second at which the bucket that begins at `begin` ends."""
         if self.calendar is None:
             return begin + self.seconds
         first = _EPOCH + dt.timedelta(seconds=begin)
@@ -57,10 +57,12 @@ class Step:
 
 
 def parse_step(text: str) -> Step:
-    """Read a step such as "30s", "5m", "1h", "1d", "1w", "1mo", "1y" or "minute"; CallerError otherwise."""
+    """Parse a step such as "30s", "5m", "1h", "1d", "1w", "1mo", "1y" or "minute". Raises CallerError if it is invalid."""
     match = _STEP.fullmatch(_WORDS.get(text, text)) if isinstance(text, str) else None
     if match is None or (match[2] in _CALENDAR and match[1] != "1"):
-        raise CallerError(f'a step is a number of s, m, h, d or w such as "5m", or "1mo" or "1y", got {text!r}'[:200])
+        raise CallerError(
+            f'step must be a number of s, m, h, d or w such as "5m", or "1mo" or "1y", got {text!r}'[:200]
+        )
     if match[2] in _CALENDAR:
         return Step(28 * 86_400 if match[2] == "mo" else 365 * 86_400, _CALENDAR[match[2]])
     return Step(int(match[1]) * _SECONDS[match[2]])

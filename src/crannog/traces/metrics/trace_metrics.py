@@ -1,7 +1,7 @@
-"""Metrics over whole traces: each counts once, where it starts, for as long as it took, as failed if a span of it did.
+"""Metrics over whole traces: each counts once, at its start, with its total duration, as failed if one of its spans failed.
 
-From the table of summaries where it has what is asked, from the spans themselves otherwise; both give the same numbers.
-A group is what the root span has, null while that is missing.
+They come from the summaries table if it has the groups and conditions, otherwise from the spans; the numbers are the same.
+A trace is grouped by the values of its root span, null while that is missing.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _TRACE_WINDOW = dt.timedelta(days=1)
 _FIRST_DAY, _LAST_DAY = dt.date.min + _TRACE_WINDOW, dt.date.max - _TRACE_WINDOW
 
 
-def trace_histograms(views: DerivedViews, spans: OpenTable, query: MetricQuery, most: int) -> pa.Table:
-    """Return the histograms of traces that start in the time asked for, up to `most` rows of them."""
-    # A trace that starts in the time has its other spans there or within a day.
+def trace_histograms(views: DerivedViews, spans: OpenTable, query: MetricQuery, max_rows: int) -> pa.Table:
+    """Return up to `max_rows` rows of histograms of the traces that start in the time range of the query."""
+    # The other spans of a trace that starts in the time range are at most a day away.
     first, last = query.days
     first = None if first is None else max(first, _FIRST_DAY) - _TRACE_WINDOW
     last = None if last is None else min(last, _LAST_DAY) + _TRACE_WINDOW
@@ -36,31 +36,31 @@ def trace_histograms(views: DerivedViews, spans: OpenTable, query: MetricQuery, 
         return views.query(
             spans,
             SUMMARIES,
-            lambda rows: _histogram_sql(query, _traces_from_summaries(query, rows), most),
+            lambda rows: _histogram_sql(query, _traces_from_summaries(query, rows), max_rows),
             first=first,
             last=last,
         )
     return views.query_spans(
-        spans, lambda rows: _histogram_sql(query, _traces_from_spans(query, rows), most), first=first, last=last
+        spans, lambda rows: _histogram_sql(query, _traces_from_spans(query, rows), max_rows), first=first, last=last
     )
 
 
 def fits_summaries(query: MetricQuery) -> bool:
-    """Tell whether the summaries have everything that is asked."""
-    plain = query.where == MATCH_ALL and query.operation is None and query.kind is None
-    return plain and all(group.name in _SUMMARY_COLUMNS for group in query.groups)
+    """Return whether the summaries table has all groups and conditions of the query."""
+    has_conditions = query.where != MATCH_ALL or query.operation is not None or query.kind is not None
+    return not has_conditions and all(group.name in _SUMMARY_COLUMNS for group in query.groups)
 
 
-def _histogram_sql(query: MetricQuery, traces: str, most: int) -> str:
-    """Return the SQL of the histograms of some traces; theirs is `root`, a struct with the groups."""
+def _histogram_sql(query: MetricQuery, traces: str, max_rows: int) -> str:
+    """Return the SQL of the histograms of `traces`, which have a struct `root` with the group values."""
     bounds = [f"start_ns >= {query.start_ns}"] if query.start_ns is not None else []
     bounds += [f"start_ns < {query.end_ns}"] if query.end_ns is not None else []
     keys = [f"{query.step.begin_sql('start_ns // 1000000000')} AS begin"]
-    keys += [f"root.g{place} AS g{place}" for place in range(len(query.groups))]
+    keys += [f"root.g{number} AS g{number}" for number in range(len(query.groups))]
     return (
         f"SELECT {', '.join(keys)}, {for_duckdb(HISTOGRAM)} FROM (SELECT *, end_ns - start_ns AS duration_ns,"
         f" CASE WHEN failed THEN {ERROR_STATUS} ELSE 0 END AS status_code FROM ({traces})) WHERE {' AND '.join(bounds) or 'true'}"
-        f" GROUP BY ALL LIMIT {most}"
+        f" GROUP BY ALL LIMIT {max_rows}"
     )
 
 
@@ -84,5 +84,5 @@ def _traces_from_spans(query: MetricQuery, rows: str) -> str:
 
 
 def _struct_sql(values: list[str]) -> str:
-    # A struct is never null, though all in it may be: arg_min would look for another row.
-    return "{'is': true" + "".join(f", 'g{place}': {value}" for place, value in enumerate(values)) + "}"
+    # A struct that is never null itself: arg_min skips rows whose value is null.
+    return "{'is': true" + "".join(f", 'g{number}': {value}" for number, value in enumerate(values)) + "}"

@@ -1,1 +1,1 @@
-"""Showing traces: their tree with what each span did by itself, in windows however large they are, and two compared."""
+"""Trees of traces: windows of trees of any size, self times, critical paths, and comparison of two traces."""

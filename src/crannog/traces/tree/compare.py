@@ -1,4 +1,4 @@
-"""Two traces compared: their spans grouped by the path of services and operations that leads to them."""
+"""Comparison of two traces by the paths of services and operations to their spans."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from crannog.traces.tree.tree import Tree
 
 
 class _PathNumbers:
-    """Numbers for paths, the same for the same path in both traces; a path is its parent and a step."""
+    """Numbers paths, the same in both traces; a path is the number of its parent path, a service and an operation."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[int, str, str]] = []
@@ -16,22 +16,22 @@ class _PathNumbers:
 
     def number(self, parent: int, service: str, name: str) -> int:
         step = (parent, service, name)
-        found = self._numbers.get(step)
-        if found is None:
-            found = self._numbers[step] = len(self.steps)
+        number = self._numbers.get(step)
+        if number is None:
+            number = self._numbers[step] = len(self.steps)
             self.steps.append(step)
-        return found
+        return number
 
     def path(self, number: int) -> Path:
-        found = []
+        path = []
         while number >= 0:
             number, service, name = self.steps[number]
-            found.append((service, name))
-        return tuple(reversed(found))
+            path.append((service, name))
+        return tuple(reversed(path))
 
 
 def compare_trees(before: Tree, after: Tree, *, limit: int, tolerance: float = 0.0) -> TraceComparison:
-    """Compare two traces; a mean duration that differs by no more than the share `tolerance` is the same."""
+    """Compare two traces. Mean durations that differ by at most the fraction `tolerance` are the same."""
     paths = _PathNumbers()
     sums = [_sums(tree, paths) for tree in (before, after)]
     nothing = (0, 0, 0)
@@ -53,7 +53,7 @@ def compare_trees(before: Tree, after: Tree, *, limit: int, tolerance: float = 0
 
 
 def _sums(tree: Tree, paths: _PathNumbers) -> dict[int, tuple[int, int, int]]:
-    """Return count, duration and own time of the spans at each path."""
+    """Return the count, total duration and total self time of the spans at each path."""
     arrays = tree.arrays
     services, names = arrays.services.dictionary.to_pylist(), arrays.names.dictionary.to_pylist()
     service_of, name_of = dictionary_codes(arrays.services), dictionary_codes(arrays.names)
@@ -65,8 +65,12 @@ def _sums(tree: Tree, paths: _PathNumbers) -> dict[int, tuple[int, int, int]]:
             numbers[parent] if parent >= 0 else -1, services[service_of[index]], names[name_of[index]]
         )
         numbers[index] = number
-        count, duration, own = sums.get(number, (0, 0, 0))
-        sums[number] = (count + 1, duration + arrays.ends[index] - arrays.starts[index], own + tree.self_ns[index])
+        count, duration_ns, self_ns = sums.get(number, (0, 0, 0))
+        sums[number] = (
+            count + 1,
+            duration_ns + arrays.ends[index] - arrays.starts[index],
+            self_ns + tree.self_ns[index],
+        )
     return sums
 
 
@@ -75,8 +79,8 @@ def _change(old: tuple[int, int, int], new: tuple[int, int, int], tolerance: flo
         return "added"
     if not new[0]:
         return "removed"
-    # Means compared without dividing.
-    was, now = old[1] * new[0], new[1] * old[0]
-    if abs(now - was) <= tolerance * was:
+    # Compares the means without division.
+    before, after = old[1] * new[0], new[1] * old[0]
+    if abs(after - before) <= tolerance * before:
         return "same"
-    return "slower" if now > was else "faster"
+    return "slower" if after > before else "faster"

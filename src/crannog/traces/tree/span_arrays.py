@@ -1,4 +1,4 @@
-"""The bones of a trace: of each span just what its tree needs, in flat arrays, so that a million spans stay small."""
+"""The spans of a trace as flat arrays of the columns that its tree needs: a million spans take little memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLUMNS = ["span_id", "parent_span_id", "start_ns", "end_ns", "service_name", "
 
 @dataclass(frozen=True)
 class SpanArrays:
-    """Each span once, by start; a span is its place here. `truncated` tells that there are more spans than were read."""
+    """Each span once, sorted by start. `truncated` means that the trace has more spans than were read."""
 
     trace_id: bytes
     ids: pa.Array = field(repr=False)
@@ -38,12 +38,12 @@ class SpanArrays:
         return str(self.ids[index].as_py().hex())
 
     def index_of(self, span_id: bytes) -> int | None:
-        found = pc.index(self.ids, pa.scalar(span_id, pa.binary())).as_py()
-        return None if found < 0 else int(found)
+        index = pc.index(self.ids, pa.scalar(span_id, pa.binary())).as_py()
+        return None if index < 0 else int(index)
 
 
 def read_span_arrays(table: OpenTable, snapshot: Snapshot, trace_id: bytes, *, limit: int) -> SpanArrays | None:
-    """Read the bones of a trace, at most of `limit` spans; None if there is no such trace."""
+    """Read the spans of a trace, at most `limit`; None if there is no such trace."""
     rows = rows_of_trace(table, snapshot, trace_id, columns=_COLUMNS, limit=limit + 1)
     if not rows.num_rows:
         return None
@@ -51,7 +51,7 @@ def read_span_arrays(table: OpenTable, snapshot: Snapshot, trace_id: bytes, *, l
 
 
 def span_arrays_of(trace_id: bytes, rows: pa.Table, *, truncated: bool = False) -> SpanArrays:
-    """Return the bones of the spans in a table, each there once."""
+    """Return the arrays of a table that has each span once."""
     rows = rows.select(_COLUMNS)
     rows = rows.take(
         pc.sort_indices(rows, sort_keys=[("start_ns", "ascending"), ("span_id", "ascending")])
@@ -84,5 +84,5 @@ def _to_array(column: pa.Array, code: str) -> array[int]:
 
 
 def dictionary_codes(column: pa.DictionaryArray) -> array[int]:
-    """Return, per span, the place of its text in the dictionary of a column."""
+    """Return, for each span, the index of its text in the dictionary of a column."""
     return _to_array(column.indices, "i")

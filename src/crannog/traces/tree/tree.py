@@ -1,7 +1,7 @@
-"""The tree of a trace, worked out once over all its spans: neither depth nor cycles can hang it.
+"""The tree of a trace, computed once over all its spans; neither deep trees nor cycles can make it hang.
 
-Roots come first, then orphans (whose parent is not there, or not yet), then what only a cycle holds together, cut open
-at its earliest span; siblings by start. All of these tops have depth 0.
+Roots come first, then orphans (whose parent has not arrived), then cycles of parents, each opened at its earliest span;
+siblings are sorted by start. All these top spans have depth 0.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from crannog.traces.tree.span_arrays import MISSING_PARENT, NO_PARENT, SpanArray
 
 @dataclass(frozen=True)
 class Tree:
-    """Facts about each span, by its place in the skeleton; `order` has the places in the order of the tree."""
+    """The tree of the spans in `arrays`; a span is its index there."""
 
     arrays: SpanArrays
     order: array[int] = field(repr=False)
+    """The spans in tree order."""
     tree_position: array[int] = field(repr=False)
-    """Where a span stands in `order`."""
+    """The index of each span in `order`."""
     parents: array[int] = field(repr=False)
-    """The parent in the tree; -1 for a top."""
+    """The parent of each span in the tree; -1 for a top span."""
     depths: array[int] = field(repr=False)
     sizes: array[int] = field(repr=False)
-    """Spans in the subtree, itself included."""
+    """The number of spans in the subtree of each span, itself included."""
     self_ns: array[int] = field(repr=False)
-    """Time during which no child ran."""
+    """The time of each span in which no child was running."""
     top_spans: tuple[int, ...] = field(repr=False)
     roots: int
     orphans: int
@@ -45,7 +46,7 @@ class Tree:
         return self.arrays.parents[index] == MISSING_PARENT
 
     def is_in_cycle(self, index: int) -> bool:
-        """Tell whether a cycle was cut open here."""
+        """Return whether a cycle was opened at this span."""
         return self.parents[index] < 0 and self.arrays.parents[index] >= 0
 
     def starts_early(self, index: int) -> bool:
@@ -57,31 +58,29 @@ class Tree:
         return parent >= 0 and self.arrays.ends[index] > self.arrays.ends[parent]
 
     def children(self, index: int) -> Iterator[int]:
-        """Yield the children of a span, in the order of the tree."""
-        at, end = self.tree_position[index] + 1, self.tree_position[index] + self.sizes[index]
-        while at < end:
-            child = self.order[at]
+        """Yield the children of a span, in tree order."""
+        position, end = self.tree_position[index] + 1, self.tree_position[index] + self.sizes[index]
+        while position < end:
+            child = self.order[position]
             yield child
-            at += self.sizes[child]
+            position += self.sizes[child]
 
-    def path(self, index: int, most: int) -> list[int]:
-        """Return the way from the top to a span, itself last; of a longer one than `most`, its end."""
-        found = [index]
-        while len(found) < most and (index := self.parents[index]) >= 0:
-            found.append(index)
-        return found[::-1]
+    def path(self, index: int, max_length: int) -> list[int]:
+        """Return the path from the top to a span, which comes last; only the end of a path longer than `max_length`."""
+        path = [index]
+        while len(path) < max_length and (index := self.parents[index]) >= 0:
+            path.append(index)
+        return path[::-1]
 
 
 def build_tree(arrays: SpanArrays) -> Tree:
     count = len(arrays)
-    given = arrays.parents
-    # Linked lists of children, last first: no object per span.
-    last, before = array("i", [-1]) * count, array("i", [-1]) * count
+    # Linked lists of children, last child first: no object per span.
+    last_child, previous_sibling = array("i", [-1]) * count, array("i", [-1]) * count
     roots, orphans = [], []
-    for index in range(count):
-        parent = given[index]
+    for index, parent in enumerate(arrays.parents):
         if parent >= 0:
-            before[index], last[parent] = last[parent], index
+            previous_sibling[index], last_child[parent] = last_child[parent], index
         elif parent == NO_PARENT:
             roots.append(index)
         else:
@@ -90,27 +89,27 @@ def build_tree(arrays: SpanArrays) -> Tree:
     parents, depths = array("i", [-1]) * count, array("i", [0]) * count
     cycles = []
 
-    def place_under(top_spans: list[int]) -> None:
-        waiting = top_spans[::-1]
-        while waiting:
-            index = waiting.pop()
+    def append_subtrees(top_spans: list[int]) -> None:
+        stack = top_spans[::-1]
+        while stack:
+            index = stack.pop()
             if tree_position[index] >= 0:
-                continue  # the span at which a cycle was cut open
+                continue  # the span at which a cycle was opened
             tree_position[index] = len(order)
             order.append(index)
-            child, depth = last[index], depths[index] + 1
+            child, depth = last_child[index], depths[index] + 1
             while child >= 0:
                 if tree_position[child] < 0:
                     parents[child], depths[child] = index, depth
-                    waiting.append(child)
-                child = before[child]
+                    stack.append(child)
+                child = previous_sibling[child]
 
-    place_under(roots + orphans)
+    append_subtrees(roots + orphans)
     if len(order) < count:
         for index in range(count):
             if tree_position[index] < 0:
                 cycles.append(index)
-                place_under([index])
+                append_subtrees([index])
     sizes = array("i", [1]) * count
     for index in reversed(order):
         if parents[index] >= 0:
@@ -124,14 +123,43 @@ def build_tree(arrays: SpanArrays) -> Tree:
 def _self_times(arrays: SpanArrays, parents: array[int]) -> array[int]:
     """Return how long each span ran while none of its children did."""
     starts, ends = arrays.starts, arrays.ends
-    own, covered = array("q"), array("q", starts)
+    self_ns, covered_to = array("q"), array("q", starts)
     for index in range(len(arrays)):
-        own.append(ends[index] - starts[index])
-    for index in range(len(arrays)):  # by start, so what children cover grows to the right only
+        self_ns.append(ends[index] - starts[index])
+    for index in range(len(arrays)):  # sorted by start, so the time that children cover only grows to the right
         parent = parents[index]
         if parent >= 0:
-            begin, end = max(starts[index], covered[parent]), min(ends[index], ends[parent])
+            begin, end = max(starts[index], covered_to[parent]), min(ends[index], ends[parent])
             if end > begin:
-                own[parent] -= end - begin
-                covered[parent] = end
-    return own
+                self_ns[parent] -= end - begin
+                covered_to[parent] = end
+    return self_ns
+
+
+def critical_times(tree: Tree) -> dict[int, int]:
+    """Return the time, by index, in which each span of the critical path delayed the end of the trace.
+
+    Computed back from the end of the trace: the span that ran last delayed the end, before its start the span that ended
+    last before that, and so on, down to the children of each.
+    """
+    starts, ends = tree.arrays.starts, tree.arrays.ends
+    critical_ns: dict[int, int] = {}
+    stack = [(-1, tree.start_ns, tree.end_ns)]
+    while stack:
+        index, since, until = stack.pop()
+        now = until
+        children = tree.top_spans if index < 0 else tree.children(index)
+        for child in sorted(children, key=lambda span: (ends[span], starts[span]), reverse=True):
+            end = min(ends[child], now)
+            start = max(starts[child], since)
+            if end <= start:
+                continue
+            if index >= 0 and now > end:
+                critical_ns[index] = critical_ns.get(index, 0) + now - end
+            stack.append((child, start, end))
+            now = start
+            if now <= since:
+                break
+        if index >= 0 and now > since:
+            critical_ns[index] = critical_ns.get(index, 0) + now - since
+    return critical_ns

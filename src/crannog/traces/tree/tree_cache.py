@@ -1,4 +1,4 @@
-"""Trees of traces as they stand now; those of large traces are kept for the next window."""
+"""A cache of the trees of large traces, so that the next window does not compute them again."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ _Key = tuple[str, int, int, bytes]
 
 
 class TreeCache:
-    """Remembers a few large trees, each for one snapshot: about a second of work for a million spans. Safe for threads."""
+    """Caches a few large trees, each for one snapshot; a million spans take about a second. Thread-safe."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[_Key, TreeAnalysis] = OrderedDict()
+        self._cached: OrderedDict[_Key, TreeAnalysis] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, table: OpenTable, snapshot: Snapshot, trace_id: bytes, *, limit: int) -> TreeAnalysis | None:
-        """Return the tree of a trace, or of its first `limit` spans; None if there is no such trace."""
+        """Return the tree of the first `limit` spans of a trace; None if there is no such trace."""
         key = (snapshot.base.table_id, snapshot.base.version, snapshot.sequence, trace_id)
         with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-                return found
+            cached = self._cached.get(key)
+            if cached is not None:
+                self._cached.move_to_end(key)
+                return cached
         arrays = read_span_arrays(table, snapshot, trace_id, limit=limit)
         if arrays is None:
             return None
-        shown = TreeAnalysis(build_tree(arrays))
+        analysis = TreeAnalysis(build_tree(arrays))
         if len(arrays) >= _CACHED_FROM_SPANS:
             with self._lock:
-                self._kept[key] = shown
-                while (
-                    len(self._kept) > 1
-                    and sum(len(each.tree.arrays) for each in self._kept.values()) > _MAX_CACHED_SPANS
-                ):
-                    self._kept.popitem(last=False)
-        return shown
+                self._cached[key] = analysis
+                while len(self._cached) > 1 and self._cached_spans() > _MAX_CACHED_SPANS:
+                    self._cached.popitem(last=False)
+        return analysis
+
+    def _cached_spans(self) -> int:
+        return sum(len(analysis.tree.arrays) for analysis in self._cached.values())

@@ -1,4 +1,4 @@
-"""A window of a trace's tree: the spans of the window whole, and what holds for the trace as a whole."""
+"""A window of a trace's tree: the complete spans of the window, and figures about the whole trace."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from crannog.traces.ids import trace_id_high
 from crannog.traces.search.snapshot_reader import open_reader
 from crannog.traces.search.summaries import newest_copies_sql
 from crannog.traces.trace import SPAN_COLUMNS, span_from_row
-from crannog.traces.tree.critical_path import critical_times
-from crannog.traces.tree.tree import Tree
+from crannog.traces.tree.tree import Tree, critical_times
 
 MAX_PATH = 128
 _MAX_CRITICAL = 1_000
 
 
 class TraceOrSpanMissing(Exception):
-    """There is no such trace or span; apart from NotFound, which would say that the table is gone."""
+    """There is no such trace or span. Not a NotFound, which would mean that the table is gone."""
 
 
 class TreeAnalysis:
-    """A trace's tree with all that is said of it; worked out once, asked for many windows."""
+    """A tree with figures that are computed once for all its windows."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
@@ -49,52 +48,53 @@ class TreeAnalysis:
         return max(self.tree.depths)
 
     def indexes(self, depth: int | None, under: str | None) -> Sequence[int]:
-        """Return the spans of a view, in tree order: no deeper than `depth`, and in the subtree of `under`."""
+        """Return the spans in tree order, no deeper than `depth` and in the subtree of the span `under`."""
         tree = self.tree
-        at, end, base = 0, len(tree.order), 0
+        position, end, base_depth = 0, len(tree.order), 0
         if under is not None:
-            top = self._place(under)
-            at, end, base = tree.tree_position[top], tree.tree_position[top] + tree.sizes[top], tree.depths[top]
-        if depth is None or depth >= self.deepest - base:
-            return tree.order[at:end]
-        found = []
-        while at < end:
-            index = tree.order[at]
-            found.append(index)
-            at += tree.sizes[index] if tree.depths[index] - base >= depth else 1
-        return found
+            top = self._index_of(under)
+            position, base_depth = tree.tree_position[top], tree.depths[top]
+            end = position + tree.sizes[top]
+        if depth is None or depth >= self.deepest - base_depth:
+            return tree.order[position:end]
+        indexes = []
+        while position < end:
+            index = tree.order[position]
+            indexes.append(index)
+            position += tree.sizes[index] if tree.depths[index] - base_depth >= depth else 1
+        return indexes
 
-    def _place(self, span_id: str) -> int:
+    def _index_of(self, span_id: str) -> int:
         try:
-            wanted = bytes.fromhex(span_id)
+            id_bytes = bytes.fromhex(span_id)
         except (ValueError, TypeError):
-            raise CallerError(f"a span id has 16 hexadecimal digits, got {str(span_id)[:80]!r}") from None
-        found = self.tree.arrays.index_of(wanted)
-        if found is None:
+            raise CallerError(f"a span id must have 16 hexadecimal digits, got {str(span_id)[:80]!r}") from None
+        index = self.tree.arrays.index_of(id_bytes)
+        if index is None:
             raise TraceOrSpanMissing(f"trace {self.tree.arrays.trace_id.hex()} has no span {span_id}")
-        return found
+        return index
 
 
 def trace_view(
     table: OpenTable,
     snapshot: Snapshot,
-    shown: TreeAnalysis,
+    analysis: TreeAnalysis,
     *,
     offset: int,
     limit: int,
     depth: int | None,
     under: str | None,
 ) -> TraceView:
-    """Return a window of a trace."""
-    tree, arrays = shown.tree, shown.tree.arrays
-    indexes = shown.indexes(depth, under)
+    """Return a window of a trace: up to `limit` spans from `offset` on."""
+    tree, arrays = analysis.tree, analysis.tree.arrays
+    indexes = analysis.indexes(depth, under)
     window = indexes[offset : offset + limit]
     spans = _read_spans(table, snapshot, tree, window)
     end = offset + len(window)
-    on_path = sorted(shown.critical, key=lambda index: tree.tree_position[index])[:_MAX_CRITICAL]
+    on_path = sorted(analysis.critical, key=lambda index: tree.tree_position[index])[:_MAX_CRITICAL]
     return TraceView(
         trace_id=arrays.trace_id.hex(),
-        spans=tuple(_tree_span(shown, index, spans[arrays.ids[index].as_py()]) for index in window),
+        spans=tuple(_tree_span(analysis, index, spans[arrays.ids[index].as_py()]) for index in window),
         offset=offset,
         total=len(indexes),
         next_offset=end if end < len(indexes) else None,
@@ -103,24 +103,24 @@ def trace_view(
         start_ns=tree.start_ns,
         end_ns=tree.end_ns,
         services=tuple(sorted(arrays.services.dictionary.to_pylist())),
-        deepest=shown.deepest,
+        deepest=analysis.deepest,
         roots=tree.roots,
         orphans=tree.orphans,
         cycles=tree.cycles,
-        skewed=shown.skewed,
+        skewed=analysis.skewed,
         critical_path=tuple(map(arrays.span_id, on_path)),
         truncated=arrays.truncated,
     )
 
 
-def _tree_span(shown: TreeAnalysis, index: int, span: Span) -> ShownSpan:
-    tree = shown.tree
+def _tree_span(analysis: TreeAnalysis, index: int, span: Span) -> ShownSpan:
+    tree = analysis.tree
     return ShownSpan(
         span=replace(span, depth=tree.depths[index], orphan=tree.is_orphan(index), in_cycle=tree.is_in_cycle(index)),
         order=tree.tree_position[index],
         path=tuple(map(tree.arrays.span_id, tree.path(index, MAX_PATH))),
         self_ns=tree.self_ns[index],
-        critical_ns=shown.critical.get(index, 0),
+        critical_ns=analysis.critical.get(index, 0),
         children=sum(1 for _ in tree.children(index)),
         descendants=tree.sizes[index] - 1,
         starts_early=tree.starts_early(index),
@@ -129,17 +129,17 @@ def _tree_span(shown: TreeAnalysis, index: int, span: Span) -> ShownSpan:
 
 
 def _read_spans(table: OpenTable, snapshot: Snapshot, tree: Tree, window: Sequence[int]) -> dict[bytes, Span]:
-    """Read the spans of a window whole."""
+    """Read the complete spans of a window, by span id."""
     arrays = tree.arrays
     if not window:
         return {}
     wanted = arrays.ids.take(pa.array(window, pa.int64()))
     names = ", ".join(map(quoted, dict.fromkeys([*SPAN_COLUMNS, "_created_at", "_batch_id"])))
-    half = trace_id_high(arrays.trace_id)
+    trace_hi = trace_id_high(arrays.trace_id)
     with open_reader(table, snapshot) as reader:
-        rows = reader.rows([Condition(0, "trace_hi", "=", (half,))])
+        rows = reader.rows([Condition(0, "trace_hi", "=", (trace_hi,))])
         of_trace = (
-            f"SELECT {names} FROM {rows} WHERE trace_hi = {half} AND trace_id = from_hex('{arrays.trace_id.hex()}')"
+            f"SELECT {names} FROM {rows} WHERE trace_hi = {trace_hi} AND trace_id = from_hex('{arrays.trace_id.hex()}')"
         )
         found = reader.query(
             newest_copies_sql(f"SELECT * FROM ({of_trace}) SEMI JOIN wanted USING (span_id)"),

@@ -222,20 +222,20 @@ def test_an_erasure_tells_first_what_would_go_and_asks(crannog: Crannog) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("show", "zz"), "a trace id has 32 hexadecimal digits"),
-        (("show", MISSING), "there is no trace"),
+        (("show", "zz"), "a trace id must have 32 (or 16) hexadecimal digits"),
+        (("show", MISSING), "not found: no span with this id"),
         (("show", CHECKOUT, "--under", "00000000000000ff"), "has no span"),
         (("search", "--order", "best"), "order must be one of"),
         (("search", "-w", "service ="), "at character 10"),
         (("search", "-w", "service =", "-a", "k=1"), "at character 10"),
         (("search", "-a", "novalue"), "key=value"),
-        (("metrics", "--step", "soon"), "a step is a number"),
+        (("metrics", "--step", "soon"), "step must be a number"),
         (("search", "--timeout", "0"), "timeout_s is a number"),
         (("complete", "anything"), ""),
-        (("export", MISSING), "there is no trace"),
+        (("export", MISSING), "not found: no span with this id"),
         (("import", "nowhere.json"), "there is no file"),
         (("expire", "--before", "soon"), "YYYY-MM-DD"),
-        (("erase", "--dry-run"), "trace_ids, or where"),
+        (("erase", "--dry-run"), "either trace_ids or where"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line_and_exit_code_2(crannog: Crannog, words: tuple[str, ...], said: str) -> None:

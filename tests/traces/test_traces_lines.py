@@ -184,7 +184,7 @@ def test_a_request_that_would_leave_spans_out_says_how_to_get_them(settings: Set
     told: Any = CliRunner().invoke(
         app, ["--warehouse", settings.warehouse, "traces", "export", LONG], env={"CRANNOG_TRACE_SPANS_LIMIT": "3"}
     )
-    assert "export it as lines (NDJSON), which take traces of any size," in told.exception.message
+    assert "export it as lines (NDJSON), or raise" in told.exception.message
 
 
 # -- while they are read -------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ def test_more_than_may_be_spilled_is_told(settings: Settings) -> None:
     store = Store(settings.model_copy(update={"local_memory_mb": 64, "local_temp_mb": 1, "cache_bytes": 0}))
     rows = many(20_000, lambda n: n - 1 if n else None)
     place = rows.schema.get_field_index("search_blob")
-    store._keep(
+    store._stage_in_parts(
         store.spans, rows.set_column(place, rows.schema.field(place), pa.repeat("x" * 5_000, rows.num_rows)), "wide"
     )
     with pytest.raises(Overloaded, match="local_memory_mb"):
@@ -426,8 +426,8 @@ def test_a_large_trace_goes_out_in_bounded_memory(
     store = Store(settings)
     rows = many(300_000, lambda n: (n - 1) // 4 if n else None)
     for start in range(0, 300_000, 100_000):
-        store._keep(store.spans, rows.slice(start, 100_000), f"part-{start}")
-    store._keep(store.spans, rows.slice(0, 100_000), "again")
+        store._stage_in_parts(store.spans, rows.slice(start, 100_000), f"part-{start}")
+    store._stage_in_parts(store.spans, rows.slice(0, 100_000), "again")
     fold(store.spans)
     store.warehouse.close()
 

@@ -121,6 +121,6 @@ def path_of(route: Route, request: Any) -> str:
         value = getattr(request, name)
         if name == "trace_id" and not (isinstance(value, str) and re.fullmatch(r"([0-9a-fA-F]{16}){1,2}", value)):
             # Checked here: as a part of an address, another word would be another route.
-            raise CallerError(f"a trace id has 32 hexadecimal digits (or 16), got {value!r}"[:120])
+            raise CallerError(f"a trace id must have 32 (or 16) hexadecimal digits, got {value!r}"[:120])
         path = path.replace(f"{{{name}}}", quote(str(value), safe=""))
     return path

@@ -1,1 +1,1 @@
-"""The trace store: OTLP and Zipkin in, durable at the acknowledgement; traces, metrics and dependencies out."""
+"""The trace store: stores OTLP and Zipkin spans, and reads, searches, measures and erases traces."""

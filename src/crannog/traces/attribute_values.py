@@ -1,7 +1,7 @@
-"""Attribute values as JSON text that keeps their OTLP types: the one form in which the span table holds them.
+"""Attribute values as JSON text that keeps their OTLP types, as the span table stores them.
 
-Text, whole numbers, truth values, arrays and maps are plain JSON; a double always has a point or an exponent, so
-that `1` and `1.0` stay apart. What JSON cannot say is marked as `crannog.formats.lossless_json` tells.
+Text, integers, booleans, arrays and maps are plain JSON. A double always has a point or an exponent, so that `1` and `1.0`
+differ. Values without a JSON form are marked as in `crannog.formats.lossless_json`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def double_json(number: float) -> str:
-    """Return the shortest text that reads back as the very number, never mistaken for a whole one."""
+    """Return the shortest JSON that parses to exactly this number, and never to an integer."""
     if math.isnan(number):
         return '{"$double":"NaN"}'
     if math.isinf(number):
@@ -36,7 +36,7 @@ def bytes_json(data: bytes) -> str:
 
 
 def to_json(value: AnyValue) -> str:
-    """Return the JSON text of a value; one that is not set is null."""
+    """Return the JSON of a value; null if it is not set."""
     kind = value.WhichOneof("value")
     if kind is None:
         return "null"
@@ -70,7 +70,7 @@ def map_json(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def repeated_key_json(texts: Iterable[str]) -> str:
-    """Return the value of a key that was sent more than once."""
+    """Return the JSON of the values of a repeated key."""
     return f'{{"$each":{array_json(texts)}}}'
 
 
@@ -80,7 +80,7 @@ def text_json(text: str) -> str:
 
 
 def to_python(text: str) -> Any:
-    """Return the plain Python value of a JSON text; of a key sent more than once, the last."""
+    """Return the Python value of a JSON text; the last value of a repeated key."""
     return unmarked(json.loads(text))
 
 
@@ -93,12 +93,12 @@ def _type_marker(value: dict[str, Any]) -> tuple[str, Any] | None:
 
 
 def to_key_values(attributes: Iterable[tuple[str, str | None]]) -> list[KeyValue]:
-    """Return stored attributes as OTLP's; a key sent more than once comes out as often."""
+    """Return stored attributes as OTLP key-values; a repeated key comes out as often as it was received."""
     pairs = []
     for key, text in attributes:
         value = json.loads("null" if text is None else text)
-        marked = _type_marker(value) if isinstance(value, dict) else None
-        for item in marked[1] if marked is not None and marked[0] == "$each" else [value]:
+        marker = _type_marker(value) if isinstance(value, dict) else None
+        for item in marker[1] if marker is not None and marker[0] == "$each" else [value]:
             pairs.append(KeyValue(key=key, value=_any_value(item)))
     return pairs
 

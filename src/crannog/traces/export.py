@@ -1,7 +1,7 @@
-"""Stored spans back to OTLP: what came in, grouped by resource and scope.
+"""Export of stored spans as OTLP, grouped by resource and scope.
 
-The same but for what means the same: a parent of zeros is none, a status that is empty is none, an attribute
-without a value has an empty one, and a key sent more than once has its values side by side.
+The export equals what was received, except for equivalent forms: a parent id of zeros and an empty status are omitted, an
+attribute without a value has an empty one, and the values of a repeated key are adjacent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SCOPE = ("scope_name", "scope_version", "scope_attributes", "scope_dropped_attr
 
 
 def request_of_rows(rows: pa.Table) -> ExportTraceServiceRequest:
-    """Return rows of the span table as one request; groups stand in the order of their first span."""
+    """Return rows of the span table as one request; groups are in the order of their first span."""
     request = ExportTraceServiceRequest()
     resources: dict[str, Any] = {}
     scopes: dict[tuple[str, str], Any] = {}

@@ -1,4 +1,4 @@
-"""Ids of traces and spans: bytes in the table, lower-case hexadecimal for people."""
+"""Trace ids: bytes in the table, hexadecimal text for callers."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from crannog.traces.ingest.span_validation import NO_TRACE_ID, TRACE_ID_BYTES
 
 
 def parse_trace_id(text: str) -> bytes:
-    """Read a trace id: 32 hexadecimal digits, or the last 16 of one whose first half is zero; CallerError otherwise."""
+    """Parse a trace id of 32 hexadecimal digits, or of 16 if its first half is zero. Raises CallerError if it is invalid."""
     try:
         if not isinstance(text, str) or len(text) not in (16, 32):
             raise ValueError
-        found = binascii.unhexlify(text.rjust(32, "0"))
+        trace_id = binascii.unhexlify(text.rjust(32, "0"))
     except ValueError:
-        shown = repr(text)[:80]
-        raise CallerError(f"a trace id has {2 * TRACE_ID_BYTES} hexadecimal digits (or 16), got {shown}") from None
-    if found == NO_TRACE_ID:
-        raise CallerError("a trace id is not all zero; such spans are never kept")
-    return found
+        raise CallerError(
+            f"a trace id must have {2 * TRACE_ID_BYTES} (or 16) hexadecimal digits, got {repr(text)[:80]}"
+        ) from None
+    if trace_id == NO_TRACE_ID:
+        raise CallerError("a trace id cannot be all zeros: such spans are rejected")
+    return trace_id
 
 
 def trace_id_high(trace_id: bytes) -> int:
-    """Return the first eight bytes as the signed number that `trace_hi` holds."""
+    """Return the first eight bytes as a signed integer, as in the column `trace_hi`."""
     return int.from_bytes(trace_id[:8], signed=True)

@@ -1,7 +1,6 @@
-"""Rows of the span table by trace id, without time bounds: from the staged tail in memory, and from few files of the base.
+"""Rows of the span table by trace id, without time bounds, from the staged tail and from a few files of the base.
 
-The first half of the id, a number, prunes files by the log's statistics; of the others, bloom filters in memory name those
-that may hold it.
+The first half of the id, an integer, prunes files by the log's statistics; bloom filters in memory prune the others.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ _NEWEST_COPY_FIRST = [
 def rows_of_trace(
     table: OpenTable, snapshot: Snapshot, trace_id: bytes, *, columns: Sequence[str], limit: int, exact: bool = True
 ) -> pa.Table:
-    """Return up to `limit` rows of a trace in these columns, with what `newest_copies` needs if a span is there twice.
+    """Return up to `limit` rows of a trace with these columns, and those for `newest_copies` if a span is duplicated.
 
-    Unless they must be `exact`, an empty list or map may come as null: such columns are not opened.
+    If not `exact`, empty lists and maps may be null: columns that are empty in all files are not read.
     """
     names = [*dict.fromkeys([*columns, "span_id"])]
     rows = _rows(table, snapshot, trace_id, names, limit, exact)
@@ -56,48 +55,47 @@ def _rows(table: OpenTable, snapshot: Snapshot, trace_id: bytes, names: list[str
 
 def _tail_rows(snapshot: Snapshot, trace_id: bytes, names: list[str]) -> pa.Table:
     rows = snapshot.tail.rows
-    near = rows.select(names + [name for name in ("trace_hi", "trace_id") if name not in names]).filter(
+    candidates = rows.select(names + [name for name in ("trace_hi", "trace_id") if name not in names]).filter(
         pc.equal(rows["trace_hi"], trace_id_high(trace_id))
     )
-    return near.filter(pc.equal(near["trace_id"], pa.scalar(trace_id, pa.binary()))).select(names)
+    return candidates.filter(pc.equal(candidates["trace_id"], pa.scalar(trace_id, pa.binary()))).select(names)
 
 
 def _base_rows(
     engine: DuckDBEngine, paths: list[str], trace_id: bytes, schema: pa.Schema, limit: int, exact: bool
 ) -> pa.Table:
-    paths, most = engine.bloom_filters("trace_id").may_contain(paths, trace_id)
+    paths, max_rows = engine.bloom_filters("trace_id").may_contain(paths, trace_id)
     by_id = f"WHERE trace_id = from_hex('{trace_id.hex()}')"
     with scoped_cursor(engine) as cursor:
         if len(paths) > _MAX_FILES_OPENED:
-            # Of many files few have the trace: to look into all of them for its id alone costs a tenth of opening every column.
-            where = engine.scan(paths, _ID, positions=True)
-            paths = read(cursor, f"SELECT DISTINCT {FILE_COLUMN} FROM {where} {by_id}")[FILE_COLUMN].to_pylist()
+            # Few of many files have the trace: reading only the id first costs a tenth of reading all columns.
+            ids = engine.scan(paths, _ID, positions=True)
+            paths = read(cursor, f"SELECT DISTINCT {FILE_COLUMN} FROM {ids} {by_id}")[FILE_COLUMN].to_pylist()
         if not paths:
             return schema.empty_table()
         empty = engine.all_null_columns(paths)
-        there = pa.schema(
+        present = pa.schema(
             [field for field in schema if field.name not in empty or (exact and pa.types.is_nested(field.type))]
         )
-        wanted = ", ".join(map(quoted, there.names))
-        ending = (
-            "" if most is not None and most <= limit else f" LIMIT {int(limit)}"
-        )  # a limit that is not needed costs a tenth
-        rows = read(cursor, f"SELECT {wanted} FROM {engine.scan(paths, there)} {by_id}{ending}")
+        columns = ", ".join(map(quoted, present.names))
+        # A limit that is not needed costs a tenth of the time.
+        limit_sql = "" if max_rows is not None and max_rows <= limit else f" LIMIT {int(limit)}"
+        rows = read(cursor, f"SELECT {columns} FROM {engine.scan(paths, present)} {by_id}{limit_sql}")
     return cast_to_schema(rows, schema)
 
 
 def with_copy_order(columns: Sequence[str]) -> list[str]:
-    """Return the columns, and those that tell which of two rows of a span is the newer."""
+    """Return the columns, and those that order the copies of a span by age."""
     return [*dict.fromkeys([*columns, ARRIVAL, "_batch_id", "start_ns", "end_ns", "span_id"])]
 
 
 def newest_copies(rows: pa.Table) -> pa.Table:
-    """Keep one row per span id, the newest: the last to arrive, of those that came together the one that ends last."""
+    """Return the newest row of each span: the last to arrive, then the one that ends last."""
     if _has_no_duplicates(rows):
         return rows
     ordered = rows.take(pc.sort_indices(rows, sort_keys=_NEWEST_COPY_FIRST))
-    places = pa.table({"span_id": ordered["span_id"], "place": pa.array(range(ordered.num_rows), pa.int64())})
-    first = places.group_by("span_id", use_threads=False).aggregate([("place", "min")])["place_min"]
+    indexes = pa.table({"span_id": ordered["span_id"], "index": pa.array(range(ordered.num_rows), pa.int64())})
+    first = indexes.group_by("span_id", use_threads=False).aggregate([("index", "min")])["index_min"]
     return ordered.take(first.combine_chunks().sort())
 
 

@@ -1,4 +1,4 @@
-"""What the scheduler does for traces besides the upkeep of any table: derive after folds, and expire by the settings."""
+"""Maintenance of traces by the scheduler: derive after folds, and expiry by the settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crannog.traces.span_table import SPANS
 
 
 class TraceMaintenance(ExtraTasks):
-    """The trace store's work for a scheduler: pass it as one of `upkeep`."""
+    """The maintenance tasks of traces, for the `upkeep` of a scheduler."""
 
     kinds: Sequence[str] = ("derive", "expire-traces")
 
@@ -24,7 +24,7 @@ class TraceMaintenance(ExtraTasks):
         self._tables = tables
 
     def due(self, table: OpenTable, cancellation: Cancellation) -> list[Work]:
-        """Return the work there is for the span table now; none for any other."""
+        """Return the tasks that are due for the span table; none for other tables."""
         if table.name != SPANS:
             return []
         settings = table.warehouse.settings
@@ -38,12 +38,12 @@ class TraceMaintenance(ExtraTasks):
                 )
             )
         if settings.trace_retention_days is not None or settings.trace_service_retention_days:
-            work.append(("expire-traces", lambda: self._expired(table, cancellation), settings.expire_interval_s))
+            work.append(("expire-traces", lambda: self._expire(table, cancellation), settings.expire_interval_s))
         return work
 
-    def _expired(self, table: OpenTable, cancellation: Cancellation) -> dict[str, Any]:
-        done = expire_by_settings(self._tables, table, dt.datetime.now(dt.UTC).date(), cancellation)
+    def _expire(self, table: OpenTable, cancellation: Cancellation) -> dict[str, Any]:
+        expiries = expire_by_settings(self._tables, table, dt.datetime.now(dt.UTC).date(), cancellation)
         return {
-            "rows_dropped": sum(one.spans.rows_dropped for one in done),
-            "bytes_given_back": sum(one.bytes_given_back for one in done),
+            "rows_dropped": sum(expiry.spans.rows_dropped for expiry in expiries),
+            "bytes_given_back": sum(expiry.bytes_given_back for expiry in expiries),
         }

@@ -1,6 +1,6 @@
-"""Questions about traces while they run: each has an id and a time, and can be taken back, as a query of SQL can.
+"""Running trace queries: each has an id and a time limit and can be cancelled, like SQL queries.
 
-What works on a question finds it by its thread: to hand it down to every read of a file would name it everywhere.
+The current query is a context variable, so that it need not be passed down to every read of a file.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from crannog.errors import CrannogError
 if TYPE_CHECKING:
     import duckdb
 
-_current: ContextVar[Cancellation | None] = ContextVar("question", default=None)
+_current: ContextVar[Cancellation | None] = ContextVar("trace_query", default=None)
 T = TypeVar("T")
 
 
 @contextmanager
 def scope(running_queries: RunningQueries, query_id: str | None, timeout_s: float | None) -> Iterator[None]:
-    """Ask something within limits; what is asked inside of it is a part of it.
+    """Run a block as one query with limits; nested scopes belong to the outer one.
 
-    Raises TimedOut and Cancelled, Conflict if the id runs already, Overloaded if too many wait.
+    Raises TimedOut, Cancelled, Conflict if a query with this id is running, Overloaded if too many are waiting.
     """
     if _current.get() is not None:
         yield
@@ -40,12 +40,12 @@ def scope(running_queries: RunningQueries, query_id: str | None, timeout_s: floa
 def stream_in_scope(
     running_queries: RunningQueries, query_id: str | None, timeout_s: float | None, steps: Generator[T, None, None]
 ) -> Generator[T, None, None]:
-    """Yield what `steps` give as one question, from the first of them until the last, or until it is closed."""
+    """Yield from `steps` as one query, which ends with the last step or when the generator is closed."""
     with ExitStack() as stack:
         running = _current.get() or stack.enter_context(running_queries.running(query_id, timeout_s))
         stack.enter_context(closing(steps))
         while True:
-            # Between two steps the thread is the caller's, whose other questions are no part of this one.
+            # Between two steps, the caller may run other queries in this thread, which do not belong to this one.
             with cancelled_by(running):
                 check_cancelled()
                 try:
@@ -57,7 +57,7 @@ def stream_in_scope(
 
 @contextmanager
 def cancelled_by(cancellation: Cancellation | None) -> Iterator[None]:
-    """Let what is asked in a block end with a job, which has an end of its own; without one, as ever."""
+    """Run a block as part of a job, so that its queries end when the job is cancelled."""
     token = _current.set(cancellation)
     try:
         yield
@@ -66,7 +66,7 @@ def cancelled_by(cancellation: Cancellation | None) -> Iterator[None]:
 
 
 def check_cancelled() -> None:
-    """Raise TimedOut or Cancelled if the question that this thread works on is to end."""
+    """Raise TimedOut or Cancelled if the current query timed out or was cancelled."""
     running = _current.get()
     if running is not None:
         running.check()
@@ -76,7 +76,7 @@ def check_cancelled() -> None:
 def scoped_cursor(
     engine: DuckDBEngine, tables: Mapping[str, pa.Table] | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Lend a cursor that sees `tables`, and whose query ends with the question; one at a time."""
+    """Open a cursor that sees `tables` and is interrupted when the current query is cancelled."""
     running = _current.get()
     with engine.cursor(tables) as cursor:
         if running is None:
@@ -88,6 +88,6 @@ def scoped_cursor(
             try:
                 yield cursor
             except (duckdb.Error, pa.ArrowException, CrannogError):
-                # Whatever the engine calls it, a query that was ended is told as one.
+                # An interrupted query raises TimedOut or Cancelled, whatever error DuckDB reports.
                 running.check()
                 raise

@@ -1,4 +1,4 @@
-"""How long traces are kept: expiry by age, and erasure for good; spans and everything derived from them alike."""
+"""Expiry of traces by age, and permanent erasure; from the spans and from everything derived from them."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def expire(
     progress: Progress | None = None,
     cancellation: Cancellation | None = None,
 ) -> TraceExpiry:
-    """Drop the spans that started before a day, UTC, and what was derived from them; days go whole.
+    """Drop the spans that started before a day, in UTC, and everything derived from them.
 
-    With `service`, only those of some services; `besides` keeps those of some.
+    With `service`, only spans of these services are dropped; `besides` are services to leave out.
     """
     only = [service] if isinstance(service, str) else list(service or ())
     if service is not None and (not only or not all(isinstance(name, str) for name in only)):
-        raise CallerError(f"service is the name of a service, or several, got {service!r}"[:200])
+        raise CallerError(f"service must be the name of a service or a list of names, got {service!r}"[:200])
     dropped = expire_rows(
         spans,
         before,
@@ -67,26 +67,24 @@ def expire(
     )
     derived = derive(tables, spans, progress=progress_range(progress, 0.5, 0.9), cancellation=cancellation)
     floor_s = spans.warehouse.settings.retention_floor_s
-    given_back = [
-        vacuum(table, retention_s=floor_s).bytes_deleted for table in (spans, *_derived_tables(tables, spans))
-    ]
-    return TraceExpiry(dropped, derived, sum(given_back))
+    reclaimed = [vacuum(table, retention_s=floor_s).bytes_deleted for table in (spans, *_derived_tables(tables, spans))]
+    return TraceExpiry(dropped, derived, sum(reclaimed))
 
 
 def expire_by_settings(
     tables: Tables, spans: OpenTable, today: dt.date, cancellation: Cancellation | None = None
 ) -> list[TraceExpiry]:
-    """Expire what the settings no longer keep: services with days of their own by these, all others by the general ones."""
+    """Expire spans by the settings: services with their own retention by that, all others by the general retention."""
     settings = spans.warehouse.settings
     own = settings.trace_service_retention_days
-    done = [
+    expiries = [
         expire(tables, spans, today - dt.timedelta(days=days), service=name, cancellation=cancellation)
         for name, days in sorted(own.items())
     ]
     if settings.trace_retention_days is not None:
         before = today - dt.timedelta(days=settings.trace_retention_days)
-        done.append(expire(tables, spans, before, besides=sorted(own), cancellation=cancellation))
-    return done
+        expiries.append(expire(tables, spans, before, besides=sorted(own), cancellation=cancellation))
+    return expiries
 
 
 # -- erasure -------------------------------------------------------------------------------------------------------
@@ -95,40 +93,40 @@ def expire_by_settings(
 def select_traces(
     spans: OpenTable, *, trace_ids: Sequence[str] | None = None, where: str | Mapping[str, Any] | None = None
 ) -> list[bytes]:
-    """Return the traces to erase: those named, or those that have a span, in any copy of it, that meets a filter."""
+    """Return the traces to erase: the given ids, or the traces with a span of which any copy matches a filter."""
     if (trace_ids is None) == (where is None):
-        raise CallerError("say what to erase: trace_ids, or where, one of the two")
+        raise CallerError("pass either trace_ids or where to select the traces to erase")
     if trace_ids is not None:
         if isinstance(trace_ids, str):
-            raise CallerError("trace_ids is a list of trace ids, not one text")
+            raise CallerError("trace_ids must be a list of trace ids, got a single text")
         found = sorted({parse_trace_id(text) for text in trace_ids})
     else:
         filter = span_filter(attributes=where) if isinstance(where, Mapping) else span_filter(where=where)
         if filter == MATCH_ALL:
-            raise CallerError("the filter is empty, which would erase every trace; drop the table to do that")
+            raise CallerError("the filter is empty and would erase all traces; drop the table instead")
         query = f"SELECT DISTINCT trace_id FROM spans WHERE {condition_sql(filter)} ORDER BY 1 LIMIT {MAX_TRACES + 1}"
-        found = spans.newest(lambda of: _query_spans(spans, of, query)).column(0).to_pylist()
+        found = spans.newest(lambda snapshot: _query_spans(spans, snapshot, query)).column(0).to_pylist()
     if not found:
         raise NotFound(
-            "nothing to erase: no trace was named"
+            "nothing to erase: trace_ids is empty"
             if trace_ids is not None
-            else "nothing to erase: no span meets the filter"
+            else "nothing to erase: no span matches the filter"
         )
     if len(found) > MAX_TRACES:
-        raise CallerError(f"more than {MAX_TRACES:,} traces; erase them in parts")
+        raise CallerError(f"more than {MAX_TRACES:,} traces match; erase them in several calls")
     return found
 
 
 def plan_erasure(spans: OpenTable, traces: Sequence[bytes]) -> ErasurePlan:
-    """Count what an erasure of these traces would erase; changes nothing."""
-    wanted = {"wanted": _trace_keys(traces)}
-    of_them = "FROM spans SEMI JOIN wanted ON spans.trace_hi = wanted.trace_hi AND spans.trace_id = wanted.trace_id"
+    """Count what an erasure of these traces would erase, without changes."""
+    selected = {"selected": _trace_keys(traces)}
     rows = spans.newest(
-        lambda of: _query_spans(
+        lambda snapshot: _query_spans(
             spans,
-            of,
-            f"SELECT trace_id, service_name, partition_date, count(*) AS n {of_them} GROUP BY ALL ORDER BY ALL",
-            wanted,
+            snapshot,
+            "SELECT trace_id, service_name, partition_date, count(*) AS n FROM spans SEMI JOIN selected"
+            " ON spans.trace_hi = selected.trace_hi AND spans.trace_id = selected.trace_id GROUP BY ALL ORDER BY ALL",
+            selected,
         )
     ).to_pylist()
     services: dict[str, int] = {}
@@ -152,10 +150,10 @@ def erase(
     progress: Progress | None = None,
     cancellation: Cancellation | None = None,
 ) -> ErasureReceipt:
-    """Erase whole traces for good, from the spans and from everything derived; the receipt names every place.
+    """Erase whole traces permanently, from the spans and all derived tables; the receipt lists every place.
 
-    The derived tables are worked out anew without them, and their files of old versions go, which may hold names and
-    example values of erased spans. Raises VerificationFailed if something is still readable afterwards.
+    The derived tables are recomputed without them, and files of old versions are deleted, because they may have names and
+    example values of erased spans. Raises VerificationFailed if something can still be read afterwards.
     """
     keys = _trace_keys(traces).select(["trace_id"])
     erased_from = partial(
@@ -166,10 +164,11 @@ def erase(
         derive(tables, spans, progress=progress_range(progress, 0.5, 0.8), cancellation=cancellation)
         places, files = _erased_from_derived(tables, spans, erased_from, copies)
     except CrannogError as error:
-        # By the ids: a filter would find nothing any more.
+        # By id, because a filter finds nothing any more.
         listed = ", ".join(trace.hex() for trace in traces[:_MAX_NAMED]) + (", …" if len(traces) > _MAX_NAMED else "")
         raise Unavailable(
-            f"the spans are erased, what was derived from them is not: {error.message}; erase again by the trace ids {listed}"
+            f"the spans are erased, but not the data derived from them: {error.message};"
+            f" erase again by the trace ids {listed}"
         ) from error
     receipt = replace(receipt, places=(*receipt.places, *places), files_deleted=receipt.files_deleted + files)
     return erase_from_audit(tables, receipt, keys, cancellation=cancellation)
@@ -195,7 +194,7 @@ def _erased_from_derived(
 
 
 def _without_old_files(table: OpenTable, copies: Copies | None) -> tuple[Place, int]:
-    """Delete every file that the newest version of a derived table does not have."""
+    """Delete the files of old versions of a derived table."""
     before = _old_files(table)
     table.warehouse.storage.delete(before)
     table.warehouse.forget_copies(before)
@@ -203,18 +202,18 @@ def _without_old_files(table: OpenTable, copies: Copies | None) -> tuple[Place, 
         copies.refresh(table)
     left = _old_files(table)
     if left:
-        raise VerificationFailed(f"a file of an old version of {table.name} is still there: {left[0]}; erase again")
+        raise VerificationFailed(f"a file of an old version of {table.name} still exists: {left[0]}; erase again")
     return Place(f"{table.name.table}: files of old versions", len(before), len(before), len(left)), len(before)
 
 
 def _old_files(table: OpenTable) -> list[str]:
-    # A job that runs now read what is clean already, or cannot commit; it clears up after itself.
+    # Files of running jobs stay: such a job has read clean data or cannot commit, and deletes its files itself.
     leases = live_leases(table.warehouse.storage, f"{table.log.own_folder}/leases")
     jobs = {lease["job"] for lease in leases if lease.get("kind") == "job"}
     listed = [
         file.path for file in table.warehouse.storage.walk(f"{table.folder}/data") if file.path.endswith(".parquet")
     ]
-    # The head after the listing: what was committed meanwhile is live.
+    # The head is read after the listing, so that files committed meanwhile are not deleted.
     live = {f"{table.folder}/{path}" for path in table.log.head().files}
     return [path for path in listed if path not in live and jobs.isdisjoint(path.split("/"))]
 
@@ -236,8 +235,10 @@ def _trace_keys(traces: Sequence[bytes]) -> pa.Table:
     )
 
 
-def _query_spans(spans: OpenTable, of: Snapshot, query: str, tables: Mapping[str, pa.Table] | None = None) -> pa.Table:
-    """Ask all rows of a snapshot, every copy of a span, as `spans`."""
-    rows, held = spans.relation(of, "held")
-    with scoped_cursor(spans.warehouse.duckdb, {**held, **(tables or {})}) as cursor:
+def _query_spans(
+    spans: OpenTable, snapshot: Snapshot, query: str, tables: Mapping[str, pa.Table] | None = None
+) -> pa.Table:
+    """Query all rows of a snapshot, including every copy of a span, as `spans`."""
+    rows, tail = spans.relation(snapshot, "tail")
+    with scoped_cursor(spans.warehouse.duckdb, {**tail, **(tables or {})}) as cursor:
         return read(cursor, f"WITH spans AS ({rows}) {query}")

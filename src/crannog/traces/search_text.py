@@ -1,4 +1,4 @@
-"""`search_blob`: what a span says, as text between bars, so that one `contains` finds a whole word of it.
+"""The column `search_blob`: a span's names and attributes as words between bars, so that one `contains` finds a whole word.
 
     |service| |span name| |scope| |status message| |key=value| … |event name| …
 
@@ -18,21 +18,21 @@ WORD_SEPARATOR = "| |"
 
 
 def escaped_name(text: str) -> str:
-    """Write a name (of a service, span, scope, event, attribute) as it stands in the blob."""
-    for plain, escaped in _NAME:
-        text = text.replace(plain, escaped)
+    """Escape a name (of a service, span, scope, event or attribute key) as in the search text."""
+    for character, escaped in _NAME:
+        text = text.replace(character, escaped)
     return text
 
 
 def escaped_value(text: str) -> str:
-    """Write a value, or a text to look for, as it stands in the blob."""
-    for plain, escaped in _VALUE:
-        text = text.replace(plain, escaped)
+    """Escape a value, or a text to search for, as in the search text."""
+    for character, escaped in _VALUE:
+        text = text.replace(character, escaped)
     return text
 
 
 def attribute_word(key: str, value: str) -> str:
-    """Return what the blob of a span holds exactly if the span has this attribute with this value, as text."""
+    """Return the word that the search text has exactly if the span has this attribute with this value, as text."""
     return f"|{escaped_name(key)}={escaped_value(value)}|"
 
 
@@ -47,7 +47,7 @@ def escaped_values(texts: pa.Array) -> pa.Array:
 
 
 def contains_any(texts: pa.Array, characters: bytes) -> bool:
-    """Tell whether any of these ASCII characters stands anywhere in a column: one pass over its bytes."""
+    """Return whether a column has any of these ASCII characters, in one pass over its bytes."""
     data = texts.buffers()[2]
     if data is None or not len(texts):
         return False
@@ -58,12 +58,12 @@ def contains_any(texts: pa.Array, characters: bytes) -> bool:
 
 
 def _escaped(texts: pa.Array, escapes: tuple[tuple[str, str], ...]) -> pa.Array:
-    for plain, escaped in escapes:
-        texts = pc.replace_substring(texts, plain, escaped)
+    for character, escaped in escapes:
+        texts = pc.replace_substring(texts, character, escaped)
     return texts
 
 
 def search_texts(*parts: pa.Array) -> pa.Array:
-    """Join the words of each span, given in order, in parts that may be null and are then left out."""
+    """Join the words of each span; null parts are left out."""
     joined = pc.binary_join_element_wise(*parts, WORD_SEPARATOR, null_handling="skip")
     return pc.binary_join_element_wise("|", joined, "|", "")

@@ -1,8 +1,8 @@
-"""The span table `crannog.traces.spans`: its columns and its layout, made on first use.
+"""The span table `crannog.traces.spans`: its columns and layout; created on first use.
 
-The first 24 columns are what people ask for; the others keep the rest of OTLP, so that an export gives back what
-came in. A missing resource or scope has null attributes, one without attributes an empty map. Counts and flags,
-unsigned in OTLP, are the next wider signed type.
+The first 24 columns are for queries; the others hold the rest of OTLP, so that an export equals what was received. A missing
+resource or scope has null attributes, one without attributes an empty map. Unsigned numbers of OTLP have the next wider
+signed type.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from crannog.names import OWN_CATALOG, TableName
 
 SPANS = TableName(OWN_CATALOG, TRACES.schema, "spans")
 VERSION_PROPERTY, SCHEMA_VERSION = TRACES.properties[0], 1
-"""Counts the changes that an older Crannog cannot live with; a new nullable column is none."""
+"""Increased for changes that older versions of Crannog cannot read; not for new nullable columns."""
 
 ATTRIBUTES = map_of(pa.string(), pa.string())
 """Values are JSON text, see `crannog.traces.attribute_values`."""
@@ -94,7 +94,7 @@ SCHEMA = pa.schema(
         pa.field("resource_schema_url", pa.string()),
         pa.field("scope_schema_url", pa.string()),
         pa.field("resource_entity_refs", pa.string()),
-        # Added since version 1; a table without them gets them when it is opened.
+        # Added after version 1; older tables get these columns when they are opened.
         pa.field("cost", pa.float64()),
         pa.field("total_input_tokens", pa.int64()),
         pa.field("total_output_tokens", pa.int64()),
@@ -106,25 +106,25 @@ SCHEMA = pa.schema(
 _COLUMN_NAMES = frozenset(SCHEMA.names)
 
 SPAN_KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
-"""The names of OTLP's span kinds, by number; `span_kind` is null for the first and for numbers beyond."""
+"""The names of OTLP's span kinds, by number; `span_kind` is null for the first and for unknown numbers."""
 
 UNKNOWN_SERVICE = "unknown_service"
 
 SPAN_IDENTITY = ("partition_date", "trace_id", "span_id")
-"""What makes two rows the same span: sent again with the same day of start."""
+"""Rows with the same values are copies of the same span."""
 NEWEST_COPY_BY = ("_created_at", "end_ns", "start_ns", "_batch_id", "service_name", "span_name", "kind", "status_code")
-"""Which of them counts, and stays when files are compacted: the highest, column after column."""
+"""The copy that is highest by these columns, in order, counts and survives compaction."""
 
-# By minute and trace: a trace's spans lie together, a time range is a few row groups, and equal ids compress.
+# By minute and trace: a trace's spans are adjacent, a time range is a few row groups, and equal ids compress well.
 _CLUSTER_BY = ("start_minute", "trace_id", "service_name")
-# A bloom filter where the dictionary grew too large, the dictionary otherwise: Parquet's writer chooses per chunk.
+# The Parquet writer chooses per column chunk: a dictionary, or a bloom filter if the dictionary grows too large.
 _DICTIONARY_OR_BLOOM = ("service_name", "span_name")
 
 
 def open_spans(tables: Tables) -> OpenTable:
-    """Return the span table, made if there is none yet; needs no Spark.
+    """Open the span table, or create it; needs no Spark.
 
-    Raises Refused if a table of that name is none of ours, or was made by a newer Crannog.
+    Raises Refused if a table of that name is not a span table, or was created by a newer version of Crannog.
     """
     try:
         return existing_spans(tables)
@@ -142,26 +142,21 @@ def open_spans(tables: Tables) -> OpenTable:
 
 
 def existing_spans(tables: Tables) -> OpenTable:
-    """Return the span table, with the columns that were added since it was made; NotFound if there is none.
-
-    Raises Refused as `open_spans`.
-    """
+    """Open the span table, and add columns that it lacks. Raises NotFound if it does not exist, Refused as `open_spans`."""
     table = tables.open(SPANS)
     base = table.log.last_seen_base()
     stored = base.properties.get(VERSION_PROPERTY)
     if stored is None:
-        raise Refused(
-            f"{SPANS} is a table, but not of spans: it has no property {VERSION_PROPERTY}; drop it or move it away"
-        )
+        raise Refused(f"{SPANS} is not a span table: it has no property {VERSION_PROPERTY}; drop or move it")
     if int(stored) > SCHEMA_VERSION:
-        raise Refused(f"{SPANS} has schema version {stored}, this Crannog knows {SCHEMA_VERSION}; upgrade Crannog")
+        raise Refused(f"{SPANS} has schema version {stored}, this Crannog supports {SCHEMA_VERSION}; upgrade Crannog")
     if not _COLUMN_NAMES.issubset(base.schema.names):
         _add_columns(table)
     return table
 
 
 def _add_columns(table: OpenTable) -> None:
-    """Bring a table of an earlier Crannog up to `SCHEMA`: one entry of the log, which rewrites no file."""
+    """Add the columns that an older table lacks, in one log entry that rewrites no files."""
     present = table.log.refresh()[0].user_schema
     further = [field for field in present if field.name not in _COLUMN_NAMES]
     evolve(table, pa.schema([*SCHEMA, *further]))

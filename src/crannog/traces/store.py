@@ -1,4 +1,4 @@
-"""The trace store of a warehouse: carries out the operations on traces over the span table and what is derived from it."""
+"""The trace store of a warehouse: carries out the operations on traces with the span table and the derived tables."""
 
 from __future__ import annotations
 
@@ -62,8 +62,7 @@ from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError, NotFound, TooLarge, Unavailable
 from crannog.protocol.staged_files import BYTES_PER_CHANGE, Change
-from crannog.traces import export_stream, many_traces, query_scope, retention, service_names
-from crannog.traces.derived.attribute_catalog import attribute_keys
+from crannog.traces import export_stream, many_traces, query_scope, retention, span_metadata
 from crannog.traces.derived.derive import derive
 from crannog.traces.derived.views import DerivedViews
 from crannog.traces.ids import parse_trace_id
@@ -71,7 +70,6 @@ from crannog.traces.ingest.receive import read_request
 from crannog.traces.jaeger.requests import with_attributes
 from crannog.traces.jaeger.summaries import JaegerSummary, summaries
 from crannog.traces.lookup import newest_copies, rows_of_trace
-from crannog.traces.metrics.dependencies import dependencies
 from crannog.traces.metrics.metrics import metric_query, metrics
 from crannog.traces.search.completion import complete
 from crannog.traces.search.filter_tree import Filter
@@ -91,7 +89,7 @@ from crannog.traces.tree.compare import compare_trees
 from crannog.traces.tree.tree_cache import TreeCache
 from crannog.traces.tree.window import TraceOrSpanMissing, TreeAnalysis, trace_view
 
-_MOST_NAMES = 10_000
+_MAX_NAMES = 10_000
 _NO_ROWS = SCHEMA.empty_table()
 T = TypeVar("T")
 
@@ -105,13 +103,13 @@ class TraceStore:
     def __init__(
         self, warehouse: Warehouse, tables: Tables, copies: Callable[[], Copies | None] = lambda: None
     ) -> None:
-        """`copies` gives the copies of tables in memory, for an erasure to look into."""
+        """`copies` returns the in-memory copies of tables, which an erasure has to search."""
         self._copies = copies
         self._warehouse = warehouse
         self._tables = tables
         self._views = DerivedViews(tables)
         self._trees = TreeCache()
-        # Apart from those of SQL: neither waits for its turn behind the other.
+        # Separate from SQL queries, so that neither waits for the other.
         self._running = RunningQueries(warehouse.settings)
         self._query_id: str | None = None
         self._timeout_s: float | None = None
@@ -142,7 +140,7 @@ class TraceStore:
         return limited
 
     def cancel(self, query_id: str) -> None:
-        """Cancel a call that runs or waits; NotFound if there is none with this id."""
+        """Cancel a running or waiting call. Raises NotFound if no call has this id."""
         self._running.cancel(query_id)
 
     def question(self) -> AbstractContextManager[None]:
@@ -153,44 +151,48 @@ class TraceStore:
 
     def write(self, request: WriteSpans) -> WriteOutcome:
         limit = self._warehouse.settings.otlp_request_bytes
-        got = read_request(
+        received = read_request(
             bytes(request.body), content_type=request.content_type, encoding=request.encoding, limit=limit
         )
-        batch_id = "otlp-" + hashlib.sha256(got.body).hexdigest()
-        duplicate = self._on(lambda table: self._keep(table, got.rows, batch_id)) if got.rows.num_rows else False
-        return WriteOutcome(got.rows.num_rows, got.rejected.count, got.rejected.message, duplicate)
+        batch_id = "otlp-" + hashlib.sha256(received.body).hexdigest()
+        duplicate = (
+            self._on(lambda table: self._stage_in_parts(table, received.rows, batch_id))
+            if received.rows.num_rows
+            else False
+        )
+        return WriteOutcome(received.rows.num_rows, received.rejected.count, received.rejected.message, duplicate)
 
-    def _keep(self, table: OpenTable, rows: pa.Table, batch_id: str) -> bool:
-        """Stage rows, in as many changes as the limit of one asks for; True if all of them were there already."""
-        most = self._warehouse.settings.group_commit_rows
-        if rows.num_rows <= most:
+    def _stage_in_parts(self, table: OpenTable, rows: pa.Table, batch_id: str) -> bool:
+        """Stage rows, in several changes if one would be too large. Returns True if all of them were stored before."""
+        limit = self._warehouse.settings.group_commit_rows
+        if rows.num_rows <= limit:
             return self._stage(table, rows, batch_id)
-        # Each part has an id of its own: a retry after half of them finds that half.
-        kept = [
-            self._stage(table, rows.slice(start, most), f"{batch_id}-{start}")
-            for start in range(0, rows.num_rows, most)
+        # Each part has its own id, so that a retry finds the parts that were stored before.
+        duplicates = [
+            self._stage(table, rows.slice(start, limit), f"{batch_id}-{start}")
+            for start in range(0, rows.num_rows, limit)
         ]
-        return all(kept)
+        return all(duplicates)
 
     def _stage(self, table: OpenTable, rows: pa.Table, batch_id: str) -> bool:
-        # The rows were made in exactly the table's form: to check each value again would cost a third of the time.
+        # The rows have exactly the table's schema: checking each value again would cost a third of the time.
         size = int(rows.nbytes) + rows.num_rows * 64 + BYTES_PER_CHANGE
         return table.writer.write(Change(batch_id, "append", rows, size, at_us=time.time_ns() // 1000)).duplicate
 
     @property
     def spans(self) -> OpenTable:
-        """The span table, made if there is none yet."""
+        """The span table, created if it does not exist."""
         return open_spans(self._tables)
 
-    def _kept_spans(self) -> OpenTable:
-        """Return the span table for what makes none; NotFound while there is none."""
+    def _spans_to_erase(self) -> OpenTable:
+        """Return the span table. Raises NotFound if it does not exist."""
         try:
             return existing_spans(self._tables)
         except NotFound:
-            raise NotFound("nothing to erase: no spans were kept here yet") from None
+            raise NotFound("nothing to erase: this warehouse has no spans yet") from None
 
     def _on(self, act: Callable[[OpenTable], T]) -> T:
-        """Do something with the span table, made if need be; again if another process dropped it meanwhile."""
+        """Write to the span table, which is created if needed; again if another process dropped it meanwhile."""
         try:
             return act(self.spans)
         except (NotFound, FileNotFoundError):
@@ -203,7 +205,7 @@ class TraceStore:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def _read(self, act: Callable[[OpenTable], T], nothing: T) -> T:
-        """Read from the span table; `nothing` while there is none, since reading makes none."""
+        """Read from the span table; returns `nothing` if it does not exist, because reads do not create it."""
         with self.question():
             return self._read_now(act, nothing)
 
@@ -232,21 +234,21 @@ class TraceStore:
         return Trace(wanted.hex(), tuple(spans), truncated)
 
     def get_many(self, trace_ids: Sequence[str]) -> Iterator[Trace]:
-        """Yield those of these traces that there are, in order and each as `get` gives it; read many at once."""
+        """Yield the traces that exist, in order and as `get` returns them; reads many at once."""
         for trace_id, rows, truncated in self._many(trace_ids, SPAN_COLUMNS):
             yield Trace(trace_id.hex(), tuple(in_tree_order(map(span_from_row, rows.to_pylist()))), truncated)
 
     def span_counts(self, trace_ids: Sequence[str]) -> dict[str, int]:
-        """Return how many spans each of these traces has, those that were sent again counted again; without those that are not there."""
+        """Return the number of span rows, duplicates included, of each trace that exists."""
         found = many_traces.row_counts(self._read, [parse_trace_id(text) for text in trace_ids])
         return {trace_id.hex(): count for trace_id, count in found.items()}
 
     def jaeger_summaries(self, found: Sequence[TraceSummary]) -> list[JaegerSummary]:
-        """Return what Jaeger's pages list of the traces of a page of `search`, in order; traces of any size are counted whole."""
+        """Return the summaries for Jaeger's trace list of the traces on a search page, in order."""
         return summaries(self._read, found)
 
     def _many(self, trace_ids: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[bytes, pa.Table, bool]]:
-        """Yield the rows of traces, each span once, and whether there are more than were read."""
+        """Yield the rows of each trace, each span once, and whether the trace was truncated."""
         limit = self._warehouse.settings.trace_spans_limit
         ids = list(dict.fromkeys(map(parse_trace_id, trace_ids)))
         if len(ids) == 1:  # one alone is found faster
@@ -254,31 +256,30 @@ class TraceStore:
             if rows.num_rows:
                 yield ids[0], newest_copies(rows.slice(0, limit)), rows.num_rows > limit
             return
-        for each, found in many_traces.trace_rows(self._read, ids, columns, limit):
-            yield (
-                (each, found, False)
-                if found is not None
-                else (each, newest_copies(self._rows_of(each, limit, columns)), True)
-            )
+        for trace_id, found in many_traces.trace_rows(self._read, ids, columns, limit):
+            if found is not None:
+                yield trace_id, found, False
+            else:
+                yield trace_id, newest_copies(self._rows_of(trace_id, limit, columns)), True
 
     def rows_of(self, trace_id: str) -> pa.Table:
-        """Return the rows of a trace, each span once, in the columns of the span table; for exports."""
+        """Return the rows of a trace, each span once, with all columns; for exports."""
         rows = self._rows_of(parse_trace_id(trace_id), self._warehouse.settings.trace_spans_limit, SCHEMA.names)
         return newest_copies(rows).select(SCHEMA.names) if rows.num_rows else rows
 
     def _rows_of(self, trace_id: bytes, limit: int, columns: Sequence[str], *, exact: bool = True) -> pa.Table:
         def found(table: OpenTable) -> pa.Table:
             return table.newest(
-                lambda of: rows_of_trace(table, of, trace_id, columns=columns, limit=limit, exact=exact)
+                lambda snapshot: rows_of_trace(table, snapshot, trace_id, columns=columns, limit=limit, exact=exact)
             )
 
         return self._read(found, _NO_ROWS)
 
     def services(self, request: ServiceQuery) -> list[str]:
-        return self._read(lambda table: service_names.services(table, limit=_MOST_NAMES), [])
+        return self._read(lambda table: span_metadata.services(table, limit=_MAX_NAMES), [])
 
     def operations_by_kind(self, request: OperationQuery) -> list[tuple[str, str | None]]:
-        return self._read(lambda table: service_names.operations(table, request.service, limit=_MOST_NAMES), [])
+        return self._read(lambda table: span_metadata.operations(table, request.service, limit=_MAX_NAMES), [])
 
     def export(self, request: ExportTraces) -> dict[str, Any]:
         from crannog.traces.ingest.otlp_json import json_of_request
@@ -289,17 +290,18 @@ class TraceStore:
         return bytes(self._request_of(request.trace_ids).SerializeToString())
 
     def export_lines(self, request: ExportTraces) -> Generator[str, None, None]:
-        """Yield OTLP requests in JSON; up to 50,000 spans of a trace by their start, more as they are stored."""
+        """Yield OTLP requests in JSON. A trace's spans are sorted by start, or in stored order if there are over 50,000."""
         ids = list(dict.fromkeys(map(parse_trace_id, request.trace_ids)))
         lines = query_scope.stream_in_scope(self._running, self._query_id, self._timeout_s, self._lines(ids))
-        next(lines)  # so that an error in the request is raised here
+        next(lines)  # raises errors of the request here
         return lines
 
     def _lines(self, ids: Sequence[bytes]) -> Generator[str, None, None]:
-        """Yield an empty line once all is there, then the lines."""
-        with ExitStack() as held:
+        """Yield an empty line once all traces are found, then the lines."""
+        with ExitStack() as stack:
             found = self._read_now(
-                lambda table: table.newest(lambda of: export_stream.open_export(table, of, ids, held)), None
+                lambda table: table.newest(lambda snapshot: export_stream.open_export(table, snapshot, ids, stack)),
+                None,
             )
             for trace_id in ids:
                 if found is None or trace_id not in found.counts:
@@ -316,9 +318,8 @@ class TraceStore:
             for trace_id, rows, truncated in self._many(trace_ids, SCHEMA.names):
                 if truncated:
                     raise TooLarge(
-                        f"trace {trace_id.hex()} has more spans than one request takes, which would leave some out:"
-                        " export it as lines (NDJSON), which take traces of any size,"
-                        f" or raise `trace_spans_limit`, now {self._warehouse.settings.trace_spans_limit:,}"
+                        f"trace {trace_id.hex()} has more than {self._warehouse.settings.trace_spans_limit:,} spans, the"
+                        " limit of one request: export it as lines (NDJSON), or raise `trace_spans_limit`"
                     )
                 found[trace_id] = rows.select(SCHEMA.names)
         for trace_id in map(parse_trace_id, trace_ids):
@@ -326,7 +327,7 @@ class TraceStore:
                 raise _no_trace(trace_id)
         return request_of_rows(pa.concat_tables(found.values()) if found else SCHEMA.empty_table())
 
-    # -- finding -----------------------------------------------------------------------------------------------------
+    # -- search ------------------------------------------------------------------------------------------------------
 
     def search(self, query: TraceQuery) -> TracePage:
         search_for = search_request(
@@ -356,20 +357,20 @@ class TraceStore:
             lambda table: complete(table, query.what, query.prefix, key=query.key, filter=filter, limit=size), []
         )
 
-    # -- showing -----------------------------------------------------------------------------------------------------
+    # -- trees -------------------------------------------------------------------------------------------------------
 
     def show(self, query: WindowQuery) -> TraceView:
         wanted, size = parse_trace_id(query.trace_id), checked_limit(query.limit)
         for name, value in (("offset", query.offset), ("depth", query.depth)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-                raise CallerError(f"{name} is a whole number, 0 or more, got {value!r}")
+                raise CallerError(f"{name} must be an integer of 0 or more, got {value!r}")
 
         def window(table: OpenTable) -> TraceView:
             return table.newest(
-                lambda of: trace_view(
+                lambda snapshot: trace_view(
                     table,
-                    of,
-                    self._tree(table, of, wanted),
+                    snapshot,
+                    self._tree(table, snapshot, wanted),
                     offset=query.offset,
                     limit=size,
                     depth=query.depth,
@@ -377,27 +378,24 @@ class TraceStore:
                 )
             )
 
-        return self._shown(window, wanted)
+        return self._found_or_raise(window, wanted)
 
     def compare(self, query: ComparisonQuery) -> TraceComparison:
-        ids, size, tolerance = (
-            (parse_trace_id(query.before), parse_trace_id(query.after)),
-            checked_limit(query.limit),
-            query.tolerance,
-        )
+        ids = (parse_trace_id(query.before), parse_trace_id(query.after))
+        size, tolerance = checked_limit(query.limit), query.tolerance
         if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1e9:
-            raise CallerError(f"tolerance is a share, 0 or more, got {tolerance!r}")
+            raise CallerError(f"tolerance must be a fraction of 0 or more, got {tolerance!r}")
 
         def both(table: OpenTable) -> TraceComparison:
-            def trees(of: Snapshot) -> TraceComparison:
-                old, new = (self._tree(table, of, each).tree for each in ids)
+            def trees(snapshot: Snapshot) -> TraceComparison:
+                old, new = (self._tree(table, snapshot, trace_id).tree for trace_id in ids)
                 return compare_trees(old, new, limit=size, tolerance=tolerance)
 
             return table.newest(trees)
 
-        return self._shown(both, ids[0])
+        return self._found_or_raise(both, ids[0])
 
-    def _shown(self, act: Callable[[OpenTable], T], trace_id: bytes) -> T:
+    def _found_or_raise(self, act: Callable[[OpenTable], T], trace_id: bytes) -> T:
         try:
             found = self._read(act, None)
         except TraceOrSpanMissing as error:
@@ -412,21 +410,22 @@ class TraceStore:
             raise TraceOrSpanMissing(_no_trace(trace_id).message)
         return found
 
-    # -- numbers -----------------------------------------------------------------------------------------------------
+    # -- metrics -----------------------------------------------------------------------------------------------------
 
     def metrics(self, query: MetricQuery) -> list[MetricPoint]:
-        question = metric_query(**{field.name: getattr(query, field.name) for field in fields(query)})
-        return self._read(lambda table: metrics(self._views, table, question), [])
+        checked = metric_query(**{field.name: getattr(query, field.name) for field in fields(query)})
+        return self._read(lambda table: metrics(self._views, table, checked), [])
 
     def dependencies(self, query: DependencyQuery) -> list[Dependency]:
-        return self._read(lambda table: dependencies(self._views, table, query.start, query.end), [])
+        return self._read(lambda table: span_metadata.dependencies(self._views, table, query.start, query.end), [])
 
     def attribute_keys(self, query: AttributeKeyQuery) -> list[AttributeKey]:
         return self._read(
-            lambda table: attribute_keys(self._views, table, query.first, query.last, limit=_MOST_NAMES), []
+            lambda table: span_metadata.attribute_keys(self._views, table, query.first, query.last, limit=_MAX_NAMES),
+            [],
         )
 
-    # -- keeping -----------------------------------------------------------------------------------------------------
+    # -- retention ---------------------------------------------------------------------------------------------------
 
     def derive(
         self, request: DeriveTables, progress: Progress | None, cancellation: Cancellation | None
@@ -450,7 +449,7 @@ class TraceStore:
         )
 
     def erasure_plan(self, request: EraseTraces) -> ErasurePlan:
-        table = self._kept_spans()
+        table = self._spans_to_erase()
         with self.question():
             return retention.plan_erasure(
                 table, retention.select_traces(table, trace_ids=request.trace_ids, where=request.where)
@@ -459,7 +458,7 @@ class TraceStore:
     def erase(
         self, request: EraseTraces, progress: Progress | None, cancellation: Cancellation | None
     ) -> ErasureReceipt:
-        table = self._kept_spans()
+        table = self._spans_to_erase()
         with query_scope.cancelled_by(cancellation):
             traces = retention.select_traces(table, trace_ids=request.trace_ids, where=request.where)
         return retention.erase(
@@ -475,7 +474,7 @@ class TraceStore:
 
 
 class EmbeddedTraces(Traces):
-    """The traces of a warehouse in this process, with the store behind them for what the server needs besides."""
+    """The traces of a warehouse in this process; the server also uses `store` directly."""
 
     def __init__(self, store: TraceStore) -> None:
         super().__init__(store)
@@ -507,7 +506,7 @@ _JOBS: dict[Operation[Any, Any], Callable[[TraceStore, Any, Progress | None, Can
 
 
 def _filter_of(selection: SpanSelection) -> Filter:
-    """Return the one filter that the arguments of a search amount to."""
+    """Combine the arguments of a search into one filter."""
     return span_filter(
         service=selection.service,
         operation=selection.operation,
@@ -520,4 +519,4 @@ def _filter_of(selection: SpanSelection) -> Filter:
 
 
 def _no_trace(trace_id: bytes) -> NotFound:
-    return NotFound(f"there is no trace {trace_id.hex()}: no span with this id was kept, or it has expired")
+    return NotFound(f"trace {trace_id.hex()} not found: no span with this id was received, or it has expired")

@@ -1,4 +1,4 @@
-"""A trace as people see it: its spans as values, in the order of their tree."""
+"""Spans as values, and their order in the tree of a trace."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ SPAN_COLUMNS = (
     *("status_code", "status_message", "attributes", "resource_attributes", "events", "links", "trace_state", "flags"),
     *("scope_name", "scope_version", "scope_attributes", "reported_end_ns", *_LLM_COLUMNS),
 )
-"""What a span is made of; a read that asks for no more opens no other column."""
+"""The columns of a span value; reads select only these."""
 
 
 def _python_values(pairs: Sequence[tuple[str, str | None]] | None) -> dict[str, Any]:
@@ -85,9 +85,9 @@ def _python_values(pairs: Sequence[tuple[str, str | None]] | None) -> dict[str, 
 
 
 def in_tree_order(spans: Iterable[Span]) -> list[Span]:
-    """Order spans as a tree, with their depth: roots first, then orphans, then what only a cycle holds together.
+    """Return spans in tree order, with their depths: roots first, then orphans, then cycles of parents.
 
-    Works without recursion and visits each span once, so neither depth nor a cycle can hang it.
+    Without recursion and with each span visited once, so neither deep trees nor cycles can make it hang.
     """
     ordered = sorted(spans, key=lambda span: (span.start_ns, span.span_id))
     known = {span.span_id for span in ordered}
@@ -100,21 +100,23 @@ def in_tree_order(spans: Iterable[Span]) -> list[Span]:
             orphans.append(replace(span, orphan=True))
         else:
             children.setdefault(span.parent_span_id, []).append(span)
-    placed: list[Span] = []
+    ordered_spans: list[Span] = []
     seen: set[str] = set()
-    _append_subtrees([*roots, *orphans], children, placed, seen)
+    _append_subtrees([*roots, *orphans], children, ordered_spans, seen)
     for span in ordered:
         if span.span_id not in seen:
-            _append_subtrees([replace(span, in_cycle=True)], children, placed, seen)
-    return placed
+            _append_subtrees([replace(span, in_cycle=True)], children, ordered_spans, seen)
+    return ordered_spans
 
 
-def _append_subtrees(tops: list[Span], children: dict[str, list[Span]], placed: list[Span], seen: set[str]) -> None:
-    waiting = [(span, 0) for span in reversed(tops)]
-    while waiting:
-        span, depth = waiting.pop()
+def _append_subtrees(
+    top_spans: list[Span], children: dict[str, list[Span]], ordered_spans: list[Span], seen: set[str]
+) -> None:
+    stack = [(span, 0) for span in reversed(top_spans)]
+    while stack:
+        span, depth = stack.pop()
         if span.span_id in seen:
             continue
         seen.add(span.span_id)
-        placed.append(span if span.depth == depth else replace(span, depth=depth))
-        waiting += [(child, depth + 1) for child in reversed(children.get(span.span_id, ()))]
+        ordered_spans.append(span if span.depth == depth else replace(span, depth=depth))
+        stack += [(child, depth + 1) for child in reversed(children.get(span.span_id, ()))]

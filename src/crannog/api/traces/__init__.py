@@ -1,4 +1,4 @@
-"""Traces as values: plain, the same from a folder and from a server. Needs nothing but the standard library."""
+"""Value types of traces, the same for an embedded lake and a server; needs only the standard library."""
 
 from crannog.api.traces.metrics import AttributeKey, Dependency, MetricPoint
 from crannog.api.traces.retention import DeriveReport, ErasurePlan, TraceExpiry, WriteOutcome

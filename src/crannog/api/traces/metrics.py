@@ -1,4 +1,4 @@
-"""Figures about spans: metrics, dependencies, attributes."""
+"""Results of metric queries: points, dependencies and attribute keys."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """One bucket of time of one group; buckets without spans, or traces, have none.
+    """One time bucket of one group; empty buckets have no point.
 
-    `quantiles_ns` are those that were asked for besides, in their order. `seconds` is how long it is, within the time asked for, and what `rate` is per second of; durations are nanoseconds.
+    `seconds` is the length of the bucket within the time range of the query; `rate` is the count per second of it.
+    Durations are in nanoseconds. `quantiles_ns` has the additional quantiles, in the order of the query.
     """
 
     start: dt.datetime
@@ -45,7 +46,7 @@ class Dependency:
 
 @dataclass(frozen=True, slots=True)
 class AttributeKey:
-    """A key of attributes; `examples` are values as they are kept (see `crannog.traces.attribute_values`), long ones cut."""
+    """An attribute key; `examples` are stored values (see `crannog.traces.attribute_values`), cut if they are long."""
 
     key: str
     level: str

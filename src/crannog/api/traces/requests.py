@@ -26,13 +26,13 @@ Value = str | int | float | bool
 
 def _time(values: list[str]) -> int | str | None:
     text = values[-1]
-    # Eight digits are a day written without dashes; nanoseconds of our time have more.
+    # Eight digits are a date without dashes; realistic nanoseconds have more.
     return int(text) if text.lstrip("-").isdecimal() and len(text) != 8 else text or None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanSelection:
-    """Which spans: each argument given must hold for the same span."""
+    """Selects spans: a span must match all given arguments."""
 
     service: str | None = None
     operation: str | None = None
@@ -66,7 +66,7 @@ class TraceQuery(SpanQuery):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionQuery(SpanSelection):
-    """Suggest what could be typed next: a service, an operation, an attribute key, or a value of `key`."""
+    """Suggest completions: services, operations, attribute keys, or values of `key`."""
 
     what: str
     prefix: str = ""
@@ -141,7 +141,7 @@ class ServiceQuery:
 
 @dataclass(frozen=True, slots=True)
 class OperationQuery:
-    """Return the operations of a service, each with each kind it has, as pairs of a name and a kind or null."""
+    """Return the operations of a service with each of their kinds, as pairs of a name and a kind or null."""
 
     service: str
 
@@ -154,12 +154,12 @@ class ExportTraces:
 
     def __post_init__(self) -> None:
         if isinstance(self.trace_ids, str):
-            raise CallerError("trace_ids is a list of trace ids, not one text")
+            raise CallerError("trace_ids must be a list of trace ids, got a single text")
 
 
 @dataclass(frozen=True, slots=True)
 class WriteSpans:
-    """Keep the spans of an OTLP or Zipkin request."""
+    """Store the spans of an OTLP or Zipkin request."""
 
     body: bytes
     content_type: str = PROTOBUF
@@ -167,26 +167,26 @@ class WriteSpans:
 
     def __post_init__(self) -> None:
         if not isinstance(self.body, (bytes, bytearray, memoryview)):
-            raise CallerError(f"the body of a request is bytes, got {type(self.body).__name__}")
+            raise CallerError(f"body must be bytes, got {type(self.body).__name__}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeriveTables:
-    """Fold what is staged, and bring summaries, metrics, dependencies and attributes up to date."""
+    """Fold staged spans, and update summaries, metrics, dependencies and attribute keys."""
 
     anew: Sequence[dt.date] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireTraces:
-    """Drop spans that started before a day, and what was derived from them."""
+    """Drop spans that started before a day, and everything derived from them."""
 
     before: dt.date
     service: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.before, dt.date) or isinstance(self.before, dt.datetime):
-            raise CallerError(f"before is a date, got {self.before!r}")
+            raise CallerError(f"before must be a date, got {self.before!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,12 +198,12 @@ class TraceSelection:
 
     def __post_init__(self) -> None:
         if isinstance(self.trace_ids, str):
-            raise CallerError("trace_ids is a list of trace ids, not one text")
+            raise CallerError("trace_ids must be a list of trace ids, got a single text")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EraseTraces(TraceSelection):
-    """Erase traces for good, and prove it. With `dry_run`, only count them."""
+    """Erase traces permanently, and verify it. With `dry_run`, only count them."""
 
     actor: str = ""
     reason: str = ""

@@ -1,4 +1,4 @@
-"""What writing, deriving, expiring and erasing traces tell when they are done."""
+"""Results of writing, deriving, expiring and erasing traces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crannog.api.reports import ExpireReport
 
 @dataclass(frozen=True, slots=True)
 class WriteOutcome:
-    """What became of a request: `message` says why spans were rejected, `duplicate` that it was kept before."""
+    """The result of a write: `message` says why spans were rejected, `duplicate` whether the request was stored before."""
 
     accepted: int
     rejected: int
@@ -22,7 +22,7 @@ class WriteOutcome:
 
 @dataclass(frozen=True, slots=True)
 class DeriveReport:
-    """What a derive did: for each table how many rows it wrote, and how many days it worked out anew."""
+    """The result of a derive: the rows written and the days recomputed, by table."""
 
     spans_version: int
     rows_written: Mapping[str, int]
@@ -35,7 +35,7 @@ class DeriveReport:
 
 @dataclass(frozen=True, slots=True)
 class TraceExpiry:
-    """What an expiry dropped: the spans, what was derived anew, and the bytes that a vacuum at the floor gave back."""
+    """The result of an expiry: the spans dropped, the tables derived, and the bytes that the vacuum freed."""
 
     spans: ExpireReport
     derived: DeriveReport

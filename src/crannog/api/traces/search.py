@@ -1,4 +1,4 @@
-"""What a search gives back."""
+"""Results of searches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crannog.api.traces.spans import Span
 
 @dataclass(frozen=True, slots=True)
 class TraceSummary:
-    """A trace in a list, told from all of its spans, each counted once; no root yet has no name."""
+    """A trace in a list, summarized from all its spans, each counted once. The root's names are None until it arrives."""
 
     trace_id: str
     root_service: str | None
@@ -32,7 +32,7 @@ class TraceSummary:
 
 @dataclass(frozen=True, slots=True)
 class TracePage:
-    """A page of traces; a cursor is None where there is nothing more. `total` counts all pages, if it was asked for."""
+    """A page of traces; a cursor is None if there is no such page. `total` counts all pages, if requested."""
 
     traces: tuple[TraceSummary, ...]
     next_cursor: str | None = None
@@ -52,7 +52,7 @@ class SpanPage:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """Something to type next: a name, a key or an attribute's value, and in how many spans it was seen."""
+    """A completion: a name, a key or an attribute value, and the number of spans that have it."""
 
     value: Any
     count: int

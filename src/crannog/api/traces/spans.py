@@ -30,11 +30,11 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One span; ids are hexadecimal, attributes plain Python values.
+    """One span; ids are hexadecimal, attributes are Python values.
 
-    `depth` counts from 0. `orphan` marks a span whose parent is not (yet) there, `in_cycle` one whose ancestors lead
-    back to it, cut open there; both stand at depth 0, after the roots. `reported_end_ns` is the end as it was sent where
-    that lies before the start; `end_ns` is then the start, and `warnings` says so.
+    `depth` counts from 0. The parent of an `orphan` has not arrived; a span `in_cycle` is its own ancestor, and the cycle is
+    opened there. Both have depth 0 and come after the roots. If the span was sent with an end before its start,
+    `reported_end_ns` is that end, `end_ns` is the start, and `warnings` says so.
     """
 
     trace_id: str
@@ -79,7 +79,7 @@ class Span:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is odd about the span as it was sent, in words."""
+        """Descriptions of invalid values in the span as it was sent."""
         return () if self.reported_end_ns is None else (early_end_warning(self.start_ns, self.reported_end_ns),)
 
     @property
@@ -88,16 +88,16 @@ class Span:
 
 
 def early_end_warning(start_ns: int, reported_end_ns: int) -> str:
-    """Return what is said of a span that was sent with an end before its start."""
+    """Return the warning for a span that was sent with an end before its start."""
     reported = f"{reported_end_ns}, {start_ns - reported_end_ns:,} ns before its start" if reported_end_ns else "0"
     return f"the span was sent with an end of {reported}; it is shown to end when it started"
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The spans of one trace in tree order: parents before children, siblings by start; never the same span twice.
+    """The spans of one trace in tree order: parents before children, siblings by start, each span once.
 
-    `truncated` tells that there are more spans than are held here.
+    `truncated` means that the trace has more spans than these.
     """
 
     trace_id: str

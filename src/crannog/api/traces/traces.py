@@ -1,4 +1,4 @@
-"""Traces as people call them: spans in; traces, metrics and dependencies out; in the process or through a server."""
+"""The class `Traces`: writes spans; reads, searches and measures traces; in the process or through a server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Attributes = Mapping[str, Value | Sequence[Value]]
 
 
 class Traces:
-    """The traces of a lake. Safe for threads."""
+    """The traces of a lake. Thread-safe."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -30,69 +30,69 @@ class Traces:
     def within(self, *, timeout_s: float | None = None, query_id: str | None = None) -> Traces:
         """Return the same traces with a time limit for each call, or with an id by which `cancel` ends it.
 
-        Every read, search and metric has the time limit `sql_timeout_s`, like a query in SQL; beyond it raises TimedOut.
+        By default every read, search and metric query raises TimedOut after `sql_timeout_s`, as SQL queries do.
         """
         checked_id = None if query_id is None else checked_query_id(query_id)
         return Traces(self._transport.within(checked_timeout(timeout_s), checked_id))
 
     def cancel(self, query_id: str) -> None:
-        """Cancel a call that runs or waits, which then raises Cancelled; NotFound if there is none with this id."""
+        """Cancel a running or waiting call, which then raises Cancelled. Raises NotFound if no call has this id."""
         self._transport.cancel(query_id)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def write_otlp(self, body: bytes, *, content_type: str = PROTOBUF, encoding: str | None = None) -> WriteOutcome:
-        """Keep the spans of an OTLP request; durable and visible when it returns.
+        """Store the spans of an OTLP request; they are durable and visible when it returns.
 
-        The same request again is kept once. Spans that cannot be kept are rejected one by one; the others are kept.
-        Raises CallerError if the body cannot be read and TooLarge if it is too large (do not send it again),
-        Overloaded and Unavailable if it may be sent again later; then nothing of it is acknowledged.
+        A request that is sent again is stored once. Invalid spans are rejected, the others are stored. Raises CallerError
+        if the body is invalid and TooLarge if it is too large: do not send it again. Raises Overloaded or Unavailable if
+        nothing was acknowledged: send it again later.
         """
         return self._transport.call(ops.WRITE, ops.WriteSpans(body, content_type, encoding))
 
     def write_zipkin(self, body: bytes, *, encoding: str | None = None) -> WriteOutcome:
-        """Keep the spans of Zipkin's v2 JSON, an array; otherwise as `write_otlp`."""
+        """Store the spans of Zipkin v2 JSON, an array; otherwise as `write_otlp`."""
         return self.write_otlp(body, content_type=ZIPKIN, encoding=encoding)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def get(self, trace_id: str) -> Trace:
-        """Return a trace by its id, at any age; each span once, the newest if it was sent again in another form.
+        """Return a trace by its id, of any age, with the newest copy of each span.
 
         Raises CallerError if the id is malformed, NotFound if no span has it.
         """
         return self._transport.call(ops.GET, ops.TraceById(trace_id))
 
     def services(self) -> list[str]:
-        """Return the names of all services in alphabetical order; the first 10,000."""
+        """Return the names of all services, sorted; at most 10,000."""
         return self._transport.call(ops.SERVICES, ops.ServiceQuery())
 
     def operations(self, service: str, kind: str | None = None) -> list[str]:
-        """Return the operation names of a service, all or those of one span kind, in order; the first 10,000."""
+        """Return the operation names of a service, all or those of one span kind, sorted; at most 10,000."""
         pairs = self.operations_by_kind(service)
         return list(dict.fromkeys(name for name, of_kind in pairs if kind is None or of_kind == kind))
 
     def operations_by_kind(self, service: str) -> list[tuple[str, str | None]]:
-        """Return each operation of a service with each kind it has, in order; the first 10,000."""
+        """Return the operations of a service, each with each of its kinds, sorted; at most 10,000."""
         return self._transport.call(ops.OPERATIONS_BY_KIND, ops.OperationQuery(service))
 
     def export(self, trace_ids: Sequence[str]) -> dict[str, Any]:
-        """Return traces as one OTLP request in JSON, as they came in.
+        """Return traces as one OTLP request in JSON, as they were received.
 
-        Raises NotFound for a trace that does not exist, TooLarge for one with more than `trace_spans_limit` spans: see
-        `export_lines`.
+        Raises NotFound if a trace does not exist, TooLarge if one has more than `trace_spans_limit` spans: use
+        `export_lines` for those.
         """
         return self._transport.call(ops.EXPORT, ops.ExportTraces(trace_ids))
 
     def export_protobuf(self, trace_ids: Sequence[str]) -> bytes:
-        """Return traces as one OTLP request in protobuf, which `write_otlp` takes back."""
+        """Return traces as one OTLP request in protobuf, which `write_otlp` accepts."""
         return self._transport.call(ops.EXPORT_PROTOBUF, ops.ExportTraces(trace_ids))
 
     def export_lines(self, trace_ids: Sequence[str]) -> Generator[str, None, None]:
-        """Yield traces of any size as OTLP requests in JSON, one per line, each with up to 5,000 spans of one trace.
+        """Yield traces of any size as lines of OTLP requests in JSON, each with up to 5,000 spans of one trace.
 
-        The traces come in the order given, each span once. They are read while the lines are taken: close the generator,
-        or read it to its end. Raises NotFound for a trace that does not exist, before the first line.
+        The traces keep the order of `trace_ids`, with each span once. Lines are read on demand: read all of them, or close
+        the generator. Raises NotFound before the first line if a trace does not exist.
         """
         return self._transport.lines(ops.EXPORT_LINES, ops.ExportTraces(trace_ids))
 
@@ -116,12 +116,12 @@ class Traces:
         order: str = "newest",
         count: bool = False,
     ) -> TracePage:
-        """Return a page of the traces in which one span meets `where` and all the arguments about a span.
+        """Return a page of the traces that have a span which matches `where` and all other span arguments.
 
-        Those are `service`, `operation`, `text` (words, in any case), `attributes`, and `start` and `end` of the span's
-        start, the end excluded (nanoseconds, datetimes or ISO text). `has_errors` and the durations are those of the whole
-        trace. `order` is newest, oldest, longest, shortest, most_spans or most_errors; `count` also counts all matches.
-        Raises CallerError if an argument is wrong, or if the cursor belongs to another search.
+        Those are `service`, `operation`, `text` (words in any case), `attributes`, and `start` and `end`, between which the
+        span starts, the end excluded (nanoseconds, datetimes or ISO text). `has_errors` and the durations apply to the whole
+        trace. `order` is newest, oldest, longest, shortest, most_spans or most_errors. `count` also counts all matches.
+        Raises CallerError if an argument is invalid or the cursor belongs to another search.
         """
         query = ops.TraceQuery(
             service=service,
@@ -156,7 +156,7 @@ class Traces:
         order: str = "newest",
         count: bool = False,
     ) -> SpanPage:
-        """Return a page of the spans that meet all arguments; `order` is newest, oldest, longest or shortest."""
+        """Return a page of the spans that match all arguments; `order` is newest, oldest, longest or shortest."""
         query = ops.SpanQuery(
             service=service,
             operation=operation,
@@ -182,9 +182,9 @@ class Traces:
         limit: int = 20,
         **selection: Any,
     ) -> list[Suggestion]:
-        """Suggest what begins with `prefix` in the spans of a filter: "service", "operation", "key", or "value" of `key`.
+        """Suggest names that begin with `prefix` in matching spans: "service", "operation", "key", or "value" of `key`.
 
-        The most frequent come first. The other arguments are those of `search_spans` that select spans.
+        The most frequent come first. The other arguments select spans as in `search_spans`.
         """
         query = ops.CompletionQuery(what=what, prefix=prefix, key=key, where=where, limit=limit, **selection)
         return self._transport.call(ops.COMPLETE, query)
@@ -194,16 +194,16 @@ class Traces:
     def show(
         self, trace_id: str, offset: int = 0, limit: int = 1_000, *, depth: int | None = None, under: str | None = None
     ) -> TraceView:
-        """Return a window of a trace's tree: `limit` spans from `offset` on, with their own time and the critical path.
+        """Return a window of a trace's tree: `limit` spans from `offset` on, with self times and the critical path.
 
-        `depth` leaves out deeper spans, `under` all but the subtree of one span. Raises CallerError if an argument is
-        wrong, NotFound if there is no such trace or span.
+        `depth` leaves out deeper spans, `under` all spans outside the subtree of a span. Raises CallerError if an argument
+        is invalid, NotFound if there is no such trace or span.
         """
         query = ops.WindowQuery(trace_id=trace_id, offset=offset, limit=limit, depth=depth, under=under)
         return self._transport.call(ops.SHOW, query)
 
     def compare(self, before: str, after: str, limit: int = 1_000, *, tolerance: float = 0.0) -> TraceComparison:
-        """Compare two traces by their paths of services and operations: what was added, removed, slower, faster."""
+        """Compare two traces by their paths of services and operations: added, removed, slower or faster."""
         query = ops.ComparisonQuery(before=before, after=after, limit=limit, tolerance=tolerance)
         return self._transport.call(ops.COMPARE, query)
 
@@ -223,12 +223,12 @@ class Traces:
         of: str = "spans",
         quantiles: Sequence[float] = (),
     ) -> list[MetricPoint]:
-        """Return count, rate, errors and latencies of spans, by time and by fields or attributes; staged spans count.
+        """Return the count, rate, errors and latencies of spans, by time and by fields or attributes.
 
-        `start` and `end` bound the start of a span, the end excluded: nanoseconds, datetimes or ISO text. `step` goes
-        from "1s" to "1y"; `where` is a filter, or attributes that a span must have. With `of="traces"` the metrics are
-        those of whole traces in which one span matches, grouped by their roots. `quantiles` adds further ones. Raises
-        CallerError if an argument is wrong or the answer has too many points.
+        Spans start at or after `start` and before `end`: nanoseconds, datetimes or ISO text. `step` is from "1s" to "1y",
+        `where` is a filter, or attributes that a span must have. `of="traces"` measures whole traces that have a matching
+        span, grouped by their root spans. `quantiles` adds quantiles. Raises CallerError if an argument is invalid or the
+        result has too many points.
         """
         query = ops.MetricQuery(
             service=service,
@@ -249,7 +249,7 @@ class Traces:
         return self._transport.call(ops.DEPENDENCIES, ops.DependencyQuery(start=start, end=end))
 
     def attribute_keys(self, first: dt.date | None = None, last: dt.date | None = None) -> list[AttributeKey]:
-        """Return the attribute keys in the spans of some days, the most frequent first; the first 10,000."""
+        """Return the attribute keys of spans from day `first` to `last`, most used first; at most 10,000."""
         return self._transport.call(ops.ATTRIBUTE_KEYS, ops.AttributeKeyQuery(first=first, last=last))
 
     # -- maintenance -------------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class Traces:
         progress: Progress | None = None,
         cancellation: Cancellation | None = None,
     ) -> DeriveReport:
-        """Fold what is staged and bring the derived tables up to date, with Spark; days in `anew` from all their spans."""
+        """Fold staged spans and update the derived tables with Spark; days in `anew` are recomputed from all their spans."""
         return self._transport.run(ops.DERIVE, ops.DeriveTables(anew=anew), progress, cancellation)
 
     def expire(
@@ -272,13 +272,13 @@ class Traces:
         progress: Progress | None = None,
         cancellation: Cancellation | None = None,
     ) -> TraceExpiry:
-        """Drop the spans that started before a day, UTC, and what is derived from them; with `service`, only its spans."""
+        """Drop the spans, of all or some services, that started before a day in UTC, and everything derived from them."""
         return self._transport.run(ops.EXPIRE, ops.ExpireTraces(before=before, service=service), progress, cancellation)
 
     def erasure_plan(
         self, trace_ids: Sequence[str] | None = None, where: str | Attributes | None = None
     ) -> ErasurePlan:
-        """Return what `erase` would remove; changes nothing."""
+        """Return what `erase` would erase, without changes."""
         selection = ops.EraseTraces(trace_ids=trace_ids, where=where, dry_run=True)
         return self._transport.call(ops.ERASURE_PLAN, selection)
 
@@ -292,9 +292,9 @@ class Traces:
         progress: Progress | None = None,
         cancellation: Cancellation | None = None,
     ) -> ErasureReceipt:
-        """Erase whole traces for good: those named, or those with a span that meets a filter; derived tables too.
+        """Erase whole traces permanently: those of `trace_ids`, or those with a span that matches `where`.
 
-        Raises NotFound if there are none, VerificationFailed if something can still be read afterwards.
+        Derived data is erased too. Raises NotFound if there are none, VerificationFailed if something can still be read.
         """
         selection = ops.EraseTraces(trace_ids=trace_ids, where=where, actor=actor, reason=reason)
         return self._transport.run(ops.ERASE, selection, progress, cancellation)

@@ -1,4 +1,4 @@
-"""A window of a trace, and two traces compared."""
+"""Windows of traces, and comparisons of two traces."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from crannog.api.traces.spans import Span
 
 @dataclass(frozen=True, slots=True)
 class ShownSpan:
-    """A span with its place in the tree.
+    """A span with its position in the tree.
 
-    `order` counts from 0 over the whole trace. `self_ns` is the time in which no child ran, `critical_ns` the time in
-    which it held up the end of the trace. `path` has the ids from the top to the span, of a deeper one than 128 the last.
-    `starts_early` and `ends_late` tell that it leaves the time of its parent: clocks differ, or it was not waited for.
+    `order` counts from 0 over the whole trace. `self_ns` is the time in which no child was running, `critical_ns` the time
+    in which it delayed the end of the trace. `path` has the ids from the top to the span, at most the last 128.
+    `starts_early` and `ends_late` compare it with its parent: clocks differ, or the parent did not wait for it.
     """
 
     span: Span
@@ -34,10 +34,10 @@ class ShownSpan:
 
 @dataclass(frozen=True, slots=True)
 class TraceView:
-    """Some spans of a trace in tree order, and facts about all of them.
+    """A window of a trace in tree order, and figures about the whole trace.
 
-    `total` counts the spans that `depth` and `under` leave, of which `spans` begins at `offset`; `next_offset` is None at
-    their end. `truncated` tells that the trace has more spans than are looked at.
+    `total` counts the spans within `depth` and `under`, of which `spans` begins at `offset`; `next_offset` is None at the
+    end. `truncated` means that the trace has more spans than were read.
     """
 
     trace_id: str
@@ -56,7 +56,7 @@ class TraceView:
     cycles: int
     skewed: int
     critical_path: tuple[str, ...] = field(repr=False)
-    """Ids in tree order, the first 1,000."""
+    """Span ids in tree order, at most 1,000."""
     truncated: bool
 
     @property
@@ -68,7 +68,7 @@ class TraceView:
         return not self.roots
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields; each span with its place as one dict."""
+        """Return the fields, with each span and its position as one dict."""
         placed = [_fields(shown) for shown in self.spans]
         return {**_fields(self), "spans": [{**_fields(place.pop("span")), **place} for place in placed]}
 
@@ -91,9 +91,9 @@ Path = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class PathChange:
-    """What became of the spans at one path, from the first trace to the second.
+    """The difference between two traces in the spans at one path.
 
-    `change` is added, removed, slower, faster or same; slower and faster by the mean duration of a span.
+    `change` is added, removed, slower, faster or same, by the mean duration of the spans.
     """
 
     path: Path
@@ -112,7 +112,7 @@ class PathChange:
 
 @dataclass(frozen=True, slots=True)
 class TraceComparison:
-    """How the second trace differs from the first; `changes` has the largest differences first."""
+    """The differences between two traces; `changes` has the largest first."""
 
     trace_id_before: str
     trace_id_after: str
@@ -122,12 +122,12 @@ class TraceComparison:
     spans_after: int
     changes: tuple[PathChange, ...] = field(repr=False)
     paths: int
-    """All paths, of which `changes` has no more than were asked for."""
+    """The number of all paths; `changes` has at most as many as the limit."""
 
     def of(self, change: str) -> tuple[PathChange, ...]:
         """Return the changes of one kind."""
-        return tuple(one for one in self.changes if one.change == change)
+        return tuple(path for path in self.changes if path.change == change)
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    return {one.name: getattr(value, one.name) for one in fields(value)}
+    return {attribute.name: getattr(value, attribute.name) for attribute in fields(value)}

@@ -1,5 +1,5 @@
-"""Tables that are worked out from the spans: trace summaries, RED metrics, service edges, the catalogue of attributes.
+"""Tables derived from the spans: trace summaries, RED metrics, calls between services, and attribute keys.
 
-Each holds exactly what its definition gives for one version of the span table's base, and the commit that brings it to
-a later version says so. `derive` does that with Spark; reads add what came since, in the process.
+Each has the rows of its definition for one version of the span table's base, and records that version in each commit.
+`derive` updates them with Spark; readers add the rows for newer spans in the process.
 """

@@ -1,8 +1,7 @@
-"""What became of the span table's base between two versions, day by day, read from its log.
+"""Changes of the span table's base between two versions, by day, from its log.
 
-A day either only got files (a fold appends), or it has to be worked out anew: rows were dropped from it, or the log or
-the files do not tell any more what came when. Compaction changes no day: it merges files and drops what was a
-duplicate all along.
+A day either only gained files (a fold appends), or it is stale and has to be recomputed: rows were removed from it, or the
+log or the files no longer show what was added when. Compaction changes no day: it only merges files and drops duplicates.
 """
 
 from __future__ import annotations
@@ -23,51 +22,66 @@ FilesByDay = Mapping[dt.date, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class BaseChanges:
-    """The way from version `start` to version `end`.
+class DayRange:
+    """The days from `first` to `last`, both included; None means no bound."""
 
-    `fresh` are the files that days got, `old` those that these days had before, `live` those that all days have at the
-    end. `stale` are the days to work out anew, none of them in `fresh`; if `everything`, all days are, those that have
-    no spans any more included.
+    first: dt.date | None = None
+    last: dt.date | None = None
+
+    def __contains__(self, day: dt.date) -> bool:
+        return (self.first is None or day >= self.first) and (self.last is None or day <= self.last)
+
+    def widened(self, days: int) -> DayRange:
+        first = self.first - DAY * days if self.first is not None else None
+        return DayRange(first, self.last + DAY * days if self.last is not None else None)
+
+    @property
+    def sql(self) -> str:
+        bounds = [f"partition_date >= DATE '{self.first}'"] if self.first is not None else []
+        bounds += [f"partition_date <= DATE '{self.last}'"] if self.last is not None else []
+        return " AND ".join(bounds) or "true"
+
+
+@dataclass(frozen=True)
+class BaseChanges:
+    """The changes from version `start` to version `end`.
+
+    `added_files` are the files that days gained, `previous_files` what these days had before, `current_files` what all
+    days have at the end. `stale_days` have to be recomputed and are not in `added_files`; if `all_stale`, all days have
+    to be, including days that have no spans any more.
     """
 
     start: int
     end: int
-    fresh: FilesByDay
-    old: FilesByDay
-    live: FilesByDay
-    stale: frozenset[dt.date]
-    everything: bool = False
+    added_files: FilesByDay
+    previous_files: FilesByDay
+    current_files: FilesByDay
+    stale_days: frozenset[dt.date]
+    all_stale: bool = False
 
-    def is_stale(self, day: dt.date) -> bool:
-        return self.everything or day in self.stale
+    def files_before(self, day: dt.date) -> tuple[str, ...]:
+        """Return files with the spans that a day, which must not be stale, had at the start."""
+        return self.previous_files.get(day, ()) if day in self.added_files else self.current_files.get(day, ())
 
-    def before(self, day: dt.date) -> tuple[str, ...]:
-        """Return files with the spans that a day, which is not stale, had at the start."""
-        return self.old.get(day, ()) if day in self.fresh else self.live.get(day, ())
+    def with_stale(self, days: Iterable[dt.date]) -> BaseChanges:
+        """Return the changes with more stale days."""
+        stale_days = self.stale_days.union(days)
+        added_files = {day: files for day, files in self.added_files.items() if day not in stale_days}
+        return replace(self, stale_days=stale_days, added_files=added_files)
 
-    def with_stale(self, more: Iterable[dt.date]) -> BaseChanges:
-        """Return the same with further days to work out anew."""
-        stale = self.stale.union(more)
-        return replace(self, stale=stale, fresh={day: files for day, files in self.fresh.items() if day not in stale})
-
-    def within(self, first: dt.date | None, last: dt.date | None) -> BaseChanges:
-        """Return the part that concerns some days."""
-
-        def wanted(day: dt.date) -> bool:
-            return (first is None or day >= first) and (last is None or day <= last)
-
-        fresh = {day: files for day, files in self.fresh.items() if wanted(day)}
-        return replace(self, fresh=fresh, stale=frozenset(filter(wanted, self.stale)))
+    def within(self, days: DayRange) -> BaseChanges:
+        """Return the changes of some days."""
+        added_files = {day: files for day, files in self.added_files.items() if day in days}
+        return replace(self, added_files=added_files, stale_days=frozenset(filter(days.__contains__, self.stale_days)))
 
 
 def days_around(days: Iterable[dt.date], reach_days: int) -> frozenset[dt.date]:
-    """Return the days and those up to `reach_days` days away."""
+    """Return the days, and all days up to `reach_days` away from one of them."""
     return frozenset(day + DAY * shift for day in days for shift in range(-reach_days, reach_days + 1))
 
 
 def files_by_day(base: Base) -> FilesByDay:
-    """Return the files of a table that is partitioned by day."""
+    """Return the files of a table that is partitioned by `partition_date`, by day."""
     found: dict[dt.date, list[str]] = {}
     for file in base.files.values():
         found.setdefault(file.partition["partition_date"], []).append(file.path)
@@ -75,41 +89,48 @@ def files_by_day(base: Base) -> FilesByDay:
 
 
 def changes_since(table: OpenTable, start: int, head: Base) -> BaseChanges:
-    """Return how the span table came from version `start`, which is 0 where nothing was derived yet, to `head`."""
-    live = files_by_day(head)
+    """Return the changes of the span table from version `start`, 0 if nothing was derived yet, to `head`."""
+    current_files = files_by_day(head)
     if start == head.version:
-        return BaseChanges(start, start, {}, {}, live, frozenset())
+        return BaseChanges(start, start, {}, {}, current_files, frozenset())
     entries = [entry for entry in log_entries(table, after=start) if entry.version <= head.version]
-    old = _files_at(table, start)
-    if old is None or [entry.version for entry in entries] != list(range(start + 1, head.version + 1)):
-        # The log was cleaned since, and does not tell any more.
-        return BaseChanges(start, head.version, {}, {}, live, frozenset(live), everything=True)
-    fresh, stale = added_files_and_stale_days(entries)
+    previous_files = _files_at(table, start)
+    if previous_files is None or [entry.version for entry in entries] != list(range(start + 1, head.version + 1)):
+        # Entries of the log were deleted.
+        return BaseChanges(start, head.version, {}, {}, current_files, frozenset(current_files), all_stale=True)
+    added_files, stale_days = added_files_and_stale_days(entries)
     exists = table.warehouse.storage.exists
-    for day, files in fresh.items():
-        # A compaction may have taken files out of the base; until a vacuum they are still there.
-        taken = {*files, *old.get(day, ())}.difference(head.files)
+    for day, files in added_files.items():
+        # Compaction may have removed files from the base; they still exist until a vacuum.
+        taken = {*files, *previous_files.get(day, ())}.difference(head.files)
         if not all(exists(f"{table.folder}/{path}") for path in taken):
-            stale.add(day)
-    found = BaseChanges(start, head.version, fresh, {day: old.get(day, ()) for day in fresh}, live, frozenset())
-    return found.with_stale(stale)
+            stale_days.add(day)
+    found = BaseChanges(
+        start,
+        head.version,
+        added_files,
+        {day: previous_files.get(day, ()) for day in added_files},
+        current_files,
+        frozenset(),
+    )
+    return found.with_stale(stale_days)
 
 
 def added_files_and_stale_days(entries: Sequence[LogEntry]) -> tuple[dict[dt.date, tuple[str, ...]], set[dt.date]]:
-    """Return the files that the entries added day by day, and the days on which they took rows away. Pure."""
-    fresh: dict[dt.date, tuple[str, ...]] = {}
-    stale: set[dt.date] = set()
+    """Return the files that log entries added, by day, and the days from which they removed rows."""
+    added_files: dict[dt.date, tuple[str, ...]] = {}
+    stale_days: set[dt.date] = set()
     for entry in entries:
         if entry.operation in _SPAN_PRESERVING_OPERATIONS:
             continue
         added = [action["add"] for action in entry.actions if "add" in action]
         removed = [action["remove"] for action in entry.actions if "remove" in action]
         if removed:
-            stale.update(map(_day, [*added, *removed]))
+            stale_days.update(map(_day, [*added, *removed]))
         else:
             for file in added:
-                fresh[_day(file)] = (*fresh.get(_day(file), ()), unquote(file["path"]))
-    return fresh, stale
+                added_files[_day(file)] = (*added_files.get(_day(file), ()), unquote(file["path"]))
+    return added_files, stale_days
 
 
 def _day(action: Mapping[str, Mapping[str, str]]) -> dt.date:

@@ -1,8 +1,7 @@
-"""What each derived table is: its columns, the SQL that makes its rows from spans, and the SQL that merges its rows.
+"""Definitions of the derived tables: columns, the SQL that computes rows from spans, and the SQL that merges rows.
 
-The SQL is one text for both engines, in what Spark and DuckDB read alike; `for_duckdb` knows the two words that
-differ. Everything is whole numbers, so that no order of adding changes a result. Rows are partial: several may stand
-for the same thing, and whoever reads merges them.
+The SQL works in both Spark and DuckDB, except for two words that `for_duckdb` replaces. All values are integers, so the
+order of additions does not change a result. Rows are partial: several rows may have the same key, and readers merge them.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from crannog.engine.owned_tables import TRACES
 from crannog.names import OWN_CATALOG, TableName
 
 ERROR_STATUS = 2
-"""OTLP's status code of a span that failed."""
+"""OTLP's status code of a failed span."""
 
-# Below 64 every duration is a bucket; from there each doubling has 32 of equal width.
+# Below 64 ns each duration is a bucket; above, each power of two is split into 32 buckets of equal width.
 _BUCKET = (
     "cast(CASE WHEN duration_ns < 64 THEN duration_ns ELSE"
     " 32 * (length(bin(duration_ns)) - 6) + (duration_ns >> (length(bin(duration_ns)) - 6)) END AS INT)"
@@ -28,7 +27,7 @@ EXAMPLE_CHARACTERS = 200
 
 
 def for_duckdb(sql: str) -> str:
-    """Return the definition's SQL as DuckDB has it."""
+    """Translate the SQL of a definition to DuckDB's dialect."""
     return sql.replace(" div ", " // ").replace("explode(", "unnest(")
 
 
@@ -36,8 +35,8 @@ def for_duckdb(sql: str) -> str:
 class DerivedTable:
     """One derived table.
 
-    `span_columns` are the columns of spans that its rows are made of; `reach_days` is how many days away the spans lie that a row of one day may depend on. `spans` counts, in a sum over
-    the table's rows, the spans that went into them; None if its rows do not tell.
+    `span_columns` are the columns of spans that its rows are computed from. A row of one day depends on spans up to
+    `reach_days` days away. The sum of `spans` over all rows is the number of spans in them; None if rows do not have it.
     """
 
     name: TableName
@@ -52,16 +51,16 @@ class DerivedTable:
     spans: str | None = None
 
     def partial_rows_sql(self, rows: str, translate: Callable[[str], str]) -> str:
-        """Return the SQL of the partial rows of some spans, each span once.
+        """Return the SQL of the partial rows of some distinct spans.
 
-        `rows` is a relation: of spans, of pairs for `EDGES`, of single attributes for `ATTRIBUTE_KEYS`; `translate` puts the
-        definition into an engine's words.
+        `rows` is a relation of spans, of call pairs for `EDGES`, or of single attributes for `ATTRIBUTE_KEYS`;
+        `translate` translates the SQL to an engine's dialect.
         """
-        places = ", ".join(str(place + 1) for place in range(len(self.group_by)))
-        return f"SELECT {translate(self.values)} FROM {rows} GROUP BY {places}"
+        columns = ", ".join(str(number + 1) for number in range(len(self.group_by)))
+        return f"SELECT {translate(self.values)} FROM {rows} GROUP BY {columns}"
 
     def merged_sql(self, rows: str) -> str:
-        """Return the SQL that has one row for each value of `group_by`; `rows` is a relation of partial rows."""
+        """Return the SQL that merges a relation of partial rows to one row for each value of `group_by`."""
         keys = ", ".join(self.group_by)
         return f"SELECT {keys}, {self.merged_values} FROM {rows} GROUP BY {keys}"
 
@@ -86,7 +85,7 @@ def _errors() -> str:
 
 
 def _root_key(start: str, span: str, is_root: str) -> str:
-    # Text of equal length, so that both engines compare it alike: the earliest root, of two at once the lower id.
+    # Text of equal length, which both engines compare alike: the earliest root, the lower id if two start at once.
     return f"CASE WHEN {is_root} THEN lpad(cast({start} AS STRING), 19, '0') || hex({span}) END"
 
 
@@ -126,15 +125,15 @@ SUMMARIES = DerivedTable(
     bloom=("trace_id",),
     spans="span_count",
 )
-"""A row for each trace and service in it, per day."""
+"""One row per trace, service and day."""
 
 HISTOGRAM = (
     f"{_BUCKET} AS bucket, count(*) AS span_count, {_errors()},"
-    # In two numbers: a few spans of centuries would not fit into one.
+    # Two numbers, because the sum of a few spans that last centuries does not fit into one.
     f" {_sum(f'duration_ns div {_NS_PER_S}')} AS duration_s, {_sum(f'duration_ns % {_NS_PER_S}')} AS duration_rest_ns,"
     " min(duration_ns) AS min_ns, max(duration_ns) AS max_ns"
 )
-"""What is known of the durations of some spans, as SQL over them; the bucket is one more thing to group by."""
+"""The SQL of a histogram of durations; group by `bucket` as well."""
 
 RED = DerivedTable(
     name=_table("red"),
@@ -165,7 +164,7 @@ RED = DerivedTable(
     span_columns=("start_minute", "service_name", "span_name", "span_kind", "duration_ns", "status_code"),
     spans="span_count",
 )
-"""A row for each minute, service, operation, kind and bucket of durations: together they are a latency histogram."""
+"""One row per minute, service, operation, kind and duration bucket: a latency histogram."""
 
 EDGES = DerivedTable(
     name=_table("edges"),
@@ -178,10 +177,10 @@ EDGES = DerivedTable(
     merged_values=f"{_sum('call_count')} AS call_count, {_sum('error_count')} AS error_count",
     cluster_by=("minute",),
     span_columns=("trace_hi", "parent_span_id", "service_name", "start_minute", "status_code"),
-    # A trace may cross midnight.
+    # A trace may continue after midnight.
     reach_days=1,
 )
-"""A row for each minute and pair of services: spans of one whose parent is a span of the other."""
+"""One row per minute and pair of services: spans of one whose parent is a span of the other."""
 
 ATTRIBUTE_KEYS = DerivedTable(
     name=_table("attribute_keys"),
@@ -203,7 +202,7 @@ ATTRIBUTE_KEYS = DerivedTable(
         " WHEN left(value, 1) = '{' THEN 'map'"
         " WHEN contains(value, '.') OR contains(value, 'e') THEN 'double' ELSE 'int' END AS type,"
         " count(*) AS use_count, "
-        # The lowest of each third by length: few, varied, and the same in whatever order they are merged.
+        # The lowest value of each third by length: few, varied, and independent of the order of merging.
         + ", ".join(
             f"min(CASE WHEN length(value) % 3 = {third} THEN left(value, {EXAMPLE_CHARACTERS}) END) AS example_{third + 1}"
             for third in range(3)
@@ -216,6 +215,6 @@ ATTRIBUTE_KEYS = DerivedTable(
     cluster_by=("level",),
     span_columns=("attributes", "resource_attributes", "scope_attributes", "events", "links"),
 )
-"""A row for each attribute key, level (span, resource, scope, event, link) and type of value, per day."""
+"""One row per attribute key, level (span, resource, scope, event, link), type of value and day."""
 
 DERIVED_TABLES = (SUMMARIES, RED, EDGES, ATTRIBUTE_KEYS)

@@ -1,7 +1,7 @@
-"""Derive: bring the derived tables to the newest version of the spans, with Spark, one commit for each table.
+"""Derive: update the derived tables to the newest version of the spans with Spark, in one commit per table.
 
-A commit swaps the days that were worked out anew, adds what other days lacked, and says which version the table holds
-now. Whoever else derives meanwhile makes it start over, so everything is counted once, after a crash too.
+A commit replaces the stale days, adds the missing rows of other days, and records the new version. If another derive
+commits first, it starts over, so every span is counted once, also after a crash.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _MAX_ATTEMPTS = 10
 _FILES_PER_DAY = 16
-"""A day with this many files of partial rows is merged into one by the next derive that adds to it."""
+"""The next derive that adds to a day with this many files merges them."""
 _SPANS_PER_FILE = 5_000_000
 
 
@@ -49,9 +49,9 @@ def derive(
     progress: Progress | None = None,
     cancellation: Cancellation | None = None,
 ) -> DeriveReport:
-    """Bring every derived table to the newest folded spans; days in `anew` are worked out from all their spans.
+    """Update every derived table to the newest folded spans; days in `anew` are recomputed from all their spans.
 
-    Each table is committed by itself; one that is interrupted goes on from where it stands the next time.
+    Each table has its own commit, so an interrupted derive continues where it stopped.
     """
     started = time.perf_counter()
     head = spans.snapshot()
@@ -67,10 +67,10 @@ def derive(
 
 
 def needs_derive(tables: Tables, spans: OpenTable) -> bool:
-    """Tell whether a derive has something to do."""
+    """Return whether a derived table is missing or out of date."""
     version = spans.snapshot().base.version
-    found = [existing_table(tables, derived, spans) for derived in DERIVED_TABLES]
-    return any(derived_version(table.log.head()) < version if table is not None else version > 0 for table in found)
+    existing = [existing_table(tables, derived, spans) for derived in DERIVED_TABLES]
+    return any(derived_version(table.log.head()) < version if table is not None else version > 0 for table in existing)
 
 
 def _derive_table(
@@ -92,24 +92,26 @@ def _derive_table(
             head = spans.snapshot()
         if start == head.base.version and not anew:
             return 0, 0
-        # From the version where we start: files that a compaction took since are still read.
+        # The lease protects files from the start version on: files that compaction removed since are still read.
         lease = spans.reading(replace(head, base=replace(head.base, version=start)))
         with lease, Job(table, "DERIVE", base, progress=progress, cancellation=cancellation) as job:
             try:
-                found = changes_since(spans, start, head.base).with_stale(anew)
-                return _TableDerivation(spans, head.base, table, base, derived, found, job).run(known)
+                changes = changes_since(spans, start, head.base).with_stale(anew)
+                return _TableDerivation(spans, head.base, table, base, derived, changes, job).run(known)
             except RunAgain:
                 continue
             except SnapshotGone:
-                # Erased or vacuumed under our hands: the log and the folder tell now.
+                # An erase or vacuum deleted files: start over from the current state.
                 head = spans.snapshot()
                 known.clear()
-    raise Unavailable(f"cannot derive {derived.name}: other jobs changed it {_MAX_ATTEMPTS} times meanwhile; try again")
+    raise Unavailable(
+        f"cannot derive {derived.name}: other jobs changed it during all {_MAX_ATTEMPTS} attempts; try again"
+    )
 
 
 @dataclass(frozen=True)
 class _TableDerivation:
-    """One derived table from one version of the spans to a later one."""
+    """The update of one derived table from one version of the spans to a later one."""
 
     spans: OpenTable
     head: Base
@@ -120,69 +122,73 @@ class _TableDerivation:
     job: Job
 
     def run(self, known: dict[tuple[int, int], MissingRows]) -> tuple[int, int]:
-        """Write, verify and commit; return the rows written and the days worked out anew."""
+        """Write, verify and commit. Returns the number of rows written and of days recomputed."""
         added: list[DataFile] = []
-        crowded: list[DataFile] = []
-        found = self.changes
-        if found.fresh or any(found.live.get(day) for day in days_around(found.stale, self.derived.reach_days)):
-            self.job.step("look for duplicates", 0.1)
-            with duckdb_query_engine(self.spans, self.spans.at_version(self.head)) as looking:
-                missing = known.get((found.start, found.end)) or find_missing_rows(looking, found)
-                known[found.start, found.end] = missing
-                expected = self._expected_spans(looking, missing)
-            found, crowded = missing.changes, self._crowded(missing)
-            self.job.step("work out with Spark", 0.3)
+        files_to_merge: list[DataFile] = []
+        changes = self.changes
+        if changes.added_files or any(
+            changes.current_files.get(day) for day in days_around(changes.stale_days, self.derived.reach_days)
+        ):
+            self.job.step("find duplicates", 0.1)
+            with duckdb_query_engine(self.spans, self.spans.at_version(self.head)) as engine:
+                missing = known.get((changes.start, changes.end)) or find_missing_rows(engine, changes)
+                known[changes.start, changes.end] = missing
+                expected = self._expected_spans(engine, missing)
+            changes, files_to_merge = missing.changes, self._files_to_merge(missing)
+            self.job.step("compute with Spark", 0.3)
             try:
                 with self.job.spark() as session, spark_query_engine(self.spans, self.head.schema, session) as engine:
-                    self._write(engine, missing, crowded)
+                    self._write(engine, missing, files_to_merge)
             except CrannogError as error:
                 self._check_files(missing, error)
                 raise
             self.job.step("verify", 0.8)
-            added = self._verified(expected, crowded)
-        gone = days_around(found.stale, self.derived.reach_days)
+            added = self._verified(expected, files_to_merge)
+        recomputed = days_around(changes.stale_days, self.derived.reach_days)
         removed = [
-            file for file in self.base.files.values() if found.everything or file.partition["partition_date"] in gone
+            file
+            for file in self.base.files.values()
+            if changes.all_stale or file.partition["partition_date"] in recomputed
         ]
         self.job.step("commit", 0.95)
-        version = self.job.commit(self._rewrite([*removed, *crowded], added))
+        version = self.job.commit(self._rewrite([*removed, *files_to_merge], added))
         self.table.log.refresh()
         after_commit(self.table, version)
-        return sum(file.rows for file in added), len(gone)
+        return sum(file.rows for file in added), len(recomputed)
 
     def _check_files(self, missing: MissingRows, error: CrannogError) -> None:
-        """Tell a failure of Spark from files that went away under it."""
-        near = days_around(missing.appended, self.derived.reach_days)
-        for path in (*missing.changed_files, *(path for day in near for path in missing.changes.before(day))):
+        """Raise SnapshotGone if Spark failed because files were deleted."""
+        near = days_around(missing.appended_days, self.derived.reach_days)
+        for path in (*missing.changed_files, *(path for day in near for path in missing.changes.files_before(day))):
             if not self.job.storage.exists(f"{self.spans.folder}/{path}"):
-                raise SnapshotGone(f"{path} of {self.spans.name} went away while it was read") from error
+                raise SnapshotGone(f"{path} of {self.spans.name} was deleted while it was read") from error
 
-    def _crowded(self, missing: MissingRows) -> list[DataFile]:
-        """Return the files of days that only get rows and have many files: they are merged with what comes."""
-        stale = missing.stale_for(self.derived)
+    def _files_to_merge(self, missing: MissingRows) -> list[DataFile]:
+        """Return the files of days that gain rows and have many files: they are merged with the new rows."""
+        stale = missing.stale_days_of(self.derived)
         days: dict[dt.date, list[DataFile]] = {}
         for file in self.base.files.values():
             day = file.partition["partition_date"]
-            if day in missing.appended and day not in stale and not missing.changes.everything:
+            if day in missing.appended_days and day not in stale and not missing.changes.all_stale:
                 days.setdefault(day, []).append(file)
         return [file for files in days.values() if len(files) >= _FILES_PER_DAY for file in files]
 
-    def _write(self, engine: SparkQueryEngine, missing: MissingRows, crowded: Sequence[DataFile]) -> None:
+    def _write(self, engine: SparkQueryEngine, missing: MissingRows, files_to_merge: Sequence[DataFile]) -> None:
         from crannog.engine.spark_files import Portion, write_files
 
         query = missing_rows_sql(engine, self.derived, missing)
-        if crowded:
+        if files_to_merge:
             names = [name for name in self.derived.columns.names if name != "spans_version"]
-            merged_sql = engine.files_of(self.table, self.base.schema, [file.path for file in crowded])
+            merged_sql = engine.files_of(self.table, self.base.schema, [file.path for file in files_to_merge])
             listed = ", ".join(names)
             query = self.derived.merged_sql(
                 f"(SELECT {listed} FROM ({query}) n UNION ALL SELECT {listed} FROM {merged_sql}) p"
             )
-        days = days_around(missing.appended, self.derived.reach_days) | missing.stale_for(self.derived)
-        rows = self.head.rows / max(len(missing.changes.live), 1)
+        days = days_around(missing.appended_days, self.derived.reach_days) | missing.stale_days_of(self.derived)
+        rows = self.head.rows / max(len(missing.changes.current_files), 1)
         files = max(1, math.ceil(rows / _SPANS_PER_FILE))
         write_files(
-            self._in_table_columns(engine, query),
+            self._with_table_columns(engine, query),
             self.job.storage,
             f"{self.table.folder}/{self.job.folder}",
             self.base,
@@ -190,7 +196,7 @@ class _TableDerivation:
             sort_by=self.base.cluster_by,
         )
 
-    def _in_table_columns(self, engine: SparkQueryEngine, query: str) -> DataFrame:
+    def _with_table_columns(self, engine: SparkQueryEngine, query: str) -> DataFrame:
         from pyspark.sql import functions as f
 
         from crannog.engine.spark_files import spark_schema
@@ -204,7 +210,7 @@ class _TableDerivation:
         return rows.select(*[f.col(field.name).cast(field.dataType) for field in spark_schema(self.base.schema)])
 
     def _expected_spans(self, engine: DuckDBQueryEngine, missing: MissingRows) -> int | None:
-        """Return how many spans the new rows must stand for, from the files' footers and the duplicates found."""
+        """Return how many spans the new rows must count, from the footers of files and the duplicates."""
         if self.derived.spans is None:
             return None
         storage = self.job.storage
@@ -214,16 +220,16 @@ class _TableDerivation:
             total += known.rows if known else read_footer(storage, f"{self.spans.folder}/{path}", ()).rows
         return count_new_spans(engine, missing, total)
 
-    def _verified(self, expected: int | None, crowded: Sequence[DataFile]) -> list[DataFile]:
+    def _verified(self, expected: int | None, files_to_merge: Sequence[DataFile]) -> list[DataFile]:
         storage, folder = self.job.storage, f"{self.table.folder}/{self.job.folder}"
         paths = [file.path for file in storage.walk(folder) if file.path.endswith(".parquet")]
         rows, counted = self._sums(paths)
         if expected is not None:
-            before = self._sums([f"{self.table.folder}/{file.path}" for file in crowded])[1]
+            before = self._sums([f"{self.table.folder}/{file.path}" for file in files_to_merge])[1]
             if counted != expected + before:
                 raise VerificationFailed(
-                    f"{self.derived.name}: the new rows stand for {counted:,} spans, not for {expected + before:,};"
-                    " nothing was committed and the table is as it was"
+                    f"{self.derived.name}: the new rows count {counted:,} spans instead of {expected + before:,};"
+                    " nothing was committed"
                 )
         return verify_files(storage, self.table.folder, self.job.folder, self.base, rows=rows)
 
@@ -248,7 +254,7 @@ class _TableDerivation:
             adds=added,
             parameters={"spansVersion": self.changes.end},
             metrics={"numAddedFiles": len(added), "numRemovedFiles": len(removed)},
-            # The version is part of the table's definition: of two derives, the second to commit starts over.
+            # The version is part of the metadata, so of two concurrent derives the second commit fails and starts over.
             metadata=metadata_action(
                 table_id=base.table_id,
                 schema_json=to_delta_json(base.schema),

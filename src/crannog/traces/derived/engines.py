@@ -1,4 +1,4 @@
-"""The two engines that work out derived rows: DuckDB in the process, and Spark."""
+"""The two engines that compute derived rows: DuckDB in the process, and Spark."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _numbers = itertools.count(1)
 
 
 class DuckDBQueryEngine:
-    """Reads the files of a snapshot's table in the process."""
+    """Reads files of a snapshot with DuckDB."""
 
     def __init__(self, table: OpenTable, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> None:
         self._engine = table.warehouse.duckdb
         self._snapshot = snapshot
         self._cursor = cursor
-        self._held: dict[int, tuple[str, pa.Table]] = {}
+        self._registered: dict[int, tuple[str, pa.Table]] = {}
 
     def files(self, paths: Sequence[str]) -> str:
         if not paths:
@@ -37,11 +37,11 @@ class DuckDBQueryEngine:
         return self._engine.scan(self._snapshot.local_paths(list(paths)), self._snapshot.base.schema)
 
     def register(self, rows: pa.Table) -> str:
-        if id(rows) not in self._held:
-            name = f"held_{next(_numbers)}"
+        if id(rows) not in self._registered:
+            name = f"registered_{next(_numbers)}"
             self._cursor.register(name, rows)
-            self._held[id(rows)] = name, rows
-        return self._held[id(rows)][0]
+            self._registered[id(rows)] = name, rows
+        return self._registered[id(rows)][0]
 
     def query(self, query: str) -> pa.Table:
         return read(self._cursor, query)
@@ -52,13 +52,13 @@ class DuckDBQueryEngine:
 
 @contextmanager
 def duckdb_query_engine(table: OpenTable, snapshot: Snapshot) -> Iterator[DuckDBQueryEngine]:
-    """Lend the in-process engine on the files of a snapshot's table."""
+    """Open DuckDB on the files of a snapshot."""
     with scoped_cursor(table.warehouse.duckdb) as cursor:
         yield DuckDBQueryEngine(table, snapshot, cursor)
 
 
 class SparkQueryEngine:
-    """Reads the files of a table with Spark, through views that `spark_query_engine` drops."""
+    """Reads files of a table with Spark, through views that `spark_query_engine` drops."""
 
     def __init__(self, table: OpenTable, schema: pa.Schema, session: SparkSession) -> None:
         self._table = table
@@ -70,15 +70,13 @@ class SparkQueryEngine:
         return self.files_of(self._table, self._schema, paths)
 
     def files_of(self, table: OpenTable, schema: pa.Schema, paths: Sequence[str]) -> str:
-        """Return the name of a relation with the rows of these files of any table."""
+        """Return the name of a relation with the rows of some files of any table."""
         from crannog.engine.spark_files import read_files
 
-        places = tuple(f"{table.folder}/{path}" for path in paths)
-        if (view := self._views.get((table.folder, places))) is not None:
+        uris = tuple(f"{table.folder}/{path}" for path in paths)
+        if (view := self._views.get((table.folder, uris))) is not None:
             return view[0]
-        return self._view(
-            (table.folder, places), read_files(self.session, table.warehouse.storage, places, schema), None
-        )
+        return self._view((table.folder, uris), read_files(self.session, table.warehouse.storage, uris, schema), None)
 
     def register(self, rows: pa.Table) -> str:
         from crannog.engine.spark_files import spark_schema
@@ -87,10 +85,10 @@ class SparkQueryEngine:
             return view[0]
         return self._view(id(rows), self.session.createDataFrame(rows, spark_schema(rows.schema)), rows)
 
-    def _view(self, what: object, rows: DataFrame, kept: object) -> str:
+    def _view(self, key: object, rows: DataFrame, source: object) -> str:
         name = f"crannog_derive_{os.getpid()}_{next(_numbers)}"
         rows.createOrReplaceTempView(name)
-        self._views[what] = name, kept
+        self._views[key] = name, source
         return name
 
     def query(self, query: str) -> pa.Table:
@@ -107,7 +105,7 @@ class SparkQueryEngine:
 
 @contextmanager
 def spark_query_engine(table: OpenTable, schema: pa.Schema, session: SparkSession) -> Iterator[SparkQueryEngine]:
-    """Lend Spark on the files of a table."""
+    """Open Spark on the files of a table."""
     engine = SparkQueryEngine(table, schema, session)
     try:
         yield engine

@@ -1,12 +1,12 @@
-"""The rows that a derived table lacks: the queries that work them out, the same for Spark and for DuckDB.
+"""The rows that a derived table lacks, as queries for Spark and for DuckDB.
 
-What is asked is the way from one version of the spans to a later one, and the staged tail where a reader wants it:
+They cover the changes from one version of the spans to a later one, and for readers the staged tail:
 
-- on a day that only got spans, those of them that were not there before;
-- on a day to be worked out anew, all its spans;
-- for edges, pairs of a span and its parent of which at least one is new, or all pairs of a day worked out anew.
+- on a day that only gained spans, the spans that did not exist before;
+- on a stale day, all its spans;
+- for edges, pairs of a span and its parent of which at least one is new, and all pairs of stale days.
 
-A span that was sent again counts once. If what was sent again differs from what was counted, its day is worked out anew.
+A span that was sent again counts once. If its new copy differs from the counted one, its day becomes stale.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ALL_COLUMNS_READ = tuple(
 )
 _SAME_SPAN = " AND ".join(f"r.{name} = d.{name}" for name in SPAN_IDENTITY)
 _NEWEST_FIRST = ", ".join(f"{name} DESC" for name in NEWEST_COPY_BY)
-# Whatever a definition reads, as text; two engines may write it differently, and only one engine ever compares it.
+# All that definitions read, as text. Engines may write it differently, but only texts of the same engine are compared.
 _CONTENT_COLUMNS = (
     *("span_name", "span_kind", "service_name", "status_code", "start_ns", "end_ns", "hex(parent_span_id)"),
     *("attributes", "resource_attributes", "scope_attributes", "events", "links"),
@@ -42,15 +42,15 @@ DUPLICATES = pa.schema(
         pa.field("partition_date", pa.date32()),
         pa.field("trace_id", pa.binary()),
         pa.field("span_id", pa.binary()),
-        pa.field("was_there", pa.bool_()),
-        pa.field("came_again", pa.bool_()),
+        pa.field("existed", pa.bool_()),
+        pa.field("was_added", pa.bool_()),
     ]
 )
-"""Spans with more than one row: whether one was counted before, and whether one is new."""
+"""Spans with more than one row: `existed` if one was counted before, `was_added` if one is new."""
 
 
 class QueryEngine(Protocol):
-    """What runs the queries: reads files of the span table and tables in memory."""
+    """Runs queries over files of the span table and over tables in memory."""
 
     def files(self, paths: Sequence[str]) -> str:
         """Return the name of a relation with the rows of these files of the span table."""
@@ -59,80 +59,83 @@ class QueryEngine(Protocol):
         """Return the name of a relation with these rows."""
 
     def query(self, query: str) -> pa.Table:
-        """Return what a query gives; it is small."""
+        """Return the result of a query, which must be small."""
 
     def translate(self, sql: str) -> str:
-        """Put a definition into the engine's words."""
+        """Translate the SQL of a definition to the engine's dialect."""
 
 
 @dataclass(frozen=True)
 class MissingRows:
-    """What a derived table lacks, once the duplicates are known; of the tail, the rows of `tail_days`."""
+    """The rows that derived tables lack, with the duplicates among them; of the tail, only rows of `tail_days`."""
 
     changes: BaseChanges
     tail: pa.Table | None
     tail_days: frozenset[dt.date]
     duplicates: pa.Table
 
-    def stale_for(self, derived: DerivedTable) -> frozenset[dt.date]:
-        """Return the days of a derived table that are worked out anew."""
-        return days_around(self.changes.stale, derived.reach_days)
+    def stale_days_of(self, derived: DerivedTable) -> frozenset[dt.date]:
+        """Return the days of a derived table that are recomputed."""
+        return days_around(self.changes.stale_days, derived.reach_days)
 
     @property
-    def appended(self) -> frozenset[dt.date]:
-        """The days that only got spans."""
-        return frozenset(self.changes.fresh).union(self.tail_days).difference(self.changes.stale)
+    def appended_days(self) -> frozenset[dt.date]:
+        """The days that only gained spans."""
+        return frozenset(self.changes.added_files).union(self.tail_days).difference(self.changes.stale_days)
 
     @property
     def changed_files(self) -> list[str]:
-        """Files that days got, and all files of days to be worked out anew."""
-        added = [path for files in self.changes.fresh.values() for path in files]
-        return added + [path for day in self.changes.stale for path in self.changes.live.get(day, ())]
+        """The files that days gained, and all files of stale days."""
+        added = [path for files in self.changes.added_files.values() for path in files]
+        return added + [path for day in self.changes.stale_days for path in self.changes.current_files.get(day, ())]
 
     @property
     def is_empty(self) -> bool:
-        return not self.appended and not self.changes.stale
+        return not self.appended_days and not self.changes.stale_days
 
 
 def find_missing_rows(
     engine: QueryEngine, changes: BaseChanges, tail: pa.Table | None = None, days: frozenset[dt.date] = frozenset()
 ) -> MissingRows:
-    """Look for spans that were sent again, and settle which days have to be worked out anew.
+    """Find the duplicates and the stale days among changes and the tail.
 
-    `days` are those of the tail that are wanted.
+    `days` selects the days of the tail.
     """
     missing = MissingRows(changes, tail, days, DUPLICATES.empty_table())
     if missing.is_empty:
         return missing
-    old = _span_rows(engine, [path for day in missing.appended for path in changes.before(day)])
+    old = _span_rows(engine, [path for day in missing.appended_days for path in changes.files_before(day)])
     names = ", ".join(SPAN_IDENTITY)
-    ids = f"SELECT {names}, 1 AS was_there FROM ({old}) UNION ALL SELECT {names}, 0 AS was_there FROM ({_changed_rows(engine, missing)})"
-    found = engine.query(
-        f"SELECT {names}, max(was_there) = 1 AS was_there, min(was_there) = 0 AS came_again FROM ({ids})"
+    ids = (
+        f"SELECT {names}, 1 AS existed FROM ({old})"
+        f" UNION ALL SELECT {names}, 0 AS existed FROM ({_changed_rows(engine, missing)})"
+    )
+    duplicates = engine.query(
+        f"SELECT {names}, max(existed) = 1 AS existed, min(existed) = 0 AS was_added FROM ({ids})"
         f" GROUP BY {names} HAVING count(*) > 1"
     ).cast(DUPLICATES)
-    if found.num_rows:
-        missing = replace(missing, duplicates=found)
+    if duplicates.num_rows:
+        missing = replace(missing, duplicates=duplicates)
         missing = replace(missing, changes=changes.with_stale(_days_that_differ(engine, missing, old)))
     return missing
 
 
 def _days_that_differ(engine: QueryEngine, missing: MissingRows, old: str) -> list[dt.date]:
-    """Return the days on which a span that was counted came again with other content."""
+    """Return the days on which a counted span was sent again with different content."""
     duplicates = engine.register(missing.duplicates)
     both = f"{old} UNION ALL {_changed_rows(engine, missing)}"
     names = ", ".join(SPAN_IDENTITY)
     again = (
         f"SELECT {names}, {_CONTENT} AS content FROM ({both}) r"
-        f" SEMI JOIN (SELECT * FROM {duplicates} WHERE was_there AND came_again) d ON {_SAME_SPAN}"
+        f" SEMI JOIN (SELECT * FROM {duplicates} WHERE existed AND was_added) d ON {_SAME_SPAN}"
     )
     query = f"SELECT DISTINCT partition_date FROM (SELECT {names} FROM ({again}) GROUP BY {names} HAVING min(content) <> max(content))"
-    stale = missing.changes.stale
+    stale = missing.changes.stale_days
     return [day for day in engine.query(query).column(0).to_pylist() if day not in stale]
 
 
 def count_new_spans(engine: QueryEngine, missing: MissingRows, changed: int) -> int:
-    """Return how many spans the rest stands for, out of `changed` rows."""
+    """Return how many spans to count out of `changed` rows."""
     if not missing.duplicates.num_rows:
         return changed
     duplicates = engine.register(missing.duplicates)
@@ -143,7 +146,7 @@ def count_new_spans(engine: QueryEngine, missing: MissingRows, changed: int) -> 
 
 
 def missing_rows_sql(engine: QueryEngine, derived: DerivedTable, missing: MissingRows) -> str:
-    """Return the query that gives the rows a derived table lacks."""
+    """Return the query for the rows that a derived table lacks."""
     if derived is EDGES:
         return derived.partial_rows_sql(f"({_call_pairs(engine, missing)})", engine.translate)
     rows = distinct_spans(engine, missing, columns_needed(derived))
@@ -153,7 +156,7 @@ def missing_rows_sql(engine: QueryEngine, derived: DerivedTable, missing: Missin
 
 
 def columns_needed(derived: DerivedTable) -> tuple[str, ...]:
-    """Return the columns of spans that a definition needs, and those that tell which copy of a span counts."""
+    """Return the columns that a definition reads, and those that identify and order the copies of a span."""
     return tuple(dict.fromkeys((*SPAN_IDENTITY, *NEWEST_COPY_BY, *derived.span_columns)))
 
 
@@ -167,7 +170,7 @@ def _span_rows(
     tail_where: str = "true",
     columns: Sequence[str] = _ALL_COLUMNS_READ,
 ) -> str:
-    """Return the SQL of the rows of some files and of some of the tail."""
+    """Return the SQL of the rows of some files and of the tail, filtered by `tail_where`."""
     names = ", ".join(columns)
     parts = [f"SELECT {names} FROM {engine.files(sorted(paths))}"] if paths or tail is None else []
     if tail is not None:
@@ -181,13 +184,13 @@ def _on_days(days: Iterable[dt.date], column: str = "partition_date") -> str:
 
 
 def _changed_rows(engine: QueryEngine, missing: MissingRows, columns: Sequence[str] = _ALL_COLUMNS_READ) -> str:
-    """Rows that came on days which only got some, and all rows of days to be worked out anew."""
+    """Return the SQL of the rows that days gained, and of all rows of stale days."""
     tail = engine.register(missing.tail) if missing.tail is not None and missing.tail_days else None
     return _span_rows(engine, missing.changed_files, tail, _on_days(missing.tail_days), columns)
 
 
 def distinct_spans(engine: QueryEngine, missing: MissingRows, columns: Sequence[str]) -> str:
-    """Return the SQL of the spans that a rest stands for: each once, and those left out that were there before."""
+    """Return the SQL of the missing spans, each once, without spans that existed before."""
     rows = _changed_rows(engine, missing, columns)
     if not missing.duplicates.num_rows:
         return rows
@@ -198,8 +201,8 @@ def distinct_spans(engine: QueryEngine, missing: MissingRows, columns: Sequence[
 
 
 def _spans_to_count(engine: QueryEngine, missing: MissingRows) -> str:
-    """The spans sent again that count: those that were not there before; on a day worked out anew nothing was."""
-    return f"(SELECT * FROM {engine.register(missing.duplicates)} WHERE NOT was_there OR {_on_days(missing.changes.stale)})"
+    """Return the SQL of the duplicates to count: those that did not exist before, and all of stale days."""
+    return f"(SELECT * FROM {engine.register(missing.duplicates)} WHERE NOT existed OR {_on_days(missing.changes.stale_days)})"
 
 
 def _newest(rows: str, columns: Sequence[str]) -> str:
@@ -209,7 +212,7 @@ def _newest(rows: str, columns: Sequence[str]) -> str:
 
 
 def _attributes(rows: str, engine: QueryEngine) -> str:
-    """A row for each attribute of each span, at every level."""
+    """Return the SQL of one row for each attribute of each span, at every level."""
     parts = [
         f"SELECT partition_date, '{level}' AS level, explode(map_entries({column})) AS entry FROM spans"
         for level, column in _LEVELS.items()
@@ -229,28 +232,32 @@ def _attributes(rows: str, engine: QueryEngine) -> str:
 
 
 def _call_pairs(engine: QueryEngine, missing: MissingRows) -> str:
-    """Spans and their parents in other services, of which at least one is new; all of the days worked out anew."""
-    stale = missing.stale_for(EDGES)
+    """Return the SQL of spans with a parent in another service, of which at least one is new; all of stale days."""
+    stale = missing.stale_days_of(EDGES)
     columns = columns_needed(EDGES)
     with_day = engine.translate(f"SELECT *, start_minute div {24 * 60} AS day")
     parts = []
-    if missing.appended:
+    if missing.appended_days:
         fresh = distinct_spans(engine, missing, columns)
-        near = [day for day in days_around(missing.appended, EDGES.reach_days) if day not in missing.changes.stale]
-        before = _span_rows(engine, [path for day in near for path in missing.changes.before(day)], columns=columns)
+        near = [
+            day for day in days_around(missing.appended_days, EDGES.reach_days) if day not in missing.changes.stale_days
+        ]
+        before = _span_rows(
+            engine, [path for day in near for path in missing.changes.files_before(day)], columns=columns
+        )
         names = ", ".join(f"r.{name}" for name in columns)
         related = (
             f"SELECT {names} FROM ({before}) r SEMI JOIN fresh f ON r.trace_hi = f.trace_hi AND r.trace_id = f.trace_id"
         )
         parts.append(
-            f"WITH fresh AS (SELECT * FROM ({fresh}) n WHERE NOT {_on_days(missing.changes.stale)}),"
+            f"WITH fresh AS (SELECT * FROM ({fresh}) n WHERE NOT {_on_days(missing.changes.stale_days)}),"
             f" related AS ({_newest(related, columns)}),"
             f" both_sides AS ({with_day}, 1 AS is_new FROM fresh UNION ALL {with_day}, 0 AS is_new FROM related)"
             f" {_joined_pairs('both_sides')} AND (c.is_new = 1 OR p.is_new = 1) AND NOT {_on_days(stale, 'c.partition_date')}"
         )
     if stale or not parts:
         days = days_around(stale, EDGES.reach_days)
-        paths = [path for day in days for path in missing.changes.live.get(day, ())]
+        paths = [path for day in days for path in missing.changes.current_files.get(day, ())]
         tail = None if missing.tail is None else engine.register(missing.tail)
         whole = _newest(_span_rows(engine, paths, tail, _on_days(days), columns), columns)
         parts.append(

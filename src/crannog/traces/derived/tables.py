@@ -1,7 +1,7 @@
-"""The derived tables as tables: made when first needed, and which version of the spans each holds.
+"""Opens and creates derived tables, and reads which version of the spans they have.
 
-The version stands in a property that every commit of a derive sets, so that rows and version change in one step and
-two processes that derive at once cannot both commit.
+Each commit of a derive sets the version as a table property, so rows and version change together, and of two concurrent
+derives only one can commit.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ VERSION_PROPERTY, DEFINITIONS_VERSION = TRACES.properties[1], 1
 
 
 def derived_version(base: Base) -> int:
-    """Return the version of the span table whose spans a derived table holds; 0 before the first derive."""
+    """Return the version of the span table that a derived table is up to date with; 0 before the first derive."""
     return int(base.properties.get(TO_PROPERTY, "0"))
 
 
 def existing_table(tables: Tables, derived: DerivedTable, spans: OpenTable) -> OpenTable | None:
-    """Return a derived table, or None if it has to be made: there is none, of these spans and these definitions.
+    """Return a derived table, or None if none exists for this span table and these definitions.
 
-    Raises Refused if a table of that name is none of ours, or was made by a newer Crannog.
+    Raises Refused if a table of that name is not Crannog's, or was created by a newer version.
     """
     try:
         table = tables.open(derived.name)
@@ -36,18 +36,18 @@ def existing_table(tables: Tables, derived: DerivedTable, spans: OpenTable) -> O
     version = properties.get(VERSION_PROPERTY)
     if version is None:
         raise Refused(
-            f"{derived.name} is a table, but not one of Crannog's own: it has no property {VERSION_PROPERTY}; drop it or move it away"
+            f"{derived.name} was not created by Crannog: it has no property {VERSION_PROPERTY}; drop or move it"
         )
     if int(version) > DEFINITIONS_VERSION:
         raise Refused(
-            f"{derived.name} has version {version}, this Crannog knows {DEFINITIONS_VERSION}; upgrade Crannog"
+            f"{derived.name} has version {version}, this Crannog supports {DEFINITIONS_VERSION}; upgrade Crannog"
         )
     fits = int(version) == DEFINITIONS_VERSION and properties.get(FROM_PROPERTY) == spans.log.table_id
     return table if fits else None
 
 
 def open_or_create(tables: Tables, derived: DerivedTable, spans: OpenTable) -> OpenTable:
-    """Return a derived table, made if need be; one of other spans or older definitions is replaced."""
+    """Open or create a derived table. Replaces a table of another span table or of older definitions."""
     table = existing_table(tables, derived, spans)
     if table is not None:
         return table

@@ -1,7 +1,7 @@
-"""Derived tables as readers see them: merged, with everything that came since the last derive, in the process.
+"""Derived tables as readers see them: merged, and complete with all spans since the last derive.
 
-A new span counts at once. What the tables lack is worked out by the same definitions that Spark uses; without any
-derive, and so without Spark, that is everything.
+New spans count at once: the rows that a table lacks are computed in the process, by the same definitions that Spark uses.
+Before the first derive, and so without Spark, those are all rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.engine.tables import Tables
 from crannog.errors import SnapshotGone
-from crannog.traces.derived.base_changes import DAY, BaseChanges, changes_since, files_by_day
+from crannog.traces.derived.base_changes import BaseChanges, DayRange, changes_since, files_by_day
 from crannog.traces.derived.definitions import DerivedTable
 from crannog.traces.derived.engines import DuckDBQueryEngine, duckdb_query_engine
 from crannog.traces.derived.missing_rows import MissingRows, distinct_spans, find_missing_rows, missing_rows_sql
@@ -33,12 +33,12 @@ T = TypeVar("T")
 
 
 class DerivedViews:
-    """Reads derived tables of one warehouse. Safe for threads; remembers what it found out about a few versions."""
+    """Queries the derived tables of one warehouse. Caches what it finds out about a few versions. Thread-safe."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._lock = threading.Lock()
-        self._found: OrderedDict[Hashable, object] = OrderedDict()
+        self._cache: OrderedDict[Hashable, object] = OrderedDict()
 
     def query(
         self,
@@ -49,11 +49,11 @@ class DerivedViews:
         first: dt.date | None = None,
         last: dt.date | None = None,
     ) -> pa.Table:
-        """Return what a query gives; it is made from the relation to read, which has one row per `derived.group_by`.
+        """Return the result of a query over a derived table for the days from `first` to `last`.
 
-        `first` and `last` are the days that are needed.
+        `query` gets the SQL of the relation to read, which has one row per `derived.group_by`, and returns its own SQL.
         """
-        return _retried(lambda: self._ask(spans, derived, query, first, last))
+        return _retried(lambda: self._query(spans, derived, query, DayRange(first, last)))
 
     def query_spans(
         self,
@@ -63,126 +63,89 @@ class DerivedViews:
         first: dt.date | None = None,
         last: dt.date | None = None,
     ) -> pa.Table:
-        """Return what a query gives over the spans of some days themselves, each span once, in all their columns."""
+        """Return the result of a query over the spans themselves, each span once, with all columns."""
 
-        def asked() -> pa.Table:
+        def result() -> pa.Table:
             snapshot = spans.snapshot()
             with duckdb_query_engine(spans, snapshot) as engine:
-                missing = self._rest(engine, spans, snapshot, None, 0, first, last)
+                missing = self._missing_rows(engine, spans, snapshot, None, DayRange(first, last))
                 return engine.query(query(f"({distinct_spans(engine, missing, snapshot.base.schema.names)})"))
 
-        return _retried(asked)
+        return _retried(result)
 
-    def _ask(
-        self,
-        spans: OpenTable,
-        derived: DerivedTable,
-        query: Callable[[str], str],
-        first: dt.date | None,
-        last: dt.date | None,
-    ) -> pa.Table:
+    def _query(self, spans: OpenTable, derived: DerivedTable, query: Callable[[str], str], days: DayRange) -> pa.Table:
         table = existing_table(self._tables, derived, spans)
-        # Before the spans: a derived table is never ahead of spans that are looked at later.
-        register = table.snapshot() if table is not None else None
-        start = derived_version(register.base) if register is not None else 0
+        # Read before the spans, so that the derived table is not ahead of them.
+        derived_snapshot = table.snapshot() if table is not None else None
+        start = derived_version(derived_snapshot.base) if derived_snapshot is not None else 0
         snapshot = spans.snapshot()
         if snapshot.base.version < start:
             spans.log.refresh()
             snapshot = spans.snapshot()
         with duckdb_query_engine(spans, snapshot) as engine:
-            missing = self._rest(engine, spans, snapshot, start, derived.reach_days, first, last)
-            parts = [self._kept(spans, derived, missing, register, first, last)] if register is not None else []
+            missing = self._missing_rows(engine, spans, snapshot, start, days.widened(derived.reach_days))
+            parts = []
+            if derived_snapshot is not None:
+                parts.append(self._derived_rows(spans, derived, missing, derived_snapshot, days))
             if not missing.is_empty or not any(parts):
-                parts.append(
-                    f"SELECT * FROM ({missing_rows_sql(engine, derived, missing)}) n WHERE {_date_range_sql(first, last)}"
-                )
+                parts.append(f"SELECT * FROM ({missing_rows_sql(engine, derived, missing)}) n WHERE {days.sql}")
             names = ", ".join(name for name in derived.columns.names if name != "spans_version")
             union = " UNION ALL ".join(f"SELECT {names} FROM ({part}) p" for part in parts if part)
             return engine.query(query(f"({derived.merged_sql(f'({union})')})"))
 
-    def _kept(
-        self,
-        spans: OpenTable,
-        derived: DerivedTable,
-        missing: MissingRows,
-        register: Snapshot,
-        first: dt.date | None,
-        last: dt.date | None,
+    def _derived_rows(
+        self, spans: OpenTable, derived: DerivedTable, missing: MissingRows, snapshot: Snapshot, days: DayRange
     ) -> str:
-        """Return the SQL of the rows that stand as they were derived; empty if none does."""
-        stale = missing.stale_for(derived)
+        """Return the SQL of the derived rows that are still valid; empty if there are none."""
+        if missing.changes.all_stale:
+            return ""
+        stale = missing.stale_days_of(derived)
         paths = [
             path
-            for path, file in register.base.files.items()
-            if not missing.changes.everything
-            and (day := file.partition["partition_date"]) not in stale
-            and (first is None or day >= first)
-            and (last is None or day <= last)
+            for path, file in snapshot.base.files.items()
+            if (day := file.partition["partition_date"]) not in stale and day in days
         ]
-        return (
-            f"SELECT * FROM {spans.warehouse.duckdb.scan(register.local_paths(paths), register.base.schema)}"
-            if paths
-            else ""
-        )
+        if not paths:
+            return ""
+        return f"SELECT * FROM {spans.warehouse.duckdb.scan(snapshot.local_paths(paths), snapshot.base.schema)}"
 
-    def _rest(
-        self,
-        engine: DuckDBQueryEngine,
-        spans: OpenTable,
-        snapshot: Snapshot,
-        start: int | None,
-        reach_days: int,
-        first: dt.date | None,
-        last: dt.date | None,
+    def _missing_rows(
+        self, engine: DuckDBQueryEngine, spans: OpenTable, snapshot: Snapshot, start: int | None, days: DayRange
     ) -> MissingRows:
-        """Return what came since a version on some days and those near; without one, all their spans."""
-        first = first - DAY * reach_days if first is not None else None
-        last = last + DAY * reach_days if last is not None else None
-        base = snapshot.base
+        """Return the rows of some days that changed since the version `start`; if it is None, all their rows."""
+        base, tail = snapshot.base, snapshot.visible_tail()
 
-        tail = snapshot.visible_tail()
+        def find() -> MissingRows:
+            changes = self._changes(spans, start, base).within(days)
+            tail_days = frozenset(day for day in tail["partition_date"].unique().to_pylist() if day in days)
+            # The cached value must not hold the tail, which is large.
+            return replace(find_missing_rows(engine, changes, tail, tail_days), tail=None)
 
-        def found() -> MissingRows:
-            came = self._changes(spans, start, base).within(first, last)
-            # Without the rows of the tail, which is large and in memory anyway as long as it lasts.
-            return replace(find_missing_rows(engine, came, tail, _days_in(tail, first, last)), tail=None)
-
-        missing = self._once((base.table_id, start, base.version, snapshot.tail.end, first, last), found)
+        missing = self._cached((base.table_id, start, base.version, snapshot.tail.end, days), find)
         return replace(missing, tail=tail)
 
     def _changes(self, spans: OpenTable, start: int | None, head: Base) -> BaseChanges:
         if start is None:
-            live = files_by_day(head)
-            return BaseChanges(0, head.version, {}, {}, live, frozenset(live))
-        return self._once((head.table_id, start, head.version), lambda: changes_since(spans, start, head))
+            current_files = files_by_day(head)
+            return BaseChanges(0, head.version, {}, {}, current_files, frozenset(current_files))
+        return self._cached((head.table_id, start, head.version), lambda: changes_since(spans, start, head))
 
-    def _once(self, what: Hashable, find: Callable[[], T]) -> T:
+    def _cached(self, key: Hashable, compute: Callable[[], T]) -> T:
         with self._lock:
-            if what in self._found:
-                self._found.move_to_end(what)
-                return cast("T", self._found[what])
-        value = find()
+            if key in self._cache:
+                self._cache.move_to_end(key)
+                return cast("T", self._cache[key])
+        value = compute()
         with self._lock:
-            self._found[what] = value
-            while len(self._found) > _MAX_CACHED:
-                self._found.popitem(last=False)
+            self._cache[key] = value
+            while len(self._cache) > _MAX_CACHED:
+                self._cache.popitem(last=False)
         return value
 
 
 def _retried(read: Callable[[], pa.Table]) -> pa.Table:
-    """Read; where files went meanwhile, what replaced them."""
+    """Read, again if files were deleted meanwhile."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(SnapshotGone):
             return read()
     return read()
-
-
-def _days_in(tail: pa.Table, first: dt.date | None, last: dt.date | None) -> frozenset[dt.date]:
-    days = tail["partition_date"].unique().to_pylist()
-    return frozenset(day for day in days if (first is None or day >= first) and (last is None or day <= last))
-
-
-def _date_range_sql(first: dt.date | None, last: dt.date | None) -> str:
-    parts = [f"partition_date >= DATE '{first}'"] if first is not None else []
-    parts += [f"partition_date <= DATE '{last}'"] if last is not None else []
-    return " AND ".join(parts) or "true"

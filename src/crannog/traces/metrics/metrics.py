@@ -36,12 +36,12 @@ _DAY_NS = 86_400 * 10**9
 _EPOCH = dt.date(1970, 1, 1)
 _LATEST_NS = 2**63 - 1
 Range = tuple[int | None, int | None]
-Source = Callable[[DerivedViews, OpenTable, "MetricQuery", Range], pa.Table]
+Source = Callable[[DerivedViews, OpenTable, "CheckedMetricQuery", Range], pa.Table]
 """Returns the histograms of a time range: `begin`, the groups as g0, g1, …, `bucket` and the sums of RED."""
 
 
 @dataclass(frozen=True)
-class MetricQuery:
+class CheckedMetricQuery:
     """A checked query. Spans start at or after `start_ns` and before `end_ns`."""
 
     service: str | None
@@ -89,7 +89,7 @@ def metric_query(
     where: str | Mapping[str, Any] | None = None,
     of: str = "spans",
     quantiles: Sequence[float] = (),
-) -> MetricQuery:
+) -> CheckedMetricQuery:
     """Check the arguments of a query. Raises CallerError if one is invalid."""
     for name, value in (("service", service), ("operation", operation), ("kind", kind)):
         if value is not None and not isinstance(value, str):
@@ -98,7 +98,7 @@ def metric_query(
         raise CallerError(f"kind must be one of {', '.join(SPAN_KINDS)}, got {kind!r}"[:200])
     if of not in ("spans", "traces"):
         raise CallerError(f"of must be spans or traces, got {of!r}"[:200])
-    return MetricQuery(
+    return CheckedMetricQuery(
         service,
         operation,
         kind.upper() if kind else None,
@@ -112,7 +112,7 @@ def metric_query(
     )
 
 
-def metrics(views: DerivedViews, spans: OpenTable, query: MetricQuery) -> list[MetricPoint]:
+def metrics(views: DerivedViews, spans: OpenTable, query: CheckedMetricQuery) -> list[MetricPoint]:
     """Return the points of a metric, sorted by time and group. Raises CallerError if there are too many."""
     if query.is_empty:
         return []
@@ -135,7 +135,7 @@ def metrics(views: DerivedViews, spans: OpenTable, query: MetricQuery) -> list[M
     )
 
 
-def histogram_sources(query: MetricQuery) -> list[tuple[Source, Range]]:
+def histogram_sources(query: CheckedMetricQuery) -> list[tuple[Source, Range]]:
     """Return the source of each part of the time range: whole minutes from the RED table, the rest from spans."""
     start, end = query.start_ns, query.end_ns
     if not query.fits_red:
@@ -152,7 +152,7 @@ def histogram_sources(query: MetricQuery) -> list[tuple[Source, Range]]:
     return sources
 
 
-def _from_red(views: DerivedViews, spans: OpenTable, query: MetricQuery, limits: Range) -> pa.Table:
+def _from_red(views: DerivedViews, spans: OpenTable, query: CheckedMetricQuery, limits: Range) -> pa.Table:
     start, end = limits
     conditions = [f"minute >= {start // _NS_PER_MINUTE}"] if start is not None else []
     conditions += [f"minute < {end // _NS_PER_MINUTE}"] if end is not None else []
@@ -177,7 +177,7 @@ def _from_red(views: DerivedViews, spans: OpenTable, query: MetricQuery, limits:
     )
 
 
-def _from_spans(views: DerivedViews, spans: OpenTable, query: MetricQuery, limits: Range) -> pa.Table:
+def _from_spans(views: DerivedViews, spans: OpenTable, query: CheckedMetricQuery, limits: Range) -> pa.Table:
     start, end = limits
     where = condition_sql(all_of(span_filter(start=start, end=end), query.filter))
     keys = _key_columns(query, "start_ns // 1000000000", [group.sql for group in query.groups])
@@ -193,7 +193,7 @@ def _from_spans(views: DerivedViews, spans: OpenTable, query: MetricQuery, limit
     )
 
 
-def _key_columns(query: MetricQuery, seconds: str, groups: Sequence[str]) -> str:
+def _key_columns(query: CheckedMetricQuery, seconds: str, groups: Sequence[str]) -> str:
     begin = f"{query.step.begin_sql(seconds)} AS begin"
     return ", ".join([begin, *(f"{sql} AS g{number}" for number, sql in enumerate(groups))])
 

@@ -19,14 +19,14 @@ from crannog.traces.search.filter_sql import condition_sql, null_as_false
 from crannog.traces.search.filter_tree import MATCH_ALL
 
 if TYPE_CHECKING:
-    from crannog.traces.metrics.metrics import MetricQuery
+    from crannog.traces.metrics.metrics import CheckedMetricQuery
 
 _SUMMARY_COLUMNS = {"service": "service_name", "operation": "root_operation"}
 _TRACE_WINDOW = dt.timedelta(days=1)
 _FIRST_DAY, _LAST_DAY = dt.date.min + _TRACE_WINDOW, dt.date.max - _TRACE_WINDOW
 
 
-def trace_histograms(views: DerivedViews, spans: OpenTable, query: MetricQuery, max_rows: int) -> pa.Table:
+def trace_histograms(views: DerivedViews, spans: OpenTable, query: CheckedMetricQuery, max_rows: int) -> pa.Table:
     """Return up to `max_rows` rows of histograms of the traces that start in the time range of the query."""
     # The other spans of a trace that starts in the time range are at most a day away.
     first, last = query.days
@@ -45,13 +45,13 @@ def trace_histograms(views: DerivedViews, spans: OpenTable, query: MetricQuery, 
     )
 
 
-def fits_summaries(query: MetricQuery) -> bool:
+def fits_summaries(query: CheckedMetricQuery) -> bool:
     """Return whether the summaries table has all groups and conditions of the query."""
     has_conditions = query.where != MATCH_ALL or query.operation is not None or query.kind is not None
     return not has_conditions and all(group.name in _SUMMARY_COLUMNS for group in query.groups)
 
 
-def _histogram_sql(query: MetricQuery, traces: str, max_rows: int) -> str:
+def _histogram_sql(query: CheckedMetricQuery, traces: str, max_rows: int) -> str:
     """Return the SQL of the histograms of `traces`, which have a struct `root` with the group values."""
     bounds = [f"start_ns >= {query.start_ns}"] if query.start_ns is not None else []
     bounds += [f"start_ns < {query.end_ns}"] if query.end_ns is not None else []
@@ -64,7 +64,7 @@ def _histogram_sql(query: MetricQuery, traces: str, max_rows: int) -> str:
     )
 
 
-def _traces_from_summaries(query: MetricQuery, rows: str) -> str:
+def _traces_from_summaries(query: CheckedMetricQuery, rows: str) -> str:
     root = _struct_sql([_SUMMARY_COLUMNS[group.name] for group in query.groups])
     having = "true" if query.service is None else f"bool_or(service_name = {text_literal(query.service)})"
     return (
@@ -74,7 +74,7 @@ def _traces_from_summaries(query: MetricQuery, rows: str) -> str:
     )
 
 
-def _traces_from_spans(query: MetricQuery, rows: str) -> str:
+def _traces_from_spans(query: CheckedMetricQuery, rows: str) -> str:
     root = _struct_sql([group.sql for group in query.groups])
     return (
         f"SELECT trace_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns, bool_or(status_code = {ERROR_STATUS}) AS failed,"

@@ -110,7 +110,7 @@ class EmbeddedLake(Lake):
         return Scheduler(self.warehouse, self.engine, self.control, domains)
 
     def table(self, name: str) -> EmbeddedTable:
-        """Return a table; NotFound if there is none. `catalog.schema.__raw__table` includes deleted rows until they are folded."""
+        """Return a table; NotFound if it does not exist. `catalog.schema.__raw__table` includes deleted rows until they are folded."""
         plain, raw = without_raw_prefix(name)
         table_name = TableName.parse(plain)
         self.engine.open(table_name)

@@ -79,7 +79,7 @@ def test_a_paused_packer_cannot_put_an_erased_row_again(
     lakes: Lakes, arrow: None, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """It read the staged files before the erase and goes on after the proof; what it does then, it does while it dies."""
-    monkeypatch.setattr(ChangeLog, "wants_packing", False)
+    monkeypatch.setattr(ChangeLog, "needs_pack", False)
     table, packing = lakes().create_table(NAME, SCHEMA, key="id"), lakes().table(NAME)
     table.append([row(1, NEEDLE)])
     others = fill_block(table, 63)

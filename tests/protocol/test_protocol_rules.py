@@ -1211,7 +1211,7 @@ def test_a_read_between_a_pack_and_the_packers_taking_it_in(
     lakes: Lakes, arrow: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One process: a reader's refresh finds the pack on disk before the packer has told the tail of it."""
-    monkeypatch.setattr(ChangeLog, "wants_packing", False)
+    monkeypatch.setattr(ChangeLog, "needs_pack", False)
     one, other, behind = two(lakes)
     fill_block(one, 63)
     assert len(behind.staged_names()) == 63

@@ -19,7 +19,7 @@ def new_batch_id() -> str:
 
 
 def checked_batch_id(batch_id: str | None) -> str:
-    """Return a batch's name, a new one if none is given; CallerError if it is none."""
+    """Return the batch id, or a new one if none is given. Raises CallerError if it is invalid."""
     if batch_id is None:
         return new_batch_id()
     if not isinstance(batch_id, str) or not batch_id or len(batch_id) > _LONGEST:

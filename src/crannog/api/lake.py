@@ -99,7 +99,7 @@ class Lake:
         return self._table(table_name, raw=False)
 
     def table(self, name: str) -> Table:
-        """Return a table; NotFound if there is none. `catalog.schema.__raw__table` includes deleted rows until they are folded."""
+        """Return a table; NotFound if it does not exist. `catalog.schema.__raw__table` includes deleted rows until they are folded."""
         plain, raw = without_raw_prefix(name)
         table_name = TableName.parse(plain)
         self._find(table_name)
@@ -116,7 +116,7 @@ class Lake:
         return self._transport.call(ops.LIST_TABLES, ops.ListTables())
 
     def drop_table(self, name: str) -> None:
-        """Remove a table and all its files; NotFound if there is none, Refused if it is one of Crannog's own."""
+        """Remove a table and all its files; NotFound if it does not exist, Refused if it is one of Crannog's own."""
         self._transport.call(ops.DROP, ops.DropTable(TableName.parse(name)))
 
     # -- queries -----------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class Lake:
         return self._transport.explain(ExplainSql(text, engine, analyze))
 
     def cancel(self, query_id: str) -> None:
-        """Cancel a query that runs or waits; NotFound if there is none with this id."""
+        """Cancel a running or waiting query; NotFound if no query has this id."""
         self._transport.cancel(query_id)
 
     def tasks(self) -> list[dict[str, Any]]:

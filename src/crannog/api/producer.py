@@ -186,7 +186,7 @@ class Producer:
                 ends = [self._deadline, None if self._give_up_s is None else failing_since + self._give_up_s]
                 if any(end is not None and now >= end for end in ends):
                     return False
-                # Whoever closes does not wait for the end of a long pause.
+                # `close` does not wait for the end of a long pause.
                 left = start + (seconds if self._deadline is None else min(seconds, _LAST_PAUSE_S)) - now
                 if left <= 0:
                     return True

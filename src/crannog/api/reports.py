@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 Progress = Callable[[str, float], None]
-"""Is told each step of a long work and its share of the whole, 0 to 1."""
+"""Called with each step of a long job and its share of the whole, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ def warehouse_at(context: typer.Context) -> Iterator[EmbeddedLake]:
 
 def _opened(place: Place, make: bool) -> EmbeddedLake | RemoteLake:
     if place.server:
-        return _remote(place.server, place.token or _told("token"))
+        return _remote(place.server, place.token or _setting("token"))
     settings = place.settings()
     token = place.token or settings.token
     if settings.server and not place.warehouse:
@@ -99,7 +99,7 @@ def _opened(place: Place, make: bool) -> EmbeddedLake | RemoteLake:
     return _served(settings, token) or _embedded(settings, make=make)
 
 
-def _told(name: str) -> str:
+def _setting(name: str) -> str:
     """Return a setting that is empty by default. Loading them all takes longer than a request, and most need none."""
     given = os.environ.get(f"CRANNOG_{name.upper()}")
     if given is not None or not Path("crannog.toml").is_file():

@@ -71,7 +71,7 @@ def check_python() -> Check:
 
 
 def check_settings(environment: Mapping[str, str]) -> Check:
-    """No variable looks like a setting and is none."""
+    """No environment variable looks like a setting without being one."""
     strange = unknown_variables(environment)
     if not strange:
         return Check("settings", True, "every CRANNOG_ variable is a setting")

@@ -27,7 +27,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _table_behind_files(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete a table's name behind the first file; where there is none, the shell completes files."""
+    """Complete a table's name after the first file; if no name matches, the shell completes files."""
     return names_that_begin(context, incomplete) if context.params.get("files") and incomplete else []
 
 
@@ -42,7 +42,7 @@ def load(
         ),
     ],
     create: Annotated[
-        bool, typer.Option("--create", help="Make the table from what the files hold, if there is none.")
+        bool, typer.Option("--create", help="Create the table from the columns of the files, if it does not exist.")
     ] = False,
     key: Annotated[str, typer.Option(metavar="A,B", help="With --create: columns that name a row.")] = "",
     partition_by: Annotated[str, typer.Option(metavar="A,B", help="With --create: columns to partition by.")] = "",

@@ -1,4 +1,4 @@
-"""`crannog serve`: serves a warehouse over HTTP and keeps it in shape until it is told to stop."""
+"""`crannog serve`: serves a warehouse over HTTP and maintains it until it is stopped."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def serve(
 
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: _told_to_stop(stop))
+        signal.signal(number, lambda *_: _request_stop(stop))
     with ExitStack() as held:
         lake = held.enter_context(warehouse_at(context))
         settings = lake.settings
@@ -90,8 +90,8 @@ def serve(
     typer.echo("stopped")
 
 
-def _told_to_stop(stop: threading.Event) -> None:
-    """Stop in order; at once if told again. The last resort stays to the end: some thread may keep the process from it."""
+def _request_stop(stop: threading.Event) -> None:
+    """Shut down in order; at once on a second request. The timer is the last resort: some thread may keep the process from ending."""
     if stop.is_set():
         _leave()
     stop.set()
@@ -112,9 +112,9 @@ def _locked(lake: EmbeddedLake, held: ExitStack) -> Any:
 
 
 def _warm_up(lake: EmbeddedLake) -> None:
-    """Load the parser of SQL and start Spark, so that the first who needs them need not wait.
+    """Load the SQL parser and start Spark, so that the first request that needs them does not wait.
 
-    What keeps Spark from running is told to whoever needs it.
+    If Spark cannot start, the requests that need it get the error.
     """
     with suppress(Exception):
         lake.cache.stats()

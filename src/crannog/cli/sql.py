@@ -85,12 +85,12 @@ def _write_csv(result: Result) -> None:
         raise CallerError(f"the answer cannot be CSV: {str(error).splitlines()[0]}; use --json") from None
 
 
-def _show_plan(told: Explanation) -> None:
+def _show_plan(explanation: Explanation) -> None:
     from crannog.cli.output import say
 
-    say(str(told).split("\n\n", 1)[0])
+    say(str(explanation).split("\n\n", 1)[0])
     typer.echo()
-    typer.echo(told.plan)
+    typer.echo(explanation.plan)
 
 
 def pin(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:

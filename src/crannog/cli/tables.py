@@ -100,7 +100,7 @@ def create(
     ] = "error",
     as_json: JsonOption = False,
 ) -> None:
-    """Make a table, and the warehouse if there is none. Needs no Spark."""
+    """Create a table, and the warehouse if it does not exist. Needs no Spark."""
     from crannog.cli.row_input import read_schema
 
     columns = read_schema(schema)
@@ -159,7 +159,9 @@ def _show_description(found: dict[str, Any]) -> None:
 def history(
     context: typer.Context,
     name: NameArgument,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Only so many, the newest.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Show at most this many, newest first.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the versions of a table's base, newest first."""

@@ -40,7 +40,7 @@ StartOption = Annotated[
     typer.Option(metavar="TIME", help="Only spans that start then or later: a time (UTC), or an age like 2h."),
 ]
 EndOption = Annotated[str | None, typer.Option(metavar="TIME", help="Only spans that start before then.")]
-LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="Only so many.")]
+LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="Show at most this many.")]
 TimeoutOption = Annotated[float | None, typer.Option("--timeout", metavar="SECONDS", help="End it after this long.")]
 
 
@@ -112,7 +112,7 @@ def search(
     errors: Annotated[
         bool | None, typer.Option("--errors/--no-errors", help="Only traces with errors, or without.")
     ] = None,
-    min_ms: Annotated[float | None, typer.Option(help="Only traces that took at least so many milliseconds.")] = None,
+    min_ms: Annotated[float | None, typer.Option(help="Only traces that took at least this many milliseconds.")] = None,
     max_ms: Annotated[float | None, typer.Option(help="Only traces that took no longer.")] = None,
     start: StartOption = None,
     end: EndOption = None,
@@ -126,7 +126,7 @@ def search(
     timeout_s: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find traces of which one span meets all that is asked of spans, the newest first."""
+    """Find traces with a span that meets all conditions, newest first."""
     from crannog.traces.jaeger.requests import with_attributes
 
     whole: dict[str, Any] = {"has_errors": errors, "min_duration_ms": min_ms, "max_duration_ms": max_ms}
@@ -220,7 +220,7 @@ def _rest(page: TracePage | SpanPage) -> None:
 def show(
     context: typer.Context,
     trace: TraceArgument,
-    offset: Annotated[int, typer.Option(min=0, help="Leave out so many spans first.")] = 0,
+    offset: Annotated[int, typer.Option(min=0, help="Skip this many spans first.")] = 0,
     limit: LimitOption = 200,
     depth: Annotated[int | None, typer.Option(min=0, help="Leave out what is deeper.")] = None,
     under: Annotated[str | None, typer.Option(metavar="SPAN", help="Only this span and what is below it.")] = None,

@@ -127,7 +127,7 @@ def import_(
 
 
 def _kept(traces: Traces, file: str, kind: str) -> Iterator[WriteOutcome]:
-    """Keep the requests of a file, one after the other; what is wrong with one is told with its place."""
+    """Store the requests of a file one by one; an error names the position of the request."""
     done = 0
     try:
         for body in _requests(file, kind):

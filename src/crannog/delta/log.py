@@ -232,7 +232,7 @@ class DeltaLog:
 
 
 def torn_entry(storage: Storage, folder: str) -> str | None:
-    """Return the path of the newest log entry that is empty or not JSON; None if there is none."""
+    """Return the path of the newest log entry that is empty or not JSON, or None."""
     for name in sorted(storage.names(f"{folder}/{LOG}"), reverse=True):
         if name.endswith(".json"):
             path = f"{folder}/{LOG}/{name}"

@@ -155,7 +155,7 @@ class OpenTable:
         return WriteReceipt(kept.sequence, count, batch, kept.duplicate)
 
     def _keep_up(self) -> None:
-        if self.log.wants_packing:
+        if self.log.needs_pack:
             self.warehouse.in_background(self._pack_quietly)
         if self.log.wants_preallocation:
             self.warehouse.in_background(self.log.preallocate)

@@ -88,7 +88,7 @@ class Tables:
         return False
 
     def _other_spelling(self, name: TableName) -> TableName | None:
-        """Return an existing name that differs from this one only by case; None if there is none.
+        """Return an existing name that differs from this one only by case, or None.
 
         Spark and some file systems treat such names as equal. Catalogs and schemas count, too.
         """
@@ -175,7 +175,7 @@ class Tables:
             self._open.pop(name, None)
 
     def spelled(self, name: TableName) -> TableName:
-        """Return the table whose name matches, ignoring case; the given name if there is none, or more than one."""
+        """Return the table whose name matches, ignoring case; the given name unless exactly one matches."""
         with self._lock:
             if name in self._open:
                 return name

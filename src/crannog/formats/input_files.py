@@ -61,7 +61,7 @@ class Source:
 
     @contextmanager
     def open(self, *, text: bool = False) -> Iterator[Bytes]:
-        """Open the unpacked bytes; with `text`, what is not UTF-8 ends them and is told by `check`."""
+        """Open the uncompressed bytes; with `text`, they end at the first byte that is not UTF-8, and `check` raises the error."""
         try:
             with self.path.open("rb") as file:
                 yield Bytes(file, self.packed, self.called, text)

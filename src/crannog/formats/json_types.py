@@ -213,7 +213,7 @@ def _check_inside(column: Any) -> None:
 
 
 def parse_line(line: bytes) -> dict[str, Any]:
-    """Read the object on a line; ValueError says why it is none."""
+    """Read the object on a line. Raises ValueError with the reason if it is not an object."""
     try:
         row = json.loads(line.decode(), parse_float=Number, object_pairs_hook=STRICT["object_pairs_hook"])
     except UnicodeDecodeError as error:

@@ -280,7 +280,7 @@ class ChangeLog:
         return ended
 
     @property
-    def wants_packing(self) -> bool:
+    def needs_pack(self) -> bool:
         """Tell, without I/O, whether the last commit may have completed a block."""
         return (self._tail.end + 1) % 64 == 0
 

@@ -70,7 +70,7 @@ class Coverage:
 
     @property
     def end(self) -> int:
-        """The last sequence covered; `after` if there is none."""
+        """The last sequence covered, or `after` if nothing is covered."""
         return self.files[-1].last if self.files else self.after
 
 

@@ -1,4 +1,4 @@
-"""What a server answers when it does not do what was asked, as the same errors that an embedded connection raises."""
+"""Error responses of a server, as the errors that an embedded connection raises."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from crannog.errors import (
 _LONGEST_QUOTE = 200
 
 
-def error_of(told: Mapping[str, Any]) -> CrannogError:
+def error_of(error: Mapping[str, Any]) -> CrannogError:
     """Return the error that the inner object of an error body stands for."""
-    kind = _KINDS.get(str(told.get("code")), Unavailable)
-    return kind(str(told.get("message")), retry_after_s=told.get("retry_after_s"))
+    kind = _KINDS.get(str(error.get("code")), Unavailable)
+    return kind(str(error.get("message")), retry_after_s=error.get("retry_after_s"))
 
 
 def refusal(status: int, body: bytes, address: str) -> CrannogError:
-    """Return the error of an answer that is none; one that does not come from Crannog, but from a proxy, is told as such."""
+    """Return the error of an error response; the message says so if it came from a proxy and not from Crannog."""
     try:
-        told = json.loads(body)["error"]
-        return error_of({"code": told["code"], "message": told["message"], "retry_after_s": told.get("retry_after_s")})
+        error = json.loads(body)["error"]
+        return error_of(
+            {"code": error["code"], "message": error["message"], "retry_after_s": error.get("retry_after_s")}
+        )
     except (ValueError, TypeError, KeyError):
         pass
     said = " ".join(body[:_LONGEST_QUOTE].decode("utf-8", "replace").split())

@@ -1,4 +1,4 @@
-"""An answer that is read while the server still works it out."""
+"""Responses that are read while the server still produces them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from crannog.remote.connection import ARROW, NDJSON, Connection
 _AT_ONCE = 1 << 16
 
 
-def opened_stream(connection: Connection, asked: dict[str, Any]) -> Stream:
-    """Run a query and return its batches as they come; closing the stream ends the query on the server."""
+def opened_stream(connection: Connection, document: dict[str, Any]) -> Stream:
+    """Run a query and return its batches as they arrive; closing the stream cancels the query on the server."""
     with ExitStack() as opening:
         response = opening.enter_context(
-            connection.opened("POST", "/sql/stream", document=asked, headers={"Accept": ARROW}, read_s=None)
+            connection.opened("POST", "/sql/stream", document=document, headers={"Accept": ARROW}, read_s=None)
         )
         try:
             reader = pa.ipc.open_stream(BufferedReader(Incoming(response.iter_bytes()), _AT_ONCE))
@@ -30,30 +30,30 @@ def opened_stream(connection: Connection, asked: dict[str, Any]) -> Stream:
             raise Unavailable(
                 f"the server at {connection.address} sent no Arrow stream: {' '.join(str(error).split())}"
             ) from None
-        told = response.headers
+        headers = response.headers
         return Stream(
             reader.schema,
-            told["Crannog-Engine"],
-            unquote(told["Crannog-Query-Id"]),
+            headers["Crannog-Engine"],
+            unquote(headers["Crannog-Query-Id"]),
             _Batches(reader, opening.pop_all()),
         )
 
 
 def opened_lines(
-    connection: Connection, path: str, asked: dict[str, Any], headers: Mapping[str, str]
+    connection: Connection, path: str, document: dict[str, Any], headers: Mapping[str, str]
 ) -> Generator[str, None, None]:
-    """Ask for lines and return them as they come; closing them ends the question on the server."""
-    lines = _lines(connection, path, asked, headers)
-    next(lines)  # a refusal is told here
+    """Request lines and return them as they arrive; closing the generator cancels the request on the server."""
+    lines = _lines(connection, path, document, headers)
+    next(lines)  # raises the server's error, if any
     return lines
 
 
 def _lines(
-    connection: Connection, path: str, asked: dict[str, Any], headers: Mapping[str, str]
+    connection: Connection, path: str, document: dict[str, Any], headers: Mapping[str, str]
 ) -> Generator[str, None, None]:
     """Yield an empty line once the server answers, then the lines."""
     with connection.opened(
-        "POST", path, document=asked, headers={**headers, "Accept": NDJSON}, read_s=None
+        "POST", path, document=document, headers={**headers, "Accept": NDJSON}, read_s=None
     ) as response:
         kind = response.headers.get("Content-Type", "")
         if not kind.startswith(NDJSON):

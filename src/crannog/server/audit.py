@@ -39,7 +39,7 @@ log = logging.getLogger("crannog.server")
 
 
 class Audit:
-    """Takes notes at once and keeps them soon; at its bound the oldest notes go, and that is told."""
+    """Records entries at once and writes them in the background; at its limit it drops the oldest entries and counts them."""
 
     def __init__(self, lake: EmbeddedLake) -> None:
         self._lake = lake

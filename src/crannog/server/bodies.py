@@ -110,7 +110,7 @@ class Bodies:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def hold_for_decompression(self, call: Call, size: int, limit: BodyLimit) -> None:
-        """Reserve memory to decompress a body of so many bytes. Raises Overloaded if too much is held."""
+        """Reserve memory to decompress a body of this many bytes. Raises Overloaded if too much is held."""
         self._hold(call, min(limit.bytes, _EXPANSION * size))
 
     def _hold(self, call: Call, size: int) -> None:

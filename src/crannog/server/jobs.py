@@ -15,7 +15,7 @@ from crannog.errors import CrannogError
 from crannog.formats.encode import dumped
 from crannog.server.request_context import Call, call_of
 from crannog.server.responses import NDJSON, answer, error_body, wanted_form
-from crannog.server.streaming import FlowResponse, Outflow, Put, watched
+from crannog.server.streaming import FlowResponse, Put, ThreadOutput, watched
 
 _HEARTBEAT_S = 0.9
 Work = Callable[[Progress, Cancellation], Any]
@@ -37,12 +37,12 @@ async def long_work(request: Request, work: Work) -> Response:
         with service.running(cancellation, call.caller.name, cancellation.cancel):
             _put_progress(put, work, cancellation, call)
 
-    flow = Outflow(service.threads, "job", with_progress, cancel=cancellation.cancel)
+    flow = ThreadOutput(service.threads, "job", with_progress, cancel=cancellation.cancel)
     return FlowResponse(flow, NDJSON)
 
 
 def _put_progress(put: Put, work: Work, cancellation: Cancellation, call: Call) -> None:
-    """Do the work in a second thread, and send its progress, or an empty object each second while there is none."""
+    """Do the work in a second thread and send its progress, or an empty object each second without progress."""
     state: dict[str, Any] = {}
     changed = threading.Condition()
 

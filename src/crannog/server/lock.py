@@ -59,7 +59,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def server_of(root: Path) -> str | None:
-    """Return the address of the server that runs on a warehouse folder; None if there is none."""
+    """Return the address of the server that runs on a warehouse folder, or None."""
     path = root / PATH
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

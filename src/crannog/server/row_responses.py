@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from crannog.server.request_context import call_of
 from crannog.server.responses import MEDIA, table_parts, wanted_form
-from crannog.server.streaming import FlowResponse, Outflow, Put, watched
+from crannog.server.streaming import FlowResponse, Put, ThreadOutput, watched
 
 _MAX_WHOLE_BYTES = 1 << 20
 Poured = tuple[dict[str, str], bytes] | None
@@ -49,7 +49,7 @@ async def poured(
     request: Request, kind: str, make: Callable[[Put], Poured], media_type: str, cancel: Callable[[], None]
 ) -> Response:
     """Respond with what a thread returns or streams; a client that disconnects before the first byte cancels it."""
-    flow = Outflow(call_of(request).service.threads, kind, make, cancel=cancel)
+    flow = ThreadOutput(call_of(request).service.threads, kind, make, cancel=cancel)
     try:
         headers, whole = await watched(request, flow.take(), cancel)
     except BaseException:

@@ -51,14 +51,14 @@ class Traced:
             scope["method"], context=extract(carrier), kind=SpanKind.SERVER
         ) as span:
 
-            async def told(message: Message) -> None:
+            async def send_and_record(message: Message) -> None:
                 if message["type"] == "http.response.start":
                     span.set_attribute("http.response.status_code", message["status"])
                     if message["status"] >= 500:
                         span.set_status(Status(StatusCode.ERROR))
                 await send(message)
 
-            await self._app(scope, receive, told)
+            await self._app(scope, receive, send_and_record)
             call, path = scope.get("crannog.call"), getattr(scope.get("route"), "path", "unknown")
             span.update_name(f"{scope['method']} {path}")
             span.set_attribute("http.request.method", scope["method"])

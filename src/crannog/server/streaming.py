@@ -24,7 +24,7 @@ Make = Callable[[Put], Any]
 _running: set[asyncio.Future[Any]] = set()
 
 
-class Outflow:
+class ThreadOutput:
     """The output of a thread: first a head, then bytes. The thread waits while they are not taken.
 
     A response that is complete at once is returned by the thread instead, since each part costs a switch between threads.
@@ -83,7 +83,7 @@ async def watched(request: Request, work: Any, cancel: Callable[[], None]) -> An
 class FlowResponse(Response):
     """A response from an outflow whose head was taken already."""
 
-    def __init__(self, flow: Outflow, media_type: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, flow: ThreadOutput, media_type: str, headers: Mapping[str, str] | None = None) -> None:
         self._flow = flow
         self.status_code = 200
         self.media_type = media_type

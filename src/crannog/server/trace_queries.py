@@ -43,15 +43,15 @@ LIMITS: dict[str, Any] = {
 T = TypeVar("T")
 
 
-async def asked_of_traces(request: Request, work: Callable[[EmbeddedTraces], T]) -> T:
-    """Return what the work gives; all that it asks is one question. The body must have been read."""
+async def run_trace_query(request: Request, work: Callable[[EmbeddedTraces], T]) -> T:
+    """Return the result of the work, all of whose queries count as one. The body must have been read."""
     question = _question_of(request)
 
-    def asked() -> T:
-        with question.asked() as traces:
+    def run() -> T:
+        with question.running() as traces:
             return work(traces)
 
-    found: T = await watched(request, question.call.service.threads.endless("traces", asked), question.cancel)
+    found: T = await watched(request, question.call.service.threads.endless("traces", run), question.cancel)
     return found
 
 
@@ -60,7 +60,7 @@ async def lines_of_traces(request: Request, work: Callable[[EmbeddedTraces], Gen
     question = _question_of(request)
 
     def make(put: Put) -> Poured:
-        with question.asked() as traces, closing(work(traces)) as lines:
+        with question.running() as traces, closing(work(traces)) as lines:
             first = next(lines, None)
             if first is None:
                 return {}, b""
@@ -82,8 +82,8 @@ class _Question:
     timeout_s: float | None
 
     @contextmanager
-    def asked(self) -> Iterator[EmbeddedTraces]:
-        """Ask it in a block, in a thread."""
+    def running(self) -> Iterator[EmbeddedTraces]:
+        """Register the query while the block runs, in a thread."""
         from crannog.traces.store import EmbeddedTraces
 
         call, service = self.call, self.call.service

@@ -76,7 +76,7 @@ def parse_version(text: str) -> int | None:
 
 
 def version_at(home: Path) -> int | None:
-    """Return the major version of the Java in `home`; None if there is none that works."""
+    """Return the major version of the Java in `home`, or None if no Java works there."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK) or java.is_dir():
         return None
@@ -120,7 +120,7 @@ def _candidate_paths() -> Iterator[Path]:
 
 
 def main() -> int:
-    """Print the Java that Spark will use; exit with 5 if there is none."""
+    """Print the Java that Spark will use; exit with 5 if no Java is found."""
     try:
         found = find_java(load_settings())
     except CrannogError as error:

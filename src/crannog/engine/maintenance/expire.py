@@ -82,14 +82,14 @@ def may_contain_older(base: Base, before: dt.date) -> bool:
     return any(day is not None and day < before for day in days)
 
 
-def _chosen(base: Base, asked: str | None) -> str:
+def _chosen(base: Base, requested: str | None) -> str:
     dates = [name for name in base.partition_by if pa.types.is_date(base.schema.field(name).type)]
-    return asked or (dates[0] if dates else CREATED_AT)
+    return requested or (dates[0] if dates else CREATED_AT)
 
 
-def _column(table: OpenTable, asked: str | None) -> pa.Field:
+def _column(table: OpenTable, requested: str | None) -> pa.Field:
     base = table.snapshot().base
-    name = _chosen(base, asked)
+    name = _chosen(base, requested)
     if name not in base.schema.names:
         raise CallerError(f"cannot expire {table.name} by {name}: it has no such column")
     field = base.schema.field(name)

@@ -26,7 +26,7 @@ def to_arrow(rows: Any, schema: pa.Schema, *, table: str, verb: str) -> pa.Table
     """The rows as a table of exactly `schema`; columns are found by name, missing nullable ones are null.
 
     Raises SchemaMismatch when columns do not fit, BadRows naming the first row, column and value that does not,
-    and CallerError when `rows` is none of the accepted forms.
+    and CallerError when `rows` has another form.
     """
     plan, call = plan_of(schema), Call(table, verb)
     if isinstance(rows, (list, tuple)):

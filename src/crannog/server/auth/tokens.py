@@ -96,7 +96,7 @@ class Tokens:
         return sorted(self._read().values(), key=lambda token: token.name)
 
     def revoke(self, name: str) -> None:
-        """Revoke a token; servers notice within two seconds. Raises NotFound if there is none."""
+        """Revoke a token; servers notice within two seconds. Raises NotFound if it does not exist."""
         if not _NAME.fullmatch(name) or not self._storage.exists(_path(name)):
             raise NotFound(f"there is no token {name!r}; `crannog token list` lists them")
         self._storage.delete([_path(name)])

@@ -1,4 +1,4 @@
-"""The build event log: one route for each thing that can be asked of it, in the words of the Python interface.
+"""The build event log: one route for each method of the Python interface.
 
 Ids and partitions are query parameters: they may have any letters, slashes too. An unknown one has an empty answer.
 """
@@ -29,7 +29,7 @@ TABLE = TableName.parse("crannog.builds.build_events")
 
 Id = Annotated[str, Query(description="The id of a build request.")]
 Ref = Annotated[str, Query(description="A partition.")]
-Limit = Annotated[int, Query(description="Only so many.")]
+Limit = Annotated[int, Query(description="Return at most this many.")]
 Texts = Annotated[list[str], Query()]
 AsOf = Annotated[int | None, Query(ge=0, description="Read the log as it stood when this index was its last.")]
 

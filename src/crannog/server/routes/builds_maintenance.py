@@ -20,13 +20,13 @@ from crannog.server.openapi import OBJECT, gives, takes_json
 from crannog.server.request_context import Call, call_of
 from crannog.server.responses import NDJSON, error_body
 from crannog.server.routes.builds import TABLE, Wanted, asked, body, told
-from crannog.server.streaming import FlowResponse, Outflow, Put
+from crannog.server.streaming import FlowResponse, Put, ThreadOutput
 
 router = APIRouter(prefix="/api/v1/builds", tags=["builds"])
 
 
 class Retention(BaseModel):
-    """What is to go: older than a time, or not among the newest so many."""
+    """What to remove: events before a time, or all but the newest ones."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -73,7 +73,7 @@ async def follow(
                 call.error_code = error.code
                 put(to_json({"error": error_body(error)}).encode() + b"\n")
 
-    return FlowResponse(Outflow(call.service.threads, "job", told_of, cancel=stop.set), NDJSON)
+    return FlowResponse(ThreadOutput(call.service.threads, "job", told_of, cancel=stop.set), NDJSON)
 
 
 def _follow(call: Call, wanted: Wanted, beat_s: float, stop: threading.Event, put: Put) -> None:

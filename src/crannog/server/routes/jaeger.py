@@ -15,7 +15,7 @@ from starlette.responses import Response
 from crannog.errors import CallerError, CrannogError, NotFound, TooLarge
 from crannog.server.request_context import Call, call_of
 from crannog.server.responses import JSON, answer
-from crannog.server.trace_queries import asked_of_traces
+from crannog.server.trace_queries import run_trace_query
 from crannog.traces.jaeger import monitor, requests, v1, v3
 from crannog.traces.span_table import SPANS
 
@@ -42,7 +42,7 @@ async def _respond(
     try:
         call.need("read", SPANS)
         # Encoded in the thread: a response with many traces takes a while.
-        return await asked_of_traces(request, lambda traces: encode(work(traces)))
+        return await run_trace_query(request, lambda traces: encode(work(traces)))
     except CrannogError as error:
         return _error(call, error, error_shape)
 

@@ -76,7 +76,7 @@ async def sql(request: Request) -> Response:
     lake, query_id = call.service.lake, wanted.query_id or uuid.uuid4().hex
 
     def make(put: Put) -> Poured:
-        with _asked(call, wanted.sql, query_id):
+        with _counted_query(call, wanted.sql, query_id):
             _check_tables(call, wanted.sql)
             statement = RunSql(wanted.sql, wanted.max_rows, wanted.engine, wanted.timeout_s, query_id)
             result = lake.operations.sql(statement, visible=_readable(call))
@@ -123,7 +123,7 @@ async def stream(request: Request) -> Response:
         return encode.dumped(error_body(known))
 
     def make(put: Put) -> None:
-        with _asked(call, wanted.sql, query_id):
+        with _counted_query(call, wanted.sql, query_id):
             _check_tables(call, wanted.sql)
             statement = RunSql(wanted.sql, None, wanted.engine, wanted.timeout_s, query_id)
             with call.service.lake.operations.stream(statement, visible=_readable(call)) as found:
@@ -142,16 +142,16 @@ async def stream(request: Request) -> Response:
 
 @router.post("/explain", responses=gives(OBJECT), openapi_extra=takes_json(Question))
 async def explain(request: Request) -> Response:
-    """Tell which engine would answer and why, what is pruned by what, and the plan."""
+    """Return which engine would run the query and why, what is pruned by what, and the plan."""
     wanted: Question = await _body(request, _QUESTION)
     call = call_of(request)
     call.sql = wanted.sql
 
-    def told() -> dict[str, object]:
+    def run_explain() -> dict[str, object]:
         _check_tables(call, wanted.sql)
         return call.service.lake.explain(wanted.sql, wanted.engine, analyze=wanted.analyze).as_dict()
 
-    return answer(await watched(request, call.service.threads.endless("query", told), lambda: None))
+    return answer(await watched(request, call.service.threads.endless("query", run_explain), lambda: None))
 
 
 @router.delete("/{query_id:path}", responses=gives(OBJECT))
@@ -191,8 +191,8 @@ def _readable(call: Call) -> Callable[[TableName], bool]:
 
 
 @contextmanager
-def _asked(call: Call, text: str, query_id: str) -> Iterator[None]:
-    """Count a query, whatever comes of it, and keep in mind whose it is while it runs."""
+def _counted_query(call: Call, text: str, query_id: str) -> Iterator[None]:
+    """Count a query, whatever its outcome, and register its owner while it runs."""
     call.sql, outcome, started = text, "error", time.perf_counter()
     try:
         with call.service.running(query_id, call.caller.name, lambda: call.service.lake.cancel(query_id)):

@@ -22,7 +22,7 @@ from crannog.server.openapi import NAMES, OBJECT, gives, takes
 from crannog.server.operations import RequestReader, result_schema
 from crannog.server.request_context import call_of
 from crannog.server.responses import JSON, answer, wanted_form
-from crannog.server.trace_queries import LIMITS, asked_of_traces, key_of, lines_of_traces
+from crannog.server.trace_queries import LIMITS, key_of, lines_of_traces, run_trace_query
 from crannog.traces.span_table import SPANS
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _add_job(operation: Operation[Any, Any]) -> None:
 async def _answered(request: Request, work: Callable[[EmbeddedTraces], Any]) -> Response:
     """Answer with the exact values: see `crannog.formats.lossless_json`."""
     # Encoded in the thread, too: a trace of many spans takes time to write.
-    body = await asked_of_traces(request, lambda traces: dumped(marked(_document(work(traces)))))
+    body = await run_trace_query(request, lambda traces: dumped(marked(_document(work(traces)))))
     return Response(body, media_type=JSON)
 
 
@@ -127,7 +127,7 @@ async def export_traces(request: Request) -> Response:
 async def _exported(request: Request, trace_ids: Sequence[str]) -> Response:
     call_of(request).need("read", SPANS)
     if PROTOBUF in request.headers.get("accept", ""):
-        body = await asked_of_traces(request, lambda traces: traces.export_protobuf(trace_ids))
+        body = await run_trace_query(request, lambda traces: traces.export_protobuf(trace_ids))
         return Response(body, media_type=PROTOBUF)
     if wanted_form(request, ("json", "ndjson")) == "ndjson":
         return await lines_of_traces(request, lambda traces: traces.export_lines(trace_ids))
@@ -145,7 +145,7 @@ async def erase(request: Request) -> Response:
     call.need("admin", SPANS)
     wanted = await _ERASE.read(request)
     if wanted.dry_run:
-        return answer(await asked_of_traces(request, lambda traces: traces.store.erasure_plan(wanted)))
+        return answer(await run_trace_query(request, lambda traces: traces.store.erasure_plan(wanted)))
     named = wanted if wanted.actor else _by(wanted, call.caller.name)
 
     def work(progress: Progress, cancellation: Cancellation) -> ErasureReceipt:

@@ -25,7 +25,7 @@ from crannog.tables.loading.file_parts import (
     exact_or_fault,
     first_fault_of_each,
     fitting_names,
-    told,
+    shown_value,
     whole_array,
     without,
 )
@@ -96,10 +96,12 @@ class CsvReader:
         found: list[tuple[int, str, str, str, object]] = []
         for fault in faults:
             row = {name: block.rows.column(name)[fault.place].as_py() for name in self._file.names} if lines else None
-            found.append((block.numbers.of(first + fault.place), fault.column, told(fault.value), fault.reason, row))
+            found.append(
+                (block.numbers.of(first + fault.place), fault.column, shown_value(fault.value), fault.reason, row)
+            )
         for ragged in block.ragged:
             reason = f"the row has {ragged.found} value{'s' * (ragged.found != 1)}, the first line names {ragged.wanted} columns"
-            found.append((ragged.record, "", told(ragged.text), reason, ragged.text))
+            found.append((ragged.record, "", shown_value(ragged.text), reason, ragged.text))
         found.sort(key=lambda entry: entry[0])
         return [
             (BadRow(self.source.called, lines.of(record) if lines else 0, column, value, reason), row)

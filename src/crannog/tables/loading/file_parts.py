@@ -21,7 +21,7 @@ FEW = 10
 _UNFIT = re.compile(r'[ ,;{}()=.`"\x00-\x1f\x7f]+')
 _LONGEST_SHOWN = 80
 Seen = Callable[[int, int], None]
-"""Is told how far the file was read, in bytes, and how many rows it gave since it was last told."""
+"""Called with the bytes read so far and the number of rows read since the last call."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def whole_array(column: pa.ChunkedArray) -> pa.Array:
     return found
 
 
-def told(value: Any) -> str:
+def shown_value(value: Any) -> str:
     """Return a value for a message: short, and in any case text that can be written."""
     text = value if isinstance(value, str) else "" if value is None else repr(value)
     text = text.encode("utf-8", "backslashreplace").decode()

@@ -34,7 +34,7 @@ from crannog.tables.loading.file_parts import (
     Target,
     exact_or_fault,
     fitting_names,
-    told,
+    shown_value,
     whole_array,
 )
 
@@ -157,7 +157,9 @@ class JsonReader:
             row, column, value, reason = self._row(line, target, nodes)
             if reason:
                 text = line.decode("utf-8", "backslashreplace")
-                bad.append((BadRow(self.source.called, number, column, told(value if column else text), reason), text))
+                bad.append(
+                    (BadRow(self.source.called, number, column, shown_value(value if column else text), reason), text)
+                )
             else:
                 good.append(row)
         return good, bad
@@ -184,7 +186,7 @@ class JsonReader:
 
 
 def _read_as(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which Arrow reads a column exactly; raises Misfit if there is none."""
+    """Return the type in which Arrow reads a column exactly. Raises Misfit if no type does."""
     if is_calendar(kind):
         return pa.string()
     if has(

@@ -33,7 +33,7 @@ _TYPES: dict[str, pa.DataType] = {
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """What may be asked of a load besides its files and its table."""
+    """Options of a load, besides its files and its table."""
 
     create: bool = False
     key: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ from crannog.tables.loading.file_parts import (
     exact_or_fault,
     first_fault_of_each,
     fitting_names,
-    told,
+    shown_value,
     without,
 )
 
@@ -166,4 +166,4 @@ class ParquetReader:
         ]
 
     def _bad(self, faults: list[Fault], first: int) -> list[BadRow]:
-        return [BadRow(self.source.called, first + f.place, f.column, told(f.value), f.reason) for f in faults]
+        return [BadRow(self.source.called, first + f.place, f.column, shown_value(f.value), f.reason) for f in faults]

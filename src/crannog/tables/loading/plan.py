@@ -94,7 +94,7 @@ class Planning:
                 f"table {self._name} exists, partitioned by {list(partition_by)}, asked for {list(self._options.partition_by)}"
             )
         target = Target(schema, required, filled)
-        surveys = self._survey(replace(target, known=pa.schema([*schema, *self._asked(schema)])))
+        surveys = self._survey(replace(target, known=pa.schema([*schema, *self._requested_columns(schema)])))
         comparison = compared(schema, together(surveys), self._wider(surveys, target), self._options)
         if not self._options.dry_run:
             check(self._name, schema, comparison)
@@ -104,8 +104,8 @@ class Planning:
             surveys = self._survey(target)
         return Plan(self._readers, surveys, target, tuple(table.key), comparison)
 
-    def _asked(self, schema: pa.Schema) -> list[pa.Field]:
-        """Return the columns, new to the table, whose types were asked for; Conflict if one has another type there."""
+    def _requested_columns(self, schema: pa.Schema) -> list[pa.Field]:
+        """Return the columns with requested types that are new to the table. Raises Conflict if the table has one with another type."""
         for name, kind in self._options.types.items():
             if name in schema.names and schema.field(name).type != kind:
                 have = spark_name(schema.field(name).type)
@@ -128,7 +128,7 @@ class Planning:
                 (pa.types.is_integer(current) and kind == pa.int64())
                 or (current == pa.float32() and kind == pa.float64())
             )
-            # A few bad rows are told one by one, even if no other row has a value there.
+            # A few bad rows are reported one by one, even if no other row has a value there.
             bad = sum(survey.bad_in.get(name, 0) for survey in surveys)
             fits_nowhere = bad > FEW and not any(survey.good_in.get(name) for survey in surveys)
             if kind is not None and kind != current and (widens or (fits_nowhere and name not in target.required)):

@@ -163,7 +163,7 @@ class Keeping:
                 if folds >= _FOLDS or waited_s >= _PATIENCE_S:
                     raise
                 pause_s = min(error.retry_after_s or _FULL_S, _LONGEST_PAUSE_S)
-            # Too many requests are a matter of a moment; for a full stage one is told to stay away longer, and folding makes room.
+            # Too many requests pass in a moment; a full stage asks for a longer wait, and folding makes room.
             if pause_s >= _FULL_S:
                 folds += 1
                 if self._folded():

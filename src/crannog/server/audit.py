@@ -1,4 +1,4 @@
-"""The audit: a table that tells who asked for what, written behind the requests, in batches."""
+"""The audit: a table with a row for each request, written in batches in the background."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ SCHEMA = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
-_MOST = 50_000
-_EVERY_S = 2.0
-_BATCH = 5_000
-_LONGEST_SQL = 10_000
+_MAX_BUFFERED = 50_000
+_INTERVAL_S = 2.0
+_BATCH_ROWS = 5_000
+_MAX_SQL = 10_000
 log = logging.getLogger("crannog.server")
 
 
@@ -44,24 +44,25 @@ class Audit:
     def __init__(self, lake: EmbeddedLake) -> None:
         self._lake = lake
         self.on = lake.settings.audit
-        self._notes: deque[dict[str, Any]] = deque()
+        self._records: deque[dict[str, Any]] = deque()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="crannog-audit", daemon=True)
         self._flushing = threading.Lock()
         self.dropped = 0
 
     def start(self) -> None:
+        """Start the thread that writes."""
         if self.on:
             self._thread.start()
 
     def note(self, call: Call, verb: str) -> None:
-        """Note a request that was answered."""
+        """Record a request that ended."""
         if not self.on:
             return
-        if len(self._notes) >= _MOST:
-            self._notes.popleft()
+        if len(self._records) >= _MAX_BUFFERED:
+            self._records.popleft()
             self.dropped += 1
-        self._notes.append(
+        self._records.append(
             {
                 "time": dt.datetime.now(dt.UTC),
                 "request_id": call.request_id,
@@ -70,7 +71,7 @@ class Audit:
                 "verb": verb,
                 "table": ", ".join(call.tables) or None,
                 "rows": call.rows,
-                "sql": call.sql[:_LONGEST_SQL] if call.sql else None,
+                "sql": call.sql[:_MAX_SQL] if call.sql else None,
                 "status": call.status,
                 "elapsed_ms": round(call.elapsed_ms, 3),
                 "error": call.error_code or None,
@@ -78,49 +79,49 @@ class Audit:
         )
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Keep what was noted and end."""
+        """Write the buffered records and stop."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        while not self._stop.wait(_EVERY_S):
+        while not self._stop.wait(_INTERVAL_S):
             self.flush()
         self.flush()
 
     def flush(self) -> None:
-        """Keep what was noted so far; what cannot be kept now is tried again later."""
+        """Write the buffered records; those that cannot be written now are retried later."""
         with self._flushing:
             self._flush()
 
     def _flush(self) -> None:
-        while self._notes:
-            batch = [self._notes.popleft() for _ in range(min(len(self._notes), _BATCH))]
+        while self._records:
+            batch = [self._records.popleft() for _ in range(min(len(self._records), _BATCH_ROWS))]
             try:
-                self._keep(batch)
+                self._write(batch)
             except CrannogError as error:
                 if isinstance(error, Overloaded) or error.retryable:
-                    room = _MOST - len(self._notes)
+                    room = _MAX_BUFFERED - len(self._records)
                     self.dropped += max(0, len(batch) - room)
-                    self._notes.extendleft(reversed(batch[-room:] if room > 0 else []))
+                    self._records.extendleft(reversed(batch[-room:] if room > 0 else []))
                 else:
                     self.dropped += len(batch)
                 log.warning("the audit cannot be written: %s", error.message)
                 return
 
-    def _keep(self, batch: list[dict[str, Any]]) -> None:
-        # Text that is no Unicode came in a header or a statement; it must not keep the rest from being kept.
-        for note in batch:
+    def _write(self, batch: list[dict[str, Any]]) -> None:
+        # Headers and statements may have text that is not valid Unicode, which must not fail the batch.
+        for record in batch:
             for name in ("request_id", "sql", "table"):
-                if note[name] is not None:
-                    note[name] = note[name].encode("utf-8", "replace").decode()
+                if record[name] is not None:
+                    record[name] = record[name].encode("utf-8", "replace").decode()
         rows = pa.Table.from_pylist(batch, schema=SCHEMA)
-        # On the engine's table: through the API, nobody writes to it.
+        # Directly on the engine's table, since the API does not allow writes to it.
         try:
             self._table().write("append", rows, None)
         except NotFound:
-            # Removed by hand while the server runs: the audit goes on in a new table.
-            log.warning("the audit table %s was removed; a new one is made", NAME)
+            # Removed by hand while the server runs: continue in a new table.
+            log.warning("the audit table %s was removed; creating a new one", NAME)
             self._lake.engine.forget(NAME)
             self._table().write("append", rows, None)
 

@@ -22,7 +22,7 @@ BatchId = Annotated[
 _ANY_ROWS: dict[str, Any] = {"oneOf": [{"type": "array", "items": {"type": "object"}}, {"type": "object"}]}
 _BYTES: dict[str, Any] = {"type": "string", "format": "binary"}
 ERROR: dict[str, Any] = {
-    "description": "What went wrong: what was asked, what stands there, what to do.",
+    "description": "What went wrong, and what to do about it.",
     "content": {
         JSON: {
             "schema": {

@@ -1,4 +1,4 @@
-"""What comes in a body: rows, keys, schemas and documents, in the form that the request says."""
+"""Parses bodies: rows, keys, schemas and documents, in the format of the Content-Type."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _ANY = 1 << 62
 
 
 def form_of(request: Request, forms: tuple[str, ...] = ("json", "ndjson", "csv", "arrow")) -> str:
-    """Return the form of the body by its Content-Type; UnsupportedMedia lists those that are read here."""
+    """Return the format of the body by its Content-Type. Raises UnsupportedMedia, which lists the supported ones."""
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     form = _FORMS.get(media)
     if form not in forms:
         known = ", ".join(name for name, of in _FORMS.items() if name and of in forms)
-        raise UnsupportedMedia(f"the body's type is {media[:80]!r}; here it is one of {known}")
+        raise UnsupportedMedia(f"content type {media[:80]!r} is not supported; send one of {known}")
     return form
 
 
@@ -47,7 +47,7 @@ def rows_from(data: bytes, form: str, table: Definition, settings: Settings) -> 
 
 
 def document(data: bytes, shape: TypeAdapter[Any]) -> Any:
-    """Read a JSON document of a shape; CallerError names what is wrong and where."""
+    """Read a JSON document of a shape. Raises CallerError, which names the fields that do not fit."""
     found = document_of(data, BODY, strict=True)
     try:
         return shape.validate_python(found, strict=True)
@@ -60,5 +60,5 @@ def document(data: bytes, shape: TypeAdapter[Any]) -> Any:
 
 
 def keys_from(values: list[Any], table: Definition) -> list[Any]:
-    """Return keys of a JSON document as the engine takes them."""
+    """Return keys of a JSON document in the form that the engine expects."""
     return exact_keys(values, table.schema, table.key) if table.key else values

@@ -1,4 +1,4 @@
-"""One question about traces from a request: in a thread, within its limits, taken back when the client goes away."""
+"""One query about traces from a request: in a thread, within its limits, cancelled when the client disconnects."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ LIMITS: dict[str, Any] = {
         },
     ]
 }
-"""How routes that ask about traces describe their headers."""
+"""The headers of routes that query traces, for the OpenAPI document."""
 T = TypeVar("T")
 
 
 async def run_trace_query(request: Request, work: Callable[[EmbeddedTraces], T]) -> T:
-    """Return the result of the work, all of whose queries count as one. The body must have been read."""
-    question = _question_of(request)
+    """Run work in a thread as one query and return its result. The body must have been read."""
+    query = _query_of(request)
 
     def run() -> T:
-        with question.running() as traces:
+        with query.running() as traces:
             return work(traces)
 
-    found: T = await watched(request, question.call.service.threads.endless("traces", run), question.cancel)
+    found: T = await watched(request, query.call.service.threads.endless("traces", run), query.cancel)
     return found
 
 
 async def lines_of_traces(request: Request, work: Callable[[EmbeddedTraces], Generator[str, None, None]]) -> Response:
-    """Answer with lines as they are made. What fails before the first is an error, later the answer breaks off."""
-    question = _question_of(request)
+    """Stream lines as they are produced. A failure before the first is an error; later, the response breaks off."""
+    query = _query_of(request)
 
     def make(put: Put) -> Poured:
-        with question.running() as traces, closing(work(traces)) as lines:
+        with query.running() as traces, closing(work(traces)) as lines:
             first = next(lines, None)
             if first is None:
                 return {}, b""
@@ -70,12 +70,12 @@ async def lines_of_traces(request: Request, work: Callable[[EmbeddedTraces], Gen
                 put(f"{line}\n".encode())
         return None
 
-    return await poured(request, "traces", make, NDJSON, question.cancel)
+    return await poured(request, "traces", make, NDJSON, query.cancel)
 
 
 @dataclass(frozen=True)
-class _Question:
-    """A question of a request, with its limits."""
+class _TraceQuery:
+    """A query of a request, with its limits."""
 
     call: Call
     query_id: str
@@ -87,35 +87,35 @@ class _Question:
         from crannog.traces.store import EmbeddedTraces
 
         call, service = self.call, self.call.service
-        _check_still_there(call)
+        _check_connected(call)
         store = service.lake.trace_store.within(self.timeout_s, self.query_id)
         cancel = partial(service.lake.traces.cancel, self.query_id)
         with service.running(key_of(self.query_id), call.caller.name, cancel), store.question():
-            _check_still_there(call)
+            _check_connected(call)
             yield EmbeddedTraces(store)
 
     def cancel(self) -> None:
-        """End what nobody waits for any more; if it has not begun, it does not begin."""
+        """Cancel a query whose client disconnected; it does not start if it has not yet."""
         self.call.left = True
         with suppress(NotFound):
             self.call.service.lake.traces.cancel(self.query_id)
 
 
-def _question_of(request: Request) -> _Question:
+def _query_of(request: Request) -> _TraceQuery:
     given = request.headers.get(QUERY_ID)
-    return _Question(
+    return _TraceQuery(
         call_of(request), checked_query_id(unquote(given) if given else None), _seconds(request.headers.get(TIMEOUT))
     )
 
 
 def key_of(query_id: str) -> object:
-    """Return what a question is kept in mind by while it runs; queries of SQL have ids of their own."""
+    """Return the key of a running query; SQL queries have separate ids."""
     return "traces", query_id
 
 
-def _check_still_there(call: Call) -> None:
+def _check_connected(call: Call) -> None:
     if call.left:
-        raise Cancelled("the client went away before its question began")
+        raise Cancelled("the client disconnected before its query started")
 
 
 def _seconds(text: str | None) -> float | None:

@@ -20,6 +20,8 @@ from pathlib import Path
 WORDS = {
     "whoever": "the role: caller, owner, writer",
     "doomed": "to_delete, or expired",
+    "outflow": "stream, or response body",
+    "packing": "compression for bytes, pack for staged files",
     "blob": "search text, bytes, or what it holds",
     "nothere": "FallBackToSpark",
     "unproved": "NoRule",
@@ -30,6 +32,9 @@ COLUMNS = ("search_blob",)
 """Names of stored columns, which cannot change."""
 
 PHRASES = {
+    "is none": "'there is no …', 'is not a …' or 'does not exist'",
+    "is told": "'gets', 'is notified', or the error it gets",
+    "asked of": "'queries on …', 'required of …'",
     "behind the scenes": "'in the background', or say what happens",
 }
 """A phrase that reads as translated, and what to write instead."""

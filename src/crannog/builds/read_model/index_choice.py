@@ -79,7 +79,7 @@ def _partition_condition(connection: Connection, wanted: EventFilter) -> tuple[s
     some = [index for (index,) in found]
     if len(some) <= _FEW_EVENTS:
         return one_of("idx", some or [0]), some or [0], True
-    # So many events match that a page fills sooner by checking events one by one than by collecting all matches.
+    # Enough events match that a page fills sooner by checking events one by one than by collecting all matches.
     inside, values = _matching(connection, wanted)
     return f"EXISTS (SELECT 1 FROM event_partitions AS p WHERE p.idx = events.idx AND ({inside}))", values, False
 

@@ -171,7 +171,7 @@ class HotCache:
 
     @contextmanager
     def borrowed(self, table: OpenTable, snapshot: Snapshot, *, wait: bool = False) -> Iterator[str | None]:
-        """Yield the name of a copy that is at the snapshot or later; None if there is none now.
+        """Yield the name of a copy that is at the snapshot or later, or None if no such copy is ready.
 
         With `wait`, waits for a pinned copy that has to be reloaded.
         """

@@ -246,7 +246,7 @@ def _tree(text: str, found: tuple[Token, ...]) -> tuple[exp.Expression | None, s
 
 
 def _lost_in_trees(found: tuple[Token, ...]) -> str:
-    """Return the syntax that sqlglot's trees drop or rewrite with another meaning; empty if there is none."""
+    """Return the syntax that sqlglot's trees drop or rewrite with another meaning; may be empty."""
     for place, token in enumerate(found):
         if token.token_type is TokenType.PIPE_GT:
             return "pipe syntax"

@@ -156,7 +156,7 @@ def _control_escaped(text: str) -> str:
 
 
 def _non_text_json(values: pa.StructArray) -> pa.Array:
-    """Return the JSON of the values that are no text; null where there is none."""
+    """Return the JSON of the values that are not text; null for the others."""
     count = len(values)
     parts = []
     integers, truths, doubles = (values.field(f"{name}_value") for name in ("int", "bool", "double"))

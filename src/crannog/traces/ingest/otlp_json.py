@@ -17,7 +17,7 @@ _IDS = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span
 
 
 def parse_json(body: bytes, what: str) -> Any:
-    """Read JSON; CallerError says where it is none."""
+    """Read JSON. Raises CallerError with the position of the first error."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -24,7 +24,7 @@ _MAX_UINT64 = 2**64 - 1
 
 
 def parse_zipkin(body: bytes, *, now_ns: int) -> ExportTraceServiceRequest:
-    """Read a list of Zipkin spans; CallerError if it is none.
+    """Read a list of Zipkin spans. Raises CallerError if it is not one.
 
     A span without any time starts now. The server's half of a shared span gets an id of its own, with the client's
     as its parent: two spans of one trace cannot have one id.
@@ -127,7 +127,7 @@ def _endpoint(given: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _id(given: Any, digits: int) -> bytes:
-    """Return an id at its full length: Zipkin's may be shorter. One that is none gives bytes that are rejected."""
+    """Return an id at its full length: Zipkin's may be shorter. An invalid one gives bytes that are rejected."""
     return bytes_of_hex(given.rjust(digits, "0")) if isinstance(given, str) and given else b""
 
 

@@ -61,7 +61,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """The field is one of the values; if `negated`, it exists and is none of them."""
+    """The field is one of the values; if `negated`, it exists and is not one of them."""
 
     field: Field
     values: tuple[Value, ...]

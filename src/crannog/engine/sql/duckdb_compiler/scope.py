@@ -61,7 +61,7 @@ class Scope:
         self.used_inside = False
 
     def resolve(self, parts: Sequence[str]) -> Typed:
-        """Return the column of a dotted name. Raises NoRule if there is none, or more than one."""
+        """Return the column of a dotted name. Raises NoRule unless there is exactly one."""
         scope: Scope | None = self
         while scope is not None:
             found = scope._resolve(parts)

@@ -288,13 +288,13 @@ def test_rows_that_no_log_wrote_are_said(log: DeltaLog, warehouse: Path) -> None
 
 def test_a_change_made_for_a_sequence_is_kept_there_or_not_at_all(log: DeltaLog) -> None:
     log.append_event(partition("b", "p", P.BUILDING))
-    rows = [{"event_id": "x", "timestamp": 0, "build_request_id": "b", "event_type": "build_cancel",
-             "build_cancel_event": {"reason": ""}, "index": 2, "partition_date": dt.date(1970, 1, 1)}]  # fmt: skip
+    rows = pa.Table.from_pylist([{"event_id": "x", "timestamp": 0, "build_request_id": "b", "event_type": "build_cancel",
+             "build_cancel_event": {"reason": ""}, "index": 2, "partition_date": dt.date(1970, 1, 1)}])  # fmt: skip
     with pytest.raises(Conflict, match="is at sequence 1, the change was prepared for 0"):
-        log.table.write("append", rows, None, after=0)
+        log.table.stage(rows, after=0)
     assert log.table.log.is_last(1)
     assert not log.table.log.is_last(0)
-    assert log.table.write("append", rows, None, after=1).sequence == 2
+    assert log.table.stage(rows, after=1).sequence == 2
     assert log.head() == 2
 
 

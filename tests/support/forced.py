@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from crannog.engine.open_table import OpenTable
 from crannog.settings import Settings
 from forcing import Lakes, stand_in_for_spark
 
@@ -28,8 +29,9 @@ def quick_folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def lakes(quick_folder: Path, settings: Settings) -> Iterator[Lakes]:
-    """Connections to one warehouse of the test's own."""
+def lakes(quick_folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lakes]:
+    """Connections to one warehouse of the test's own, which race for commits: nothing may depend on taking turns."""
+    monkeypatch.setattr(OpenTable, "handover_folder", None)
     opener = Lakes(quick_folder, settings)
     yield opener
     opener.close()

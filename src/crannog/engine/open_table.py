@@ -6,6 +6,7 @@ import datetime as dt
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -69,6 +70,7 @@ class OpenTable:
                 settings.staged_bytes_limit,
             ),
             after_commit=self._keep_up,
+            handover_folder=self.handover_folder,
         )
         self._masks: MaskCache | None = None
         self._snapshot: Snapshot | None = None
@@ -77,13 +79,16 @@ class OpenTable:
         self.before_fold: Callable[[Snapshot], None] | None = None
         """Told what a fold takes before it does: a copy in memory must apply the changes while they are at hand."""
 
+    @property
+    def handover_folder(self) -> Path | None:
+        """Where the processes of this machine share commits; None if the table is in a bucket."""
+        storage = self.warehouse.storage
+        return Path(storage.uri(self.log.own_folder)) / "handover" if storage.is_local else None
+
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def write(self, verb: str, rows: Any, batch_id: str | None, *, after: int | None = None) -> WriteReceipt:
-        """Keep rows: `append` on a table without a key, `upsert` (which append then means) on one with a key.
-
-        With `after`, as the very next sequence after it, or Conflict.
-        """
+    def write(self, verb: str, rows: Any, batch_id: str | None) -> WriteReceipt:
+        """Keep rows: `append` on a table without a key, `upsert` (which append then means) on one with a key."""
         if verb == "upsert" and not self.log.last_seen_base().key:
             raise CallerError(f"cannot upsert into {self.name}: it has no key; append to it, or create it with a key")
         base, table = self._with_newest_schema(
@@ -95,10 +100,13 @@ class OpenTable:
             raise Overloaded(
                 f"{table.num_rows:,} rows in one call to {self.name}; {limit:,} is the most: send them in parts"
             )
-        return self._stage("upsert" if base.key else "append", base, table, batch_id, after=after)
+        return self._stage("upsert" if base.key else "append", base, table, batch_id)
 
     def stage(self, rows: pa.Table | RowBuffer, *, after: int | None = None) -> WriteReceipt:
-        """Keep rows that are known to fit, as those of Crannog's own tables are; columns that are not given are null."""
+        """Keep rows that are known to fit, as those of Crannog's own tables are; columns that are not given are null.
+
+        With `after`, at once as the very next sequence after it, or Conflict.
+        """
         base = self.log.last_seen_base()
         return self._stage("upsert" if base.key else "append", base, rows, None, after=after)
 
@@ -116,7 +124,10 @@ class OpenTable:
     def delete(
         self, keys: Any, *, actor: str, reason: str, batch_id: str | None, after: int | None = None
     ) -> WriteReceipt:
-        """Hide the rows of these keys from all snapshots at once; a fold then takes them out of the base, which others read."""
+        """Hide the rows of these keys from all snapshots at once; a fold then takes them out of the base, which others read.
+
+        With `after`, as the very next sequence after it, or Conflict.
+        """
         base = self.log.last_seen_base()
         if not base.key:
             raise CallerError(f"cannot delete from {self.name}: it has no key, so there is nothing to delete by")
@@ -151,8 +162,9 @@ class OpenTable:
         if not count:
             return WriteReceipt(self.log.last_seen()[1].end, 0, batch, duplicate=False)
         size = int(given.nbytes) + count * _SYSTEM_BYTES_PER_ROW + BYTES_PER_CHANGE
-        kept = self.writer.write(Change(batch, kind, given, size, actor, reason, now_us), after=after)
-        return WriteReceipt(kept.sequence, count, batch, kept.duplicate)
+        change = Change(batch, kind, given, size, actor, reason, now_us)
+        done = self.writer.write(change) if after is None else self.writer.write_after(change, after)
+        return WriteReceipt(done.sequence, count, batch, done.duplicate)
 
     def _keep_up(self) -> None:
         if self.log.needs_pack:

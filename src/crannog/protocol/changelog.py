@@ -111,13 +111,13 @@ class ChangeLog:
     def last_seen_base(self) -> Base:
         """Return the base as this process last saw it."""
         with self._state:
-            return self._refresh() if self._stale else self._known_base
+            return self._catch_up() if self._stale else self._known_base
 
     def backlog(self) -> Backlog:
         """Return the staged backlog as this process last saw it."""
         with self._state:
             if self._stale:
-                self._refresh()
+                self._catch_up()
             tail = self._tail
             return Backlog(tail.rows, tail.bytes, len(tail.coverage.files), tail.oldest_us)
 
@@ -212,6 +212,11 @@ class ChangeLog:
         raise Unavailable(
             f"cannot write to {self.folder.replace('/', '.')}: other writers won for {_COMMIT_TIMEOUT_S:.0f} s; try again"
         )
+
+    def expect_others(self) -> None:
+        """Make the next commit look first at what other processes have committed."""
+        with self._state:
+            self._stale = True
 
     def pack(self) -> int:
         """Merge complete blocks of small staged files into packs and delete the files; return the number of packs."""
@@ -311,7 +316,11 @@ class ChangeLog:
 
     def _catch_up(self) -> Base:
         # In a bucket a listing costs no more than a few probes, and a miss costs as much as a hit.
-        if self._storage.is_local and self._tail.is_open and self._tail.advance(self.head, self._known_base):
+        if (
+            self._storage.is_local
+            and self._ledger_version == self._known_base.version
+            and self._tail.advance(self.head, self._known_base)
+        ):
             self._stale = False
             return self._known_base
         return self._refresh()
@@ -334,7 +343,7 @@ class ChangeLog:
                 found.append(None)
                 continue
             # Of two calls with the same id in this group, the first committed it.
-            repeated = position.writer != own or change.batch_id in seen
+            repeated = position.writer != (change.writer or own) or change.batch_id in seen
             seen.add(change.batch_id)
             found.append(Committed(position.sequence, duplicate=repeated))
         return found

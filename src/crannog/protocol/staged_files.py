@@ -56,6 +56,8 @@ class Change:
     actor: str = ""
     reason: str = ""
     at_us: int = 0
+    writer: str = ""
+    """Tells this call's change from another one with its batch id; empty if its group commit does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,16 @@ def build_segment(changes: Sequence[Change], sequence: int, writer: str, columns
     """
     counts = [change.rows.num_rows for change in changes]
     records = tuple(
-        ChangeRecord(sequence, change.batch_id, change.kind, count, change.actor, change.reason, change.at_us, writer)
+        ChangeRecord(
+            sequence,
+            change.batch_id,
+            change.kind,
+            count,
+            change.actor,
+            change.reason,
+            change.at_us,
+            change.writer or writer,
+        )
         for change, count in zip(changes, counts, strict=True)
     )
     return Segment(

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from stat import S_ISREG
 from typing import BinaryIO
 
 from crannog.errors import CallerError, Unavailable
@@ -205,7 +206,8 @@ class LocalStorage:
                     full = f"{place}/{name}"
                     with suppress(FileNotFoundError):  # deleted since the listing
                         stat = os.stat(full)
-                        yield StoredFile(full[len(self._prefix) :], stat.st_size, stat.st_mtime)
+                        if S_ISREG(stat.st_mode):  # not the pipes between processes
+                            yield StoredFile(full[len(self._prefix) :], stat.st_size, stat.st_mtime)
 
     def folders(self, folder: str) -> list[str]:
         with _os_errors_translated("list", folder):

@@ -25,7 +25,6 @@ from crannog.builds.read_model.tables import Migration
 from crannog.builds.stores.delta_appends import DeltaAppends
 from crannog.builds.stores.delta_read_model import Applied
 from crannog.builds.stores.event_rows import KEY, SCHEMA, SCHEMA_VERSION, VERSION_PROPERTY, events_of
-from crannog.builds.stores.process_handover import Desk
 from crannog.builds.stores.read_model_log import ModelLog, checked_indexes
 from crannog.builds.stores.read_model_sync import Follower
 from crannog.builds.stores.table_versions import bring_up
@@ -41,7 +40,6 @@ DEFAULT_TABLE = "crannog.builds.build_events"
 log = logging.getLogger("crannog.builds")
 T = TypeVar("T")
 _MAX_ATTEMPTS = 1_000
-_PATIENCE_S, _BUCKET_PATIENCE_S = 2.0, 10.0
 
 
 def open_delta_log(uri: str, location: str, query: str, options: dict[str, Any]) -> DeltaLog:
@@ -105,7 +103,7 @@ class DeltaLog(ModelLog):
     def _open(self) -> None:
         table, migration = _open_table(self._tables, self.name, self.uri)
         follower = Follower(table, _model_path(table, self._model), self.uri)
-        appends = DeltaAppends(table, follower, self._desk(follower), self.uri)
+        appends = DeltaAppends(table, follower, self.uri)
         self.table, self.migration, self._follower, self._appends = table, migration, follower, appends
 
     def _again(self, act: Callable[[], T]) -> T:
@@ -136,16 +134,6 @@ class DeltaLog(ModelLog):
             raise Unavailable(
                 f"a file of {self.name}, the table of the build log, is gone: {error.filename}; try again"
             ) from error
-
-    def _desk(self, follower: Follower) -> Desk | None:
-        beside = follower.model.path
-        if beside is None:
-            return None
-        patience_s = _PATIENCE_S if self.warehouse.storage.is_local else _BUCKET_PATIENCE_S
-        try:
-            return Desk(beside.with_suffix(".desk"), patience_s=patience_s)
-        except OSError:
-            return None  # another user's: it only saves work
 
     # -- writing -----------------------------------------------------------------------------------------------------
 

@@ -1,15 +1,20 @@
-"""The writer of one table in one process: concurrent callers share one staged file (group commit)."""
+"""The writer of one table in one process: concurrent callers, of other processes too, share one staged file."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from crannog.engine.commit.change_messages import ChangeMessages
 from crannog.engine.commit.group import Call, Group
+from crannog.engine.commit.handover import Handover
 from crannog.errors import Overloaded
 from crannog.protocol.changelog import ChangeLog, Committed
 from crannog.protocol.staged_files import Change
+
+Write = Call[Change, Committed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,71 +27,76 @@ class WriterLimits:
     staged_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """A change, and the sequence it must follow, if it must."""
-
-    change: Change
-    after: int | None = None
-
-
 class Writer:
     """Takes changes from any thread; `write` returns once the change is durable and visible."""
 
-    def __init__(self, log: ChangeLog, limits: WriterLimits, *, after_commit: Callable[[], None]) -> None:
+    def __init__(
+        self, log: ChangeLog, limits: WriterLimits, *, after_commit: Callable[[], None], handover_folder: Path | None
+    ) -> None:
+        """`handover_folder` is where the processes of this machine share commits; None if they do not."""
         self._log = log
         self._limits = limits
         self._after_commit = after_commit
-        self._group: Group[Wish, Committed] = Group(
-            self._commit, called=lambda: self._name, most_waiting=limits.queue_calls, take=self._take
+        commit: Callable[[list[Write]], None] = self._commit
+        if handover_folder is not None:
+            commit = Handover(
+                handover_folder, self._commit, ChangeMessages(log), rows=_rows, on_change=log.expect_others
+            ).run
+        self._group: Group[Change, Committed] = Group(
+            commit, called=lambda: self._name, most_waiting=limits.queue_calls, take=self._take
         )
 
-    def write(self, change: Change, *, after: int | None = None) -> Committed:
-        """Commit one change; Overloaded at a limit, Unavailable if the storage fails; neither keeps anything halfway.
+    def write(self, change: Change) -> Committed:
+        """Commit one change; Overloaded at a limit, Unavailable if the storage fails; neither keeps anything halfway."""
+        return self._group.submit(change)
 
-        With `after`, as the very next sequence after it, or Conflict.
+    def write_after(self, change: Change, sequence: int) -> Committed:
+        """Commit one change at once as the very next sequence after this one; Conflict if that is taken.
+
+        For a caller that makes the change from everything up to there, and makes it again if another was first.
         """
-        return self._group.submit(Wish(change, after))
+        call: Write = Call(change)
+        if self._admit([call]):
+            [call.result] = self._log.commit([change], after=sequence)
+        self._after_commit()
+        if call.error is not None:
+            raise call.error
+        assert call.result is not None
+        return call.result
 
     @property
     def _name(self) -> str:
         return self._log.folder.replace("/", ".")
 
-    def _commit(self, group: list[Call[Wish, Committed]]) -> None:
+    def _commit(self, group: list[Write]) -> None:
         admitted = self._admit(group)
         if admitted:
-            done = self._log.commit([call.value.change for call in admitted], after=admitted[0].value.after)
-            for call, kept in zip(admitted, done, strict=True):
-                call.result = kept
+            for call, committed in zip(admitted, self._log.commit([call.value for call in admitted]), strict=True):
+                call.result = committed
         self._after_commit()
 
-    def _take(self, waiting: deque[Call[Wish, Committed]]) -> list[Call[Wish, Committed]]:
-        group: list[Call[Wish, Committed]] = []
+    def _take(self, waiting: deque[Write]) -> list[Write]:
+        group: list[Write] = []
         rows = 0
-        while waiting and (not group or rows + waiting[0].value.change.rows.num_rows <= self._limits.group_rows):
-            if group and waiting[0].value.after is not None:
-                break
+        while waiting and (not group or rows + waiting[0].value.rows.num_rows <= self._limits.group_rows):
             call = waiting.popleft()
             group.append(call)
-            rows += call.value.change.rows.num_rows
-            if call.value.after is not None:
-                break  # its place is its own
+            rows += call.value.rows.num_rows
         return group
 
-    def _admit(self, group: list[Call[Wish, Committed]]) -> list[Call[Wish, Committed]]:
+    def _admit(self, group: list[Write]) -> list[Write]:
         """Refuse what would go over the staged backlog; a refusal looks at storage first, a fold may have made room."""
         backlog = self._log.backlog()
         rows, size = backlog.rows, backlog.bytes
-        admitted: list[Call[Wish, Committed]] = []
-        looked = False
+        admitted: list[Write] = []
+        refreshed = False
         for call in group:
-            change = call.value.change
-            more_rows, more_bytes = change.rows.num_rows, change.bytes
-            if not self._fits(rows + more_rows, size + more_bytes) and not looked:
+            more_rows, more_bytes = call.value.rows.num_rows, call.value.bytes
+            if not self._fits(rows + more_rows, size + more_bytes) and not refreshed:
                 self._log.refresh()
-                backlog, looked = self._log.backlog(), True
-                rows = backlog.rows + sum(other.value.change.rows.num_rows for other in admitted)
-                size = backlog.bytes + sum(other.value.change.bytes for other in admitted)
+                backlog, refreshed = self._log.backlog(), True
+                rows = backlog.rows + sum(other.value.rows.num_rows for other in admitted)
+                size = backlog.bytes + sum(other.value.bytes for other in admitted)
             if self._fits(rows + more_rows, size + more_bytes):
                 admitted.append(call)
                 rows, size = rows + more_rows, size + more_bytes
@@ -94,10 +104,14 @@ class Writer:
                 call.error = Overloaded(
                     f"{self._name} has {rows:,} staged rows in {size:,} bytes, the limits are"
                     f" {self._limits.staged_rows:,} and {self._limits.staged_bytes:,}; this change adds {more_rows:,} rows."
-                    " Nothing of it was kept: fold the table, or try again once the scheduler has",
+                    " Nothing of it was kept: fold the table (fold()), or try again once the scheduler has",
                     retry_after_s=5.0,
                 )
         return admitted
 
     def _fits(self, rows: int, size: int) -> bool:
         return rows <= self._limits.staged_rows and size <= self._limits.staged_bytes
+
+
+def _rows(change: Change) -> int:
+    return int(change.rows.num_rows)

@@ -125,6 +125,7 @@ class DeltaLog:
         self.folder = folder
         self._table: DeltaTable | None = None
         self._base: Base | None = None
+        self._next_entry, self._marker = "", ""
         self._checked_at = 0.0
 
     def entry_path(self, version: int) -> str:
@@ -139,8 +140,8 @@ class DeltaLog:
         now = time.time()
         is_fresh = self._base is not None and 0 <= now - self._checked_at < _FULL_LOAD_INTERVAL_S
         if is_fresh and self._base is not None:
-            if not self._storage.exists(self.entry_path(self._base.version + 1)):
-                if self._storage.exists(marker_path(self.folder, self._base.table_id)):
+            if not self._storage.exists(self._next_entry):
+                if self._storage.exists(self._marker):
                     self._checked_at = now
                     return self._base
                 self._load()
@@ -150,7 +151,8 @@ class DeltaLog:
             self._load()
         assert self._table is not None
         base = _base_of(self._table, self.folder)
-        if not self._storage.exists(marker_path(self.folder, base.table_id)):
+        self._next_entry, self._marker = self.entry_path(base.version + 1), marker_path(self.folder, base.table_id)
+        if not self._storage.exists(self._marker):
             raise NotFound(f"table {self.folder.replace('/', '.')} was dropped")
         self._checked_at, self._base = now, base
         return base

@@ -19,6 +19,7 @@ from crannog.delta.log import Base
 from crannog.delta.schemas import fingerprint
 from crannog.engine import rows as row_input
 from crannog.engine.commit.writer import Writer, WriterLimits
+from crannog.engine.owned_tables import check_change
 from crannog.engine.snapshot import MaskCache, Snapshot, positions_of, read, relation
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import (
@@ -53,6 +54,7 @@ class OpenTable:
         settings = warehouse.settings
         self.warehouse = warehouse
         self.name = name
+        self._label = str(name)
         self.folder = name.path
         self.log = ChangeLog(
             warehouse.storage,
@@ -72,6 +74,8 @@ class OpenTable:
             after_commit=self._keep_up,
             handover_folder=self.handover_folder,
         )
+        self._users: Base | None = None
+        """The version of which it is known that it belongs to no part of Crannog."""
         self._masks: MaskCache | None = None
         self._snapshot: Snapshot | None = None
         self._refreshed_at = 0.0
@@ -92,9 +96,10 @@ class OpenTable:
         if verb == "upsert" and not self.log.last_seen_base().key:
             raise CallerError(f"cannot upsert into {self.name}: it has no key; append to it, or create it with a key")
         base, table = self._with_newest_schema(
-            lambda schema: row_input.to_arrow(rows, schema, table=str(self.name), verb=verb)
+            lambda schema: row_input.to_arrow(rows, schema, table=self._label, verb=verb)
         )
-        self._check_partitions(base, table, verb)
+        if base.partition_by:
+            self._check_partitions(base, table, verb)
         limit = self.warehouse.settings.max_rows_per_call
         if table.num_rows > limit:
             raise Overloaded(
@@ -109,6 +114,13 @@ class OpenTable:
         """
         base = self.log.last_seen_base()
         return self._stage("upsert" if base.key else "append", base, rows, None, after=after)
+
+    def check_change(self, change: str) -> None:
+        """Raise Refused if the table belongs to a part of Crannog, which alone may change it so."""
+        base = self.log.last_seen_base()
+        if base is not self._users:
+            check_change(change, self.name, base.properties)
+            self._users = base
 
     def _check_partitions(self, base: Base, rows: pa.Table, verb: str) -> None:
         """Refuse empty text as a partition: Delta's log cannot tell it from null."""
@@ -156,7 +168,7 @@ class OpenTable:
         reason: str = "",
         after: int | None = None,
     ) -> WriteReceipt:
-        batch = checked_batch_id(batch_id)
+        batch = new_batch_id() if batch_id is None else checked_batch_id(batch_id)
         now_us = time.time_ns() // 1000
         count = given.num_rows
         if not count:

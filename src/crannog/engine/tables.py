@@ -128,7 +128,8 @@ class Tables:
 
         A table that another process dropped meanwhile raises NotFound when it is used: `forget` it and open it again.
         """
-        self._warehouse.check_open()
+        if self._warehouse.closed:
+            self._warehouse.check_open()
         with self._lock:
             table = self._open.get(name)
             if table is not None:

@@ -35,7 +35,7 @@ class Warehouse:
         self._lock = threading.Lock()
         # One thread: packing and small maintenance must never take cores from callers.
         self._background = ThreadPoolExecutor(1, thread_name_prefix="crannog-upkeep")
-        self._closed = False
+        self.closed = False
 
     @property
     def duckdb(self) -> DuckDBEngine:
@@ -80,12 +80,12 @@ class Warehouse:
         return future
 
     def check_open(self) -> None:
-        if self._closed:
+        if self.closed:
             raise CallerError("this connection is closed; connect again")
 
     def close(self) -> None:
         self._background.shutdown(wait=True)
-        self._closed = True
+        self.closed = True
         self.storage.close()
         with self._lock:
             if self._duckdb is not None:

@@ -98,7 +98,12 @@ def _file_holding(names: Collection[str], sequence: int) -> StagedName | None:
 
 def packs_covering(sequence: int) -> tuple[str, ...]:
     """Return the names of the packs that would hold `sequence`, small ones first."""
-    return tuple(pack_name(size, sequence).name for size in BLOCK_SIZES)
+    return _packs_of_block(sequence // BLOCK_SIZES[0])
+
+
+@lru_cache(maxsize=1_024)
+def _packs_of_block(block: int) -> tuple[str, ...]:
+    return tuple(pack_name(size, block * BLOCK_SIZES[0]).name for size in BLOCK_SIZES)
 
 
 def larger_packs_covering(file: StagedName) -> tuple[str, ...]:

@@ -25,7 +25,8 @@ class Ledger:
         self._window_s = window_s
         self._max_batches = max_batches
         self._files: dict[str, dict[str, BatchPosition]] = {}
-        self._known: dict[str, BatchPosition] = {}
+        self.batches: dict[str, BatchPosition] = {}
+        """Where each folded batch was staged."""
 
     def add(self, job: str, batches: Mapping[str, BatchPosition]) -> None:
         """Record the batches of one fold durably. Each job adds once."""
@@ -53,11 +54,7 @@ class Ledger:
             current[name] = known
         if current.keys() != self._files.keys():
             self._files = current
-            self._known = {batch: position for name in sorted(current) for batch, position in current[name].items()}
-
-    def find(self, batch_id: str) -> BatchPosition | None:
-        """Return the position of a folded batch, or None if the ledger does not have it."""
-        return self._known.get(batch_id)
+            self.batches = {batch: position for name in sorted(current) for batch, position in current[name].items()}
 
     def expired(self) -> list[str]:
         """Return the files that may be deleted: past the window, or beyond the maximum number of batches."""

@@ -132,12 +132,6 @@ def small_file(columns: Sequence[Column], values: Sequence[Sequence[Any]], metad
     return b"".join((*parts, footer, struct.pack("<I", len(footer)), _MAGIC))
 
 
-def padded(file: bytes, size: int) -> bytes:
-    """Return the Parquet file padded to `size` with zeros between its pages and its footer, unless it is larger."""
-    footer = len(file) - 8 - int.from_bytes(file[-8:-4], "little")
-    return file[:footer] + bytes(max(size - len(file), 0)) + file[footer:]
-
-
 def _shredded(node: _Node, values: Sequence[Any], depths: Sequence[int], repeats: Sequence[int]) -> Iterable[_Shredded]:
     """Return the values of each leaf with their definition and repetition levels (see the Dremel paper)."""
     if isinstance(node, _Leaf):

@@ -146,7 +146,10 @@ def _staged(
     first = changes[0]
     if len(changes) == 1 and isinstance(first.rows, RowBuffer) and first.rows.fits(columns):
         return _staged_buffer(first, first.rows, sequence, columns)
-    given = _concat_tables([_as_table(change.rows) for change in changes], columns)
+    if len(changes) == 1 and isinstance(first.rows, pa.Table):
+        given = first.rows
+    else:
+        given = _concat_tables([_as_table(change.rows) for change in changes], columns)
     total = given.num_rows
     present = set(given.column_names)
     names: list[str] = []
@@ -216,8 +219,8 @@ def merge_segments(segments: Sequence[Segment], first: int, last: int, schema: p
     return Segment(first, last, rows, records, sum(segment.bytes for segment in segments))
 
 
-def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
-    """Write a segment as the bytes of a staged file or pack."""
+def encode(segment: Segment, *, table_id: str, schema_version: str, smallest: int = 0) -> bytes:
+    """Write a segment as the bytes of a staged file or pack, padded to `smallest` bytes before its footer."""
     footer = {
         "format": _FORMAT,
         "table": table_id,
@@ -239,10 +242,15 @@ def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
     metadata = {_FOOTER: _JSON.encode(footer).encode()}
     small = segment.bytes < _WORTH_COMPRESSING_BYTES
     if small and isinstance(segment.content, RowBuffer):
-        return segment.content.to_parquet(metadata)
+        return padded(segment.content.to_parquet(metadata), smallest)
     # A column with only nulls is left out: reading adds it again, and a file of few columns costs a third.
-    rows = segment.rows.select(
-        [name for name, column in _columns_of(segment.rows) if column.null_count < max(len(column), 1)]
+    rows = segment.content if isinstance(segment.content, pa.Table) else segment.content.table
+    rows = rows.select(
+        [
+            name
+            for name, column in zip(rows.column_names, rows.columns, strict=True)
+            if column.null_count < max(len(column), 1)
+        ]
     )
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
@@ -256,11 +264,15 @@ def encode(segment: Segment, *, table_id: str, schema_version: str) -> bytes:
     ) as writer:
         writer.write_table(rows)
         writer.add_key_value_metadata(metadata)
-    return bytes(sink.getvalue().to_pybytes())
+    return padded(bytes(sink.getvalue().to_pybytes()), smallest)
 
 
-def _columns_of(rows: pa.Table) -> Iterable[tuple[str, pa.ChunkedArray]]:
-    return zip(rows.column_names, rows.columns, strict=True)
+def padded(file: bytes, size: int) -> bytes:
+    """Return the Parquet file padded to `size` with zeros between its pages and its footer, unless it is larger."""
+    if len(file) >= size:
+        return file
+    footer = len(file) - 8 - int.from_bytes(file[-8:-4], "little")
+    return file[:footer] + bytes(size - len(file)) + file[footer:]
 
 
 def decode(data: bytes, *, path: str, table_id: str) -> Segment:

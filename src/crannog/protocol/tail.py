@@ -76,7 +76,9 @@ class TailCache:
         self._table_id = table_id
         self._segments: dict[str, Segment] = {}
         self._names: frozenset[str] = frozenset()
-        self._coverage = Coverage(0, (), None)
+        self.coverage = Coverage(0, (), None)
+        self.end = 0
+        """The last staged sequence; the folded one if nothing is staged."""
         self.batches: dict[str, BatchPosition] = {}
         self.rows = 0
         self.bytes = 0
@@ -84,14 +86,6 @@ class TailCache:
         self._view: Tail | None = None
         self.is_open = False
         self._stamp: int | None = None
-
-    @property
-    def end(self) -> int:
-        return self._coverage.end
-
-    @property
-    def coverage(self) -> Coverage:
-        return self._coverage
 
     def segment(self, file: StagedName) -> Segment:
         return self._segments[file.name]
@@ -105,7 +99,8 @@ class TailCache:
         until the sequences after the head's have no gap.
         """
         if not self.is_open:
-            self._coverage, self.is_open = Coverage(read_head().folded, (), None), True
+            self.coverage, self.is_open = Coverage(read_head().folded, (), None), True
+            self.end = self.coverage.after
         missing = None
         for attempt in range(_MAX_ATTEMPTS):
             if attempt > 2:
@@ -114,9 +109,9 @@ class TailCache:
             stamp = self._storage.change_stamp(self.folder)
             if stamp is not None and stamp == self._stamp:
                 base = read_head()
-                if base.folded == self._coverage.after:
+                if base.folded == self.coverage.after:
                     return base
-            after, fresh = self._coverage.after, dict(self._segments)
+            after, fresh = self.coverage.after, dict(self._segments)
             try:
                 names = self._read_in_order(after, fresh)
             except FileNotFoundError:
@@ -129,7 +124,7 @@ class TailCache:
                     self._read(file_name(missing), fresh)
                     names |= {file_name(missing).name}
             base = read_head()
-            if unchanged and base.folded == self._coverage.after:
+            if unchanged and base.folded == self.coverage.after:
                 self._stamp = stamp
                 return base  # same listing and same fold: the installed tail is current
             coverage = cover(names, base.folded)
@@ -185,27 +180,27 @@ class TailCache:
         name = file_name(segment.first)
         self._segments[name.name] = segment
         self._names |= {name.name}
-        self._coverage = Coverage(self._coverage.after, (*self._coverage.files, name), None)
+        self.coverage, self.end = Coverage(self.coverage.after, (*self.coverage.files, name), None), segment.last
         self._count(segment)
         self._view = None
 
     def replace_with_pack(self, pack: StagedName, segment: Segment) -> None:
         """Replace the members of a pack with the pack, as the next listing would."""
-        members = {file.name for file in self._coverage.files if pack.first <= file.first <= file.last <= pack.last}
+        members = {file.name for file in self.coverage.files if pack.first <= file.first <= file.last <= pack.last}
         self._segments[pack.name] = segment
         for name in members:
             self._segments.pop(name, None)
         self._names = (self._names - members) | {pack.name}
-        self._coverage = cover(self._names, self._coverage.after)
+        self.coverage = cover(self._names, self.coverage.after)
         self._view = None
 
     def view(self, base: Base) -> Tail:
         """Return the tail after the folded sequence of `base`, which is the head that `refresh` returned."""
         if self._view is None or self._view.after != base.folded or self._view.schema is not base.schema:
-            if base.folded != self._coverage.after:
+            if base.folded != self.coverage.after:
                 self._install(cover(self._names, base.folded), self._names, self._segments)
-            segments = tuple(self._segments[file.name] for file in self._coverage.files)
-            self._view = Tail(base.folded, self._coverage.end, segments, base.schema)
+            segments = tuple(self._segments[file.name] for file in self.coverage.files)
+            self._view = Tail(base.folded, self.coverage.end, segments, base.schema)
         return self._view
 
     def _read(self, file: StagedName, fresh: dict[str, Segment]) -> None:
@@ -219,7 +214,7 @@ class TailCache:
             return None
         members = [
             self._segments[file.name]
-            for file in self._coverage.files
+            for file in self.coverage.files
             if pack.first <= file.first and file.last <= pack.last
         ]
         if not members or members[0].first != pack.first or members[-1].last != pack.last:
@@ -232,19 +227,19 @@ class TailCache:
         return Segment(pack.first, pack.last, rows, records, sum(member.bytes for member in members))
 
     def _install(self, coverage: Coverage, names: frozenset[str], segments: dict[str, Segment]) -> None:
-        if coverage == self._coverage and names == self._names:
+        if coverage == self.coverage and names == self._names:
             return
-        self._coverage, self._names, self._view = coverage, names, None
+        self.coverage, self.end, self._names, self._view = coverage, coverage.end, names, None
         self._segments = {file.name: segments[file.name] for file in coverage.files}
         self.batches, self.rows, self.bytes, self.oldest_us = {}, 0, 0, None
         for file in coverage.files:
             self._count(self._segments[file.name])
 
     def _count(self, segment: Segment) -> None:
-        after = self._coverage.after
+        after = self.coverage.after
         for record in segment.records:
             if record.sequence > after:
-                self.batches[record.batch_id] = record.position
+                self.batches[record.batch_id] = BatchPosition(record.sequence, record.writer)
                 self.rows += record.rows
                 if self.oldest_us is None:
                     self.oldest_us = record.at_us

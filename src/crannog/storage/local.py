@@ -81,7 +81,7 @@ class LocalStorage:
     ) -> bool:
         if must_exist is not None:
             return self._put_while_exists(path, data, must_exist)
-        target = self._full_path(path)
+        target = self._prefix + path
         folder, _, name = target.rpartition("/")
         with _os_errors_translated("write", path):
             preallocated = self._preallocated.get(path.rpartition("/")[0])
@@ -90,12 +90,14 @@ class LocalStorage:
             try:
                 if ready is None:
                     _write_synced(temporary, data, before_write=before_write)
-                failpoints.reached("stage.written")
+                if failpoints.hook is not None:
+                    failpoints.reached("stage.written")
                 try:
                     os.link(temporary, target)
                 except FileExistsError:
                     return False
-                failpoints.reached("stage.linked")
+                if failpoints.hook is not None:
+                    failpoints.reached("stage.linked")
                 _sync_path(folder)
                 return True
             finally:

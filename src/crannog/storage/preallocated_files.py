@@ -63,12 +63,17 @@ class PreallocatedFiles:
         except FileNotFoundError:
             self._ready.clear()  # an erase deleted them
             return None
-        with _closed_and_removed_on_error(path, descriptor):
+        try:
             if before_write is not None:
                 before_write()
             if os.pwrite(descriptor, data, 0) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fdatasync(descriptor)
+        except BaseException:
+            _remove(path)
+            raise
+        finally:
+            os.close(descriptor)
         return path
 
     def close(self) -> None:

@@ -155,7 +155,7 @@ class TableOperations:
         """Do something that changes a table; Refused, before anything else, if a part of Crannog owns it."""
 
         def checked(table: OpenTable) -> T:
-            check_change(change, name, table.log.last_seen_base().properties)
+            table.check_change(change)
             return act(table)
 
         return self.on(name, checked)

@@ -109,15 +109,15 @@ class _SparkLoad:
         known = {record.batch_id for record in log.refresh()[1].records if record.batch_id.startswith(self._source)}
         committed = {batch for entry in log.history(None) for batch in self._batches_of(entry)}
         # A loader may have died between its commit and the ledger: what it kept must be found there as well.
-        missing = [batch for batch in committed if log.ledger.find(batch) is None]
+        missing = [batch for batch in committed if batch not in log.ledger.batches]
         if missing:
             self._remember(new_batch_id(), missing)
-        return known | committed | {batch for batch in self._numbered() if log.ledger.find(batch) is not None}
+        return known | committed | {batch for batch in self._numbered() if batch in log.ledger.batches}
 
     def _numbered(self) -> list[str]:
         # Batches are numbered without gaps; the ledger is asked until it knows no more.
         found: list[str] = []
-        while self._table.log.ledger.find(batch := f"{self._source}-{len(found):06}") is not None:
+        while (batch := f"{self._source}-{len(found):06}") in self._table.log.ledger.batches:
             found.append(batch)
         return found
 

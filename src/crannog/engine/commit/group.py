@@ -21,12 +21,6 @@ V = TypeVar("V")
 R = TypeVar("R")
 
 
-def _held() -> Lock:
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
-
-
 @dataclass(slots=True, eq=False)
 class Call(Generic[V, R]):
     """One caller's wish, and what became of it."""
@@ -37,7 +31,7 @@ class Call(Generic[V, R]):
     done: bool = False
     leads: bool = False
     # A bare lock, held until the caller is woken: an Event makes a Condition and two locks for each wait.
-    asleep: Lock = field(default_factory=_held)
+    asleep: Lock = field(default_factory=threading.Lock)
 
 
 class Group(Generic[V, R]):
@@ -64,6 +58,7 @@ class Group(Generic[V, R]):
     def submit(self, value: V) -> R:
         """Return the result of one value, worked on together with those of others; Overloaded if too many wait."""
         call: Call[V, R] = Call(value)
+        call.asleep.acquire()
         with self._mutex:
             if len(self._waiting) >= self._most_waiting:
                 raise Overloaded(
@@ -121,7 +116,10 @@ class Group(Generic[V, R]):
             if not call.leads:
                 call.asleep.release()
         with self._mutex:
-            self._promote_next()
+            if self._waiting:
+                self._promote_next()
+            else:
+                self._led = False
 
     def _promote_next(self) -> None:
         self._led = bool(self._waiting)

@@ -43,7 +43,7 @@ class Turn:
         The last holder may take it again for a moment, because it knows all changes and any other process would have
         to read them first. Raises OSError where the file system has no locks.
         """
-        _, until, last, claim, claimant, _ = self._read()
+        _, until, last, claim, claimant, _ = _FILE.unpack(os.pread(self._file, _FILE.size, 0))
         now = time.monotonic_ns()
         # Times from before a restart of the machine lie outside of the bounds.
         if claimant != self.name and 0 < claim - now <= _CLAIM_NS:
@@ -56,7 +56,7 @@ class Turn:
             return False
         try:
             # Read again: it may have changed hands before the lock.
-            _, _, last, _, _, pipes = self._read()
+            _, _, last, _, _, pipes = _FILE.unpack(os.pread(self._file, _FILE.size, 0))
             self.changed_hands, self.has_pipes = last != self.name, bool(pipes)
             os.pwrite(self._file, _HOLDER.pack(rows, 0, self.name), 0)
         except BaseException:

@@ -88,6 +88,10 @@ class Writer:
         """Refuse what would go over the staged backlog; a refusal looks at storage first, a fold may have made room."""
         backlog = self._log.backlog()
         rows, size = backlog.rows, backlog.bytes
+        if self._fits(
+            rows + sum(call.value.rows.num_rows for call in group), size + sum(call.value.bytes for call in group)
+        ):
+            return group
         admitted: list[Write] = []
         refreshed = False
         for call in group:

@@ -33,7 +33,7 @@ def from_rows(rows: Sequence[Any], plan: Plan, call: Call) -> pa.Table:
         return plan.schema.empty_table()
     if set(map(type, rows)) != {dict}:
         rows = [_as_dict(number, row, call) for number, row in enumerate(rows)]
-    columns = [_values(rows, node) for node in plan.columns]
+    columns = _columns(rows, plan)
     clean = list(map(_is_clean, columns, plan.columns))
     known = plan.names.issuperset(rows[0] if len(rows) == 1 else set().union(*rows))
     # One call for all columns is twice as quick for a row; from a hundred rows on, a call for each column is.
@@ -43,6 +43,13 @@ def from_rows(rows: Sequence[Any], plan: Plan, call: Call) -> pa.Table:
         except MISFITS:
             pass  # the walk below finds which value it was
     return _walk(rows, columns, clean, known, plan, call)
+
+
+def _columns(rows: Sequence[Any], plan: Plan) -> list[list[Any]]:
+    try:
+        return [list(map(node.get, rows)) for node in plan.columns]
+    except KeyError:  # a row without a column
+        return [_values(rows, node) for node in plan.columns]
 
 
 def _values(rows: Sequence[Any], node: Node) -> list[Any]:

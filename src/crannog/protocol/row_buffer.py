@@ -6,12 +6,15 @@ Converting one event to Arrow and then to a file costs more than writing the fil
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import pyarrow as pa
 
-from crannog.protocol.small_parquet import Column, small_file
+from crannog.protocol.small_parquet import Column, column, small_file
+
+# pyarrow writes the file of more rows in less time.
+_MAX_ROWS = 16
 
 
 class RowBuffer:
@@ -44,6 +47,18 @@ class RowBuffer:
     def to_parquet(self, metadata: Mapping[bytes, bytes]) -> bytes:
         """Return the rows as a Parquet file."""
         return small_file(self.columns, self.values, metadata)
+
+
+def buffered(rows: Sequence[Sequence[Any]], kind: pa.StructType) -> pa.Table | RowBuffer:
+    """Return rows, whose values are in the order of the fields of `kind`, in the form that is staged in the least time."""
+    if len(rows) > _MAX_ROWS:
+        return pa.Table.from_batches([pa.RecordBatch.from_struct_array(pa.array(rows, kind))])
+    return RowBuffer(_columns(kind), list(zip(*rows, strict=True)))
+
+
+@lru_cache(maxsize=256)
+def _columns(kind: pa.StructType) -> list[Column]:
+    return [column(field.name, field.type) for field in kind]
 
 
 def concat_buffers(rows: Sequence[RowBuffer], wanted: pa.Schema) -> pa.Table:

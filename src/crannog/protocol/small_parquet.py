@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -40,8 +40,13 @@ class _Leaf:
     pack: Callable[[Sequence[Any]], bytes]
     schema_elements: bytes
 
-    def page(self, values: Sequence[Any], depths: Sequence[int], repeats: Sequence[int]) -> bytes:
-        """Return the page of these values; None is null at its depth."""
+    def written(
+        self, values: Sequence[Any], depths: Sequence[int], repeats: Sequence[int], at: int
+    ) -> tuple[bytes, bytes]:
+        """Return the page of these values, where None is null at its depth, and its entry in the footer.
+
+        `at` is where the page begins in the file.
+        """
         there = values
         if None not in values:
             levels = _run(self.depth, len(values))
@@ -51,21 +56,16 @@ class _Leaf:
                 [depth if value is None else self.depth for value, depth in zip(values, depths, strict=True)]
             )
         content = (_runs(repeats) if self.repeats else b"") + levels + self.pack(there)
-        size = _number(len(content))
-        return b"\x15\x00\x15%b\x15%b\x15%b\x1c\x15%b%b%b" % (
-            size, size, _signed(zlib.crc32(content)), _number(len(values)), _PAGE_ENDS, content
+        checksum = zlib.crc32(content)
+        # 32 bits as a signed number in zigzag form, always in five bytes.
+        n = checksum << 1 if checksum < 1 << 31 else ((1 << 32) - checksum << 1) - 1
+        coded = bytes((n & 127 | 128, n >> 7 & 127 | 128, n >> 14 & 127 | 128, n >> 21 & 127 | 128, n >> 28))
+        size, count = _number(len(content)), _number(len(values))
+        page = b"\x15\x00\x15%b\x15%b\x15%b\x1c\x15%b%b%b" % (size, size, coded, count, _PAGE_ENDS, content)
+        size = _number(len(page))
+        return page, b"\x26\x00\x1c%b\x16%b\x16%b\x16%b\x26%b\x00\x00" % (
+            self.schema_elements, count, size, size, _number(at)
         )  # fmt: skip
-
-    def chunk(self, places: int, size: int, at: int) -> bytes:
-        """Return the page's entry in the footer: its number of values, its size in bytes and its offset."""
-        coded = _number(size)
-        return b"\x26\x00\x1c%b\x16%b\x16%b\x16%b\x26%b\x00\x00" % (
-            self.schema_elements,
-            _number(places),
-            coded,
-            coded,
-            _number(at),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +93,7 @@ class Column:
         self.kind = kind
         self.elements, self.schema_elements = _schema_of(name, kind)
         """The number of elements that the column has in the file's schema, and their bytes."""
-        self._node = _node((name,), kind, 0, 0)
-
-    def leaves(self, values: Sequence[Any], top: Sequence[int]) -> Iterable[_Shredded]:
-        """Return each leaf with its values and their levels."""
-        return _shredded(self._node, values, top, top)
+        self.node = _node((name,), kind, 0, 0)
 
 
 @lru_cache(maxsize=256)
@@ -114,10 +110,12 @@ def small_file(columns: Sequence[Column], values: Sequence[Sequence[Any]], metad
     parts, chunks, at = [_MAGIC], [], len(_MAGIC)
     top = (0,) * len(values[0])
     for one, its in zip(columns, values, strict=True):
-        for leaf, found, depths, repeats in one.leaves(its, top):
-            page = leaf.page(found, depths, repeats)
+        node = one.node
+        leaves = ((node, its, top, top),) if isinstance(node, _Leaf) else _shredded(node, its, top, top)
+        for leaf, found, depths, repeats in leaves:
+            page, chunk = leaf.written(found, depths, repeats, at)
             parts.append(page)
-            chunks.append(leaf.chunk(len(found), len(page), at))
+            chunks.append(chunk)
             at += len(page)
     schema = _list(1 + sum(one.elements for one in columns), _STRUCT) + _ROOT + _number(len(columns)) + _END
     rows = b"\x16" + _number(len(values[0]))
@@ -132,14 +130,20 @@ def small_file(columns: Sequence[Column], values: Sequence[Sequence[Any]], metad
     return b"".join((*parts, footer, struct.pack("<I", len(footer)), _MAGIC))
 
 
-def _shredded(node: _Node, values: Sequence[Any], depths: Sequence[int], repeats: Sequence[int]) -> Iterable[_Shredded]:
+def _shredded(node: _Node, values: Sequence[Any], depths: Sequence[int], repeats: Sequence[int]) -> Sequence[_Shredded]:
     """Return the values of each leaf with their definition and repetition levels (see the Dremel paper)."""
     if isinstance(node, _Leaf):
         return ((node, values, depths, repeats),)
     if isinstance(node, _Struct):
         inside = [depth if value is None else node.depth for value, depth in zip(values, depths, strict=True)]
-        fields = ((field, [None if value is None else value[name] for value in values]) for name, field in node.fields)
-        return chain.from_iterable([_shredded(field, its, inside, repeats) for field, its in fields])
+        found: list[_Shredded] = []
+        for name, field in node.fields:
+            its = [None if value is None else value[name] for value in values]
+            if isinstance(field, _Leaf):
+                found.append((field, its, inside, repeats))
+            else:
+                found += _shredded(field, its, inside, repeats)
+        return found
     items: list[Any] = []
     inside, again = [], []
     for value, depth, repeat in zip(values, depths, repeats, strict=True):
@@ -218,6 +222,7 @@ def _run(level: int, length: int) -> bytes:
 # -- Thrift ----------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=8_192)
 def _varint(number: int) -> bytes:
     coded = bytearray()
     while number > 127:
@@ -227,23 +232,16 @@ def _varint(number: int) -> bytes:
     return bytes(coded)
 
 
-def _signed(number: int) -> bytes:
-    """Encode 32 bits as a signed number in zigzag form, always in five bytes."""
-    n = number << 1 if number < 1 << 31 else ((1 << 32) - number << 1) - 1
-    return bytes((n & 127 | 128, n >> 7 & 127 | 128, n >> 14 & 127 | 128, n >> 21 & 127 | 128, n >> 28))
-
-
+@lru_cache(maxsize=8_192)
 def _number(value: int) -> bytes:
     """Encode a number that is not negative in zigzag form; the length of a run has the same encoding."""
-    return _SHORT[value] if value < len(_SHORT) else _varint(value << 1)
-
-
-_SHORT = [_varint(value << 1) for value in range(2_048)]
+    return _varint(value << 1)
 
 
 def _text(value: bytes) -> bytes:
     return _varint(len(value)) + value
 
 
+@lru_cache(maxsize=1_024)
 def _list(size: int, kind: int) -> bytes:
     return bytes((size << 4 | kind,)) if size < 15 else bytes((0xF0 | kind,)) + _varint(size)

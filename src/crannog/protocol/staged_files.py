@@ -152,27 +152,26 @@ def _staged(
         given = _concat_tables([_as_table(change.rows) for change in changes], columns)
     total = given.num_rows
     present = set(given.column_names)
-    names: list[str] = []
-    arrays: list[pa.Array | pa.ChunkedArray] = []
+    system = _repeat_per_row(
+        {
+            CREATED_AT: ([change.at_us for change in changes], columns.get(CREATED_AT)),
+            BATCH_ID: ([change.batch_id for change in changes], columns.get(BATCH_ID)),
+            DATE: ([change.at_us // _US_PER_DAY for change in changes], columns.get(DATE)),
+            "_op": ([DELETE if change.kind == "delete" else UPSERT for change in changes], pa.int8()),
+        },
+        counts,
+    )
+    arrays: dict[str, pa.Array | pa.ChunkedArray] = {}
     for name, kind in columns.items():
-        if name not in present and name not in _SYSTEM_COLUMN_NAMES:
-            continue
-        names.append(name)
         if name in present:
             column = given.column(name)
-            arrays.append(column if column.type == kind else column.cast(kind))
-        elif name == CREATED_AT:
-            arrays.append(_repeat_per_row([change.at_us for change in changes], counts, kind))
-        elif name == BATCH_ID:
-            arrays.append(_repeat_per_row([change.batch_id for change in changes], counts, kind))
-        else:
-            arrays.append(_repeat_per_row([change.at_us // _US_PER_DAY for change in changes], counts, kind))
-    arrays.append(pa.repeat(pa.scalar(sequence, pa.int64()), total))
-    arrays.append(pa.array(range(total), pa.int32()))
-    arrays.append(
-        _repeat_per_row([DELETE if change.kind == "delete" else UPSERT for change in changes], counts, pa.int8())
-    )
-    rows = pa.Table.from_arrays(arrays, names=[*names, *(field.name for field in STAGE_COLUMNS)])
+            arrays[name] = column if column.type == kind else column.cast(kind)
+        elif name in _SYSTEM_COLUMN_NAMES:
+            arrays[name] = system[name]
+    arrays["_seq"] = pa.repeat(pa.scalar(sequence, pa.int64()), total)
+    arrays["_ord"] = pa.array(range(total), pa.int32())
+    arrays["_op"] = system["_op"]
+    rows = pa.Table.from_arrays(list(arrays.values()), names=list(arrays))
     return rows.combine_chunks() if len(changes) > 1 else rows
 
 
@@ -203,13 +202,22 @@ def _concat_tables(tables: Sequence[pa.Table], columns: Mapping[str, pa.DataType
     return pa.concat_tables(alike, promote_options="default")
 
 
-def _repeat_per_row(values: Sequence[object], counts: Sequence[int], kind: pa.DataType) -> pa.Array:
-    """Repeat each change's value for each of its rows."""
-    if len(values) == 1:
-        return pa.repeat(pa.scalar(values[0], kind), counts[0])
-    if len(values) == sum(counts):
-        return pa.array(values, kind)
-    return pa.concat_arrays([pa.repeat(pa.scalar(v, kind), n) for v, n in zip(values, counts, strict=True)])
+def _repeat_per_row(
+    columns: Mapping[str, tuple[Sequence[object], pa.DataType | None]], counts: Sequence[int]
+) -> dict[str, pa.Array]:
+    """Repeat each change's value for each of its rows; a column without a type is left out."""
+    found: dict[str, pa.Array] = {}
+    for name, (values, kind) in columns.items():
+        if kind is None:
+            continue
+        if len(values) == 1:
+            found[name] = pa.repeat(pa.scalar(values[0], kind), counts[0])
+        elif len(values) == sum(counts):
+            found[name] = pa.array(values, kind)
+        else:
+            repeated = [pa.repeat(pa.scalar(value, kind), n) for value, n in zip(values, counts, strict=True)]
+            found[name] = pa.concat_arrays(repeated)
+    return found
 
 
 def merge_segments(segments: Sequence[Segment], first: int, last: int, schema: pa.Schema) -> Segment:

@@ -18,8 +18,7 @@ from crannog.builds.events import BuildEvent, Kind, stored_event
 from crannog.builds.read_model.stored_events import payload_of
 from crannog.engine.owned_tables import BUILDS
 from crannog.errors import Corrupted
-from crannog.protocol.row_buffer import RowBuffer
-from crannog.protocol.small_parquet import Column, column
+from crannog.protocol.row_buffer import RowBuffer, buffered
 
 SCHEMA_VERSION = 1
 [VERSION_PROPERTY] = BUILDS.properties
@@ -66,8 +65,6 @@ _DOCUMENTS = frozenset({"config", "manifests", "job_graph"})
 _DOCUMENTS_OF = {kind: tuple(name for name, _ in fields if name in _DOCUMENTS) for kind, fields in _STRUCTS.items()}
 _TYPES = {kind: kind.event_type for kind in Kind}
 _KINDS = {name: kind for kind, name in _TYPES.items()}
-# Above this, pyarrow writes the file faster.
-_FEW = 16
 _DAY_NS = 86_400 * 10**9
 
 
@@ -86,14 +83,7 @@ def rows_of(events: Sequence[BuildEvent]) -> pa.Table | RowBuffer:
         )
         for event in events
     ]
-    if len(rows) <= _FEW:
-        return RowBuffer(_columns(kinds), list(zip(*rows, strict=True)))
-    return pa.Table.from_batches([pa.RecordBatch.from_struct_array(pa.array(rows, _row_type(kinds)))])
-
-
-@cache
-def _columns(kinds: tuple[Kind, ...]) -> list[Column]:
-    return [column(field.name, field.type) for field in _row_type(kinds)]
+    return buffered(rows, _row_type(kinds))
 
 
 @cache

@@ -24,6 +24,7 @@ _PIECE_BYTES = select.PIPE_BUF - _PIECE.size
 _ANSWER_BYTES = select.PIPE_BUF - _ANSWER.size
 _LARGEST_REQUEST = 16 * 1024
 _PIPE_BYTES = 1 << 18
+_MOST_WRITERS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class Pipes:
 
     def wait_for_answer(self, timeout_s: float) -> None:
         if self._answers is not None:
-            select.select([self._answers], [], [], timeout_s)
+            _wait(self._answers, timeout_s)
 
     def _own_answers(self) -> int:
         self._remove_abandoned()
@@ -145,7 +146,7 @@ class Pipes:
         return found
 
     def wait_for_request(self, timeout_s: float) -> None:
-        select.select([self._requests], [], [], timeout_s)
+        _wait(self._requests, timeout_s)
 
     def give(self, request: Request, answer: bytes) -> None:
         """Answer a request. If the answer is too long or nobody reads it, the sender commits once more, to no effect."""
@@ -154,6 +155,8 @@ class Pipes:
         try:
             writer = self._writers.get(request.sender)
             if writer is None:
+                if len(self._writers) >= _MOST_WRITERS:
+                    self._close_writers()  # most may be pipes of processes that have ended
                 path = self._folder / f"{request.sender.hex()}{_ANSWERS}"
                 writer = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
                 self._writers[request.sender] = writer
@@ -166,6 +169,17 @@ class Pipes:
     def close(self) -> None:
         if self._answers is not None:
             (self._folder / f"{self._name.hex()}{_ANSWERS}").unlink(missing_ok=True)
-        for opened in (self._requests, self._answers, *self._writers.values()):
-            if opened is not None:
-                os.close(opened)
+            os.close(self._answers)
+        os.close(self._requests)
+        self._close_writers()
+
+    def _close_writers(self) -> None:
+        while self._writers:
+            os.close(self._writers.popitem()[1])
+
+
+def _wait(pipe: int, timeout_s: float) -> None:
+    # Not select.select, which refuses a descriptor above 1,023: a server has that many.
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    poll.poll(timeout_s * 1_000)

@@ -21,6 +21,12 @@ V = TypeVar("V")
 R = TypeVar("R")
 
 
+def _held() -> Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 @dataclass(slots=True, eq=False)
 class Call(Generic[V, R]):
     """One caller's wish, and what became of it."""
@@ -31,7 +37,7 @@ class Call(Generic[V, R]):
     done: bool = False
     leads: bool = False
     # A bare lock, held until the caller is woken: an Event makes a Condition and two locks for each wait.
-    asleep: Lock = field(default_factory=threading.Lock)
+    asleep: Lock = field(default_factory=_held)
 
 
 class Group(Generic[V, R]):
@@ -58,7 +64,6 @@ class Group(Generic[V, R]):
     def submit(self, value: V) -> R:
         """Return the result of one value, worked on together with those of others; Overloaded if too many wait."""
         call: Call[V, R] = Call(value)
-        call.asleep.acquire()
         with self._mutex:
             if len(self._waiting) >= self._most_waiting:
                 raise Overloaded(

@@ -41,7 +41,7 @@ test-fast: setup ## Run the tests that start neither Spark nor another process, 
 test-slow: setup ## Run the tests that take long
 	$(BIN)/python -m pytest -m slow
 
-coverage: setup ## Run the tests and print the coverage of each package; TESTS=tests/test_rows.py for some of them
+coverage: setup ## Run the tests and print the coverage of each package; TESTS=tests/engine for some of them
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q --cov --cov-report= $(TESTS)
 	@$(BIN)/python -m coverage json -q -o - | $(BIN)/python tools/coverage_table.py
 

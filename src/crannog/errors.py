@@ -8,17 +8,24 @@ from __future__ import annotations
 
 
 class CrannogError(Exception):
-    """Anything Crannog raises on purpose."""
+    """Anything Crannog raises on purpose. `hint`, what to do about it, is the end of the message."""
 
     code = "error"
     http_status = 500
     exit_code = 1
     retryable = False
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+    def __init__(self, message: str, *, hint: str = "", retry_after_s: float | None = None) -> None:
+        whole = f"{message}; {hint}" if hint else message
+        super().__init__(whole)
+        self.message = whole
+        self.hint = hint
         self.retry_after_s = retry_after_s
+
+    @property
+    def finding(self) -> str:
+        """The message without the hint."""
+        return self.message.removesuffix(f"; {self.hint}") if self.hint else self.message
 
 
 class CallerError(CrannogError):

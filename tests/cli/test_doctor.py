@@ -45,6 +45,8 @@ def test_a_variable_that_looks_like_a_setting_and_is_none_is_told() -> None:
 def test_missing_java_is_told_with_advice(settings: Settings, tmp_path: Path) -> None:
     check = doctor_checks.check_java(settings.model_copy(update={"java_home": str(tmp_path)}))
     assert not check.ok
+    assert check.found == f"java_home is {tmp_path}, which has no working bin/java"
+    assert check.advice.startswith("install")
     assert "apt-get" in check.advice
 
 

@@ -104,8 +104,7 @@ def check_java(settings: Settings) -> Check:
     try:
         java = find_java(settings)
     except CrannogError as error:
-        found, _, advice = error.message.partition(": ")
-        return Check("java", False, found, advice)
+        return Check("java", False, error.finding, error.hint)
     return Check("java", True, f"Java {java.version} in {java.home}")
 
 
@@ -180,8 +179,7 @@ def _check_bucket(location: str) -> Check:
         storage.names("")
         refuses = storage.refuses_second_put()
     except CrannogError as error:
-        found, _, advice = error.message.partition("; ")
-        return Check("warehouse", False, found, advice or "correct the warehouse's address")
+        return Check("warehouse", False, error.finding, error.hint or "correct the warehouse's address")
     if refuses:
         return Check("warehouse", True, f"{storage}: lists, writes and honours conditional puts")
     found = f"{storage}: the store ignores the condition of a put (If-None-Match)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,8 @@ from crannog.formats.encode import dumped
 from crannog.server.request_context import Call, call_of
 from crannog.server.responses import NDJSON, answer, error_body, wanted_form
 from crannog.server.streaming import FlowResponse, Put, ThreadOutput, watched
+
+log = logging.getLogger("crannog.server")
 
 _HEARTBEAT_S = 0.9
 Work = Callable[[Progress, Cancellation], Any]
@@ -59,6 +62,7 @@ def _put_progress(put: Put, work: Work, cancellation: Cancellation, call: Call) 
             call.error_code = error.code
             found = {"error": error_body(error)}
         except Exception as error:
+            log.error("a job failed", exc_info=error, extra={"request_id": call.request_id})
             call.error_code = "error"
             found = {
                 "error": {"code": "error", "message": f"the work failed: {type(error).__name__}", "retry_after_s": None}

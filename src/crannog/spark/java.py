@@ -49,9 +49,9 @@ def find_java(settings: Settings) -> JavaHome:
         home = Path(settings.java_home).expanduser()
         version = version_at(home)
         if version is None:
-            raise Unavailable(f"java_home is {home}, which has no working bin/java; {ADVICE}")
+            raise Unavailable(f"java_home is {home}, which has no working bin/java", hint=ADVICE)
         if version < MIN_VERSION:
-            raise Unavailable(f"java_home {home} is Java {version}, Spark needs {MIN_VERSION} or later; {ADVICE}")
+            raise Unavailable(f"java_home {home} is Java {version}, Spark needs {MIN_VERSION} or later", hint=ADVICE)
         return JavaHome(home, version)
     too_old = []
     for home in _candidates():
@@ -62,7 +62,7 @@ def find_java(settings: Settings) -> JavaHome:
             return JavaHome(home, version)
         too_old.append(f"Java {version} in {home}")
     seen = f"found only {', '.join(too_old)}" if too_old else "found none"
-    raise Unavailable(f"Spark needs Java {MIN_VERSION} or later, {seen}; {ADVICE}")
+    raise Unavailable(f"Spark needs Java {MIN_VERSION} or later, {seen}", hint=ADVICE)
 
 
 def parse_version(text: str) -> int | None:

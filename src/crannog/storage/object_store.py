@@ -139,7 +139,8 @@ class ObjectStorage:
         if not refuses:
             raise CallerError(
                 f"cannot keep a warehouse in {self}: the store ignores the condition of a put (If-None-Match), so two "
-                f"writers would overwrite each other's commits; {USE_ANOTHER_STORE}"
+                "writers would overwrite each other's commits",
+                hint=USE_ANOTHER_STORE,
             )
         self.replace(f"{CHECKED}/conditional-puts", b"")
 
@@ -455,11 +456,15 @@ class ObjectStorage:
         except FileNotFoundError as error:
             if not any(sign in str(error) for sign in _NO_BUCKET):
                 raise FileNotFoundError(errno.ENOENT, "there is no such object", self.uri(path)) from None
-            raise Unavailable(f"cannot {act} {self.uri(path)}: {self._diagnosis(str(error))}") from None
+            raise self._failure(act, path, str(error)) from None
         except (BaseError, ValueError) as error:
-            raise Unavailable(f"cannot {act} {self.uri(path)}: {self._diagnosis(str(error))}") from None
+            raise self._failure(act, path, str(error)) from None
 
-    def _diagnosis(self, answer: str) -> str:
+    def _failure(self, act: str, path: str, answer: str) -> Unavailable:
+        finding, hint = self._diagnosis(answer)
+        return Unavailable(f"cannot {act} {self.uri(path)}: {finding}", hint=hint)
+
+    def _diagnosis(self, answer: str) -> tuple[str, str]:
         """Return what went wrong and what to do; only the status and the code of the store's answer are repeated."""
         bucket, keys = self.address.bucket, _KEYS_TO_CHECK[self.address.scheme]
         where = f" at {self._s3['AWS_ENDPOINT_URL']}" if self._s3.get("AWS_ENDPOINT_URL") else ""
@@ -467,22 +472,28 @@ class ObjectStorage:
         code = re.search(r"<Code>(\w+)</Code>", answer)
         said = " ".join(filter(None, [status and status[1], code and code[1]])) or "no answer"
         if any(sign in answer for sign in _NO_BUCKET):
-            return f"bucket {bucket} does not exist{where}; create it or correct the warehouse address"
+            return f"bucket {bucket} does not exist{where}", "create it or correct the warehouse address"
         if "169.254.169.254" in answer or "metadata" in answer.lower():
-            return f"no credentials for bucket {bucket}; set {keys}"
+            return f"no credentials for bucket {bucket}", f"set {keys}"
         if "RequestTimeTooSkewed" in answer:
-            return f"{said}; this machine's clock is wrong, set it"
+            return said, "this machine's clock is wrong, set it"
         if (status and status[1] in ("401", "403")) or "lacked" in answer:
-            return f"bucket {bucket}{where} refused access ({said}); check {keys}, and that they may list, get, put and delete there"
+            return (
+                f"bucket {bucket}{where} refused access ({said})",
+                f"check {keys}, and that they may list, get, put and delete there",
+            )
         if "configured region" in answer:
-            return f"bucket {bucket} is in another region; check AWS_REGION"
+            return f"bucket {bucket} is in another region", "check AWS_REGION"
         if "kind: Timeout" in answer:
-            return f"bucket {bucket}{where} did not answer in time; try again"
+            return f"bucket {bucket}{where} did not answer in time", "try again"
         if "kind: Connect" in answer:
-            return f"no connection to bucket {bucket}{where}; check the network and the endpoint"
+            return f"no connection to bucket {bucket}{where}", "check the network and the endpoint"
         if (status and status[1] == "501") or "not supported" in answer:
-            return f"bucket {bucket}{where} does not support this operation ({said}); Crannog needs a store with conditional puts"
-        return f"bucket {bucket}{where} failed ({said}); try again"
+            return (
+                f"bucket {bucket}{where} does not support this operation ({said})",
+                "Crannog needs a store with conditional puts",
+            )
+        return f"bucket {bucket}{where} failed ({said})", "try again"
 
 
 class _ObjectFile(io.RawIOBase):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class OfTable:
     """A request about one table."""
 
-    table: TableName
+    name: TableName
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,10 @@ class ListHistory(OfTable):
     """List the versions of the base, newest first."""
 
     limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and (type(self.limit) is not int or not 1 <= self.limit <= 1_000_000):
+            raise CallerError(f"limit is a whole number from 1 to 1,000,000, got {self.limit!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +250,7 @@ class ListTasks:
     """Return the control table: state, owner, last result and next run of each task on a table the caller may read."""
 
 
-_TABLE = "/tables/{table}"
+_TABLE = "/tables/{name}"
 LIST_TABLES = Operation("tables", ListTables, list[str], "read", (get("/tables"),))
 CREATE = Operation("create_table", CreateTable, bool, "admin", (put(_TABLE),))
 DROP = Operation("drop_table", DropTable, dict[str, Any], "admin", (delete(_TABLE),))
@@ -267,7 +271,7 @@ COMPACT = Operation("compact", CompactTable, CompactReport, "admin", (post(f"{_T
 VACUUM = Operation("vacuum", VacuumTable, VacuumReport, "admin", (post(f"{_TABLE}/vacuum"),))
 EXPIRE = Operation("expire", ExpireRows, ExpireReport, "admin", (post(f"{_TABLE}/expire"),))
 EVOLVE = Operation("evolve", EvolveTable, EvolveReport, "admin", (post(f"{_TABLE}/evolve"),))
-PIN = Operation("pin", PinTable, dict[str, Any], "write", (put("/cache/{table}"),))
-EVICT = Operation("evict", EvictTable, bool, "write", (delete("/cache/{table}"),))
+PIN = Operation("pin", PinTable, dict[str, Any], "write", (put("/cache/{name}"),))
+EVICT = Operation("evict", EvictTable, bool, "write", (delete("/cache/{name}"),))
 CACHE_STATS = Operation("stats", GetCacheStats, dict[str, Any], "read", (get("/cache"),))
 TASKS = Operation("tasks", ListTasks, list[dict[str, Any]], "read", (get("/tasks"),))

@@ -73,7 +73,7 @@ class TableTransport(HttpTransport):
         if operation is ops.DELETE:
             return self._delete(request)
         if operation is ops.DEFINITION:
-            return self._definition(request.table, fresh=request.fresh)
+            return self._definition(request.name, fresh=request.fresh)
         if operation is ops.CREATE:
             return self._create(request)
         if operation in _ARROW_OUT:
@@ -150,7 +150,7 @@ class TableTransport(HttpTransport):
         self.connection.check_open()
         answer = self.connection.ask(
             "PUT",
-            f"/tables/{request.table}",
+            f"/tables/{request.name}",
             params={**params, "if_exists": request.if_exists},
             content=packed_schema(user_schema(request.schema)),
             headers={"Content-Type": ARROW},
@@ -164,7 +164,7 @@ class TableTransport(HttpTransport):
     def _write(self, operation: Operation[Any, Any], request: ops.WriteRows) -> WriteReceipt:
         from crannog.engine.rows import to_arrow
 
-        route, name = operation.routes[0], request.table
+        route, name = operation.routes[0], request.name
         if operation is ops.UPSERT and not self._has_key(name):
             self._refuse_without_key("PUT", f"/tables/{name}/rows", [])
         batch = checked_batch_id(request.batch_id)
@@ -180,9 +180,9 @@ class TableTransport(HttpTransport):
     def _delete(self, request: ops.DeleteRows) -> WriteReceipt:
         batch, note = checked_batch_id(request.batch_id), {"actor": request.actor, "reason": request.reason}
         receipt = self._fitting(
-            request.table,
+            request.name,
             lambda known: self._sent(
-                ops.DELETE.routes[0], request.table, self._keys(known, request, "delete"), batch, note
+                ops.DELETE.routes[0], request.name, self._keys(known, request, "delete"), batch, note
             ),
         )
         return replace(receipt, duplicate=False) if request.batch_id is None else receipt
@@ -194,10 +194,10 @@ class TableTransport(HttpTransport):
         from crannog.engine.rows import keys_to_arrow
 
         if not known.key:
-            known = self._definition(request.table, fresh=True)
+            known = self._definition(request.name, fresh=True)
         if not known.key:
-            self._refuse_without_key("POST", f"/tables/{request.table}/{verb}", {"keys": []})
-        return keys_to_arrow(request.keys, known.user_schema, known.key, table=str(request.table), verb=verb)
+            self._refuse_without_key("POST", f"/tables/{request.name}/{verb}", {"keys": []})
+        return keys_to_arrow(request.keys, known.user_schema, known.key, table=str(request.name), verb=verb)
 
     def _refuse_without_key(self, method: str, path: str, document: Any) -> None:
         """Let the server say in its own words that there is no key."""
@@ -227,7 +227,7 @@ class TableTransport(HttpTransport):
             headers["Crannog-Batch-Id"] = batch
         else:
             params["batch_id"] = batch  # a header holds ASCII, a batch id any text
-        path = route.path.replace("{table}", str(table))
+        path = route.path.replace("{name}", str(table))
         answer = self.connection.ask(
             route.method, path, content=packed(rows), headers=headers, params=params, tries=WRITE_TRIES
         )
@@ -243,7 +243,7 @@ class TableTransport(HttpTransport):
         if isinstance(request, ops.EraseRows):
             erase = request
             return self._fitting(
-                erase.table,
+                erase.name,
                 lambda known: run_job(
                     self.connection,
                     path,
@@ -259,7 +259,7 @@ class TableTransport(HttpTransport):
 
             body = _arrow_body(user_schema(request.schema).empty_table())
         else:
-            body = {"document": {name: value for name, value in _given(request).items() if name != "table"}}
+            body = {"document": {name: value for name, value in _given(request).items() if name != "name"}}
         return run_job(self.connection, path, operation.result, progress=progress, cancellation=cancellation, **body)
 
     # -- SQL ---------------------------------------------------------------------------------------------------------

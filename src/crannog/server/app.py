@@ -20,6 +20,7 @@ from crannog.server.routes import (
     builds,
     builds_maintenance,
     cache,
+    declared,
     health,
     jaeger,
     maintenance,
@@ -62,7 +63,8 @@ def api(service: Service) -> FastAPI:
     app.state.service = service
     for module in (tables, rows, maintenance, sql, cache, builds, builds_maintenance, traces, jaeger, health):
         app.include_router(module.router)
-    app.include_router(maintenance.tasks_router)
+    for declared_router in (declared.tables, declared.jobs, declared.cache, maintenance.tasks_router):
+        app.include_router(declared_router)
     app.include_router(cache.aliases)
     for kind, handler in {
         CrannogError: _known,

@@ -137,7 +137,7 @@ class RequestReader(Generic[Q]):
                 "in": "path",
                 "required": True,
                 "schema": {"type": "string"},
-                **({"description": "The table, as catalog.schema.table."} if name == "table" else {}),
+                **({"description": "The table, as catalog.schema.table."} if name == "name" else {}),
             }
             for name in in_path
         ]

@@ -166,14 +166,14 @@ class TableOperations:
 
     def create(self, request: ops.CreateTable) -> bool:
         """Create a table; return whether this call created it."""
-        if is_reserved(request.table):
+        if is_reserved(request.name):
             try:
-                self.tables.open(request.table)
-                self.check_change(request.table, "create")
+                self.tables.open(request.name)
+                self.check_change(request.name, "create")
             except NotFound:
-                check_create(request.table)
+                check_create(request.name)
         return self.tables.create(
-            request.table,
+            request.name,
             request.schema,
             if_exists=request.if_exists,
             key=request.key or (),
@@ -183,45 +183,45 @@ class TableOperations:
         )
 
     def drop(self, request: ops.DropTable) -> None:
-        self.check_change(request.table, "drop", fresh=True)
-        self.tables.drop(request.table)
+        self.check_change(request.name, "drop", fresh=True)
+        self.tables.drop(request.name)
 
     def definition(self, request: ops.GetDefinition) -> ops.Definition:
-        return self.on(request.table, lambda table: definition_of(table, fresh=request.fresh))
+        return self.on(request.name, lambda table: definition_of(table, fresh=request.fresh))
 
     def describe(self, request: ops.DescribeTable) -> dict[str, Any]:
-        return self.on(request.table, lambda table: table.newest(lambda snapshot: _description(table, snapshot)))
+        return self.on(request.name, lambda table: table.newest(lambda snapshot: _description(table, snapshot)))
 
     def history(self, request: ops.ListHistory) -> list[dict[str, Any]]:
-        return self.on(request.table, lambda table: table.log.history(request.limit))
+        return self.on(request.name, lambda table: table.log.history(request.limit))
 
     def tombstones(self, request: ops.ListTombstones) -> list[dict[str, Any]]:
-        return self.on(request.table, lambda table: table.tombstones())
+        return self.on(request.name, lambda table: table.tombstones())
 
     def deletes(self, request: ops.ListDeletes) -> list[dict[str, Any]]:
-        return self.on(request.table, delete_audit.applied)
+        return self.on(request.name, delete_audit.applied)
 
     def preview(self, request: ops.PreviewRows) -> pa.Table:
-        return self.on(request.table, lambda table: table.to_arrow(raw=request.raw, limit=request.n))
+        return self.on(request.name, lambda table: table.to_arrow(raw=request.raw, limit=request.n))
 
     def read(self, request: ops.ReadRows) -> pa.Table:
-        return self.on(request.table, lambda table: table.to_arrow(raw=request.raw))
+        return self.on(request.name, lambda table: table.to_arrow(raw=request.raw))
 
     def count(self, request: ops.CountRows) -> int:
-        return self.on(request.table, lambda table: table.count(raw=request.raw))
+        return self.on(request.name, lambda table: table.count(raw=request.raw))
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def append(self, request: ops.WriteRows) -> WriteReceipt:
-        return self.change("append", request.table, lambda table: table.write("append", request.rows, request.batch_id))
+        return self.change("append", request.name, lambda table: table.write("append", request.rows, request.batch_id))
 
     def upsert(self, request: ops.WriteRows) -> WriteReceipt:
-        return self.change("upsert", request.table, lambda table: table.write("upsert", request.rows, request.batch_id))
+        return self.change("upsert", request.name, lambda table: table.write("upsert", request.rows, request.batch_id))
 
     def delete(self, request: ops.DeleteRows) -> WriteReceipt:
         return self.change(
             "delete",
-            request.table,
+            request.name,
             lambda table: table.delete(
                 request.keys, actor=request.actor, reason=request.reason, batch_id=request.batch_id
             ),
@@ -232,7 +232,7 @@ class TableOperations:
     ) -> ErasureReceipt:
         return self.change(
             "erase",
-            request.table,
+            request.name,
             lambda table: erase(
                 table,
                 request.keys,
@@ -248,16 +248,16 @@ class TableOperations:
     # -- maintenance -------------------------------------------------------------------------------------------------
 
     def fold(self, request: ops.FoldTable, progress: Progress | None, cancellation: Cancellation | None) -> FoldReport:
-        return self.on(request.table, lambda table: fold(table, progress=progress, cancellation=cancellation))
+        return self.on(request.name, lambda table: fold(table, progress=progress, cancellation=cancellation))
 
     def compact(
         self, request: ops.CompactTable, progress: Progress | None, cancellation: Cancellation | None
     ) -> CompactReport:
         if request.dry_run:
-            return self.on(request.table, lambda table: compact(table, dry_run=True))
-        report = self.on(request.table, lambda table: compact(table, progress=progress, cancellation=cancellation))
+            return self.on(request.name, lambda table: compact(table, dry_run=True))
+        report = self.on(request.name, lambda table: compact(table, progress=progress, cancellation=cancellation))
         self.warehouse.in_background(
-            run_as_task, self.control, request.table, AFTER_COMPACT, partial(self._vacuum_at_the_floor, request.table)
+            run_as_task, self.control, request.name, AFTER_COMPACT, partial(self._vacuum_at_the_floor, request.name)
         )
         return report
 
@@ -270,7 +270,7 @@ class TableOperations:
     ) -> VacuumReport:
         retention_s = None if request.retention_hours is None else request.retention_hours * 3600
         return self.on(
-            request.table,
+            request.name,
             lambda table: vacuum(table, retention_s=retention_s, force=request.force, dry_run=request.dry_run),
         )
 
@@ -279,7 +279,7 @@ class TableOperations:
     ) -> ExpireReport:
         return self.change(
             "expire",
-            request.table,
+            request.name,
             lambda table: expire(
                 table, request.before, column=request.column, progress=progress, cancellation=cancellation
             ),
@@ -290,19 +290,19 @@ class TableOperations:
     ) -> EvolveReport:
         return self.change(
             "evolve",
-            request.table,
+            request.name,
             lambda table: evolve(table, request.schema, progress=progress, cancellation=cancellation),
         )
 
     # -- memory and tasks --------------------------------------------------------------------------------------------
 
     def pin(self, request: ops.PinTable) -> dict[str, Any]:
-        return self.queries.cache.pin(self.tables.open(request.table))
+        return self.queries.cache.pin(self.tables.open(request.name))
 
     def evict(self, request: ops.EvictTable) -> bool:
-        if self.queries.cache.evict(request.table):
+        if self.queries.cache.evict(request.name):
             return True
-        self.tables.open(request.table)
+        self.tables.open(request.name)
         return False
 
     def cache_stats(self, request: ops.GetCacheStats) -> dict[str, Any]:

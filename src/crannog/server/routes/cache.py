@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Request
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.responses import Response
 
+from crannog.api.operations import Operation
+from crannog.api.table_requests import COMPACT, EVICT, PIN, CompactTable, EvictTable, PinTable
 from crannog.names import TableName
-from crannog.server.jobs import long_work
-from crannog.server.openapi import OBJECT, Name, gives, takes_json
-from crannog.server.request_context import Call, call_of
+from crannog.server.openapi import OBJECT, gives, takes_json
+from crannog.server.request_context import call_of
 from crannog.server.request_parsing import document, form_of
 from crannog.server.responses import answer
+from crannog.server.routes.declared import read, run_job
 
 router = APIRouter(prefix="/api/v1/cache", tags=["cache"])
 aliases = APIRouter(prefix="/query", tags=["aliases"])
@@ -37,29 +41,6 @@ async def stats(request: Request) -> Response:
     return answer(found)
 
 
-@router.put("/{name}", responses=gives(OBJECT))
-async def pin(request: Request, name: Name) -> Response:
-    """Hold a table in memory until it is evicted."""
-    return await _pin(call_of(request), name)
-
-
-@router.delete("/{name}", responses=gives(OBJECT))
-async def evict(request: Request, name: Name) -> Response:
-    """Let go of a table."""
-    return await _evict(call_of(request), name)
-
-
-async def _pin(call: Call, name: str) -> Response:
-    call.table("write", name)
-    return answer(await call.service.threads.run("read", lambda: call.service.lake.cache.pin(name)))
-
-
-async def _evict(call: Call, name: str) -> Response:
-    call.table("write", name)
-    evicted = await call.service.threads.run("read", lambda: call.service.lake.cache.evict(name))
-    return answer({"name": name, "evicted": evicted})
-
-
 async def _named(request: Request) -> str:
     given = request.query_params.get("name") or request.query_params.get("table")
     form_of(request, ("json",))
@@ -70,16 +51,24 @@ async def _named(request: Request) -> str:
     return found.name
 
 
+async def _named_table(request: Request, right: str) -> TableName:
+    return call_of(request).named_table(right, await _named(request))
+
+
+async def _call(request: Request, operation: Operation[Any, Any], kind: type[Any]) -> Response:
+    return await read(request, operation, kind(await _named_table(request, operation.right)))
+
+
 @aliases.post("/cache/pin", responses=gives(OBJECT), openapi_extra=takes_json(Which))
 async def pin_by_body(request: Request) -> Response:
     """The same as PUT /api/v1/cache/{name}."""
-    return await _pin(call_of(request), await _named(request))
+    return await _call(request, PIN, PinTable)
 
 
 @aliases.post("/cache/evict", responses=gives(OBJECT), openapi_extra=takes_json(Which))
 async def evict_by_body(request: Request) -> Response:
     """The same as DELETE /api/v1/cache/{name}."""
-    return await _evict(call_of(request), await _named(request))
+    return await _call(request, EVICT, EvictTable)
 
 
 @aliases.get("/cache/stats", responses=gives(OBJECT))
@@ -91,12 +80,4 @@ async def stats_by_alias(request: Request) -> Response:
 @aliases.post("/compact", responses=gives(OBJECT), openapi_extra=takes_json(Which))
 async def compact_by_body(request: Request) -> Response:
     """The same as POST /api/v1/tables/{name}/compact."""
-    call = call_of(request)
-    name = await _named(request)
-    call.table("admin", name)
-    return await long_work(
-        request,
-        lambda progress, cancellation: call.service.lake.table(name).compact(
-            progress=progress, cancellation=cancellation
-        ),
-    )
+    return await run_job(request, COMPACT, CompactTable(await _named_table(request, "admin")))

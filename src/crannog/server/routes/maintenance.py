@@ -1,4 +1,4 @@
-"""Jobs on tables: fold, compact, vacuum, expire, evolve, erase. They may take long: see `work`."""
+"""Jobs on tables whose bodies are keys or a schema: erase and evolve; and the tasks of the scheduler."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ from starlette.responses import Response
 
 from crannog.api import table_requests as ops
 from crannog.api.cancellation import Cancellation
-from crannog.api.operations import Operation
 from crannog.api.reports import ErasureReceipt, EvolveReport, Progress
 from crannog.names import TableName
 from crannog.server.arrow_bodies import arrow_schema
 from crannog.server.jobs import long_work
 from crannog.server.openapi import LIST, Name, gives, takes_json
-from crannog.server.operations import RequestReader
 from crannog.server.request_context import call_of
 from crannog.server.request_parsing import document, form_of
 from crannog.server.responses import answer
 from crannog.server.routes.rows import Keys, keys_in
 from crannog.tables.operations import definition_of
 
-router = APIRouter(prefix="/api/v1/tables", tags=["upkeep"])
+router = APIRouter(prefix="/api/v1/tables", tags=["maintenance"])
 
 
 class EvolveOptions(BaseModel):
@@ -33,33 +31,6 @@ class EvolveOptions(BaseModel):
 
 
 _EVOLVE = TypeAdapter(EvolveOptions)
-
-
-def _add_job(operation: Operation[Any, Any]) -> None:
-    """Add the route of a declared job on a table."""
-    [route] = operation.routes
-    reader = RequestReader(operation, route, typed=True)
-
-    async def endpoint(request: Request) -> Response:
-        call = call_of(request)
-        request.path_params["table"] = call.named_table(operation.right, request.path_params["table"])
-        wanted = await reader.read(request)
-        run = call.service.lake.operations.run
-        return await long_work(request, lambda progress, cancellation: run(operation, wanted, progress, cancellation))
-
-    router.add_api_route(
-        route.path.removeprefix("/tables"),
-        endpoint,
-        methods=[route.method],
-        name=operation.name,
-        summary=operation.summary,
-        responses=gives(operation.result, progress=True),
-        openapi_extra=reader.described(),
-    )
-
-
-for _job in (ops.FOLD, ops.COMPACT, ops.VACUUM, ops.EXPIRE):
-    _add_job(_job)
 
 
 @router.post(
@@ -108,7 +79,7 @@ async def erase(
     return await long_work(request, work)
 
 
-tasks_router = APIRouter(prefix="/api/v1", tags=["upkeep"])
+tasks_router = APIRouter(prefix="/api/v1", tags=["maintenance"])
 
 
 @tasks_router.get("/tasks", responses=gives(LIST))

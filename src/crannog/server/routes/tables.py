@@ -90,21 +90,6 @@ async def create_table(
     return answer(described, 201 if made else 200)
 
 
-@router.get("/{name}", responses=gives(OBJECT))
-async def describe(request: Request, name: Name) -> Response:
-    """Tell what a table is and how it stands."""
-    return answer(await _read(request, name, lambda lake: lake.table(name).describe()))
-
-
-@router.delete("/{name}", responses=gives(OBJECT))
-async def drop_table(request: Request, name: Name) -> Response:
-    """Remove a table and all its files."""
-    call = call_of(request)
-    call.table("admin", name)
-    await call.service.threads.run("write", lambda: call.service.lake.drop_table(name))
-    return answer({"name": name, "dropped": True})
-
-
 @router.get("/{name}/schema", responses=gives(OBJECT, arrow=True))
 async def schema(request: Request, name: Name) -> Response:
     """The columns, the system's included; in Arrow a stream without rows. The key is in the header Crannog-Key too, as JSON."""
@@ -121,20 +106,6 @@ def _ascii_json(values: tuple[str, ...]) -> str:
     import json
 
     return json.dumps(list(values))
-
-
-@router.get("/{name}/count", responses=gives({"type": "object", "properties": {"rows": {"type": "integer"}}}))
-async def count(request: Request, name: Name, raw: Raw = False) -> Response:
-    """Count the rows."""
-    return answer({"rows": await _read(request, name, lambda lake: lake.table(name).count(raw=raw))})
-
-
-@router.get("/{name}/history", responses=gives(LIST))
-async def history(
-    request: Request, name: Name, limit: Annotated[int | None, Query(ge=1, le=1_000_000)] = None
-) -> Response:
-    """List the versions of the base, newest first."""
-    return answer(await _read(request, name, lambda lake: lake.table(name).history(limit)))
 
 
 @router.get("/{name}/tombstones", responses=gives(LIST, arrow=True))

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from crannog.api.cancellation import Cancellation
-from crannog.api.operations import Operation, Route
+from crannog.api.operations import Operation
 from crannog.api.reports import ErasureReceipt, Progress
 from crannog.api.traces import requests as ops
 from crannog.api.traces.requests import PROTOBUF, EraseTraces
@@ -17,6 +17,7 @@ from crannog.errors import NotFound
 from crannog.formats.encode import dumped
 from crannog.formats.lossless_json import marked
 from crannog.server.bodies import check_message
+from crannog.server.dispatch import add_routes
 from crannog.server.jobs import long_work
 from crannog.server.openapi import NAMES, OBJECT, gives, takes
 from crannog.server.operations import RequestReader, result_schema
@@ -31,54 +32,6 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/api/v1", tags=["traces"])
 
 
-def _add_query(operation: Operation[Any, Any], route: Route) -> None:
-    """Add a route that answers with the result of an operation."""
-    reader = RequestReader(operation, route)
-
-    async def endpoint(request: Request) -> Response:
-        call_of(request).need(operation.right, SPANS)
-        query = await reader.read(request)
-        return await _answered(request, lambda traces: traces.store.call(operation, query))
-
-    description = reader.described()
-    description["parameters"] = [*description.get("parameters", []), *LIMITS["parameters"]]
-    router.add_api_route(
-        route.path,
-        endpoint,
-        methods=[route.method],
-        name=operation.name,
-        operation_id=f"{operation.name}_{route.method.lower()}",
-        summary=operation.summary.partition("\n")[0],
-        responses=gives(result_schema(operation)),
-        openapi_extra=description,
-    )
-
-
-def _add_job(operation: Operation[Any, Any]) -> None:
-    """Add the route of a long job."""
-    [route] = operation.routes
-    reader = RequestReader(operation, route)
-
-    async def endpoint(request: Request) -> Response:
-        call = call_of(request)
-        call.need(operation.right, SPANS)
-        wanted = await reader.read(request)
-        store = call.service.lake.trace_store
-        return await long_work(
-            request, lambda progress, cancellation: store.run(operation, wanted, progress, cancellation)
-        )
-
-    router.add_api_route(
-        route.path,
-        endpoint,
-        methods=[route.method],
-        name=operation.name,
-        summary=operation.summary.partition("\n")[0],
-        responses=gives(OBJECT, progress=True),
-        openapi_extra=reader.described(),
-    )
-
-
 async def _answered(request: Request, work: Callable[[EmbeddedTraces], Any]) -> Response:
     """Answer with the exact values: see `crannog.formats.lossless_json`."""
     # Encoded in the thread, too: a trace of many spans takes time to write.
@@ -90,11 +43,26 @@ def _document(result: Any) -> Any:
     return result.as_dict() if hasattr(result, "as_dict") else result
 
 
-for _query in ops.QUERIES:
-    for _route in _query.routes:
-        _add_query(_query, _route)
-for _job in (ops.DERIVE, ops.EXPIRE):
-    _add_job(_job)
+async def _query(request: Request, operation: Operation[Any, Any], wanted: Any) -> Response:
+    return await _answered(request, lambda traces: traces.store.call(operation, wanted))
+
+
+async def _run_job(request: Request, operation: Operation[Any, Any], wanted: Any) -> Response:
+    store = call_of(request).service.lake.trace_store
+    return await long_work(request, lambda progress, cancellation: store.run(operation, wanted, progress, cancellation))
+
+
+for _operation in ops.QUERIES:
+    add_routes(
+        router,
+        _operation,
+        _query,
+        answers=gives(result_schema(_operation)),
+        owner=SPANS,
+        parameters=tuple(LIMITS["parameters"]),
+    )
+add_routes(router, ops.DERIVE, _run_job, answers=gives(OBJECT, progress=True), owner=SPANS)
+add_routes(router, ops.EXPIRE, _run_job, answers=gives(OBJECT, progress=True), owner=SPANS)
 
 _EXPORT = RequestReader(ops.EXPORT, ops.EXPORT.routes[0])
 _ERASE = RequestReader(ops.ERASE, ops.ERASE.routes[0])

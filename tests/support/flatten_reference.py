@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,7 +16,23 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from crannog.traces.attribute_values import repeated_key_json, to_json
 from crannog.traces.ingest.flatten import entity_refs_text
-from crannog.traces.ingest.llm_dialects import llm_columns_of_span
+from crannog.traces.ingest.llm_dialects import (
+    AGGREGATE_MARKERS,
+    COLUMN_KEYS,
+    COST_COLUMNS,
+    COST_PATTERN,
+    COUNT_COLUMNS,
+    COUNT_PATTERN,
+    JSON_KEYS,
+    MESSAGE_KEYS,
+    PAYLOAD_COLUMNS,
+    QUOTED_PATTERN,
+    TOTAL_COLUMNS,
+    USAGE_KEYS,
+    conversation_json,
+    payload_json,
+    usage_number,
+)
 from crannog.traces.ingest.span_validation import REASONS, RejectedSpans, rejection_reason
 from crannog.traces.search_text import WORD_SEPARATOR, escaped_name, escaped_value
 from crannog.traces.span_table import SCHEMA, SPAN_KINDS, UNKNOWN_SERVICE
@@ -168,3 +185,51 @@ def _signed(number: int) -> int:
 def _instant(nanoseconds: int) -> dt.datetime:
     microseconds = abs(nanoseconds) // 1000 * (1 if nanoseconds >= 0 else -1)
     return _EPOCH + dt.timedelta(microseconds=microseconds)
+
+
+def llm_columns_of_span(attributes: Sequence[tuple[str, str, bool]]) -> dict[str, str | int | float | None]:
+    """Return the value of each column from the attributes (key, text, is it text) of one span."""
+    columns: dict[str, str | int | float | None] = dict.fromkeys(COLUMN_KEYS)
+    for column, keys in COLUMN_KEYS.items():
+        for wanted in keys:
+            given = ((_text_for(column, key, text), is_text) for key, text, is_text in attributes if key == wanted)
+            found = [(text, is_text) for text, is_text in given if is_usable(column, text)]
+            if found:
+                text, is_text = found[-1]
+                if column in PAYLOAD_COLUMNS:
+                    columns[column] = payload_json(text, is_text=is_text, is_json=wanted in JSON_KEYS)
+                elif column in COUNT_COLUMNS:
+                    columns[column] = int(text.removesuffix(".0"))
+                else:
+                    columns[column] = float(text) if column in COST_COLUMNS else text
+                break
+    for column, pattern in MESSAGE_KEYS.items():
+        if columns[column] is None:
+            columns[column] = conversation_json(attributes, pattern)
+    if any(marks_aggregate(key, text) for key, text, _ in attributes):
+        for total, own in TOTAL_COLUMNS.items():
+            columns[total] = columns[own] if columns[total] is None else columns[total]
+            columns[own] = None
+    return columns
+
+
+def _text_for(column: str, key: str, text: str) -> str:
+    if key in USAGE_KEYS:
+        return usage_number(text, column)
+    inner = re.fullmatch(QUOTED_PATTERN, text) if key in JSON_KEYS and column not in PAYLOAD_COLUMNS else None
+    return text if inner is None else inner[1]
+
+
+def marks_aggregate(key: str, text: str) -> bool:
+    """Return whether an attribute marks a span that stands for several calls, or none."""
+    if key not in AGGREGATE_MARKERS:
+        return False
+    values = AGGREGATE_MARKERS[key]
+    return values is None or text in values
+
+
+def is_usable(column: str, text: str) -> bool:
+    """Return whether a column accepts a value: not empty, an integer for a count, a number of 0 or more for a cost."""
+    if column in COUNT_COLUMNS:
+        return bool(re.fullmatch(COUNT_PATTERN, text))
+    return bool(re.fullmatch(COST_PATTERN, text)) if column in COST_COLUMNS else bool(text)

@@ -10,8 +10,7 @@ import pytest
 
 import crannog
 import llm_samples as samples
-from crannog.traces.ingest.llm_dialects import AGGREGATE_MARKERS, COLUMN_KEYS
-from crannog.traces.ingest.llm_usage import usage_number
+from crannog.traces.ingest.llm_dialects import AGGREGATE_MARKERS, COLUMN_KEYS, usage_number
 from otlp_samples import request_of, span, trace_id
 from test_traces_otlp import both
 

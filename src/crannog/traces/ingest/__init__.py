@@ -1,3 +1,3 @@
-"""OTLP and Zipkin requests to rows of the span table, and rows back to OTLP; pure, nothing here touches storage."""
+"""Converts OTLP and Zipkin requests to rows of the span table; touches no storage."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""OTLP attributes, column by column: lists of key and value as ptars gives them become maps of JSON text.
+"""Converts OTLP attributes by column: lists of keys and values, as read by ptars, become maps of JSON text.
 
-No Python object is made per attribute, but for those that have no plain column: arrays, maps, bytes, NaN and the
-like, text with control characters, and keys that were sent twice.
+Creates no Python object per attribute, except for arrays, maps, bytes, non-finite doubles, text with control characters,
+and repeated keys.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _TO_ESCAPE = ('"\\' + _CONTROL).encode()
 _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 _LEFT_TO_ESCAPE = "[\\x00-\\x1f]"
 _INT32 = pa.int32()
-_NO_OWNERS, _NO_TEXTS, _NO_TRUTHS = pa.array([], pa.int64()), pa.array([], pa.string()), pa.array([], pa.bool_())
+_NO_OWNERS, _NO_TEXTS, _NO_BOOLEANS = pa.array([], pa.int64()), pa.array([], pa.string()), pa.array([], pa.bool_())
 
 
 @dataclass(frozen=True)
 class Attributes:
-    """The attributes of many owners (spans, resources, events …): a list per owner, as flat columns.
+    """The attributes of many owners (spans, resources, events …): one list per owner, as flat columns.
 
-    `json` is what is kept, `text` the same in words (text without quotes, nothing for null).
+    `json` is what is stored; `text` is the same as text, without quotes and empty for null.
     """
 
     offsets: pa.Int32Array
@@ -48,24 +48,24 @@ class Attributes:
 
     @property
     def key_names(self) -> pa.StringArray:
-        """Each key there is, once."""
+        """The distinct keys."""
         return self._encoded_keys.dictionary
 
     def has_key_twice(self) -> bool:
-        """Tell whether an owner has a key more than once."""
+        """Return whether an owner has a key more than once."""
         encoded = self._encoded_keys
         if len(encoded.dictionary) == len(self.keys):
             return False
         places = pc.add(
             pc.multiply(self.owners.cast(pa.int64()), len(encoded.dictionary)), encoded.indices.cast(pa.int64())
         )
-        # Spans that are alike name their attributes in one order: then the places rise, and nothing has to be hashed.
+        # Similar spans have their attributes in the same order: then the numbers increase, and nothing has to be hashed.
         if pc.all(pc.less(places[:-1], places[1:])).as_py():
             return False
         return bool(pc.count_distinct(places).as_py() < len(self.keys))
 
     def where(self, codes: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """Return the places of attributes whose key has a code, and the codes; `codes` is by place in `key_names`."""
+        """Return the indexes of attributes whose key has a code, and the codes; `codes` has one for each of `key_names`."""
         found = codes.take(self._encoded_keys.indices)
         places = pc.indices_nonzero(found.is_valid())
         return places, found.take(places)
@@ -78,7 +78,7 @@ class Attributes:
         return pa.MapArray.from_arrays(offsets, keys, items, type=ATTRIBUTES, mask=mask)
 
     def _merged(self) -> tuple[pa.Array, pa.Array, pa.Array]:
-        """Bring the values of a key that an owner has more than once together, at the place of the first."""
+        """Merge the values of a repeated key of an owner, at the position of the first."""
         ends = [0]
         keys: list[str] = []
         items: list[str] = []
@@ -93,7 +93,7 @@ class Attributes:
         return pa.array(ends, _INT32), pa.array(keys, pa.string()), pa.array(items, pa.string())
 
     def words(self) -> pa.Array:
-        """Return, per owner, its attributes as words of a search blob; null for one without any."""
+        """Return the attributes of each owner as words of the search text; null if it has none."""
         if not len(self.keys):
             return pa.nulls(len(self.offsets) - 1, pa.string())
         names = self._encoded_keys
@@ -104,17 +104,17 @@ class Attributes:
 
 
 def words_per_owner(offsets: pa.Int32Array, words: pa.Array) -> pa.Array:
-    """Join the words of each owner; null for one without any."""
+    """Join the words of each owner; null if it has none."""
     lists = pa.ListArray.from_arrays(offsets, words)
     joined = pc.binary_join(lists, WORD_SEPARATOR)
     return pc.if_else(pc.equal(lists.value_lengths(), 0), pa.scalar(None, pa.string()), joined)
 
 
 def attributes_of(lists: pa.ListArray) -> Attributes:
-    """Read the attributes of many owners."""
+    """Convert the attributes of many owners."""
     pairs = lists.flatten()
     if not len(pairs):
-        return Attributes(offsets_of(lists), _NO_OWNERS, _NO_TEXTS, _NO_TEXTS, _NO_TEXTS, _NO_TRUTHS)
+        return Attributes(offsets_of(lists), _NO_OWNERS, _NO_TEXTS, _NO_TEXTS, _NO_TEXTS, _NO_BOOLEANS)
     values = pairs.field("value")
     strings = values.field("string_value")
     as_json, as_text, is_text = texts_json(strings), strings, strings.is_valid()
@@ -126,7 +126,7 @@ def attributes_of(lists: pa.ListArray) -> Attributes:
 
 
 def offsets_of(lists: pa.ListArray) -> pa.Int32Array:
-    """Return the offsets into what `flatten` gives."""
+    """Return the offsets into the result of `flatten`."""
     offsets = lists.offsets
     first = offsets[0]
     return offsets if first.as_py() == 0 else pc.subtract(offsets, first)
@@ -140,13 +140,13 @@ def texts_json(strings: pa.Array) -> pa.Array:
 def _json_escaped(strings: pa.Array) -> pa.Array:
     if not contains_any(strings, _TO_ESCAPE):
         return strings
-    for plain, escaped in _ESCAPES:
-        if contains_any(strings, plain.encode()):
-            strings = pc.replace_substring(strings, plain, escaped)
+    for character, escaped in _ESCAPES:
+        if contains_any(strings, character.encode()):
+            strings = pc.replace_substring(strings, character, escaped)
     if not contains_any(strings, _CONTROL.encode()):
         return strings
     rest = pc.fill_null(pc.match_substring_regex(strings, _LEFT_TO_ESCAPE), False)
-    # Escapes of an earlier step are no control characters, and stay as they are.
+    # Escapes of earlier steps are not control characters, so they stay.
     done = [_control_escaped(text) for text in strings.filter(rest).to_pylist()]
     return pc.replace_with_mask(strings, rest, pa.array(done, pa.string()))
 
@@ -159,12 +159,12 @@ def _non_text_json(values: pa.StructArray) -> pa.Array:
     """Return the JSON of the values that are not text; null for the others."""
     count = len(values)
     parts = []
-    integers, truths, doubles = (values.field(f"{name}_value") for name in ("int", "bool", "double"))
+    integers, booleans, doubles = (values.field(f"{name}_value") for name in ("int", "bool", "double"))
     if integers.null_count < count:
         parts.append(integers.cast(pa.string()))
-    if truths.null_count < count:
-        parts.append(truths.cast(pa.string()))
-    odd = [
+    if booleans.null_count < count:
+        parts.append(booleans.cast(pa.string()))
+    complex_masks = [
         values.field(name).is_valid()
         for name in ("array_value", "kvlist_value", "bytes_value", "string_value_strindex")
         if values.field(name).null_count < count
@@ -172,10 +172,10 @@ def _non_text_json(values: pa.StructArray) -> pa.Array:
     if doubles.null_count < count:
         finite = pc.fill_null(pc.is_finite(doubles), False)
         parts.append(_scatter(finite, _double_json(doubles.filter(finite))))
-        odd.append(pc.and_not(doubles.is_valid(), finite))
-    if odd:
-        mask = odd[0]
-        for other in odd[1:]:
+        complex_masks.append(pc.and_not(doubles.is_valid(), finite))
+    if complex_masks:
+        mask = complex_masks[0]
+        for other in complex_masks[1:]:
             mask = pc.or_(mask, other)
         if pc.any(mask).as_py():
             parts.append(_scatter(mask, pa.array(map(_complex_json, values.filter(mask).to_pylist()), pa.string())))
@@ -205,6 +205,6 @@ def _double_json(numbers: pa.Array) -> pa.Array:
 
 
 def _scatter(mask: pa.Array, texts: pa.Array) -> pa.Array:
-    """Return an array that has the texts, in order, where `mask` is set."""
+    """Return an array with the texts, in order, where `mask` is true, and null elsewhere."""
     places = pc.subtract(pc.cumulative_sum(mask.cast(pa.int64())), 1)
     return texts.take(pc.if_else(mask, places, pa.scalar(None, pa.int64())))

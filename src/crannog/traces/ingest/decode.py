@@ -1,4 +1,4 @@
-"""OTLP bytes, checked once by the protobuf library and read into nested Arrow by ptars."""
+"""Reads OTLP protobuf: the protobuf library checks it, ptars converts it to nested Arrow."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from crannog.missing import needed_for
 
 
 def parse_protobuf(body: bytes) -> ExportTraceServiceRequest:
-    """Read a request; CallerError if the bytes are none."""
+    """Parse a request. Raises CallerError if the bytes are not valid."""
     try:
         request: ExportTraceServiceRequest = ExportTraceServiceRequest.FromString(body)
         return request
     except DecodeError as error:
         raise CallerError(
-            f"the body of {len(body):,} bytes is no OTLP ExportTraceServiceRequest in protobuf ({error})"
+            f"the body of {len(body):,} bytes is not a valid OTLP ExportTraceServiceRequest in protobuf ({error})"
         ) from None
 
 
 def resource_spans(request: ExportTraceServiceRequest) -> pa.Array:
-    """Return the request's resource spans as Arrow.
+    """Return the resource spans of a request as Arrow.
 
-    ptars is given what protobuf writes of it, not what came in: there it is lax, takes some bytes that protobuf
-    refuses and reads fields that were sent twice in its own way.
+    ptars gets the request as protobuf serializes it, not the original bytes: it accepts some bytes that protobuf refuses,
+    and reads repeated fields differently.
     """
     try:
         return _read(request)
     except ValueError:
-        # Protobuf carries fields along that it does not know, some of which ptars does not even skip. We keep none.
+        # Protobuf keeps unknown fields, some of which ptars cannot skip. They are not stored.
         request.DiscardUnknownFields()
     try:
         return _read(request)

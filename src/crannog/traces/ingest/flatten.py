@@ -1,4 +1,4 @@
-"""Nested OTLP to the flat columns of the span table, with Arrow's compute functions only."""
+"""Converts nested OTLP to the columns of the span table, with Arrow's compute functions only."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _NO_TEXT = pa.scalar(None, pa.string())
 
 
 def span_rows(resource_spans: pa.StructArray) -> tuple[pa.Table, RejectedSpans]:
-    """Return the spans of a request that can be kept as a table of `SCHEMA`, and what was rejected."""
+    """Return the valid spans of a request as a table of `SCHEMA`, and the rejected spans."""
     scopes = resource_spans.field("scope_spans")
     scope_spans = scopes.flatten()
     lists = scope_spans.field("spans")
     spans, scope_of = lists.flatten(), pc.list_parent_indices(lists)
-    keep, rejected = validate_spans(spans)
-    if keep is not None:
-        spans, scope_of = spans.filter(keep), scope_of.filter(keep)
+    valid, rejected = validate_spans(spans)
+    if valid is not None:
+        spans, scope_of = spans.filter(valid), scope_of.filter(valid)
     resource_of = pc.list_parent_indices(scopes).take(scope_of)
     resources, scoped = _Resources(resource_spans), _Scopes(scope_spans)
     _check_size([(resources.columns, resource_of), (scoped.columns, scope_of)])
@@ -44,20 +44,20 @@ def span_rows(resource_spans: pa.StructArray) -> tuple[pa.Table, RejectedSpans]:
 
 
 def _check_size(shared: list[tuple[dict[str, pa.Array], pa.Array]]) -> None:
-    """Refuse what would swell: each span's row repeats what its resource and scope say."""
+    """Raise TooLarge if the columns of resources and scopes, repeated for each span, would be too large."""
     for columns, places in shared:
         if sum(column.nbytes for column in columns.values()) * len(places) <= _MAX_SHARED_BYTES:
-            continue  # even if the largest were everybody's
+            continue  # an upper bound, without a look at single values
         size = sum(pc.sum(_sizes(column).take(places)).as_py() or 0 for column in columns.values())
         if size > _MAX_SHARED_BYTES:
             raise TooLarge(
-                f"what the resources and scopes of the request say, repeated for each of its {len(places):,} spans, comes to"
-                f" {size:,} bytes; {_MAX_SHARED_BYTES:,} is the most: send fewer spans at once"
+                f"the resources and scopes of the request, repeated for each of its {len(places):,} spans, have {size:,} bytes;"
+                f" the limit is {_MAX_SHARED_BYTES:,}: send fewer spans per request"
             )
 
 
 def _sizes(column: pa.Array) -> pa.Array:
-    """Return the bytes of each value of a column."""
+    """Return the size in bytes of each value of a column."""
     if pa.types.is_string(column.type):
         return pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
     if not pa.types.is_map(column.type):
@@ -68,7 +68,7 @@ def _sizes(column: pa.Array) -> pa.Array:
 
 
 class _Resources:
-    """What the spans of each resource share."""
+    """The columns that the spans of each resource share."""
 
     def __init__(self, resource_spans: pa.StructArray) -> None:
         given = resource_spans.field("resource")
@@ -83,7 +83,7 @@ class _Resources:
 
 
 class _Scopes:
-    """What the spans of each scope share."""
+    """The columns that the spans of each scope share."""
 
     def __init__(self, scope_spans: pa.StructArray) -> None:
         given = scope_spans.field("scope")
@@ -151,7 +151,7 @@ def _of_spans(spans: pa.StructArray, services: pa.Array, scopes: _Scopes, scope_
 
 
 def _valid_ends(start: pa.Array, reported: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the ends that are kept, and those that were reported where they lie before the start; else null."""
+    """Return the stored ends, and the reported ends that are before the start, null for the others."""
     nothing = pa.scalar(None, pa.int64())
     backwards = pc.less(reported, start)
     if not pc.any(backwards).as_py():
@@ -160,7 +160,7 @@ def _valid_ends(start: pa.Array, reported: pa.Array) -> tuple[pa.Array, pa.Array
 
 
 def trace_id_highs(trace_ids: pa.Array) -> pa.Array:
-    """Return the first eight bytes of each trace id as a signed number, big end first."""
+    """Return the first eight bytes of each trace id as a signed big-endian integer."""
     if not len(trace_ids):
         return pa.array([], pa.int64())
     halves = array.array("q", b"")
@@ -176,11 +176,11 @@ def trace_id_highs(trace_ids: pa.Array) -> pa.Array:
 
 
 def _events(lists: pa.ListArray) -> tuple[pa.Array, pa.Array]:
-    """Return the events of each span, and their names as words of the blob."""
+    """Return the events of each span, and their names as words of the search text."""
     if not len(lists.flatten()):
         return _empty_lists(EVENT, len(lists)), pa.nulls(len(lists), pa.string())
     given, offsets = lists.flatten(), offsets_of(lists)
-    # An event beyond the year 2262 wraps around; an export turns it back.
+    # An event after the year 2262 overflows; an export reverses that.
     time_ns = given.field("time_unix_nano").view(pa.int64())
     columns = [
         given.field("name"),
@@ -231,12 +231,12 @@ def _entity_refs(resources: pa.StructArray) -> pa.Array:
 
 
 def entity_refs_text(refs: list[dict[str, object]]) -> str:
-    """Return a resource's references to entities as JSON."""
+    """Return the entity references of a resource as JSON."""
     return json.dumps(refs, ensure_ascii=False, separators=(",", ":"))
 
 
 def _list_field(structs: pa.StructArray, name: str) -> pa.ListArray:
-    """Return a list child; a struct that is null has an empty one."""
+    """Return a list field of structs; empty for a null struct."""
     child = structs.field(name)
     if child.null_count:
         lengths = pc.fill_null(pc.list_value_length(child), 0)

@@ -1,4 +1,4 @@
-"""The columns of the LLM dialects, taken from many spans' attributes at once."""
+"""Computes the LLM columns from the attributes of many spans at once."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from crannog.traces.ingest.llm_dialects import (
     PAYLOAD_COLUMNS,
     QUOTED_PATTERN,
     TOTAL_COLUMNS,
+    USAGE_KEYS,
     conversation_json,
     payload_json,
+    usage_number,
 )
-from crannog.traces.ingest.llm_usage import USAGE_KEYS, usage_number
 
 _KEYS = list(dict.fromkeys([*(key for keys in COLUMN_KEYS.values() for key in keys), *AGGREGATE_MARKERS]))
 _KEY_SET = pa.array(_KEYS)
@@ -30,11 +31,11 @@ _RANKS = {
     name: pa.array([keys.index(key) if key in keys else None for key in _KEYS], pa.int64())
     for name, keys in COLUMN_KEYS.items()
 }
-"""By place in `_KEYS`: which key of a column it is, null for those of other columns."""
+"""For each of `_KEYS`: its rank among the keys of a column, null if it is not one of them."""
 
 
 def _ranks_of(wanted: frozenset[str]) -> dict[str, pa.Array]:
-    """Return, for each column that has any, the ranks of these keys."""
+    """Return the ranks of these keys in each column that has any of them."""
     ranks = {name: [rank for rank, key in enumerate(keys) if key in wanted] for name, keys in COLUMN_KEYS.items()}
     return {name: pa.array(found, pa.int64()) for name, found in ranks.items() if found}
 
@@ -53,28 +54,28 @@ def llm_columns(attributes: Attributes, spans: int) -> dict[str, pa.Array]:
     codes = pc.index_in(attributes.key_names, value_set=_KEY_SET)
     if codes.null_count < len(codes):
         places, found = attributes.where(codes)
-        everyone = pa.array(range(spans), attributes.owners.type)
+        span_indexes = pa.array(range(spans), attributes.owners.type)
         present = {_KEYS[code] for code in codes.drop_null().to_pylist()}
         for name, keys in COLUMN_KEYS.items():
             if not present.isdisjoint(keys):
                 ranks = _RANKS[name].take(found)
-                mine = ranks.is_valid()
-                columns[name] = _column(name, attributes, places.filter(mine), ranks.filter(mine), everyone)
-        _move_totals(columns, attributes, present, everyone)
+                has_key = ranks.is_valid()
+                columns[name] = _column(name, attributes, places.filter(has_key), ranks.filter(has_key), span_indexes)
+        _move_totals(columns, attributes, present, span_indexes)
     names = attributes.key_names.to_pylist()
     if any(key.startswith(MESSAGE_PREFIXES) for key in names):
         _add_conversations(columns, attributes, names)
     return columns
 
 
-def _column(name: str, attributes: Attributes, places: pa.Array, ranks: pa.Array, everyone: pa.Array) -> pa.Array:
+def _column(name: str, attributes: Attributes, places: pa.Array, ranks: pa.Array, span_indexes: pa.Array) -> pa.Array:
     texts = _texts(name, attributes.text.take(places), ranks)
     pattern = COUNT_PATTERN if name in COUNT_COLUMNS else COST_PATTERN if name in COST_COLUMNS else None
     usable = pc.not_equal(texts, "") if pattern is None else pc.match_substring_regex(texts, pattern)
     if not pc.all(usable).as_py():
         places, ranks, texts = places.filter(usable), ranks.filter(usable), texts.filter(usable)
     owners = attributes.owners.take(places)
-    # The lowest rank wins, and of a key sent twice the last.
+    # The lowest rank wins, and the last value of a repeated key.
     order = pc.subtract(pc.multiply(ranks, 1 << 40), places.cast(pa.int64()))
     best = pa.table([owners, order], names=["owner", "order"]).group_by("owner").aggregate([("order", "min")])
     kept = pc.index_in(order, value_set=best["order_min"].combine_chunks())
@@ -89,11 +90,11 @@ def _column(name: str, attributes: Attributes, places: pa.Array, ranks: pa.Array
         is_json = pc.is_in(ranks.take(chosen), value_set=_JSON_RANKS[name]).to_pylist()
         given = zip(values.to_pylist(), is_text, is_json, strict=True)
         values = pa.array([payload_json(text, is_text=flag, is_json=other) for text, flag, other in given], pa.string())
-    return values.take(pc.index_in(everyone, value_set=owners.take(chosen)))
+    return values.take(pc.index_in(span_indexes, value_set=owners.take(chosen)))
 
 
 def _texts(name: str, texts: pa.Array, ranks: pa.Array) -> pa.Array:
-    """Return the texts that a column reads: numbers out of objects of usage, texts out of JSON that is only one."""
+    """Return the texts for a column: numbers from usage objects, unquoted text from JSON strings."""
     if name in _DETAIL_RANKS:
         mask = pc.is_in(ranks, value_set=_DETAIL_RANKS[name])
         if pc.any(mask).as_py():
@@ -106,22 +107,24 @@ def _texts(name: str, texts: pa.Array, ranks: pa.Array) -> pa.Array:
     return texts
 
 
-def _move_totals(columns: dict[str, pa.Array], attributes: Attributes, present: set[str], everyone: pa.Array) -> None:
-    """Move what spans that stand for several calls say of themselves to the columns of totals."""
+def _move_totals(
+    columns: dict[str, pa.Array], attributes: Attributes, present: set[str], span_indexes: pa.Array
+) -> None:
+    """Move the values of spans that stand for several calls to the columns of totals."""
     marked = [_marked_spans(attributes, key, values) for key, values in _VALUES.items() if key in present]
-    moved = [name for name in TOTAL_COLUMNS.values() if columns[name].null_count < len(everyone)]
+    moved = [name for name in TOTAL_COLUMNS.values() if columns[name].null_count < len(span_indexes)]
     if not marked or not moved:
         return
-    is_total = pc.is_in(everyone, value_set=pa.concat_arrays(marked))
+    is_total = pc.is_in(span_indexes, value_set=pa.concat_arrays(marked))
     for total, own in TOTAL_COLUMNS.items():
         if own in moved:
-            theirs = pc.coalesce(columns[total], columns[own])
-            columns[total] = pc.if_else(is_total, theirs, columns[total])
+            totals = pc.coalesce(columns[total], columns[own])
+            columns[total] = pc.if_else(is_total, totals, columns[total])
             columns[own] = pc.if_else(is_total, pa.scalar(None, columns[own].type), columns[own])
 
 
 def _marked_spans(attributes: Attributes, key: str, values: pa.Array | None) -> pa.Array:
-    """Return the spans that have an attribute with one of these values, or with any."""
+    """Return the spans that have an attribute with one of these values; with any value if None."""
     places, _ = attributes.where(pc.if_else(pc.equal(attributes.key_names, key), 1, pa.scalar(None, pa.int64())))
     if values is not None:
         places = places.filter(pc.is_in(attributes.text.take(places), value_set=values))

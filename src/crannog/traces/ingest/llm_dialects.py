@@ -1,9 +1,9 @@
-"""What the LLM dialects call the same things: which attribute gives which column of the span table.
+"""Maps the attributes of LLM instrumentation dialects to columns of the span table.
 
-Within a column the first key that a span has wins. The attributes themselves are kept whatever is taken from them.
+The first key of a column that a span has wins. The attributes themselves are stored too.
 
 `input_tokens`, `output_tokens` and `cost` are those of one call to a model, so that their sum over any spans counts
-nothing twice. A span that stands for several calls (`AGGREGATE_MARKERS` tells which one does) has what it used in all in
+nothing twice. A span that stands for several calls (see `AGGREGATE_MARKERS`) has its totals in
 `total_input_tokens`, `total_output_tokens` and `total_cost` instead.
 """
 
@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from crannog.traces.attribute_values import text_json
-from crannog.traces.ingest.llm_usage import USAGE_KEYS, usage_number
 
 COLUMN_KEYS: Mapping[str, tuple[str, ...]] = {
     "input": (
@@ -132,10 +131,10 @@ JSON_KEYS = frozenset(
         *("ai.toolCall.args", "ai.toolCall.result"),
     }
 )
-"""Attributes whose text is JSON whatever it holds, so that a text among them has quotes of its own."""
+"""Attributes whose text is always JSON, so that a string in them has quotes."""
 
 TOTAL_COLUMNS: Mapping[str, str] = {f"total_{name}": name for name in ("input_tokens", "output_tokens", "cost")}
-"""Where a span that stands for several calls has what it says of itself."""
+"""The columns for the values of a span that stands for several calls."""
 AGGREGATE_MARKERS: Mapping[str, frozenset[str] | None] = {
     "gen_ai.operation.name": frozenset({"invoke_agent", "invoke_workflow", "create_agent", "execute_tool"}),
     "openinference.span.kind": frozenset({"AGENT", "CHAIN", "TOOL", "RETRIEVER", "GUARDRAIL", "EVALUATOR", "PROMPT"}),
@@ -156,13 +155,13 @@ AGGREGATE_MARKERS: Mapping[str, frozenset[str] | None] = {
     "pydantic_ai.all_messages": None,
     "all_messages_events": None,
 }
-"""What tells that a span stands for several calls to models, or none: an attribute with one of these values, or any."""
+"""Attributes that mark a span which stands for several model calls, or none: with one of these values, or any."""
 
 MESSAGE_KEYS: Mapping[str, re.Pattern[str]] = {
     "input": re.compile(r"(?:llm\.input_messages\.(\d{1,4})\.message|gen_ai\.prompt\.(\d{1,4}))\.(role|content)"),
     "output": re.compile(r"(?:llm\.output_messages\.(\d{1,4})\.message|gen_ai\.completion\.(\d{1,4}))\.(role|content)"),
 }
-"""Conversations that are spread over one attribute per message and part: taken where no key above has it whole."""
+"""Conversations with one attribute per message and part, used if no key above has the whole conversation."""
 MESSAGE_PREFIXES = ("llm.input_messages.", "gen_ai.prompt.", "llm.output_messages.", "gen_ai.completion.")
 
 COUNT_PATTERN = r"^[0-9]{1,18}(\.0)?$"
@@ -171,18 +170,17 @@ QUOTED_PATTERN = r'^"([^"\\]*)"$'
 _COUNT_REGEX, _COST_REGEX, _QUOTED_REGEX = (
     re.compile(pattern) for pattern in (COUNT_PATTERN, COST_PATTERN, QUOTED_PATTERN)
 )
-_ONLY_PYTHONS = ("NaN", "Infinity", "-Infinity")
+_PYTHON_ONLY_JSON = ("NaN", "Infinity", "-Infinity")
 
 
 def payload_json(text: str, *, is_text: bool, is_json: bool = False) -> str:
-    """Return an input or output as JSON: a text that holds an object or array is that one, any other is quoted.
+    """Return an input or output as JSON: text with a JSON object or array is returned as it is, other text is quoted.
 
-    `text` is the value in words if `is_text`, else its JSON. With `is_json`, for keys of `JSON_KEYS`, it may hold any
-    JSON.
+    `text` is the value if `is_text`, otherwise its JSON. With `is_json`, for keys of `JSON_KEYS`, it may be any JSON.
     """
     if not is_text:
         return text
-    if text[:1] in ("{", "[") or (is_json and text not in _ONLY_PYTHONS):
+    if text[:1] in ("{", "[") or (is_json and text not in _PYTHON_ONLY_JSON):
         try:
             json.loads(text)
             return text
@@ -192,7 +190,7 @@ def payload_json(text: str, *, is_text: bool, is_json: bool = False) -> str:
 
 
 def conversation_json(parts: Iterable[tuple[str, str, bool]], pattern: re.Pattern[str]) -> str | None:
-    """Put a conversation together from attributes (key, text, is it text); None if none of them belongs to it."""
+    """Build a conversation from attributes (key, text, is it text); None if none of them belongs to it."""
     messages: dict[int, dict[str, str]] = {}
     for key, text, is_text in parts:
         found = pattern.fullmatch(key)
@@ -208,49 +206,50 @@ def conversation_json(parts: Iterable[tuple[str, str, bool]], pattern: re.Patter
     return f"[{','.join(f'{{{message}}}' for message in listed)}]"
 
 
-def llm_columns_of_span(attributes: Sequence[tuple[str, str, bool]]) -> dict[str, str | int | float | None]:
-    """Return what one span's attributes (key, text, is it text) give to each column, one by one."""
-    columns: dict[str, str | int | float | None] = dict.fromkeys(COLUMN_KEYS)
-    for column, keys in COLUMN_KEYS.items():
-        for wanted in keys:
-            given = ((_text_for(column, key, text), is_text) for key, text, is_text in attributes if key == wanted)
-            found = [(text, is_text) for text, is_text in given if is_usable(column, text)]
-            if found:
-                text, is_text = found[-1]
-                if column in PAYLOAD_COLUMNS:
-                    columns[column] = payload_json(text, is_text=is_text, is_json=wanted in JSON_KEYS)
-                elif column in COUNT_COLUMNS:
-                    columns[column] = int(text.removesuffix(".0"))
-                else:
-                    columns[column] = float(text) if column in COST_COLUMNS else text
-                break
-    for column, pattern in MESSAGE_KEYS.items():
-        if columns[column] is None:
-            columns[column] = conversation_json(attributes, pattern)
-    if any(marks_aggregate(key, text) for key, text, _ in attributes):
-        for total, own in TOTAL_COLUMNS.items():
-            columns[total] = columns[own] if columns[total] is None else columns[total]
-            columns[own] = None
-    return columns
+_USAGE_PREFIXES: Mapping[str, str] = {"input_tokens": "input", "output_tokens": "output"}
+_USAGE_NAMES: Mapping[str, tuple[str, ...]] = {
+    "input_tokens": ("prompt_tokens", "promptTokens"),
+    "output_tokens": ("completion_tokens", "completionTokens"),
+    "cost": ("total", "total_cost"),
+}
+
+USAGE_KEYS = frozenset(
+    {
+        "langfuse.observation.usage_details",
+        "langfuse.observation.cost_details",
+        "mlflow.chat.tokenUsage",
+        "mlflow.llm.cost",
+    }
+)
+"""Attributes that have the usage or cost of a call as one JSON object."""
 
 
-def _text_for(column: str, key: str, text: str) -> str:
-    if key in USAGE_KEYS:
-        return usage_number(text, column)
-    inner = _QUOTED_REGEX.fullmatch(text) if key in JSON_KEYS and column not in PAYLOAD_COLUMNS else None
-    return text if inner is None else inner[1]
+def usage_number(text: str, column: str) -> str:
+    """Return the number for a column from an object of usage or cost, as text; empty if it has none.
+
+    As in Langfuse, all entries whose name starts with "input" add up to the input (cached tokens have their own entry), and
+    likewise for output. A cost is the total, or the sum of its parts if there is no total.
+    """
+    numbers = _usage_numbers(text)
+    prefix = _USAGE_PREFIXES.get(column)
+    parts = [number for name, number in numbers.items() if prefix is not None and name.startswith(prefix)]
+    if not parts:
+        parts = [numbers[name] for name in _USAGE_NAMES[column] if name in numbers][:1]
+    if not parts and column == "cost":
+        parts = list(numbers.values())
+    try:
+        return repr(sum(parts)) if parts else ""
+    except (OverflowError, ValueError):
+        return ""
 
 
-def marks_aggregate(key: str, text: str) -> bool:
-    """Tell whether an attribute says that its span stands for several calls, or none."""
-    if key not in AGGREGATE_MARKERS:
-        return False
-    values = AGGREGATE_MARKERS[key]
-    return values is None or text in values
-
-
-def is_usable(column: str, text: str) -> bool:
-    """Tell whether a column takes a value: nothing takes an empty one, a count only a whole number, a cost any of 0 or more."""
-    if column in COUNT_COLUMNS:
-        return bool(_COUNT_REGEX.fullmatch(text))
-    return bool(_COST_REGEX.fullmatch(text)) if column in COST_COLUMNS else bool(text)
+def _usage_numbers(text: str) -> dict[str, int | float]:
+    try:
+        usage = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(usage, dict):
+        return {}
+    return {
+        name: value for name, value in usage.items() if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }

@@ -1,4 +1,4 @@
-"""OTLP in JSON, both ways: protobuf's JSON form, but that ids are hexadecimal."""
+"""Reads and writes OTLP in JSON: protobuf's JSON form, except that ids are hexadecimal."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _IDS = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span
 
 
 def parse_json(body: bytes, what: str) -> Any:
-    """Read JSON. Raises CallerError with the position of the first error."""
+    """Parse JSON. Raises CallerError with the position of an error."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise CallerError(f"the body of {len(body):,} bytes is no {what}: {str(error)[:200]}") from None
+        raise CallerError(f"the body of {len(body):,} bytes is not valid {what}: {str(error)[:200]}") from None
 
 
 def parse_otlp_json(body: bytes) -> ExportTraceServiceRequest:
-    """Read a request; unknown fields are ignored. An id that is not hexadecimal is left out, so that its span is rejected."""
+    """Parse a request, ignoring unknown fields. Ids that are not hexadecimal become empty, so that their spans are rejected."""
     document = parse_json(body, "JSON")
     if not isinstance(document, dict):
-        raise CallerError(f"an OTLP request is a JSON object with resourceSpans, got {_json_type_name(document)}")
+        raise CallerError(f"an OTLP request must be a JSON object with resourceSpans, got {_json_type_name(document)}")
     for holder in _spans_and_links(document):
         for name in _IDS:
             if name in holder:
@@ -37,13 +37,13 @@ def parse_otlp_json(body: bytes) -> ExportTraceServiceRequest:
         request = ExportTraceServiceRequest()
         json_format.ParseDict(document, request, ignore_unknown_fields=True)
         return request
-    # A value of a kind that nobody expected there fails in its own way.
+    # Values of unexpected types raise various errors.
     except (json_format.ParseError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise CallerError(f"the JSON is no OTLP request: {str(error)[:300]}") from None
+        raise CallerError(f"the JSON is not a valid OTLP request: {str(error)[:300]}") from None
 
 
 def json_of_request(request: ExportTraceServiceRequest) -> dict[str, Any]:
-    """Return a request as OTLP JSON: ids in hexadecimal, enumerations as numbers, 64-bit numbers as text."""
+    """Return a request as OTLP JSON: ids in hexadecimal, enums as numbers, 64-bit integers as text."""
     document: dict[str, Any] = json_format.MessageToDict(request, use_integers_for_enums=True)
     for holder in _spans_and_links(document):
         for name in _IDS:
@@ -73,7 +73,7 @@ def _base64_of_hex(given: Any) -> str:
 
 
 def bytes_of_hex(given: Any) -> bytes:
-    """Return the bytes of a hexadecimal text; none if it is no such text."""
+    """Return the bytes of hexadecimal text; empty if it is invalid."""
     try:
         return binascii.unhexlify(given) if isinstance(given, str) else b""
     except ValueError:
@@ -81,5 +81,5 @@ def bytes_of_hex(given: Any) -> bytes:
 
 
 def _json_type_name(value: Any) -> str:
-    kinds: dict[Callable[..., Any], str] = {list: "an array", str: "text", bool: "a truth value", type(None): "null"}
+    kinds: dict[Callable[..., Any], str] = {list: "an array", str: "text", bool: "a boolean", type(None): "null"}
     return kinds.get(type(value), "a number")

@@ -1,4 +1,4 @@
-"""A request's body to rows of the span table: the one way in, whatever the content type."""
+"""Reads the body of a write request, of any content type, into rows of the span table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PROTOBUF_ALIAS = "application/protobuf"
 
 @dataclass(frozen=True, slots=True)
 class ReceivedSpans:
-    """The unpacked body, its spans that can be kept, and what was rejected."""
+    """The decompressed body, its valid spans as rows, and the rejected spans."""
 
     body: bytes
     rows: pa.Table
@@ -41,14 +41,14 @@ def read_request(
 ) -> ReceivedSpans:
     """Read the spans of a request.
 
-    Raises CallerError if the body is damaged or of an unknown type, TooLarge if it has more than `limit` bytes.
+    Raises CallerError if the body is invalid or its type is unknown, TooLarge if it has more than `limit` bytes.
     """
-    plain = _decompressed(body, (encoding or "").strip().lower(), limit)
+    content = _decompressed(body, (encoding or "").strip().lower(), limit)
     try:
-        request = request_of(plain, content_type)
-        return ReceivedSpans(plain, *span_rows(resource_spans(request)))
+        request = request_of(content, content_type)
+        return ReceivedSpans(content, *span_rows(resource_spans(request)))
     except CallerError as error:
-        raise type(error)(f"{error.message}; nothing of it was kept") from None
+        raise type(error)(f"{error.message}; nothing was stored") from None
 
 
 def request_of(body: bytes, content_type: str) -> ExportTraceServiceRequest:
@@ -67,7 +67,7 @@ def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
     if encoding in ENCODINGS:
         return unpacked(body, encoding, limit)
     if encoding not in PLAIN:
-        raise CallerError(f"content encoding {encoding!r} is not known; {', '.join(ENCODINGS)} and none are")
+        raise CallerError(f"content encoding {encoding!r} is not supported; use {', '.join(ENCODINGS)} or none")
     if len(body) > limit:
-        raise TooLarge(f"the request has more than {limit:,} bytes, which is the most; send fewer spans at once")
+        raise TooLarge(f"the request has more than {limit:,} bytes, the limit; send fewer spans per request")
     return body

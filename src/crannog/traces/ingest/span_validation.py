@@ -1,4 +1,4 @@
-"""Which spans of a request cannot be kept, and why; the others are."""
+"""Finds the invalid spans of a request, which are rejected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REASONS = (
     "the trace id is not 16 bytes, or all zero",
     "the span id is not 8 bytes, or all zero",
     "the parent span id is not 8 bytes",
-    "the start or end lies beyond the year 2262",
+    "the start or end is after the year 2262",
 )
 
 
@@ -32,7 +32,7 @@ class RejectedSpans:
 
     @property
     def message(self) -> str:
-        """Say it in one line; empty if none was."""
+        """The number of rejected spans and the reasons, in one line; empty if none was rejected."""
         if not self.by_reason:
             return ""
         return f"{self.count:,} span{'s were' if self.count > 1 else ' was'} rejected, do not send them again: {self.reasons}"
@@ -44,7 +44,7 @@ class RejectedSpans:
 
 
 def rejection_reason(trace_id: bytes, span_id: bytes, parent: bytes, start_ns: int, end_ns: int) -> str | None:
-    """Return why a span cannot be kept; None if it can."""
+    """Return why a span is rejected; None if it is valid."""
     if len(trace_id) != TRACE_ID_BYTES or trace_id == NO_TRACE_ID:
         return REASONS[0]
     if len(span_id) != SPAN_ID_BYTES or span_id == NO_SPAN_ID:
@@ -55,25 +55,25 @@ def rejection_reason(trace_id: bytes, span_id: bytes, parent: bytes, start_ns: i
 
 
 def validate_spans(spans: pa.StructArray) -> tuple[pa.Array | None, RejectedSpans]:
-    """Return which spans may be kept (None: all), and how many may not for which reason."""
+    """Return a mask of the valid spans, None if all are valid, and the rejected spans by reason."""
     trace_ids, span_ids, parents = (spans.field(name) for name in ("trace_id", "span_id", "parent_span_id"))
     start, end = spans.field("start_time_unix_nano"), spans.field("end_time_unix_nano")
     lengths = pc.binary_length(parents)
-    wrong = (
+    invalid = (
         _is_invalid_id(trace_ids, TRACE_ID_BYTES, NO_TRACE_ID),
         _is_invalid_id(span_ids, SPAN_ID_BYTES, NO_SPAN_ID),
         pc.and_(pc.not_equal(lengths, 0), pc.not_equal(lengths, SPAN_ID_BYTES)),
         pc.greater(pc.max_element_wise(start, end), pa.scalar(MAX_TIME_NS, pa.uint64())),
     )
-    keep: pa.Array | None = None
+    valid: pa.Array | None = None
     counts: dict[str, int] = {}
-    for reason, mask in zip(REASONS, wrong, strict=True):
-        fresh = mask if keep is None else pc.and_(mask, keep)
-        count = pc.sum(fresh).as_py() or 0
+    for reason, mask in zip(REASONS, invalid, strict=True):
+        rejected = mask if valid is None else pc.and_(mask, valid)
+        count = pc.sum(rejected).as_py() or 0
         if count:
             counts[reason] = count
-            keep = pc.invert(fresh) if keep is None else pc.and_(keep, pc.invert(fresh))
-    return keep, RejectedSpans(counts)
+            valid = pc.invert(rejected) if valid is None else pc.and_(valid, pc.invert(rejected))
+    return valid, RejectedSpans(counts)
 
 
 def _is_invalid_id(ids: pa.Array, length: int, zero: bytes) -> pa.Array:

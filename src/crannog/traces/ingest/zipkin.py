@@ -1,4 +1,4 @@
-"""Zipkin's v2 JSON as an OTLP request, so that its spans take the same way as all others."""
+"""Converts Zipkin v2 JSON to an OTLP request, which is then read like any other."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _MAX_UINT64 = 2**64 - 1
 
 
 def parse_zipkin(body: bytes, *, now_ns: int) -> ExportTraceServiceRequest:
-    """Read a list of Zipkin spans. Raises CallerError if it is not one.
+    """Parse a list of Zipkin spans. Raises CallerError if it is invalid.
 
-    A span without any time starts now. The server's half of a shared span gets an id of its own, with the client's
-    as its parent: two spans of one trace cannot have one id.
+    A span without any time starts now. The server's half of a shared span gets its own id, with the client's span as its
+    parent, because span ids are unique in a trace.
     """
     document = parse_json(body, "JSON")
     if not isinstance(document, list) or not all(isinstance(item, dict) for item in document):
-        raise CallerError("Zipkin's v2 JSON is an array of spans")
+        raise CallerError("Zipkin v2 JSON must be an array of spans")
     request = ExportTraceServiceRequest()
     scopes: dict[tuple[str, str, str], Any] = {}
     for given in document:
@@ -39,12 +39,12 @@ def parse_zipkin(body: bytes, *, now_ns: int) -> ExportTraceServiceRequest:
             tags = {str(key): _text(value) for key, value in (given.get("tags") or {}).items()}
             service = _text(_endpoint(given, "localEndpoint").get("serviceName"))
             name, version = (next((tags.pop(key) for key in keys if key in tags), "") for keys in _SCOPE_TAGS)
-            place = service, name, version
-            if place not in scopes:
-                scopes[place] = _scope(request, service, name, version)
-            scopes[place].spans.append(_span(given, tags, now_ns))
+            key = service, name, version
+            if key not in scopes:
+                scopes[key] = _scope(request, service, name, version)
+            scopes[key].spans.append(_span(given, tags, now_ns))
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
-            raise CallerError(f"a span in the body is no Zipkin span ({str(error)[:200]})") from None
+            raise CallerError(f"a span in the body is not a valid Zipkin span ({str(error)[:200]})") from None
     return request
 
 
@@ -63,9 +63,11 @@ def _span(given: dict[str, Any], tags: dict[str, str], now_ns: int) -> Span:
     parent = _id(given.get("parentId"), 16) if given.get("parentId") else b""
     if given.get("shared") and given.get("kind") == "SERVER" and len(span_id) == 8:
         parent, span_id = span_id, hashlib.blake2b(trace_id + span_id + b"server", digest_size=8).digest()
-    notes = [note for note in given.get("annotations") or [] if isinstance(note, dict)]
+    annotations = [annotation for annotation in given.get("annotations") or [] if isinstance(annotation, dict)]
     start = (
-        _us(given.get("timestamp")) or min((_us(note.get("timestamp")) for note in notes), default=0) or now_ns // 1000
+        _us(given.get("timestamp"))
+        or min((_us(annotation.get("timestamp")) for annotation in annotations), default=0)
+        or now_ns // 1000
     )
     span = Span(
         trace_id=trace_id,
@@ -81,9 +83,10 @@ def _span(given: dict[str, Any], tags: dict[str, str], now_ns: int) -> Span:
     span.attributes.extend(_pair(key, value) for key, value in tags.items())
     _add_endpoint(span, _endpoint(given, "localEndpoint"), "net.host", None)
     _add_endpoint(span, _endpoint(given, "remoteEndpoint"), "net.peer", "peer.service")
-    for note in notes:
+    for annotation in annotations:
         span.events.add(
-            time_unix_nano=min(_us(note.get("timestamp")) * 1000, _MAX_UINT64), name=_text(note.get("value"))
+            time_unix_nano=min(_us(annotation.get("timestamp")) * 1000, _MAX_UINT64),
+            name=_text(annotation.get("value")),
         )
     return span
 
@@ -94,8 +97,8 @@ def _set_status(span: Span, tags: dict[str, str]) -> None:
     span.status.code = _STATUS.get(code, Status.STATUS_CODE_UNSET)
     error = tags.get("error", "false")
     if error.lower() != "false" and span.status.code != Status.STATUS_CODE_OK:
-        # Zipkin's own way: the tag is there, and may say what happened; it stays among the attributes. OpenTelemetry's
-        # exporters send the status code as well, and the message in this tag alone.
+        # Zipkin marks an error by this tag, which may have a message and stays an attribute. OpenTelemetry's exporters
+        # also send the status code, but the message only in this tag.
         span.status.code = Status.STATUS_CODE_ERROR
         message = message or (error if error.lower() != "true" else "")
     if message:
@@ -127,7 +130,7 @@ def _endpoint(given: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _id(given: Any, digits: int) -> bytes:
-    """Return an id at its full length: Zipkin's may be shorter. An invalid one gives bytes that are rejected."""
+    """Return an id padded to its full length, as Zipkin's may be shorter; invalid ids become bytes that are rejected."""
     return bytes_of_hex(given.rjust(digits, "0")) if isinstance(given, str) and given else b""
 
 

@@ -21,7 +21,7 @@ from crannog.builds import BuildRequestStatus, PartitionStatus, check, open_log
 from crannog.builds.read_model.tables import Migration
 from crannog.builds.stores import delta_read_model
 from crannog.builds.stores.delta_log import DeltaLog
-from crannog.builds.stores.table_versions import Step, bring_up, stored_version
+from crannog.builds.stores.table_versions import Step, migrate_table, stored_version
 from crannog.delta.schemas import user_columns
 from crannog.engine.maintenance.evolve import evolve
 from crannog.engine.maintenance.fold import fold
@@ -329,11 +329,11 @@ def test_an_older_table_is_brought_up_step_by_step_and_stamped(log: DeltaLog, wa
 
     steps = {1: with_a_column(1), 2: with_a_column(2)}
     with pytest.raises(Refused, match="has schema version 1; there is no step from 2 to 3"):
-        bring_up(log.table, log.uri, version=3, steps={1: steps[1]})
+        migrate_table(log.table, log.uri, version=3, steps={1: steps[1]})
     assert DeltaTable(str(root(warehouse))).metadata().configuration["crannog.builds.schemaVersion"] == "2"
-    migration = bring_up(log.table, log.uri, version=3, steps=steps)
+    migration = migrate_table(log.table, log.uri, version=3, steps=steps)
     assert (migration.before, migration.after, migration.changed) == (2, 3, True)
-    assert bring_up(log.table, log.uri, version=3, steps=steps) == Migration(3, 3)
+    assert migrate_table(log.table, log.uri, version=3, steps=steps) == Migration(3, 3)
     assert ran == [1, 2]
     # What was open goes on: old events are read, new ones are kept, the new column is null.
     assert log.append_event(partition("b", "p", P.BUILDING)) == 9
@@ -354,7 +354,7 @@ def test_a_step_that_was_cut_off_or_runs_twice_at_once_is_stamped_once(log: Delt
         raise Unavailable("the power went")
 
     with pytest.raises(Unavailable):
-        bring_up(log.table, log.uri, version=2, steps={1: fails})
+        migrate_table(log.table, log.uri, version=2, steps={1: fails})
     assert stored_version(log.table, log.uri) == 1
 
     with opened_at(warehouse) as other:
@@ -363,7 +363,7 @@ def test_a_step_that_was_cut_off_or_runs_twice_at_once_is_stamped_once(log: Delt
         threads = [
             threading.Thread(
                 target=lambda one=one: found.append(
-                    bring_up(one.table, one.uri, version=2, steps={1: lambda _: both.wait(20) and None})
+                    migrate_table(one.table, one.uri, version=2, steps={1: lambda _: both.wait(20) and None})
                 )
             )
             for one in (log, other)
@@ -417,12 +417,12 @@ def test_a_log_in_a_bucket(s3_location: str, tmp_path: Path, monkeypatch: pytest
 
 def test_a_read_while_another_thread_closes_the_log_says_that_it_is_closed(log: DeltaLog) -> None:
     log.append_event(request("b", B.RECEIVED))
-    follower = log._follower
+    sync = log._sync
     log.close()
     # As that read may find it: the folder looked open, and is not.
-    follower._stage, follower._quiet_since = 1_000_000, 1
+    sync._stage, sync._unchanged_since = 1_000_000, 1
     try:
         with pytest.raises(CallerError, match="closed"):
             log.head()
     finally:
-        follower._stage = None
+        sync._stage = None

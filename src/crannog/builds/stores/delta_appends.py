@@ -13,9 +13,9 @@ import pyarrow as pa
 from crannog.builds.append_plan import plan
 from crannog.builds.events import BuildEvent
 from crannog.builds.stores.append_messages import Append, AppendCall, AppendMessages
-from crannog.builds.stores.delta_read_model import Applied, Position
+from crannog.builds.stores.delta_read_model import Position, TableChange
 from crannog.builds.stores.event_rows import rows_of
-from crannog.builds.stores.read_model_sync import Follower
+from crannog.builds.stores.read_model_sync import ReadModelSync
 from crannog.builds.transitions import check_changes
 from crannog.engine.commit.group import Group
 from crannog.engine.commit.handover import BUCKET_PATIENCE_S, Handover
@@ -29,9 +29,9 @@ _MOST_WAITING = 10_000
 class DeltaAppends:
     """The appends of one process to one log. Safe for threads."""
 
-    def __init__(self, table: OpenTable, follower: Follower, uri: str) -> None:
+    def __init__(self, table: OpenTable, sync: ReadModelSync, uri: str) -> None:
         self._table = table
-        self._follower = follower
+        self._sync = sync
         self._uri = uri
         self._handover = self._opened_handover()
         commit: Callable[[list[AppendCall]], None] = self._commit if self._handover is None else self._handover.run
@@ -44,9 +44,9 @@ class DeltaAppends:
 
     def _opened_handover(self) -> Handover[Append, list[int]] | None:
         folder, patience_s = self._table.handover_folder, None
-        if folder is None and self._follower.model.path is not None:
+        if folder is None and self._sync.model.path is not None:
             # In a bucket there are no locks, but the processes of this machine share the file of the read model.
-            folder, patience_s = self._follower.model.path.with_suffix(".handover"), BUCKET_PATIENCE_S
+            folder, patience_s = self._sync.model.path.with_suffix(".handover"), BUCKET_PATIENCE_S
         if folder is None:
             return None
         return Handover(
@@ -54,13 +54,13 @@ class DeltaAppends:
         )
 
     def append(self, events: list[BuildEvent], *, check_states: bool) -> list[int]:
-        """Keep a batch; return its indexes once it is durable."""
+        """Store a batch; return its indexes once it is durable."""
         if not self._is_warm:
             # pyarrow loads numpy and pandas at the first array it makes: not while others wait for the turn.
             pa.array([0])
             self._is_warm = True
         indexes = self._group.submit(Append(events, check_states))
-        self._follower.flush_when_due()
+        self._sync.flush_when_due()
         return indexes
 
     def close(self) -> None:
@@ -79,9 +79,9 @@ class DeltaAppends:
         )
 
     def _try(self, calls: Sequence[AppendCall]) -> bool:
-        seen = self._follower.seen
+        seen = self._sync.seen
         if self._looks_first:
-            newest = self._follower.newest()
+            newest = self._sync.newest()
             # After a look that finds nothing the next commit goes without one: it fails if another process was first.
             self._looks_first, seen = newest != seen, newest
         fresh, indexes = self._planned(calls, seen)
@@ -91,8 +91,8 @@ class DeltaAppends:
             except Conflict:
                 self._looks_first = True
                 return False  # another process was first: its events may be among ours, and ours come after them
-            self._follower.committed(Applied(receipt.sequence, tuple(fresh)))
-        # Not before: a call with a result counts as kept, whatever happens to the commit.
+            self._sync.committed(TableChange(receipt.sequence, tuple(fresh)))
+        # Only now: a call with a result counts as committed.
         for call, given in indexes:
             call.result = given
         return True
@@ -100,8 +100,8 @@ class DeltaAppends:
     def _planned(
         self, calls: Sequence[AppendCall], seen: Position
     ) -> tuple[list[BuildEvent], list[tuple[AppendCall, list[int]]]]:
-        """Return the events to keep, and each call's indexes once they are kept; a call that cannot be gets its error."""
-        known = self._follower.known([event.event_id for call in calls for event in call.value.events])
+        """Return the events to store and the indexes of each call; a call that is refused gets its error."""
+        known = self._sync.known([event.event_id for call in calls for event in call.value.events])
         fresh: list[BuildEvent] = []
         indexes: list[tuple[AppendCall, list[int]]] = []
         for call in calls:
@@ -109,8 +109,8 @@ class DeltaAppends:
             try:
                 planned = plan(call.value.events, known, seen.last_index + len(fresh))
                 if call.value.check_states:
-                    self._follower.flush()
-                    with self._follower.model.database.reading() as model:
+                    self._sync.flush()
+                    with self._sync.model.database.reading() as model:
                         check_changes(model, [*fresh, *planned.fresh])
             except (CallerError, Conflict) as error:
                 call.error = error

@@ -23,11 +23,11 @@ from crannog.builds.open_log import without_password
 from crannog.builds.read_model.connection import Connection, in_chunks, one_of
 from crannog.builds.read_model.tables import Migration
 from crannog.builds.stores.delta_appends import DeltaAppends
-from crannog.builds.stores.delta_read_model import Applied
+from crannog.builds.stores.delta_read_model import TableChange
 from crannog.builds.stores.event_rows import KEY, SCHEMA, SCHEMA_VERSION, VERSION_PROPERTY, events_of
 from crannog.builds.stores.read_model_log import ModelLog, checked_indexes
-from crannog.builds.stores.read_model_sync import Follower
-from crannog.builds.stores.table_versions import bring_up
+from crannog.builds.stores.read_model_sync import ReadModelSync
+from crannog.builds.stores.table_versions import migrate_table
 from crannog.engine.open_table import OpenTable
 from crannog.engine.owned_tables import BUILDS, check_create
 from crannog.engine.tables import Tables
@@ -96,22 +96,22 @@ class DeltaLog(ModelLog):
         self._check_states = check_states
         self._closed = False
         self._model = model
-        self._abandoned: list[tuple[Follower, DeltaAppends]] = []
+        self._abandoned: list[tuple[ReadModelSync, DeltaAppends]] = []
         self._opening = threading.Lock()
         self._open()
 
     def _open(self) -> None:
         table, migration = _open_table(self._tables, self.name, self.uri)
-        follower = Follower(table, _model_path(table, self._model), self.uri)
-        appends = DeltaAppends(table, follower, self.uri)
-        self.table, self.migration, self._follower, self._appends = table, migration, follower, appends
+        sync = ReadModelSync(table, _model_path(table, self._model), self.uri)
+        appends = DeltaAppends(table, sync, self.uri)
+        self.table, self.migration, self._sync, self._appends = table, migration, sync, appends
 
     def _again(self, act: Callable[[], T]) -> T:
         """Run `act`; if the table was removed or replaced meanwhile, open the table that is there now and run it again.
 
         As when the log is opened, a missing table is created. No event is kept twice: their ids identify them.
         """
-        known = self._follower
+        known = self._sync
         try:
             return act()
         except (NotFound, FileNotFoundError):
@@ -119,13 +119,13 @@ class DeltaLog(ModelLog):
                 raise
         try:
             with self._opening:
-                if self._follower is known:  # else another thread has opened it
+                if self._sync is known:  # else another thread has opened it
                     log.warning(
                         "the files of %s, the table of the build log at %s, were removed; opening it again",
                         self.name,
                         without_password(self.uri),
                     )
-                    abandoned = self._follower, self._appends
+                    abandoned = self._sync, self._appends
                     self._tables.forget(self.name)
                     self._open()
                     self._abandoned.append(abandoned)  # closed with the log: other threads may still read from it
@@ -151,7 +151,7 @@ class DeltaLog(ModelLog):
 
     def _removed(self, listed: list[int]) -> int:
         for _ in range(_MAX_ATTEMPTS):
-            seen = self._follower.newest()
+            seen = self._sync.newest()
             with self.reading() as model:
                 known = [
                     index
@@ -162,15 +162,15 @@ class DeltaLog(ModelLog):
                 ]
             if not known:
                 return 0
-            self._follower.mark_given(seen.last_index)
+            self._sync.record_assigned_index(seen.last_index)
             try:
                 receipt = self.table.delete(
                     known, actor="", reason="removed from the build log", batch_id=new_batch_id(), after=seen.sequence
                 )
             except Conflict:
-                self._follower.pull()
+                self._sync.pull()
                 continue
-            self._follower.committed(Applied(receipt.sequence, removed=tuple(known)))
+            self._sync.committed(TableChange(receipt.sequence, removed=tuple(known)))
             return len(known)
         raise Unavailable(
             f"cannot remove events from {self.uri}: other writers won {_MAX_ATTEMPTS} times; try again",
@@ -180,24 +180,24 @@ class DeltaLog(ModelLog):
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def reading(self, *, snapshot: bool = False) -> AbstractContextManager[Connection]:
-        follower = self._follower
-        if not follower.is_quiet():  # also if it was closed
+        sync = self._sync
+        if not sync.is_unchanged():  # also if it was closed
             self._check_open()
-            follower = self._again(self._looked)
-        return follower.model.database.reading(snapshot=snapshot)
+            sync = self._again(self._refreshed)
+        return sync.model.database.reading(snapshot=snapshot)
 
-    def _looked(self) -> Follower:
-        follower = self._follower
-        follower.look()
-        return follower
+    def _refreshed(self) -> ReadModelSync:
+        sync = self._sync
+        sync.refresh()
+        return sync
 
     def rebuild(self) -> None:
         """Rebuild the read model from the table."""
         self._check_open()
-        self._again(lambda: self._follower.rebuild())
+        self._again(lambda: self._sync.rebuild())
 
     def size(self) -> tuple[int | None, dict[str, Any]]:
-        base, backlog, model = self.table.log.last_seen_base(), self.table.log.backlog(), self._follower.model
+        base, backlog, model = self.table.log.last_seen_base(), self.table.log.backlog(), self._sync.model
         return base.bytes + backlog.bytes, {
             "backend": "delta",
             "table": str(self.name),
@@ -241,8 +241,8 @@ class DeltaLog(ModelLog):
 
         self._again(lambda: compact(self.table))
         self._again(lambda: vacuum(self.table))
-        self._follower.flush()
-        self._follower.model.database.give_back_space()
+        self._sync.flush()
+        self._sync.model.database.give_back_space()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -256,12 +256,12 @@ class DeltaLog(ModelLog):
         if self._closed:
             return
         self._closed = True
-        self._follower.flush()
+        self._sync.flush()
         if self._owns_warehouse:
             self.warehouse.close()
-        for follower, appends in (*self._abandoned, (self._follower, self._appends)):
+        for sync, appends in (*self._abandoned, (self._sync, self._appends)):
             appends.close()
-            follower.close()
+            sync.close()
 
 
 def _open_table(tables: Tables, name: TableName, uri: str) -> tuple[OpenTable, Migration]:
@@ -273,7 +273,7 @@ def _open_table(tables: Tables, name: TableName, uri: str) -> tuple[OpenTable, M
         properties = {VERSION_PROPERTY: str(SCHEMA_VERSION)}
         made = tables.create(name, SCHEMA, key=[KEY], if_exists="ok", properties=properties)
         table = tables.open(name)
-    migration = bring_up(table, uri)
+    migration = migrate_table(table, uri)
     return table, Migration(None, migration.after) if made else migration
 
 

@@ -40,7 +40,7 @@ _PIECE = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class TableChange:
     """The change that one sequence made to the table: events added or indexes removed, in order."""
 
     sequence: int
@@ -60,7 +60,7 @@ class Position:
     last_index: int
 
 
-class DeltaModel:
+class DeltaReadModel:
     """The model of one table. Safe for threads and processes."""
 
     def __init__(self, path: Path | None, table_id: str) -> None:
@@ -121,7 +121,7 @@ class DeltaModel:
     def position(model: Connection) -> Position:
         return Position(int(get_meta(model, "sequence") or 0), last_index(model))
 
-    def apply(self, changes: Sequence[Applied]) -> bool:
+    def apply(self, changes: Sequence[TableChange]) -> bool:
         """Apply the changes that the model lacks, in one transaction; False if changes before them are missing."""
         with self.database.writing() as model:
             at = self.position(model).sequence
@@ -135,7 +135,7 @@ class DeltaModel:
         return True
 
 
-def apply_changes(model: Connection, changes: Iterable[Applied]) -> None:
+def apply_changes(model: Connection, changes: Iterable[TableChange]) -> None:
     """Apply changes in order, consecutive additions together."""
     waiting: list[BuildEvent] = []
     for change in changes:
@@ -149,7 +149,7 @@ def apply_changes(model: Connection, changes: Iterable[Applied]) -> None:
         add_events(model, waiting)
 
 
-def bring_to_base(model: Connection, table: OpenTable, snapshot: Snapshot, *, largest_given: int) -> None:
+def load_base(model: Connection, table: OpenTable, snapshot: Snapshot, *, largest_assigned: int) -> None:
     """Bring the model to the base of `snapshot`, at its folded sequence, within a transaction.
 
     A model only lacks events at its end, and may have events that were removed since; their indexes show both.
@@ -164,7 +164,7 @@ def bring_to_base(model: Connection, table: OpenTable, snapshot: Snapshot, *, la
             remove_events(model, [index for index in stored if index not in present])
     for rows in _after(table, paths, known):
         add_events(model, list(events_of(rows)))
-    set_meta(model, "last_index", str(max(last_index(model), largest_given)))
+    set_meta(model, "last_index", str(max(last_index(model), largest_assigned)))
     set_meta(model, "sequence", str(snapshot.base.folded))
 
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from crannog.builds.events import BuildEvent
 from crannog.builds.read_model.event_queries import events_by_id
-from crannog.builds.stores.delta_read_model import Applied, DeltaModel, Position, bring_to_base
+from crannog.builds.stores.delta_read_model import DeltaReadModel, Position, TableChange, load_base
 from crannog.builds.stores.event_rows import KEY, events_of
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError, Corrupted, SnapshotGone, Unavailable
@@ -28,24 +28,24 @@ _MOST_PENDING = 20_000
 _READS = 5
 
 
-class Follower:
+class ReadModelSync:
     """Follows the table of a log for one process. Safe for threads."""
 
     def __init__(self, table: OpenTable, model_path: Path | None, uri: str) -> None:
         self.table = table
         self.uri = uri
-        self.model = DeltaModel(model_path, table.log.table_id)
+        self.model = DeltaReadModel(model_path, table.log.table_id)
         self._is_local = table.warehouse.storage.is_local
         self._refresh_s = table.warehouse.settings.refresh_ms / 1000
         self._state = threading.RLock()
         self._flushing = threading.Lock()
-        self._pending: list[Applied] = []
+        self._pending: list[TableChange] = []
         self._pending_ids: dict[str, BuildEvent] = {}
         self._pending_events = 0
         self._seen = Position(0, 0)
-        self._looked_at = 0.0
+        self._refreshed_at = 0.0
         self._stage = _opened(table.warehouse.storage.uri(table.log.stage_folder)) if self._is_local else None
-        self._quiet_since: int | None = None
+        self._unchanged_since: int | None = None
         try:
             self._start_from_model()
             self._check_agrees()
@@ -73,28 +73,28 @@ class Follower:
                 self._pull()
             return self._seen
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Bring the model to everything committed before this call (in buckets: up to `refresh_ms` before it)."""
         if self._is_local:
             if not self.table.log.is_last(self._seen.sequence):
                 with self._state:
                     self._pull()
-            self._quiet_since = self.table.log.unchanged_stamp(self._seen.sequence)
-        elif time.monotonic() - self._looked_at > self._refresh_s:
+            self._unchanged_since = self.table.log.unchanged_stamp(self._seen.sequence)
+        elif time.monotonic() - self._refreshed_at > self._refresh_s:
             self.newest()
-            self._looked_at = time.monotonic()
+            self._refreshed_at = time.monotonic()
         self.flush()
 
-    def is_quiet(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Tell by one stat of the stage folder that nothing changed: for most reads this is the only cost."""
         stage = self._stage
-        if stage is None or self._quiet_since is None:
+        if stage is None or self._unchanged_since is None:
             return False
         try:
             folder = os.fstat(stage)
         except OSError:  # another thread closes the log
             return False
-        return folder.st_mtime_ns == self._quiet_since and folder.st_nlink > 0 and not self._pending
+        return folder.st_mtime_ns == self._unchanged_since and folder.st_nlink > 0 and not self._pending
 
     def known(self, ids: list[str]) -> dict[str, BuildEvent]:
         """Return the events with these ids that the table had when it was last seen."""
@@ -107,7 +107,7 @@ class Follower:
                 known.update(events_by_id(model, others))
         return known
 
-    def committed(self, change: Applied) -> None:
+    def committed(self, change: TableChange) -> None:
         """Note a change that this process committed, unless a reader has found and noted it already."""
         with self._state:
             if change.sequence == self._seen.sequence + 1:
@@ -156,11 +156,11 @@ class Follower:
         for (sequence, operation), part in groupby(zip(rows["_seq"].to_pylist(), operations, strict=True)):
             count = sum(1 for _ in part)
             if operation == DELETE:
-                self._note(Applied(sequence, removed=tuple(islice(removed, count))))
+                self._note(TableChange(sequence, removed=tuple(islice(removed, count))))
             else:
-                self._note(Applied(sequence, tuple(islice(added, count))))
+                self._note(TableChange(sequence, tuple(islice(added, count))))
 
-    def _note(self, change: Applied) -> None:
+    def _note(self, change: TableChange) -> None:
         following = self._seen.last_index + 1
         if [event.index for event in change.added] != list(range(following, following + len(change.added))):
             raise Corrupted(
@@ -203,7 +203,7 @@ class Follower:
             with self._state:
                 self._forget(changes)
 
-    def _forget(self, changes: list[Applied]) -> None:
+    def _forget(self, changes: list[TableChange]) -> None:
         last = changes[-1].sequence
         self._pending = [change for change in self._pending if change.sequence > last]
         self._pending_events = sum(change.size for change in self._pending)
@@ -232,7 +232,7 @@ class Follower:
                         self.model.clear(model)  # the table was restored from a backup and is behind the model
                         at, snapshot = Position(0, 0), self.table.snapshot()
                     if at.sequence < snapshot.base.folded:
-                        bring_to_base(model, self.table, snapshot, largest_given=self._largest_given())
+                        load_base(model, self.table, snapshot, largest_assigned=self._largest_assigned())
                         at = self.model.position(model)
             except SnapshotGone:
                 continue
@@ -245,7 +245,7 @@ class Follower:
 
     def _check_agrees(self) -> None:
         """Rebuild the model if it does not have as many events as the table at the same sequence."""
-        self.look()
+        self.refresh()
         with self.model.database.reading(snapshot=True) as model:
             [(count,)], at = model.query("SELECT count(*) FROM events"), self.model.position(model)
         snapshot = self.table.snapshot()
@@ -267,13 +267,13 @@ class Follower:
     def _marks(self) -> str:
         return f"{self.table.log.own_folder}/builds"
 
-    def mark_given(self, index: int) -> None:
+    def record_assigned_index(self, index: int) -> None:
         """Record the largest index assigned: when the last events are removed, the table no longer shows it."""
         storage = self.table.warehouse.storage
         storage.make_folder(self._marks)
         storage.put_if_absent(f"{self._marks}/given-{index:020}", b"{}")
 
-    def _largest_given(self) -> int:
+    def _largest_assigned(self) -> int:
         names = self.table.warehouse.storage.names(self._marks)
         return max((int(name.removeprefix("given-")) for name in names if name.startswith("given-")), default=0)
 

@@ -25,7 +25,7 @@ STEPS: dict[int, Step] = {}
 _MAX_ATTEMPTS = 100
 
 
-def bring_up(
+def migrate_table(
     table: OpenTable, uri: str, *, version: int = SCHEMA_VERSION, steps: Mapping[int, Step] | None = None
 ) -> Migration:
     """Migrate a table to `version` step by step. Raises Refused if it is newer, not a build log, or a step is missing."""

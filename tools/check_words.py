@@ -18,6 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 WORDS = {
+    "desk": "process handover, or what it does",
+    "tray": "mailbox",
+    "trays": "mailboxes",
+    "slip": "message",
+    "slips": "messages",
+    "wish": "pending change, or request",
+    "wishes": "pending changes, or requests",
+    "told": "description, report, or the name of the value",
+    "asked": "query, request, or requested",
     "whoever": "the role: caller, owner, writer",
     "doomed": "to_delete, or expired",
     "outflow": "stream, or response body",
@@ -32,7 +41,9 @@ COLUMNS = ("search_blob",)
 """Names of stored columns, which cannot change."""
 
 PHRASES = {
+    "whoever": "the role: 'a process that …', 'anyone who …'",
     "is none": "'there is no …', 'is not a …' or 'does not exist'",
+    "so many": "'at most this many', or the number",
     "is told": "'gets', 'is notified', or the error it gets",
     "asked of": "'queries on …', 'required of …'",
     "behind the scenes": "'in the background', or say what happens",

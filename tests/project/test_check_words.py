@@ -28,6 +28,9 @@ def _lines(source: str, file: str = FILE) -> list[int]:
         "# What happens\n# behind the\n#  scenes.\n",
         '"""What happens behind\nthe scenes."""\n',
         'limit = 3\n"""Behind the scenes."""\n',
+        "# NotFound if there is none\n",
+        "# Whoever calls it waits.\n",
+        "class HandoverDesk:\n    pass\n",
     ],
 )
 def test_a_word_is_found(source: str) -> None:
@@ -41,6 +44,7 @@ def test_a_word_is_found(source: str) -> None:
         "def foredoomed(here, not_now):\n    pass\n",
         "names = ['doomed', 'behind the scenes']\n",
         "# what is behind the scene\n",
+        "# raises if it is None, too; sonnet; manyfold\n",
     ],
 )
 def test_other_words_are_not(source: str) -> None:

@@ -84,14 +84,14 @@ class HttpLog(EventLog):
     ) -> EventPage:
         _, wanted = page_arguments(since, limit, descending, filter)
         asked = {"since": since, "limit": limit, "descending": bool(descending), **wanted.as_json()}
-        found = self._asked("POST", "/builds/events/query", document=asked)
+        found = self._request_json("POST", "/builds/events/query", document=asked)
         return EventPage(tuple(map(event_of, found["events"])), found["next_index"], found["has_more"])
 
     def get_event(self, event_id: str) -> BuildEvent | None:
         return self._get(BuildEvent, "event", event_id=event_id)
 
     def head(self) -> int:
-        return int(self._asked("GET", "/builds/head")["index"])
+        return int(self._request_json("GET", "/builds/head")["index"])
 
     def get_latest_partition_status(self, partition_ref: str) -> PartitionSummary | None:
         return self._get(PartitionSummary, "partitions/status", partition_ref=partition_ref)
@@ -104,7 +104,7 @@ class HttpLog(EventLog):
     ) -> BuildPage:
         wanted = None if status is None else BuildRequestStatus.read(status).label
         params = {"status": wanted, "limit": _number(limit, "limit"), "offset": _number(offset, "offset")}
-        return result_of(BuildPage, self._asked("GET", "/builds", params=params))
+        return result_of(BuildPage, self._request_json("GET", "/builds", params=params))
 
     def get_build(self, build_request_id: str) -> BuildSummary | None:
         return self._get(BuildSummary, "build", build_request_id=build_request_id)
@@ -114,7 +114,8 @@ class HttpLog(EventLog):
 
     def list_recent_partitions(self, limit: int = 50) -> list[PartitionSummary]:
         return result_of(
-            list[PartitionSummary], self._asked("GET", "/builds/partitions", params={"limit": _number(limit, "limit")})
+            list[PartitionSummary],
+            self._request_json("GET", "/builds/partitions", params={"limit": _number(limit, "limit")}),
         )
 
     def list_job_runs(
@@ -123,25 +124,26 @@ class HttpLog(EventLog):
         if not all(name is None or is_name(name) for name in (build_request_id, job_label)):
             return []
         params = {"build_request_id": build_request_id, "job_label": job_label, "limit": _number(limit, "limit")}
-        return result_of(list[JobRun], self._asked("GET", "/builds/runs", params=params))
+        return result_of(list[JobRun], self._request_json("GET", "/builds/runs", params=params))
 
     def list_jobs(self, limit: int = 1_000) -> list[JobSummary]:
         return result_of(
-            list[JobSummary], self._asked("GET", "/builds/jobs", params={"limit": _number(limit, "limit")})
+            list[JobSummary], self._request_json("GET", "/builds/jobs", params={"limit": _number(limit, "limit")})
         )
 
     def get_activity_summary(self, recent: int = 10) -> ActivitySummary:
         return result_of(
-            ActivitySummary, self._asked("GET", "/builds/activity", params={"recent": _number(recent, "recent")})
+            ActivitySummary, self._request_json("GET", "/builds/activity", params={"recent": _number(recent, "recent")})
         )
 
     def stats(self) -> LogStats:
-        return result_of(LogStats, self._asked("GET", "/builds/stats"))
+        return result_of(LogStats, self._request_json("GET", "/builds/stats"))
 
     def list_edges(self, partition_refs: Iterable[str], *, upstream: bool) -> list[Edge]:
         refs = [ref for ref in dict.fromkeys(partition_refs) if is_name(ref)]
         return result_of(
-            list[Edge], self._asked("POST", "/builds/edges", document={"partition_refs": refs, "upstream": upstream})
+            list[Edge],
+            self._request_json("POST", "/builds/edges", document={"partition_refs": refs, "upstream": upstream}),
         )
 
     def list_prunable(self, before_ns: int | None, keep_events: int | None, limit: int) -> list[int]:
@@ -150,7 +152,7 @@ class HttpLog(EventLog):
             "keep_events": _optional(keep_events),
             "limit": _number(limit, "limit"),
         }
-        return list(self._asked("GET", "/builds/prunable", params=params)["indexes"])
+        return list(self._request_json("GET", "/builds/prunable", params=params)["indexes"])
 
     def give_back_space(self) -> None:
         """Let the server fold, compact and clean up."""
@@ -163,10 +165,10 @@ class HttpLog(EventLog):
     def _get(self, kind: type[T], path: str, **params: str) -> T | None:
         if not all(is_name(value) for value in params.values()):
             return None
-        found = self._asked("GET", f"/builds/{path}", params=params)
+        found = self._request_json("GET", f"/builds/{path}", params=params)
         return None if found is None else result_of(kind, found)
 
-    def _asked(self, method: str, path: str, *, params: Any = None, document: Any = None) -> Any:
+    def _request_json(self, method: str, path: str, *, params: Any = None, document: Any = None) -> Any:
         content = None if document is None else to_json(document).encode()
         headers = None if document is None else _JSON
         return self._connection.ask(

@@ -2,8 +2,8 @@
 
 Spark does not read the files themselves: they are read by the same rules as small ones, on the machine they are on,
 and handed to Spark as Parquet in the warehouse, which a cluster reaches too. Spark writes the table's files from them,
-we verify the files, and one log entry commits the whole load. The entry names the batches, so that whoever loads the
-same file, at the same time or after a crash, finds them there.
+we verify the files, and one log entry commits the whole load. The entry names the batches, so a load of
+the same file, at the same time or after a crash, finds them there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Many callers, one act: whoever finds none under way leads it for everyone who waits.
+"""Group calls: a caller that finds no call running leads one for everyone who waits.
 
-There is no thread for it: a lone caller pays no hand-over between threads.
+It has no thread of its own, so a single caller pays no switch between threads.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ AsOf = Annotated[int | None, Query(ge=0, description="Read the log as it stood w
 
 
 def past(request: Request, as_of: AsOf = None) -> None:
-    """Note which past a request is about, for `asked`."""
+    """Record which state of the log a request reads, for `read_log`."""
     request.state.as_of = as_of
 
 
@@ -82,17 +82,19 @@ _PARAMETERS = {
 _EVENTS: dict[str, Any] = {"oneOf": [OBJECT, LIST]}
 
 
-def told(value: Any) -> Response:
-    """Answer with a result of the log; its numbers stay as exact as they are in the events."""
+def result_response(value: Any) -> Response:
+    """Return a response with a result of the log, its numbers as exact as in the events."""
     return Response(to_json(plain(value)).encode(), media_type=JSON)
 
 
-async def asked(request: Request, question: Callable[[EventLog], Any]) -> Response:
-    """Ask the log, or its past, for somebody who may read it."""
+async def read_log(request: Request, question: Callable[[EventLog], Any]) -> Response:
+    """Read the log, or an earlier state of it, if the caller may."""
     call = call_of(request)
     call.need("read", TABLE)
     index = getattr(request.state, "as_of", None)
-    return told(await call.service.threads.run("read", lambda: plain(question(call.service.build_log.as_of(index)))))
+    return result_response(
+        await call.service.threads.run("read", lambda: plain(question(call.service.build_log.as_of(index))))
+    )
 
 
 # -- events ------------------------------------------------------------------------------------------------------
@@ -114,7 +116,7 @@ async def append_events(
         call.rows = len(events)
         return call.service.build_log.get().append_events(events, check_states=check_states)
 
-    return told({"indexes": await call.service.threads.run("write", keep)})
+    return result_response({"indexes": await call.service.threads.run("write", keep)})
 
 
 def _events(data: bytes, form: str) -> list[BuildEvent]:
@@ -163,7 +165,7 @@ async def list_events(
         partition_globs=partition_glob or None, job_labels=job_label or None, job_run_ids=job_run_id or None, kinds=kind or None,
         start_ns=start_ns, end_ns=end_ns,
     )  # fmt: skip
-    return await asked(
+    return await read_log(
         request, lambda log: log.list_events(given.since, given.limit, given.descending, **given.filter())
     )
 
@@ -172,7 +174,7 @@ async def list_events(
 async def query_events(request: Request) -> Response:
     """The same, for filters that are too long for an address."""
     given = await body(request, _WANTED)
-    return await asked(
+    return await read_log(
         request, lambda log: log.list_events(given.since, given.limit, given.descending, **given.filter())
     )
 
@@ -187,13 +189,13 @@ async def body(request: Request, shape: TypeAdapter[Any]) -> Any:
 @reads.get("/event", responses=gives(OBJECT_OR_NULL))
 async def get_event(request: Request, event_id: Annotated[str, Query(description="The id of an event.")]) -> Response:
     """One event, or null."""
-    return await asked(request, lambda log: log.get_event(event_id))
+    return await read_log(request, lambda log: log.get_event(event_id))
 
 
 @reads.get("/head", responses=gives(OBJECT))
 async def head(request: Request) -> Response:
     """The largest index given."""
-    return await asked(request, lambda log: {"index": log.head()})
+    return await read_log(request, lambda log: {"index": log.head()})
 
 
 # -- builds ------------------------------------------------------------------------------------------------------
@@ -204,31 +206,31 @@ async def list_build_requests(
     request: Request, status: str | None = None, limit: Limit = 50, offset: int = 0
 ) -> Response:
     """Builds, the one that began last first, and how many there are."""
-    return await asked(request, lambda log: log.list_build_requests(status, limit, offset))
+    return await read_log(request, lambda log: log.list_build_requests(status, limit, offset))
 
 
 @reads.get("/build", responses=gives(OBJECT_OR_NULL))
 async def get_build(request: Request, build_request_id: Id) -> Response:
     """A build as it stands, or null."""
-    return await asked(request, lambda log: log.get_build(build_request_id))
+    return await read_log(request, lambda log: log.get_build(build_request_id))
 
 
 @reads.get("/build/partitions", responses=gives(OBJECT))
 async def get_build_partitions(request: Request, build_request_id: Id) -> Response:
     """What became of each partition in one build."""
-    return await asked(request, lambda log: log.get_build_partitions(build_request_id))
+    return await read_log(request, lambda log: log.get_build_partitions(build_request_id))
 
 
 @reads.get("/build/graph", responses=gives(OBJECT))
 async def get_graph(request: Request, build_request_id: Id) -> Response:
     """The plan of a build as a mermaid diagram, coloured by how its jobs went."""
-    return await asked(request, lambda log: {"mermaid": mermaid(log, build_request_id)})
+    return await read_log(request, lambda log: {"mermaid": mermaid(log, build_request_id)})
 
 
 @reads.get("/compare", responses=gives(OBJECT))
 async def compare_builds(request: Request, first: Id, second: Id) -> Response:
     """Where two builds differ."""
-    return await asked(request, lambda log: compare(log, first, second))
+    return await read_log(request, lambda log: compare(log, first, second))
 
 
 # -- partitions and jobs -----------------------------------------------------------------------------------------
@@ -237,19 +239,19 @@ async def compare_builds(request: Request, first: Id, second: Id) -> Response:
 @reads.get("/partitions", responses=gives(LIST))
 async def list_recent_partitions(request: Request, limit: Limit = 50) -> Response:
     """The partitions whose status changed last, newest first."""
-    return await asked(request, lambda log: log.list_recent_partitions(limit))
+    return await read_log(request, lambda log: log.list_recent_partitions(limit))
 
 
 @reads.get("/partitions/status", responses=gives(OBJECT_OR_NULL))
 async def get_latest_partition_status(request: Request, partition_ref: Ref) -> Response:
     """The last status of a partition by commit order, or null."""
-    return await asked(request, lambda log: log.get_latest_partition_status(partition_ref))
+    return await read_log(request, lambda log: log.get_latest_partition_status(partition_ref))
 
 
 @reads.get("/partitions/active", responses=gives(LIST))
 async def get_active_builds_for_partition(request: Request, partition_ref: Ref) -> Response:
     """The unfinished builds that are about a partition; delegation is followed."""
-    return await asked(request, lambda log: log.get_active_builds_for_partition(partition_ref))
+    return await read_log(request, lambda log: log.get_active_builds_for_partition(partition_ref))
 
 
 @reads.get("/lineage", responses=gives(OBJECT))
@@ -261,14 +263,14 @@ async def get_lineage(
     limit: Limit = 10_000,
 ) -> Response:
     """What a partition was made from, or went into."""
-    return await asked(request, lambda log: log.get_lineage(partition_ref, direction, depth=depth, limit=limit))
+    return await read_log(request, lambda log: log.get_lineage(partition_ref, direction, depth=depth, limit=limit))
 
 
 @reads.post("/edges", responses=gives(LIST), openapi_extra=takes_json(EdgesOf))
 async def list_edges(request: Request) -> Response:
     """What partitions were made from, or went into, one step far."""
     given = await body(request, _EDGES)
-    return await asked(request, lambda log: log.list_edges(given.partition_refs, upstream=given.upstream))
+    return await read_log(request, lambda log: log.list_edges(given.partition_refs, upstream=given.upstream))
 
 
 @reads.get("/manifests", responses=gives(LIST))
@@ -276,13 +278,13 @@ async def get_manifests(
     request: Request, build_request_id: str | None = None, partition_ref: str | None = None
 ) -> Response:
     """The manifests that jobs left, oldest first."""
-    return await asked(request, lambda log: log.get_manifests(build_request_id, partition_ref))
+    return await read_log(request, lambda log: log.get_manifests(build_request_id, partition_ref))
 
 
 @reads.get("/jobs", responses=gives(LIST))
 async def list_jobs(request: Request, limit: Limit = 1_000) -> Response:
     """Each job with its success rate, durations, retries and last run."""
-    return await asked(request, lambda log: log.list_jobs(limit))
+    return await read_log(request, lambda log: log.list_jobs(limit))
 
 
 @reads.get("/runs", responses=gives(LIST))
@@ -290,19 +292,19 @@ async def list_job_runs(
     request: Request, build_request_id: str | None = None, job_label: str | None = None, limit: Limit = 1_000
 ) -> Response:
     """Runs of jobs, newest first."""
-    return await asked(request, lambda log: log.list_job_runs(build_request_id, job_label, limit))
+    return await read_log(request, lambda log: log.list_job_runs(build_request_id, job_label, limit))
 
 
 @reads.get("/activity", responses=gives(OBJECT))
 async def get_activity_summary(request: Request, recent: int = 10) -> Response:
     """The log at a glance."""
-    return await asked(request, lambda log: log.get_activity_summary(recent))
+    return await read_log(request, lambda log: log.get_activity_summary(recent))
 
 
 @reads.get("/stats", responses=gives(OBJECT))
 async def stats(request: Request) -> Response:
     """How large the log is and how it is kept."""
-    return await asked(request, lambda log: log.stats())
+    return await read_log(request, lambda log: log.stats())
 
 
 router = APIRouter()

@@ -19,7 +19,7 @@ from crannog.server.jobs import long_work
 from crannog.server.openapi import OBJECT, gives, takes_json
 from crannog.server.request_context import Call, call_of
 from crannog.server.responses import NDJSON, error_body
-from crannog.server.routes.builds import TABLE, Wanted, asked, body, told
+from crannog.server.routes.builds import TABLE, Wanted, body, read_log, result_response
 from crannog.server.streaming import FlowResponse, Put, ThreadOutput
 
 router = APIRouter(prefix="/api/v1/builds", tags=["builds"])
@@ -65,7 +65,7 @@ async def follow(
     call, stop = call_of(request), threading.Event()
     call.need("read", TABLE)
 
-    def told_of(put: Put) -> None:
+    def stream_events(put: Put) -> None:
         with call.service.running(stop, call.caller.name, stop.set):
             try:
                 _follow(call, wanted, beat_s, stop, put)
@@ -73,7 +73,7 @@ async def follow(
                 call.error_code = error.code
                 put(to_json({"error": error_body(error)}).encode() + b"\n")
 
-    return FlowResponse(ThreadOutput(call.service.threads, "job", told_of, cancel=stop.set), NDJSON)
+    return FlowResponse(ThreadOutput(call.service.threads, "job", stream_events, cancel=stop.set), NDJSON)
 
 
 def _follow(call: Call, wanted: Wanted, beat_s: float, stop: threading.Event, put: Put) -> None:
@@ -95,7 +95,7 @@ async def list_prunable(
 ) -> Response:
     """The indexes that a retention may remove, oldest first."""
     whole_number(limit, "limit", least=1, most=10_000_000)
-    return await asked(request, lambda log: {"indexes": log.list_prunable(before_ns, keep_events, limit)})
+    return await read_log(request, lambda log: {"indexes": log.list_prunable(before_ns, keep_events, limit)})
 
 
 @router.post("/events/remove", responses=gives(OBJECT), openapi_extra=takes_json(Removal))
@@ -105,7 +105,7 @@ async def remove_events(request: Request) -> Response:
     call = call_of(request)
     call.need("admin", TABLE)
     removed = await call.service.threads.run("write", lambda: call.service.build_log.get().remove_events(given.indexes))
-    return told({"removed": removed})
+    return result_response({"removed": removed})
 
 
 @router.post("/prune", responses=gives(OBJECT, progress=True), openapi_extra=takes_json(Retention))
@@ -137,7 +137,7 @@ async def wipe(
     removed = await call.service.threads.run(
         "write", lambda: wipe_build(call.service.build_log.get(), build_request_id)
     )
-    return told({"removed": removed})
+    return result_response({"removed": removed})
 
 
 @router.post("/check", responses=gives(OBJECT, progress=True))

@@ -18,6 +18,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+# Most values are one of these: they are passed through without a call for each.
+_AS_IT_IS = frozenset({str, int, bool, type(None)})
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -30,20 +32,27 @@ def marked(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
     if isinstance(value, Mapping):
-        return _map([(key if isinstance(key, str) else str(key), marked(inner)) for key, inner in value.items()])
+        return _marked_map(value)
     if isinstance(value, (list, tuple)):
-        return [marked(inner) for inner in value]
+        return [inner if type(inner) in _AS_IT_IS else marked(inner) for inner in value]
     if isinstance(value, (dt.date, dt.datetime)):
         return value.isoformat()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: marked(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {
+            name: inner if type(inner := getattr(value, name)) in _AS_IT_IS else marked(inner)
+            for name in value.__dataclass_fields__
+        }
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
-def _map(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(pairs) == 1 and pairs[0][0].startswith("$"):
-        return {"$map": [list(pair) for pair in pairs]}
-    return dict(pairs)
+def _marked_map(value: Mapping[Any, Any]) -> dict[str, Any]:
+    pairs = {
+        key if type(key) is str else str(key): inner if type(inner) in _AS_IT_IS else marked(inner)
+        for key, inner in value.items()
+    }
+    if len(pairs) == 1 and next(iter(pairs)).startswith("$"):
+        return {"$map": [list(pair) for pair in pairs.items()]}
+    return pairs
 
 
 def _name(number: float) -> str:

@@ -81,7 +81,7 @@ SPAN_COLUMNS = (
 
 
 def _python_values(pairs: Sequence[tuple[str, str | None]] | None) -> dict[str, Any]:
-    return {key: None if text is None else to_python(text) for key, text in pairs or ()}
+    return {key: None if text is None else to_python(text) for key, text in pairs} if pairs else {}
 
 
 def in_tree_order(spans: Iterable[Span]) -> list[Span]:

@@ -26,8 +26,8 @@ from crannog.cli import main as cli
 from crannog.cli.output import bar
 from crannog.cli.plain_output import ago, counted, moment, of_bytes, shown
 from crannog.cli.row_input import read_rows
-from crannog.formats.plain_json import plain
-from crannog.formats.row_bodies import keys_of
+from crannog.formats.plain_json import to_plain_json
+from crannog.formats.row_bodies import parse_keys
 from crannog.spark.session import SparkRuntime
 
 PROGRAM = str(Path(sys.executable).parent / "crannog")
@@ -625,11 +625,11 @@ KEYS = pa.schema(
     ],
 )
 def test_keys_are_read_as_their_column_says(column: str, text: str, value: Any) -> None:
-    assert keys_of([text], KEYS, [column]) == [value]
+    assert parse_keys([text], KEYS, [column]) == [value]
 
 
 def test_decimal_keys_keep_their_digits() -> None:
-    [key] = keys_of(["1.10"], KEYS, ["m"])
+    [key] = parse_keys(["1.10"], KEYS, ["m"])
     assert str(key) == "1.10"
 
 
@@ -915,7 +915,7 @@ def test_values_are_plain_in_json_and_short_in_cells() -> None:
         "l": ({1: b""},),
         "o": object,
     }
-    made = plain(given)
+    made = to_plain_json(given)
     assert json.loads(json.dumps(made, allow_nan=False)) == made
     assert made == {
         "t": "2026-01-31T10:00:00.250000+00:00",

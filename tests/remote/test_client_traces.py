@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from crannog.api.traces import ErasurePlan, SpanPage, Trace, TracePage, TraceView, WriteOutcome
 from crannog.embedded import EmbeddedLake
 from crannog.errors import CallerError, CrannogError, Forbidden, NotFound, Unauthorized
-from crannog.formats.lossless_json import marked, unmarked
+from crannog.formats.lossless_json import from_lossless_json, to_lossless_json
 from crannog.remote.lake import RemoteLake
 from crannog.spark.session import SparkRuntime
 from crannog.traces.ingest.otlp_json import json_of_request
@@ -43,7 +43,7 @@ class Sides:
         here, there = ask(self.embedded.traces), ask(self.remote.traces)
         assert type(here) is type(there)
         assert repr(here) == repr(there)
-        assert marked(here) == marked(there)
+        assert to_lossless_json(here) == to_lossless_json(there)
         return there
 
     def both_raise(self, ask: Callable[[Any], Any]) -> CrannogError:
@@ -339,7 +339,7 @@ anything = st.recursive(
 
 @given(anything)
 def test_any_value_comes_back_from_json_as_it_was(value: Any) -> None:
-    back = unmarked(json.loads(json.dumps(marked(value), allow_nan=False)))
+    back = from_lossless_json(json.loads(json.dumps(to_lossless_json(value), allow_nan=False)))
     assert repr(back) == repr(value)
 
 

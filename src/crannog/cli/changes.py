@@ -83,12 +83,12 @@ def delete(
 
     Readers of the Delta table itself, without Crannog, see the rows until that fold.
     """
-    from crannog.formats.row_bodies import keys_of
+    from crannog.formats.row_bodies import parse_keys
 
     with lake_at(context) as lake:
         table = lake.table(name)
         # Without a key there is nothing to read the arguments by: the engine says so.
-        wanted = keys_of(keys, table.schema, table.key) if table.key else keys
+        wanted = parse_keys(keys, table.schema, table.key) if table.key else keys
         receipt = table.delete(wanted, actor=actor, reason=reason, batch_id=batch_id)
     _answer(name, receipt, as_json, f"{counted(receipt.rows, 'key')} deleted from {name}")
 

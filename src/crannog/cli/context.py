@@ -163,8 +163,8 @@ def _check_there(location: str) -> None:
 def answer(data: Any, *, as_json: bool, otherwise: Callable[[], None]) -> None:
     """Print `data` as JSON if asked, else let `otherwise` print it for people."""
     if as_json:
-        from crannog.formats.plain_json import plain
+        from crannog.formats.plain_json import to_plain_json
 
-        typer.echo(json.dumps(plain(data), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(to_plain_json(data), indent=2, ensure_ascii=False))
     else:
         otherwise()

@@ -208,11 +208,11 @@ def erase(
 ) -> None:
     """Remove keys from every file of a table, old versions included, and prove it with a receipt."""
     from crannog.cli.output import bar
-    from crannog.formats.row_bodies import keys_of
+    from crannog.formats.row_bodies import parse_keys
 
     with lake_at(context) as lake:
         table = lake.table(name)
-        wanted: list[Any] = keys_of(keys, table.schema, table.key) if table.key else list(keys)
+        wanted: list[Any] = parse_keys(keys, table.schema, table.key) if table.key else list(keys)
         if table.key:
             confirm(
                 f"Erase {counted(len(wanted), 'key')} from {name}, old versions included?", f"erase from {name}", yes

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from crannog.formats.plain_json import plain
+from crannog.formats.plain_json import to_plain_json
 
 _LONGEST_CELL = 200
 
@@ -21,9 +21,9 @@ def shown(value: Any) -> str:
     if isinstance(value, dt.datetime):
         return moment(value)
     if isinstance(value, (Mapping, list, tuple)):
-        text = json.dumps(plain(value), ensure_ascii=False)
+        text = json.dumps(to_plain_json(value), ensure_ascii=False)
     else:
-        text = str(plain(value))
+        text = str(to_plain_json(value))
     text = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
     return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
 

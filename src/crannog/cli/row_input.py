@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crannog.errors import CallerError
-from crannog.formats.row_bodies import FORMATS, document_of, rows_of
+from crannog.formats.row_bodies import FORMATS, parse_document, parse_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,12 +18,12 @@ _ENDINGS = {".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "c
 def read_rows(source: str, given: str | None, schema: pa.Schema) -> pa.Table | list[Any]:
     """Read the rows of a file (`-`: standard input) for a table with these columns; CallerError says what is wrong with it."""
     data = _read(source)
-    return rows_of(data, given or _format_of(source, data), schema, _called(source))
+    return parse_rows(data, given or _format_of(source, data), schema, _called(source))
 
 
 def read_schema(source: str) -> Any:
     """Read a JSON Schema from a file, or from standard input if that is `-`."""
-    return document_of(_read(source), _called(source))
+    return parse_document(_read(source), _called(source))
 
 
 def _called(source: str) -> str:

@@ -72,9 +72,9 @@ def traces_of(lake: Lake) -> Traces:
 
 def json_of(value: Any) -> Any:
     """Return values as JSON that keeps bytes, NaN and all digits."""
-    from crannog.formats.lossless_json import marked
+    from crannog.formats.lossless_json import to_lossless_json
 
-    return marked(value)
+    return to_lossless_json(value)
 
 
 def time_of(nanoseconds: int) -> str:

@@ -9,16 +9,16 @@ from crannog.errors import CallerError, TooLarge
 from crannog.missing import needed_for
 
 ENCODINGS = ("gzip", "x-gzip", "deflate", "zstd")
-PLAIN = ("", "identity")
+UNCOMPRESSED = ("", "identity")
 
-_STEP = 1 << 20
+_OUTPUT_BYTES = 1 << 20
 # A block of 128 KiB takes four bytes in zstd: small bites keep what one of them may become small.
-_BITE = 1 << 10
+_INPUT_BYTES = 1 << 10
 # Larger windows would let a few bytes ask for gigabytes; 128 MiB is what zstd's --long=27 needs.
-_LARGEST_WINDOW = 1 << 27
+_MAX_WINDOW = 1 << 27
 
 
-def unpacked(data: bytes, encoding: str, most: int) -> bytes:
+def decompressed(data: bytes, encoding: str, max_bytes: int) -> bytes:
     """Return what was packed in one of ENCODINGS; CallerError if it is broken or ends early, TooLarge as soon as it is too much."""
     if not data:
         raise CallerError(f"the body is empty, which is not valid {encoding}; nothing of it was kept")
@@ -28,9 +28,9 @@ def unpacked(data: bytes, encoding: str, most: int) -> bytes:
     try:
         for step in steps:
             size += len(step)
-            if size > most:
+            if size > max_bytes:
                 raise TooLarge(
-                    f"the body has more than {most:,} bytes when it is unpacked, which is the most; send it in parts"
+                    f"the body has more than {max_bytes:,} bytes when it is unpacked, which is the most; send it in parts"
                 )
             out.append(step)
     except (zlib.error, EOFError, ValueError) as error:
@@ -49,7 +49,7 @@ def _from_zlib(data: bytes, encoding: str) -> Iterator[bytes]:
     while data:
         unpacker = zlib.decompressobj(window)
         while not unpacker.eof:
-            step = unpacker.decompress(data, _STEP)
+            step = unpacker.decompress(data, _OUTPUT_BYTES)
             data = unpacker.unconsumed_tail
             if not step and not data and not unpacker.eof:
                 raise EOFError("it ends in the middle")
@@ -64,11 +64,11 @@ def _from_zstd(data: bytes) -> Iterator[bytes]:
     view, place = memoryview(data), 0
     try:
         while place < len(view):
-            unpacker = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).decompressobj()
+            unpacker = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).decompressobj()
             while not unpacker.eof:
                 if place >= len(view):
                     raise EOFError("it ends in the middle")
-                bite = view[place : place + _BITE]
+                bite = view[place : place + _INPUT_BYTES]
                 place += len(bite)
                 yield unpacker.decompress(bite)
             place -= len(unpacker.unused_data)

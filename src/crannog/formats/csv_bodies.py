@@ -10,33 +10,33 @@ from typing import Any
 import pyarrow as pa
 
 from crannog.errors import CallerError
-from crannog.formats.exact_values import Misfit, Number, check_numbers, exact, is_calendar, is_plain
+from crannog.formats.exact_values import InexactValue, Number, check_numbers, exact_value, is_calendar, is_scalar
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _LARGEST_BLOCK = (1 << 31) - 1
 
 
-def rows_of_csv(data: bytes, schema: pa.Schema, called: str) -> pa.Table | list[Any]:
+def parse_csv_rows(data: bytes, schema: pa.Schema, source_name: str) -> pa.Table | list[Any]:
     if not data.strip():
-        raise CallerError(f"{called} is empty: a CSV file starts with a line of column names")
+        raise CallerError(f"{source_name} is empty: a CSV file starts with a line of column names")
     types = {field.name: field.type for field in schema}
     try:
         if not all(
-            pa.types.is_decimal(kind) or pa.types.is_string(kind) or is_plain(kind) or is_calendar(kind)
+            pa.types.is_decimal(kind) or pa.types.is_string(kind) or is_scalar(kind) or is_calendar(kind)
             for kind in types.values()
         ):
-            raise Misfit
+            raise InexactValue
         table = _csv_by_arrow(data, types)
         for column in table.columns:
             check_numbers(column)
         return table
-    except (Misfit, pa.ArrowException):
+    except (InexactValue, pa.ArrowException):
         pass
     try:
         table = _csv_by_arrow(data, dict.fromkeys(_header(data), pa.string()))
     except pa.ArrowException as error:
-        raise CallerError(f"{called} is not valid CSV: {' '.join(str(error).split())[:200]}") from None
+        raise CallerError(f"{source_name} is not valid CSV: {' '.join(str(error).split())[:200]}") from None
     if len(set(table.column_names)) < len(table.column_names) or not set(types).issuperset(table.column_names):
         return table  # the engine names the column that is wrong
     columns = [
@@ -80,7 +80,7 @@ def cell_value(text: str | None, kind: pa.DataType) -> Any:
         if pa.types.is_decimal(kind) or is_calendar(kind):
             return text.strip()
         if pa.types.is_binary(kind):
-            return exact(text, kind)
-        return exact(json.loads(text, parse_float=Number), kind)
+            return exact_value(text, kind)
+        return exact_value(json.loads(text, parse_float=Number), kind)
     except (ValueError, RecursionError):
         return text

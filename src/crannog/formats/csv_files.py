@@ -20,7 +20,7 @@ _HEADER_RECORD = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Ragged:
+class RaggedRecord:
     """A row whose number of values is not that of the header."""
 
     record: int
@@ -34,12 +34,12 @@ class CsvBlock:
     """Some rows, all columns as text; `numbers` tells which record of the file each of them is."""
 
     rows: pa.Table
-    ragged: list[Ragged]
-    numbers: Numbers
+    ragged: list[RaggedRecord]
+    numbers: RecordNumbers
 
 
 @dataclass(slots=True)
-class Numbers:
+class RecordNumbers:
     """The record numbers (the header is 1) of rows counted without the ragged ones; asked in ascending order."""
 
     ragged: list[int] = field(default_factory=list)
@@ -81,11 +81,11 @@ class CsvFile:
                 except (pa.ArrowException, UnicodeDecodeError) as error:
                     data.check()
                     if not self._grow(error):
-                        raise self._wrong(error, data) from None
+                        raise self._error(error, data) from None
         for name in names:
             if names.count(name) > 1:
                 raise CallerError(
-                    f"{self.source.called} has column {name or '(without a name)'} twice: rename one in its first line"
+                    f"{self.source.name} has column {name or '(without a name)'} twice: rename one in its first line"
                 )
         return names
 
@@ -96,14 +96,12 @@ class CsvFile:
         self.block_bytes *= 4
         return True
 
-    def _wrong(self, error: Exception, data: Bytes) -> CallerError:
+    def _error(self, error: Exception, data: Bytes) -> CallerError:
         if not data.count:
-            return CallerError(f"{self.source.called} is empty: a CSV file starts with a line of column names")
+            return CallerError(f"{self.source.name} is empty: a CSV file starts with a line of column names")
         if "cannot infer number of columns" in str(error):
-            return CallerError(
-                f"{self.source.called} has no line of column names that ends: a CSV file starts with one"
-            )
-        return CallerError(f"{self.source.called} is not valid CSV: {' '.join(str(error).split())[:200]}")
+            return CallerError(f"{self.source.name} has no line of column names that ends: a CSV file starts with one")
+        return CallerError(f"{self.source.name} is not valid CSV: {' '.join(str(error).split())[:200]}")
 
     def blocks_growing(self) -> Iterator[tuple[CsvBlock | None, Bytes]]:
         """Yield the blocks; after a (None, …) everything starts again with larger ones."""
@@ -117,16 +115,16 @@ class CsvFile:
                 except pa.ArrowException as error:
                     data.check()
                     if not self._grow(error):
-                        raise self._wrong(error, data) from None
+                        raise self._error(error, data) from None
                     yield None, data
 
     def blocks(self, data: Bytes) -> Iterator[CsvBlock]:
         """Yield the blocks; ArrowInvalid for what is no CSV."""
-        found: list[Ragged] = []
-        numbers = Numbers()
+        found: list[RaggedRecord] = []
+        numbers = RecordNumbers()
 
         def skip(row: Any) -> str:
-            found.append(Ragged(row.number, row.text, row.expected_columns, row.actual_columns))
+            found.append(RaggedRecord(row.number, row.text, row.expected_columns, row.actual_columns))
             numbers.ragged.append(row.number)
             return "skip"
 
@@ -161,7 +159,7 @@ class CsvFile:
         )
 
 
-class Lines:
+class LineNumbers:
     """Finds the lines on which records start: they differ where a text has line breaks or lines are empty.
 
     Reads the file once more, record by record, and only as far as it is asked.

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crannog.formats.plain_json import plain
+from crannog.formats.plain_json import to_plain_json
 
 _PART_ROWS = 8_192
 # `json.dumps` would make one at each call.
@@ -26,7 +26,7 @@ def plain_column(column: pa.ChunkedArray) -> list[Any]:
     if types.is_floating(kind):
         values = column.to_pylist()
         finite = pc.all(pc.is_finite(column), skip_nulls=True, min_count=0).as_py()
-        return list(values) if finite else [plain(value) for value in values]
+        return list(values) if finite else [to_plain_json(value) for value in values]
     if types.is_timestamp(kind) or types.is_date(kind):
         return list(_calendar(column).to_pylist())
     if types.is_decimal(kind):
@@ -36,7 +36,7 @@ def plain_column(column: pa.ChunkedArray) -> list[Any]:
             return list(texts.to_pylist())
     if types.is_binary(kind):
         return [None if value is None else base64.b64encode(value).decode() for value in column.to_pylist()]
-    return [plain(value) for value in column.to_pylist()]
+    return [to_plain_json(value) for value in column.to_pylist()]
 
 
 def _calendar(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -50,7 +50,7 @@ def _calendar(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(pc.replace_substring(texts, " ", "T", max_replacements=1), "Z", "")
 
 
-def dumped(value: Any) -> bytes:
+def json_bytes(value: Any) -> bytes:
     """Return JSON in as few bytes as it takes; text that is no Unicode shows as such instead of failing."""
     return _encode(value).encode("utf-8", "backslashreplace")
 
@@ -66,7 +66,7 @@ def _values(table: pa.Table) -> Iterable[tuple[Any, ...]]:
 
 
 def _joined(listed: list[Any], first: bool) -> bytes:
-    return (b"" if first else b",") + dumped(listed)[1:-1]
+    return (b"" if first else b",") + json_bytes(listed)[1:-1]
 
 
 def rows(form: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> Iterator[bytes]:
@@ -88,18 +88,18 @@ def _json_objects(tables: Iterable[pa.Table]) -> Iterator[bytes]:
     yield b"]"
 
 
-def json_answer(table: pa.Table, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[bytes]:
+def json_response(table: pa.Table, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield one JSON object: what comes `before`, then `rows` as arrays, then what comes `after`."""
-    yield dumped(before)[:-1] + b',"rows":['
+    yield json_bytes(before)[:-1] + b',"rows":['
     for number, part in enumerate(parts(table)):
         yield _joined(list(_values(part)), number == 0)
-    yield b"]," + dumped(after)[1:]
+    yield b"]," + json_bytes(after)[1:]
 
 
 def _ndjson(tables: Iterable[pa.Table]) -> Iterator[bytes]:
     for part in tables:
         names = part.column_names
-        yield b"".join(dumped(dict(zip(names, row, strict=True))) + b"\n" for row in _values(part))
+        yield b"".join(json_bytes(dict(zip(names, row, strict=True))) + b"\n" for row in _values(part))
 
 
 def _csv(schema: pa.Schema, tables: Iterable[pa.Table]) -> Iterator[bytes]:
@@ -127,7 +127,7 @@ def _csv_column(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
         return column
     texts = plain_column(column)
     if types.is_nested(kind):
-        texts = [None if value is None else dumped(value).decode() for value in texts]
+        texts = [None if value is None else json_bytes(value).decode() for value in texts]
     return pa.array(texts, pa.string())
 
 

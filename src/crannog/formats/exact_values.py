@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from crannog.errors import CallerError
 
 
-class Misfit(Exception):
+class InexactValue(Exception):
     """Arrow's reading would not be exact."""
 
 
@@ -30,27 +30,27 @@ class Number(float):
         return number
 
 
-def text_of(data: bytes, called: str) -> str:
+def decode_utf8(data: bytes, source_name: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise CallerError(f"{called} is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}") from None
+        raise CallerError(f"{source_name} is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}") from None
 
 
-def parsed(text: str, called: str, line: int = 1, **how: Any) -> Any:
+def parse_json(text: str, source_name: str, line: int = 1, **how: Any) -> Any:
     try:
         return json.loads(text, **how)
     except json.JSONDecodeError as error:
         raise CallerError(
-            f"{called} is not valid JSON: {error.msg} in line {line + error.lineno - 1}, column {error.colno}"
+            f"{source_name} is not valid JSON: {error.msg} in line {line + error.lineno - 1}, column {error.colno}"
         ) from None
     except RecursionError:
-        raise CallerError(f"{called} is not valid JSON for a table: it is nested too deeply") from None
+        raise CallerError(f"{source_name} is not valid JSON for a table: it is nested too deeply") from None
     except NotJson as error:
-        raise CallerError(f"{called} is not valid JSON: {error}") from None
+        raise CallerError(f"{source_name} is not valid JSON: {error}") from None
     except ValueError as error:
         # A whole number of thousands of digits.
-        raise CallerError(f"{called} is not valid JSON for a table: {error}") from None
+        raise CallerError(f"{source_name} is not valid JSON for a table: {error}") from None
 
 
 class NotJson(ValueError):
@@ -73,7 +73,7 @@ STRICT: dict[str, Any] = {"parse_constant": _constant, "object_pairs_hook": _wit
 """How `parsed` refuses what two readers might take differently."""
 
 
-def exact(value: Any, kind: pa.DataType) -> Any:
+def exact_value(value: Any, kind: pa.DataType) -> Any:
     """Return a value of a JSON document as the engine takes it; what does not fit stays, for the engine to refuse."""
     types = pa.types
     if isinstance(value, Number):
@@ -85,20 +85,20 @@ def exact(value: Any, kind: pa.DataType) -> Any:
             return value
     if types.is_struct(kind) and isinstance(value, dict):
         inner = {field.name: field.type for field in kind}
-        return {name: exact(part, inner[name]) if name in inner else part for name, part in value.items()}
+        return {name: exact_value(part, inner[name]) if name in inner else part for name, part in value.items()}
     if types.is_map(kind) and isinstance(value, dict):
-        return {name: exact(part, kind.item_type) for name, part in value.items()}
+        return {name: exact_value(part, kind.item_type) for name, part in value.items()}
     if types.is_list(kind) and isinstance(value, list):
-        return [exact(part, kind.value_type) for part in value]
+        return [exact_value(part, kind.value_type) for part in value]
     return value
 
 
-def has(kind: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
+def contains_type(kind: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
     """Tell whether a type is, or has inside, one that is wanted."""
-    return wanted(kind) or any(has(kind.field(place).type, wanted) for place in range(kind.num_fields))
+    return wanted(kind) or any(contains_type(kind.field(place).type, wanted) for place in range(kind.num_fields))
 
 
-def is_plain(kind: pa.DataType) -> bool:
+def is_scalar(kind: pa.DataType) -> bool:
     return bool(pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
@@ -112,4 +112,4 @@ def check_numbers(column: pa.ChunkedArray) -> None:
         exact_below = float(1 << (24 if column.type == pa.float32() else 53))
         largest = pc.max(pc.abs(column)).as_py()
         if largest is not None and not largest < exact_below:
-            raise Misfit
+            raise InexactValue

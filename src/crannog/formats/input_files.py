@@ -31,7 +31,7 @@ _ENDINGS = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-_PACKED_ENDINGS = (".gz", ".gzip", ".zst", ".zstd")
+_COMPRESSED_ENDINGS = (".gz", ".gzip", ".zst", ".zstd")
 _MAGIC = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"))
 _OTHER_TEXTS = ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"))
 _HEAD_BYTES = 64 * 1024
@@ -42,10 +42,10 @@ BOM = b"\xef\xbb\xbf"
 class Source:
     """One file: what people call it, where its bytes are, its form and its compression ("" for none)."""
 
-    called: str
+    name: str
     path: Path
     form: str
-    packed: str
+    compression: str
     delimiter: str = ","
 
     @property
@@ -64,20 +64,20 @@ class Source:
         """Open the uncompressed bytes; with `text`, they end at the first byte that is not UTF-8, and `check` raises the error."""
         try:
             with self.path.open("rb") as file:
-                yield Bytes(file, self.packed, self.called, text)
+                yield Bytes(file, self.compression, self.name, text)
         except OSError as error:
-            raise CallerError(f"cannot read {self.called}: {error.strerror or error}") from None
+            raise CallerError(f"cannot read {self.name}: {error.strerror or error}") from None
         except pa.ArrowException as error:
-            raise CallerError(f"cannot read {self.called}: {' '.join(str(error).split())[:200]}") from None
+            raise CallerError(f"cannot read {self.name}: {' '.join(str(error).split())[:200]}") from None
 
 
 class Bytes(io.RawIOBase):
     """The unpacked bytes of a file, hashed and counted as they are read."""
 
-    def __init__(self, file: IO[bytes], packed: str, called: str, text: bool) -> None:
+    def __init__(self, file: IO[bytes], compression: str, source_name: str, text: bool) -> None:
         self._file = file
-        self._from: Any = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), packed) if packed else file
-        self._called = called
+        self._from: Any = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), compression) if compression else file
+        self._source_name = source_name
         self._decoder = codecs.getincrementaldecoder("utf-8")() if text else None
         self._hash = hashlib.sha256()
         self._fault = ""
@@ -99,7 +99,7 @@ class Bytes(io.RawIOBase):
             try:
                 self._decoder.decode(data, final=not data and size != 0)
             except UnicodeDecodeError as error:
-                self._fault = f"{self._called} is not UTF-8 text: byte {max(0, self.count + error.start):,} is {error.object[error.start]:#04x}"
+                self._fault = f"{self._source_name} is not UTF-8 text: byte {max(0, self.count + error.start):,} is {error.object[error.start]:#04x}"
                 return b""
         self._hash.update(data)
         self.count += len(data)
@@ -123,7 +123,7 @@ class Bytes(io.RawIOBase):
         return self._file.tell()
 
 
-def found_files(patterns: Sequence[str]) -> list[str]:
+def find_files(patterns: Sequence[str]) -> list[str]:
     """Return the files that names and patterns stand for, sorted and each once; CallerError if one stands for none."""
     if not patterns:
         raise CallerError("no file to load: give files, patterns like 'data/*.csv', or - for standard input")
@@ -156,7 +156,7 @@ def sources(names: Sequence[str], form: str | None = None, delimiter: str | None
 
 
 def _source(name: str, form: str | None, delimiter: str | None, folder: Path, number: int) -> Source:
-    called = "standard input" if name == STDIN else name
+    source_name = "standard input" if name == STDIN else name
     path = Path(name)
     try:
         if name == STDIN or not path.is_file():
@@ -170,48 +170,50 @@ def _source(name: str, form: str | None, delimiter: str | None, folder: Path, nu
         with path.open("rb") as file:
             start = file.read(4)
     except OSError as error:
-        raise CallerError(f"cannot read {called}: {error.strerror or error}") from None
-    packed = next((codec for magic, codec in _MAGIC if start.startswith(magic)), "")
-    source = Source(called, path, form or "", packed)
+        raise CallerError(f"cannot read {source_name}: {error.strerror or error}") from None
+    compression = next((codec for magic, codec in _MAGIC if start.startswith(magic)), "")
+    source = Source(source_name, path, form or "", compression)
     with source.open() as data:
         head = data.read(_HEAD_BYTES)
-    form = form or _form_of(called, head)
+    form = form or _form_of(source_name, head)
     if form == "json" and _is_lines(head):
         form = "ndjson"
     if form != "parquet":
         for magic, encoding in _OTHER_TEXTS:
             if head.startswith(magic):
-                raise CallerError(f"{called} is {encoding} text; convert it to UTF-8 first, for example with iconv")
-    if form == "parquet" and packed:
-        path = _unpacked(source, folder / f"{number}-unpacked")
-        packed = ""
-    separator = delimiter or ("\t" if _ending(called) == ".tsv" else ",")
-    return Source(called, path, form, packed, separator)
+                raise CallerError(
+                    f"{source_name} is {encoding} text; convert it to UTF-8 first, for example with iconv"
+                )
+    if form == "parquet" and compression:
+        path = _decompressed(source, folder / f"{number}-unpacked")
+        compression = ""
+    separator = delimiter or ("\t" if _ending(source_name) == ".tsv" else ",")
+    return Source(source_name, path, form, compression, separator)
 
 
-def _unpacked(source: Source, path: Path) -> Path:
+def _decompressed(source: Source, path: Path) -> Path:
     # Parquet is read from its end.
     with source.open() as data, path.open("wb") as out:
         shutil.copyfileobj(data, out, 1 << 20)
     return path
 
 
-def _ending(called: str) -> str:
-    name = called.lower()
-    for packed in _PACKED_ENDINGS:
-        name = name.removesuffix(packed)
+def _ending(source_name: str) -> str:
+    name = source_name.lower()
+    for compression in _COMPRESSED_ENDINGS:
+        name = name.removesuffix(compression)
     return os.path.splitext(name)[1]  # noqa: PTH122 - a name, which need not be a path
 
 
-def _form_of(called: str, head: bytes) -> str:
+def _form_of(source_name: str, head: bytes) -> str:
     if head.startswith(b"PAR1"):
         return "parquet"
-    form = _ENDINGS.get(_ending(called))
+    form = _ENDINGS.get(_ending(source_name))
     if form is None and head.removeprefix(BOM).lstrip()[:1] in (b"[", b"{"):
         form = "json"
     if form is None:
         raise CallerError(
-            f"cannot tell the format of {called}: set the format to {', '.join(FILE_FORMATS[:-1])} or {FILE_FORMATS[-1]}"
+            f"cannot tell the format of {source_name}: set the format to {', '.join(FILE_FORMATS[:-1])} or {FILE_FORMATS[-1]}"
         )
     return form
 

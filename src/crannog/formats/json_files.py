@@ -54,9 +54,7 @@ def _block(lines: list[bytes], first: int) -> Iterator[JsonBlock]:
 
 def _check_length(size: int, source: Source, line: int) -> None:
     if size > LONGEST_VALUE_BYTES:
-        raise CallerError(
-            f"{source.called}: the row in line {line} is longer than {LONGEST_VALUE_BYTES // 1024**2} MiB"
-        )
+        raise CallerError(f"{source.name}: the row in line {line} is longer than {LONGEST_VALUE_BYTES // 1024**2} MiB")
 
 
 def blocks_of_values(data: Bytes, source: Source) -> Iterator[JsonBlock]:
@@ -94,10 +92,10 @@ class _Values:
                 self._comma()
         if is_array:
             if not start:
-                raise self._wrong("the array does not end")
+                raise self._error("the array does not end")
             self._at += 1
             if self._next():
-                raise self._wrong("there is more after the array")
+                raise self._error("there is more after the array")
         if lines:
             yield JsonBlock(lines, numbers)
 
@@ -111,7 +109,7 @@ class _Values:
             text = self._decode.decode(data, final=not data)
         except UnicodeDecodeError as error:
             raise CallerError(
-                f"{self._source.called} is not UTF-8 text: byte {error.object[error.start]:#04x} after line {self._line}"
+                f"{self._source.name} is not UTF-8 text: byte {error.object[error.start]:#04x} after line {self._line}"
             ) from None
         self._line += self._text.count("\n", 0, self._at)
         self._text, self._at = self._text[self._at :] + text, 0
@@ -141,14 +139,14 @@ class _Values:
             except json.JSONDecodeError as error:
                 fault = error
             except RecursionError:
-                raise self._wrong("it is nested too deeply") from None
+                raise self._error("it is nested too deeply") from None
             except ValueError as error:
-                raise self._wrong(str(error)) from None  # a whole number of thousands of digits
+                raise self._error(str(error)) from None  # a whole number of thousands of digits
             _check_length(len(self._text) - self._at, self._source, line)
             if fault is not None and not self._may_be_cut(fault):
-                raise self._wrong(fault.msg, fault.pos)
+                raise self._error(fault.msg, fault.pos)
             if not self._more_of_value() and fault is not None:
-                raise self._wrong(fault.msg, fault.pos)
+                raise self._error(fault.msg, fault.pos)
         text = self._text[self._at : end]
         self._line += text.count("\n")
         self._at = end
@@ -167,10 +165,10 @@ class _Values:
         if following == ",":
             self._at += 1
             if self._next() == "]":
-                raise self._wrong("there is a comma before the end of the array")
+                raise self._error("there is a comma before the end of the array")
         elif following not in ("]", ""):
-            raise self._wrong("there is no comma between two rows")
+            raise self._error("there is no comma between two rows")
 
-    def _wrong(self, why: str, place: int | None = None) -> CallerError:
+    def _error(self, why: str, place: int | None = None) -> CallerError:
         line = self._line + (self._text.count("\n", self._at, place) if place is not None else 0)
-        return CallerError(f"{self._source.called} is not valid JSON: {why} in line {line}")
+        return CallerError(f"{self._source.name} is not valid JSON: {why} in line {line}")

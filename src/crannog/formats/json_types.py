@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from crannog.errors import CallerError
-from crannog.formats.exact_values import STRICT, Misfit, Number, check_numbers, exact, has
+from crannog.formats.exact_values import STRICT, InexactValue, Number, check_numbers, contains_type, exact_value
 from crannog.formats.json_files import JsonBlock
-from crannog.formats.text_columns import CALENDAR, TextKinds
+from crannog.formats.text_columns import CALENDAR, TextTypeInference
 
 _STRADDLES = "straddl"
 _LONG_NUMBER = re.compile(rb"[0-9]{16}")
@@ -22,7 +22,7 @@ _LARGEST_BLOCK = (1 << 31) - 1
 _FIRST_INT, _LAST_INT = -(1 << 63), (1 << 63) - 1
 
 
-def merged(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     """Return the type that holds what both hold; text, as JSON, if there is no closer one."""
     types = pa.types
     if one == other or types.is_null(other):
@@ -34,21 +34,23 @@ def merged(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     if types.is_struct(one) and types.is_struct(other):
         fields = {field.name: field.type for field in one}
         for field in other:
-            fields[field.name] = merged(fields[field.name], field.type) if field.name in fields else field.type
+            fields[field.name] = common_type(fields[field.name], field.type) if field.name in fields else field.type
         return pa.struct(list(fields.items()))
     if types.is_list(one) and types.is_list(other):
-        return pa.list_(merged(one.value_type, other.value_type))
+        return pa.list_(common_type(one.value_type, other.value_type))
     return pa.string()
 
 
-def settled(kind: pa.DataType) -> pa.DataType:
+def storable_type(kind: pa.DataType) -> pa.DataType:
     """Return a type that a table can hold: what was only ever null or empty is text."""
     if pa.types.is_null(kind):
         return pa.string()
     if pa.types.is_list(kind):
-        return pa.list_(settled(kind.value_type))
+        return pa.list_(storable_type(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([(field.name, settled(field.type)) for field in kind]) if kind.num_fields else pa.string()
+        return (
+            pa.struct([(field.name, storable_type(field.type)) for field in kind]) if kind.num_fields else pa.string()
+        )
     return kind
 
 
@@ -67,55 +69,59 @@ def type_of(value: Any) -> pa.DataType:
     if isinstance(value, list):
         inner: pa.DataType = pa.null()
         for part in value:
-            inner = merged(inner, type_of(part))
+            inner = common_type(inner, type_of(part))
         return pa.list_(inner)
     return pa.string()
 
 
-class JsonShape:
+class JsonTypeInference:
     """The columns of JSON rows, and their types as far as they were seen."""
 
     def __init__(self) -> None:
         self.columns: dict[str, pa.DataType] = {}
-        self._kinds: dict[str, TextKinds] = {}
+        self._kinds: dict[str, TextTypeInference] = {}
         self._mixed: set[str] = set()
         self.sure = True
 
-    def see(self, block: JsonBlock) -> None:
+    def observe(self, block: JsonBlock) -> None:
         """Learn from a block; lines that are no objects are passed over."""
         data = b"\n".join(block.lines)
         try:
             rows = self._read(data, len(block.lines))
-        except (Misfit, pa.ArrowException, UnicodeDecodeError):
+        except (InexactValue, pa.ArrowException, UnicodeDecodeError):
             self.sure = False
-            self._see_one_by_one(block)
+            self._observe_one_by_one(block)
             return
         for name in rows.column_names:
             column = rows.column(name)
             self._merge(name, column.type)
             if pa.types.is_string(column.type):
-                kinds = self._kinds.setdefault(name, TextKinds(CALENDAR))
+                kinds = self._kinds.setdefault(name, TextTypeInference(CALENDAR))
                 for chunk in column.chunks:
-                    kinds.see(chunk)
+                    kinds.observe(chunk)
 
     def _read(self, data: bytes, count: int) -> pa.Table:
-        known = [pa.field(name, kind) for name, kind in self.columns.items() if not has(kind, _is_open)]
+        known = [pa.field(name, kind) for name, kind in self.columns.items() if not contains_type(kind, _is_open)]
         try:
             rows = read_json(data, pa.schema(known), "infer")
         except pa.ArrowException:
             rows = read_json(data, pa.schema([]), "infer")
-        timely = [pa.field(f.name, _without_times(f.type)) for f in rows.schema if has(f.type, pa.types.is_timestamp)]
+        timely = [
+            pa.field(f.name, _without_times(f.type))
+            for f in rows.schema
+            if contains_type(f.type, pa.types.is_timestamp)
+        ]
         if timely:
             # Arrow takes some texts for times; here they are texts first.
             known = [field for field in known if field.name not in {other.name for other in timely}]
             rows = read_json(data, pa.schema([*known, *timely]), "infer").select(rows.column_names)
         if rows.num_rows != count:
-            raise Misfit
+            raise InexactValue
         check_digits(rows, data)
         rows.validate(full=True)
         return rows
 
-    def _see_one_by_one(self, block: JsonBlock) -> None:
+    def _observe_one_by_one(self, block: JsonBlock) -> None:
         for line in block.lines:
             try:
                 row = parse_line(line)
@@ -124,13 +130,13 @@ class JsonShape:
             for name, value in row.items():
                 self._merge(name, type_of(value), is_text=not isinstance(value, int) or type_of(value) != pa.string())
                 if isinstance(value, str):
-                    self._kinds.setdefault(name, TextKinds(CALENDAR)).see(
+                    self._kinds.setdefault(name, TextTypeInference(CALENDAR)).observe(
                         pa.array([value.encode("utf-8", "replace").decode()])
                     )
 
     def _merge(self, name: str, kind: pa.DataType, *, is_text: bool = True) -> None:
         before = self.columns.get(name, pa.null())
-        after = self.columns[name] = merged(before, kind)
+        after = self.columns[name] = common_type(before, kind)
         if not is_text or (pa.types.is_string(after) and not all(map(_is_text_or_none, (before, kind)))):
             self._mixed.add(name)
         if not _only_grew(before, after):
@@ -140,7 +146,7 @@ class JsonShape:
         """Return each column's type; None for one without any value."""
         found: dict[str, pa.DataType | None] = {}
         for name, kind in self.columns.items():
-            found[name] = None if pa.types.is_null(kind) else settled(kind)
+            found[name] = None if pa.types.is_null(kind) else storable_type(kind)
             if pa.types.is_string(kind) and name in self._kinds and name not in self._mixed:
                 found[name] = self._kinds[name].type or pa.string()
         return found
@@ -195,7 +201,7 @@ def check_digits(rows: pa.Table, data: bytes) -> None:
     try:
         for column in rows.columns:
             _check_inside(column)
-    except Misfit:
+    except InexactValue:
         # A number that is large only by its exponent lost nothing.
         if _LONG_NUMBER.search(data):
             raise
@@ -227,19 +233,19 @@ def parse_line(line: bytes) -> dict[str, Any]:
     return row
 
 
-def fitted(value: Any, kind: pa.DataType) -> Any:
+def fit_value(value: Any, kind: pa.DataType) -> Any:
     """Return a value as the engine takes it; a text column takes any value, as JSON. What does not fit stays."""
     types = pa.types
     if types.is_string(kind) and value is not None and not isinstance(value, str):
         return value.text if isinstance(value, Number) else json.dumps(value, ensure_ascii=False)
     if types.is_struct(kind) and isinstance(value, dict):
         inner = {field.name: field.type for field in kind}
-        return {name: fitted(part, inner[name]) if name in inner else part for name, part in value.items()}
+        return {name: fit_value(part, inner[name]) if name in inner else part for name, part in value.items()}
     if types.is_map(kind) and isinstance(value, dict):
-        return {name: fitted(part, kind.item_type) for name, part in value.items()}
+        return {name: fit_value(part, kind.item_type) for name, part in value.items()}
     if types.is_list(kind) and isinstance(value, list):
-        return [fitted(part, kind.value_type) for part in value]
-    return exact(value, kind)
+        return [fit_value(part, kind.value_type) for part in value]
+    return exact_value(value, kind)
 
 
 def flat_types(types: Mapping[str, pa.DataType | None]) -> dict[str, pa.DataType | None]:

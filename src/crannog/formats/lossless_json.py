@@ -19,11 +19,11 @@ from collections.abc import Mapping
 from typing import Any
 
 # Most values are one of these: they are passed through without a call for each.
-_AS_IT_IS = frozenset({str, int, bool, type(None)})
+_UNCHANGED_TYPES = frozenset({str, int, bool, type(None)})
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def marked(value: Any) -> Any:
+def to_lossless_json(value: Any) -> Any:
     """Return a value as JSON; a dataclass as an object of its fields, times in ISO 8601."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
@@ -32,22 +32,22 @@ def marked(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
     if isinstance(value, Mapping):
-        return _marked_map(value)
+        return _map_to_json(value)
     if isinstance(value, (list, tuple)):
-        return [inner if type(inner) in _AS_IT_IS else marked(inner) for inner in value]
+        return [inner if type(inner) in _UNCHANGED_TYPES else to_lossless_json(inner) for inner in value]
     if isinstance(value, (dt.date, dt.datetime)):
         return value.isoformat()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            name: inner if type(inner := getattr(value, name)) in _AS_IT_IS else marked(inner)
+            name: inner if type(inner := getattr(value, name)) in _UNCHANGED_TYPES else to_lossless_json(inner)
             for name in value.__dataclass_fields__
         }
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
-def _marked_map(value: Mapping[Any, Any]) -> dict[str, Any]:
+def _map_to_json(value: Mapping[Any, Any]) -> dict[str, Any]:
     pairs = {
-        key if type(key) is str else str(key): inner if type(inner) in _AS_IT_IS else marked(inner)
+        key if type(key) is str else str(key): inner if type(inner) in _UNCHANGED_TYPES else to_lossless_json(inner)
         for key, inner in value.items()
     }
     if len(pairs) == 1 and next(iter(pairs)).startswith("$"):
@@ -59,10 +59,10 @@ def _name(number: float) -> str:
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
-def unmarked(document: Any) -> Any:
+def from_lossless_json(document: Any) -> Any:
     """Return what `marked` made JSON of, dataclasses as dicts; of a key sent more than once, the last."""
     if isinstance(document, list):
-        return [unmarked(item) for item in document]
+        return [from_lossless_json(item) for item in document]
     if not isinstance(document, dict):
         return document
     if len(document) == 1:
@@ -73,9 +73,9 @@ def unmarked(document: Any) -> Any:
             case "$double":
                 return _NOT_FINITE[inner]
             case "$map":
-                return {name: unmarked(item) for name, item in inner}
+                return {name: from_lossless_json(item) for name, item in inner}
             case "$each":
-                return unmarked(inner[-1])
+                return from_lossless_json(inner[-1])
             case "$strindex":
                 return inner
-    return {key: unmarked(inner) for key, inner in document.items()}
+    return {key: from_lossless_json(inner) for key, inner in document.items()}

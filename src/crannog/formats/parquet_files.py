@@ -17,7 +17,7 @@ _SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int6
 
 
 @contextmanager
-def opened(source: Source) -> Iterator[Any]:
+def open_parquet(source: Source) -> Iterator[Any]:
     """Open a Parquet file; CallerError for whatever is wrong with it, also while it is read."""
     import pyarrow.parquet as pq
 
@@ -26,7 +26,7 @@ def opened(source: Source) -> Iterator[Any]:
             yield file
     except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
         raise CallerError(
-            f"{source.called} is not a Parquet file that can be read: {' '.join(str(error).split())[:200]}"
+            f"{source.name} is not a Parquet file that can be read: {' '.join(str(error).split())[:200]}"
         ) from None
 
 
@@ -36,13 +36,13 @@ def blocks(file: Any) -> Iterator[pa.Table]:
         yield pa.Table.from_batches([batch])
 
 
-def kept_type(kind: pa.DataType) -> pa.DataType:
+def stored_type(kind: pa.DataType) -> pa.DataType:
     """Return the type in which a table keeps a column of this one; the type itself where there is nothing to do."""
     types = pa.types
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
-        return kept_type(kind.value_type)
+        return stored_type(kind.value_type)
     if isinstance(kind, pa.BaseExtensionType):
-        return kept_type(kind.storage_type)
+        return stored_type(kind.storage_type)
     if kind in _SIGNED:
         return _SIGNED[kind]
     if types.is_float16(kind):
@@ -60,15 +60,15 @@ def kept_type(kind: pa.DataType) -> pa.DataType:
     if types.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
         return pa.decimal128(kind.precision, kind.scale)
     if types.is_struct(kind) and kind.num_fields:
-        return pa.struct([pa.field(child.name, kept_type(child.type)) for child in kind])
+        return pa.struct([pa.field(child.name, stored_type(child.type)) for child in kind])
     if types.is_map(kind):
-        return pa.map_(kept_type(kind.key_type), kept_type(kind.item_type))
+        return pa.map_(stored_type(kind.key_type), stored_type(kind.item_type))
     if hasattr(kind, "value_field"):
-        return pa.list_(pa.field("element", kept_type(kind.value_type)))
+        return pa.list_(pa.field("element", stored_type(kind.value_type)))
     return kind
 
 
-def prepared(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def castable_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column in a type that the engine casts from: times of day as text, durations as numbers."""
     if pa.types.is_time(column.type):
         return pc.cast(column, pa.string())

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 
-def plain(value: Any) -> Any:
+def to_plain_json(value: Any) -> Any:
     """Return a value as JSON has it: times in ISO 8601, bytes in base64, decimals and what is no number as text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
@@ -23,7 +23,10 @@ def plain(value: Any) -> Any:
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, Mapping):
-        return {name if isinstance(name, str) else str(plain(name)): plain(inner) for name, inner in value.items()}
+        return {
+            name if isinstance(name, str) else str(to_plain_json(name)): to_plain_json(inner)
+            for name, inner in value.items()
+        }
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(inner) for inner in value]
+        return [to_plain_json(inner) for inner in value]
     return str(value)

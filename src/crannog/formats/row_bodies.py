@@ -13,15 +13,17 @@ from typing import Any
 import pyarrow as pa
 
 from crannog.errors import CallerError
-from crannog.formats.csv_bodies import rows_of_csv
-from crannog.formats.exact_values import STRICT, Number, exact, parsed, text_of
-from crannog.formats.json_bodies import rows_of_json, rows_of_lines
+from crannog.formats.csv_bodies import parse_csv_rows
+from crannog.formats.exact_values import STRICT, Number, decode_utf8, exact_value, parse_json
+from crannog.formats.json_bodies import parse_json_rows, parse_ndjson_rows
 
 FORMATS = ("json", "ndjson", "csv")
 _EMPTY_BATCH = {"json": "[]", "ndjson": "an empty line"}  # CSV has its line of names
 
 
-def rows_of(data: bytes, form: str, schema: pa.Schema, called: str, *, strict: bool = False) -> pa.Table | list[Any]:
+def parse_rows(
+    data: bytes, form: str, schema: pa.Schema, source_name: str, *, strict: bool = False
+) -> pa.Table | list[Any]:
     """Read rows for a table with these columns; CallerError says what is wrong with what is `called` so.
 
     `strict` refuses what JSON does not have, though some write it: a name twice in an object, NaN and Infinity. It also
@@ -29,51 +31,53 @@ def rows_of(data: bytes, form: str, schema: pa.Schema, called: str, *, strict: b
     """
     data = data.removeprefix(b"\xef\xbb\xbf")
     if strict and form in _EMPTY_BATCH and not (data.strip() if form == "json" else data):
-        raise CallerError(f"{called} is empty; a batch without rows is {_EMPTY_BATCH[form]}")
+        raise CallerError(f"{source_name} is empty; a batch without rows is {_EMPTY_BATCH[form]}")
     match form:
         case "csv":
             try:
-                return rows_of_csv(data, schema, called)
+                return parse_csv_rows(data, schema, source_name)
             except UnicodeDecodeError:
-                text_of(data, called)  # says where
+                decode_utf8(data, source_name)  # says where
                 raise
         case "ndjson":
-            return rows_of_lines(data, schema, called, strict=strict)
+            return parse_ndjson_rows(data, schema, source_name, strict=strict)
         case "json":
-            return rows_of_json(data, schema, called, strict=strict)
+            return parse_json_rows(data, schema, source_name, strict=strict)
     raise CallerError(f"the format is one of {', '.join(FORMATS)}, got {form!r}")
 
 
-def document_of(data: bytes, called: str, *, strict: bool = False) -> Any:
+def parse_document(data: bytes, source_name: str, *, strict: bool = False) -> Any:
     """Read one JSON document."""
-    return parsed(text_of(data.removeprefix(b"\xef\xbb\xbf"), called), called, **(STRICT if strict else {}))
+    return parse_json(
+        decode_utf8(data.removeprefix(b"\xef\xbb\xbf"), source_name), source_name, **(STRICT if strict else {})
+    )
 
 
-def keys_of(texts: Sequence[str], schema: pa.Schema, key: Sequence[str]) -> list[Any]:
+def parse_keys(texts: Sequence[str], schema: pa.Schema, key: Sequence[str]) -> list[Any]:
     """Read keys given as arguments: JSON values, plain text where that is no JSON, objects for keys of several columns."""
-    return [_key(text, schema, key) for text in texts]
+    return [_parse_key(text, schema, key) for text in texts]
 
 
 def exact_keys(values: Sequence[Any], schema: pa.Schema, key: Sequence[str]) -> list[Any]:
     """Return keys of a JSON document, bare values or objects, as the engine takes them; what does not fit stays for it to refuse."""
     kinds = {name: schema.field(name).type for name in key}
     return [
-        {name: exact(inner, kinds[name]) if name in kinds else inner for name, inner in value.items()}
+        {name: exact_value(inner, kinds[name]) if name in kinds else inner for name, inner in value.items()}
         if isinstance(value, dict)
-        else exact(value, kinds[key[0]])
+        else exact_value(value, kinds[key[0]])
         if len(key) == 1
         else value
         for value in values
     ]
 
 
-def _key(text: str, schema: pa.Schema, key: Sequence[str]) -> Any:
+def _parse_key(text: str, schema: pa.Schema, key: Sequence[str]) -> Any:
     try:
         value = json.loads(text, parse_float=Number)
     except ValueError:
         value = text
     if isinstance(value, dict) and set(value) == set(key):
-        return {name: exact(inner, schema.field(name).type) for name, inner in value.items()}
+        return {name: exact_value(inner, schema.field(name).type) for name, inner in value.items()}
     if len(key) != 1:
         example = json.dumps(dict.fromkeys(key, "…"), ensure_ascii=False)
         raise CallerError(f"the key is {', '.join(key)}: give each key as a JSON object like '{example}', got {text!r}")
@@ -81,4 +85,4 @@ def _key(text: str, schema: pa.Schema, key: Sequence[str]) -> Any:
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         # An id such as 123 or true is text all the same; only text in quotes is JSON.
         value = value if isinstance(value, str) else text
-    return exact(value, kind)
+    return exact_value(value, kind)

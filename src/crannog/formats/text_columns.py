@@ -32,22 +32,22 @@ _TYPES = {
     "unzoned": INSTANT,
 }
 _PLAIN_INTEGER = r"^-?[0-9]{1,18}$"
-_SPARE_ZEROS = r"(\.[0-9]{6})0+"
-_MOST_DIGITS = 17  # a float gives back any number of 17 digits to its last one
+_TRAILING_ZEROS = r"(\.[0-9]{6})0+"
+_MAX_FLOAT_DIGITS = 17  # a float gives back any number of 17 digits to its last one
 _SAFE_DIGITS = 15
 _EXACT_BELOW = 1 << 53
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 CALENDAR = ("date", "zoned", "unzoned")
 
 
-class TextKinds:
+class TextTypeInference:
     """What a column of text may be, narrowed by every part of it that is seen. Empty text and nulls say nothing."""
 
     def __init__(self, kinds: tuple[str, ...] = tuple(_PATTERNS)) -> None:
         self._kinds = list(kinds)
         self._seen = False
 
-    def see(self, column: pa.Array) -> None:
+    def observe(self, column: pa.Array) -> None:
         """Drop the kinds that a value here is not."""
         if not self._kinds:
             return
@@ -97,9 +97,9 @@ def _is_exact_as_float(values: pa.Array) -> bool:
 
 
 def _keeps_digits(values: pa.Array) -> bool:
-    if pc.max(pc.binary_length(values)).as_py() > _MOST_DIGITS:
+    if pc.max(pc.binary_length(values)).as_py() > _MAX_FLOAT_DIGITS:
         digits = pc.utf8_ltrim(pc.replace_substring_regex(values, r"[eE].*$|[-.]", ""), "0")
-        if pc.max(pc.binary_length(digits)).as_py() > _MOST_DIGITS:
+        if pc.max(pc.binary_length(digits)).as_py() > _MAX_FLOAT_DIGITS:
             return False
     if pc.max(pc.binary_length(values)).as_py() > _SAFE_DIGITS:
         whole = values.filter(pc.match_substring_regex(values, rf"^-?[0-9]{{{_SAFE_DIGITS + 1},}}$"))
@@ -163,7 +163,7 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
 def _instants(column: pa.Array) -> pa.Array:
     """Read times; one without a zone is UTC, the zone of every time in a table."""
     if (pc.max(pc.binary_length(column)).as_py() or 0) >= len("2026-01-31T00:00:00.0000000"):
-        column = pc.replace_substring_regex(column, _SPARE_ZEROS, r"\1")
+        column = pc.replace_substring_regex(column, _TRAILING_ZEROS, r"\1")
     zoned = pc.match_substring_regex(column, _ZONE)
     if not pc.any(zoned).as_py():
         found = pc.cast(pc.cast(column, pa.timestamp("us")), INSTANT)

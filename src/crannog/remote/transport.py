@@ -14,7 +14,7 @@ from crannog.api.operations import Operation, Q, R, Route
 from crannog.api.reports import Progress
 from crannog.api.traces.views import TraceView, view_document
 from crannog.errors import CallerError
-from crannog.formats.lossless_json import unmarked
+from crannog.formats.lossless_json import from_lossless_json
 from crannog.remote.connection import ONE_TRY, READ_TRIES, Connection
 from crannog.remote.jobs import read_as, run_job
 
@@ -72,7 +72,7 @@ class HttpTransport:
 
 def decoded(kind: type[R], document: Any) -> R:
     """Return the value that a server encoded as JSON."""
-    values = unmarked(document)
+    values = from_lossless_json(document)
     if kind is TraceView:
         values = view_document(values)
     return read_as(kind, values)

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
 from crannog.errors import CallerError, Overloaded, TimedOut, TooLarge, UnsupportedMedia
-from crannog.formats.compression import ENCODINGS, PLAIN, unpacked
+from crannog.formats.compression import ENCODINGS, UNCOMPRESSED, decompressed
 from crannog.server.request_context import Call, call_of
 from crannog.server.threads import Threads
 from crannog.settings import Settings
@@ -61,15 +61,15 @@ class Bodies:
         """
         call = call_of(request)
         encoding = call.header(b"content-encoding").strip().lower()
-        if encoding not in (*PLAIN, *ENCODINGS):
+        if encoding not in (*UNCOMPRESSED, *ENCODINGS):
             raise UnsupportedMedia(f"content encoding {encoding[:60]!r} is not supported; send gzip, deflate or zstd")
         data = await self.receive(call, request.receive, self._limit)
-        if encoding in PLAIN or not data:
+        if encoding in UNCOMPRESSED or not data:
             return data
         self.hold_for_decompression(call, len(data), self._limit)
         if len(data) <= _IN_A_THREAD:
-            return unpacked(data, encoding, self._limit.bytes)
-        return await self._threads.run("read", lambda: unpacked(data, encoding, self._limit.bytes))
+            return decompressed(data, encoding, self._limit.bytes)
+        return await self._threads.run("read", lambda: decompressed(data, encoding, self._limit.bytes))
 
     async def receive(self, call: Call, receive: Receive, limit: BodyLimit) -> bytes:
         """Return the whole body as it was sent.

@@ -14,7 +14,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from crannog.errors import CallerError
-from crannog.formats.encode import dumped
+from crannog.formats.encode import json_bytes
 
 _MAX_HEAD_BYTES = 1 << 18
 
@@ -105,7 +105,7 @@ def protocol(head_s: float) -> type[asyncio.Protocol]:
                 "message": f"not a valid HTTP/1.1 request: {msg}",
                 "retry_after_s": None,
             }
-            body = dumped({"error": error})
+            body = json_bytes({"error": error})
             head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
             self.transport.write(head % len(body) + body)
             self.transport.close()

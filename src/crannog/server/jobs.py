@@ -13,7 +13,7 @@ from starlette.responses import Response
 from crannog.api.cancellation import Cancellation
 from crannog.api.reports import Progress
 from crannog.errors import CrannogError
-from crannog.formats.encode import dumped
+from crannog.formats.encode import json_bytes
 from crannog.server.request_context import Call, call_of
 from crannog.server.responses import NDJSON, answer, error_body, wanted_form
 from crannog.server.streaming import FlowResponse, Put, ThreadOutput, watched
@@ -80,7 +80,7 @@ def _put_progress(put: Put, work: Work, cancellation: Cancellation, call: Call) 
                     changed.wait(_HEARTBEAT_S)
                 progress_made, last = state.pop("progress", None), state.get("last")
             if progress_made is not None:
-                put(dumped({"progress": progress_made}) + b"\n")
+                put(json_bytes({"progress": progress_made}) + b"\n")
             elif last is not None:
                 put(bytes(answer(last).body) + b"\n")
                 return

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from crannog.api.operations import Operation, Route, day_of
 from crannog.errors import CallerError
-from crannog.formats.row_bodies import document_of
+from crannog.formats.row_bodies import parse_document
 from crannog.server.openapi import inlined
 from crannog.server.request_context import call_of
 from crannog.server.request_parsing import BODY, form_of
@@ -94,7 +94,7 @@ class RequestReader(Generic[Q]):
             return self._from_query(request.path_params, request.query_params)
         form_of(request, ("json",))
         data = await call_of(request).service.bodies.read(request)
-        document = {} if self._typed and not data.strip() else document_of(data, BODY, strict=True)
+        document = {} if self._typed and not data.strip() else parse_document(data, BODY, strict=True)
         return self._from_document(document, request.path_params)
 
     def _from_query(self, path: Mapping[str, Any], query: QueryParams) -> Q:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from crannog.api.table_requests import Definition
 from crannog.errors import CallerError, UnsupportedMedia
-from crannog.formats.row_bodies import document_of, exact_keys, rows_of
+from crannog.formats.row_bodies import exact_keys, parse_document, parse_rows
 from crannog.server.arrow_bodies import arrow_table
 from crannog.server.responses import ARROW
 from crannog.settings import Settings
@@ -43,12 +43,12 @@ def rows_from(data: bytes, form: str, table: Definition, settings: Settings) -> 
     """Read rows for a table."""
     if form == "arrow":
         return arrow_table(data, most_rows=_ANY, most_bytes=settings.http_body_bytes)  # the engine counts rows
-    return rows_of(data, form, table.user_schema, BODY, strict=True)
+    return parse_rows(data, form, table.user_schema, BODY, strict=True)
 
 
 def document(data: bytes, shape: TypeAdapter[Any]) -> Any:
     """Read a JSON document of a shape. Raises CallerError, which names the fields that do not fit."""
-    found = document_of(data, BODY, strict=True)
+    found = parse_document(data, BODY, strict=True)
     try:
         return shape.validate_python(found, strict=True)
     except ValidationError as error:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from crannog.errors import CrannogError
 from crannog.formats import encode
-from crannog.formats.plain_json import plain
+from crannog.formats.plain_json import to_plain_json
 
 ARROW = "application/vnd.apache.arrow.stream"
 NDJSON = "application/x-ndjson"
@@ -35,17 +35,17 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
     """Return a response with JSON."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return Response(encode.dumped(_plain(value)), status, headers, JSON)
+    return Response(encode.json_bytes(_plain(value)), status, headers, JSON)
 
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return plain(dataclasses.asdict(value))
+        return to_plain_json(dataclasses.asdict(value))
     if isinstance(value, dict):
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(inner) for inner in value]
-    return plain(value)
+    return to_plain_json(value)
 
 
 def error_body(error: CrannogError) -> dict[str, Any]:

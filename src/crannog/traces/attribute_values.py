@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from crannog.formats.lossless_json import unmarked
+from crannog.formats.lossless_json import from_lossless_json
 
 _TO_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -81,7 +81,7 @@ def text_json(text: str) -> str:
 
 def to_python(text: str) -> Any:
     """Return the Python value of a JSON text; the last value of a repeated key."""
-    return unmarked(json.loads(text))
+    return from_lossless_json(json.loads(text))
 
 
 def _type_marker(value: dict[str, Any]) -> tuple[str, Any] | None:

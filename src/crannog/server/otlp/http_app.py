@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from crannog.errors import CallerError, CrannogError, MethodNotAllowed, NotFound, UnsupportedMedia
-from crannog.formats.compression import PLAIN
+from crannog.formats.compression import UNCOMPRESSED
 from crannog.server.bodies import BodyLimit
 from crannog.server.middleware import RequestMiddleware
 from crannog.server.otlp.langfuse import LANGFUSE_TRACES, bearer_of
@@ -101,7 +101,7 @@ class _SpanRoutes:
         if not body and b"content-length" not in call.headers and b"transfer-encoding" not in call.headers:
             raise CallerError("the request has no body; send Content-Length: 0 for a message without spans")
         encoding = call.header(b"content-encoding").strip().lower()
-        if encoding not in PLAIN:
+        if encoding not in UNCOMPRESSED:
             service.bodies.hold_for_decompression(call, len(body), self._limit)
         is_zipkin = route.name == "zipkin"
         content_type = _ZIPKIN if is_zipkin else media_type

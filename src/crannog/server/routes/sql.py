@@ -95,7 +95,7 @@ def _as_json(result: Result) -> Iterator[bytes]:
         "elapsed_ms": round(result.elapsed_ms, 3),
         "query_id": result.query_id,
     }
-    return encode.json_answer(result.table, {"columns": result.columns}, after)
+    return encode.json_response(result.table, {"columns": result.columns}, after)
 
 
 def _headers(result: Result) -> dict[str, str]:
@@ -120,7 +120,7 @@ async def stream(request: Request) -> Response:
     def failed(error: Exception) -> bytes:
         known = error if isinstance(error, CrannogError) else CrannogError(f"the stream failed: {type(error).__name__}")
         call.error_code = known.code
-        return encode.dumped(error_body(known))
+        return encode.json_bytes(error_body(known))
 
     def make(put: Put) -> None:
         with _counted_query(call, wanted.sql, query_id):

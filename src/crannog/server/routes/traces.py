@@ -14,8 +14,8 @@ from crannog.api.reports import ErasureReceipt, Progress
 from crannog.api.traces import requests as ops
 from crannog.api.traces.requests import PROTOBUF, EraseTraces
 from crannog.errors import NotFound
-from crannog.formats.encode import dumped
-from crannog.formats.lossless_json import marked
+from crannog.formats.encode import json_bytes
+from crannog.formats.lossless_json import to_lossless_json
 from crannog.server.bodies import check_message
 from crannog.server.dispatch import add_routes
 from crannog.server.jobs import long_work
@@ -35,7 +35,7 @@ router = APIRouter(prefix="/api/v1", tags=["traces"])
 async def _answered(request: Request, work: Callable[[EmbeddedTraces], Any]) -> Response:
     """Answer with the exact values: see `crannog.formats.lossless_json`."""
     # Encoded in the thread, too: a trace of many spans takes time to write.
-    body = await run_trace_query(request, lambda traces: dumped(marked(_document(work(traces)))))
+    body = await run_trace_query(request, lambda traces: json_bytes(to_lossless_json(_document(work(traces)))))
     return Response(body, media_type=JSON)
 
 
@@ -156,4 +156,4 @@ async def write_otlp(request: Request) -> Response:
     kind = request.headers.get("content-type", PROTOBUF)
     done = await call.service.threads.run("write", lambda: keep(call.service, call.caller, body, kind, None))
     call.rows = done.accepted
-    return Response(dumped(marked(done)), media_type=JSON)
+    return Response(json_bytes(to_lossless_json(done)), media_type=JSON)

@@ -11,7 +11,7 @@ from crannog.api.load_report import Drift
 from crannog.api.spark_types import spark_name
 from crannog.delta.schemas import difference
 from crannog.errors import CallerError, SchemaMismatch
-from crannog.formats.json_types import merged
+from crannog.formats.json_types import common_type
 from crannog.tables.loading.file_parts import Survey
 from crannog.tables.loading.options import LoadOptions
 
@@ -22,7 +22,7 @@ def together(surveys: Sequence[Survey]) -> dict[str, pa.DataType | None]:
     for survey in surveys:
         for name, kind in survey.columns.items():
             before = found.get(name)
-            found[name] = kind if before is None else before if kind is None else merged(before, kind)
+            found[name] = kind if before is None else before if kind is None else common_type(before, kind)
     return found
 
 

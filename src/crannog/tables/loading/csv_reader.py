@@ -11,10 +11,10 @@ from crannog.api.load_report import BadRow
 from crannog.api.spark_types import spark_name
 from crannog.engine.rows.conversion import Node
 from crannog.formats.csv_bodies import cell_value
-from crannog.formats.csv_files import CsvBlock, CsvFile, Lines
+from crannog.formats.csv_files import CsvBlock, CsvFile, LineNumbers
 from crannog.formats.exact_values import is_calendar
 from crannog.formats.input_files import Source
-from crannog.formats.text_columns import TextKinds, read_column
+from crannog.formats.text_columns import TextTypeInference, read_column
 from crannog.tables.loading.file_parts import (
     FEW,
     Block,
@@ -37,20 +37,20 @@ class CsvReader:
     def __init__(self, source: Source) -> None:
         self.source = source
         self._file = CsvFile(source)
-        self._names = fitting_names(self._file.names, source.called)
+        self._names = fitting_names(self._file.names, source.name)
 
     def survey(self, target: Target, seen: Seen) -> Survey:
         survey, kinds = self._start(target)
-        nodes, lines, place = target.nodes(), Lines(self._file), 0
+        nodes, lines, place = target.nodes(), LineNumbers(self._file), 0
         for block, data in self._file.blocks_growing():
             if block is None:
                 survey, kinds = self._start(target)
-                lines, place = Lines(self._file), 0
+                lines, place = LineNumbers(self._file), 0
                 continue
             rows = self._named(block)
             for name, found in kinds.items():
                 for chunk in rows.column(name).chunks:
-                    found.see(chunk)
+                    found.observe(chunk)
             columns, faults = _fit(rows, target, nodes)
             for name, column in columns.items():
                 survey.good_in[name] = survey.good_in.get(name, 0) + len(column) - column.null_count
@@ -67,14 +67,14 @@ class CsvReader:
             survey.columns[name] = kinds[name].type if name in kinds else target.known.field(name).type
         return survey
 
-    def _start(self, target: Target) -> tuple[Survey, dict[str, TextKinds]]:
+    def _start(self, target: Target) -> tuple[Survey, dict[str, TextTypeInference]]:
         renamed = {old: new for old, new in self._names.items() if old != new}
         return Survey(renamed=renamed), {
-            name: TextKinds() for name in self._names.values() if name not in target.known.names
+            name: TextTypeInference() for name in self._names.values() if name not in target.known.names
         }
 
     def blocks(self, target: Target, seen: Seen) -> Iterator[Block]:
-        nodes, lines, place = target.nodes(), Lines(self._file), 0
+        nodes, lines, place = target.nodes(), LineNumbers(self._file), 0
         with self.source.open(text=True) as data:
             for block in self._file.blocks(data):
                 rows = self._named(block)
@@ -90,7 +90,7 @@ class CsvReader:
         return block.rows.rename_columns([self._names[name] for name in block.rows.column_names])
 
     def _explained(
-        self, block: CsvBlock, faults: list[Fault], first: int, lines: Lines | None
+        self, block: CsvBlock, faults: list[Fault], first: int, lines: LineNumbers | None
     ) -> list[tuple[BadRow, object]]:
         """Return the bad rows of a block in the order of the file; without `lines` their places are left out."""
         found: list[tuple[int, str, str, str, object]] = []
@@ -104,7 +104,7 @@ class CsvReader:
             found.append((ragged.record, "", shown_value(ragged.text), reason, ragged.text))
         found.sort(key=lambda entry: entry[0])
         return [
-            (BadRow(self.source.called, lines.of(record) if lines else 0, column, value, reason), row)
+            (BadRow(self.source.name, lines.of(record) if lines else 0, column, value, reason), row)
             for record, column, value, reason, row in found
         ]
 

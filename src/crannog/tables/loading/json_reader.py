@@ -13,13 +13,13 @@ from crannog.engine.rows import plan_of
 from crannog.engine.rows.arrow import from_table
 from crannog.engine.rows.conversion import Call, Node
 from crannog.errors import CrannogError
-from crannog.formats.exact_values import Misfit, has, is_calendar, is_plain
+from crannog.formats.exact_values import InexactValue, contains_type, is_calendar, is_scalar
 from crannog.formats.input_files import Bytes, Source
 from crannog.formats.json_files import JsonBlock, blocks_of_lines, blocks_of_values
 from crannog.formats.json_types import (
-    JsonShape,
+    JsonTypeInference,
     check_digits,
-    fitted,
+    fit_value,
     flat_row,
     flat_table,
     flat_types,
@@ -52,7 +52,7 @@ class JsonReader:
         self._names: dict[str, str] = {}
 
     def survey(self, target: Target, seen: Seen) -> Survey:
-        survey, shape, nodes = Survey(), JsonShape(), target.nodes()
+        survey, shape, nodes = Survey(), JsonTypeInference(), target.nodes()
         # Flattened rows can be checked only once it is known what is an object everywhere.
         checks = target.complete and (not self._flatten or bool(self._shape))
         learns = not (checks and self._flatten)
@@ -61,7 +61,7 @@ class JsonReader:
             for block in self._blocks(data):
                 rows = None if more else self._by_arrow(block, target, "error")
                 if rows is None and learns:
-                    shape.see(block)
+                    shape.observe(block)
                     self._learn(shape)
                     more = more or not nodes.keys() >= set(self._names.values())
                     rows = self._by_arrow(block, target, "ignore") if checks else None
@@ -83,9 +83,9 @@ class JsonReader:
         survey.sure = checks or (shape.sure and not nodes and not target.required and not target.filled)
         return survey
 
-    def _learn(self, shape: JsonShape) -> None:
+    def _learn(self, shape: JsonTypeInference) -> None:
         self._shape = shape.types()
-        self._names = fitting_names(list(flat_types(self._shape) if self._flatten else self._shape), self.source.called)
+        self._names = fitting_names(list(flat_types(self._shape) if self._flatten else self._shape), self.source.name)
 
     @staticmethod
     def _count(rows: pa.Table, survey: Survey) -> None:
@@ -137,7 +137,7 @@ class JsonReader:
             names = [self._names.get(name, name) for name in read.column_names]
             read = read.rename_columns(names).select([name for name in target.known.names if name in names])
             return _exact(read, target)
-        except (Misfit, pa.ArrowException, UnicodeDecodeError, CrannogError):
+        except (InexactValue, pa.ArrowException, UnicodeDecodeError, CrannogError):
             return None
 
     def _loses_inside(self, target: Target) -> bool:
@@ -158,7 +158,7 @@ class JsonReader:
             if reason:
                 text = line.decode("utf-8", "backslashreplace")
                 bad.append(
-                    (BadRow(self.source.called, number, column, shown_value(value if column else text), reason), text)
+                    (BadRow(self.source.name, number, column, shown_value(value if column else text), reason), text)
                 )
             else:
                 good.append(row)
@@ -177,7 +177,7 @@ class JsonReader:
         for name, node in nodes.items():
             value = values.get(name)
             try:
-                row[name], reason = exact_or_fault(fitted(value, node.type), node, target)
+                row[name], reason = exact_or_fault(fit_value(value, node.type), node, target)
             except (ValueError, RecursionError):
                 reason = "the value cannot be read"
             if reason:
@@ -189,13 +189,13 @@ def _read_as(kind: pa.DataType) -> pa.DataType:
     """Return the type in which Arrow reads a column exactly. Raises Misfit if no type does."""
     if is_calendar(kind):
         return pa.string()
-    if has(
+    if contains_type(
         kind,
         lambda inner: (
-            not (is_plain(inner) or pa.types.is_string(inner) or pa.types.is_struct(inner) or pa.types.is_list(inner))
+            not (is_scalar(inner) or pa.types.is_string(inner) or pa.types.is_struct(inner) or pa.types.is_list(inner))
         ),
     ):
-        raise Misfit
+        raise InexactValue
     return kind
 
 
@@ -212,17 +212,17 @@ def _exact(read: pa.Table, target: Target) -> pa.Table:
         field, column = target.known.field(name), read.column(name)
         if is_calendar(field.type) and pa.types.is_string(column.type):
             if pc.any(pc.equal(column, "")).as_py():
-                raise Misfit  # empty text is no time; the look at each line says so
+                raise InexactValue  # empty text is no time; the look at each line says so
             values, unread = read_column(whole_array(column), field.type)
             if unread is not None:
-                raise Misfit
+                raise InexactValue
             columns.append(values)
         else:
             columns.append(column)
         if name in target.filled and pa.types.is_string(field.type) and pc.any(pc.equal(column, "")).as_py():
-            raise Misfit
+            raise InexactValue
     if not target.required <= set(read.column_names):
-        raise Misfit
+        raise InexactValue
     schema = pa.schema([target.known.field(name) for name in read.column_names])
     return from_table(pa.table(columns, names=read.column_names), plan_of(schema), _CALL, naive_is_utc=True)
 

@@ -21,7 +21,7 @@ from crannog.api.reports import Progress
 from crannog.api.spark_types import spark_name
 from crannog.api.table import Table
 from crannog.errors import BadRows, CallerError, Conflict, NotFound
-from crannog.formats.input_files import Source, found_files, sources
+from crannog.formats.input_files import Source, find_files, sources
 from crannog.tables.loading.csv_reader import CsvReader
 from crannog.tables.loading.file_parts import FEW, Reader
 from crannog.tables.loading.json_reader import JsonReader
@@ -50,7 +50,7 @@ def load(
     BadRows when more rows are bad than `max_bad` allows; after any of these nothing was kept.
     """
     started = time.perf_counter()
-    names = found_files([fspath(file) for file in ([files] if isinstance(files, (str, PathLike)) else files)])
+    names = find_files([fspath(file) for file in ([files] if isinstance(files, (str, PathLike)) else files)])
     if options.reject is not None and any(Path(options.reject).resolve() == Path(file).resolve() for file in names):
         raise CallerError(f"bad rows cannot go to {options.reject}, which is loaded; give another file")
     table = _table(lake, name, options)
@@ -127,7 +127,7 @@ def _check_bad(name: str, plan: Plan, options: LoadOptions) -> None:
 
 def _rehearsed(report: LoadReport, plan: Plan, started: float) -> LoadReport:
     files = tuple(
-        LoadedFile(reader.source.called, reader.source.form, reader.source.size, survey.rows, survey.bad)
+        LoadedFile(reader.source.name, reader.source.form, reader.source.size, survey.rows, survey.bad)
         for reader, survey in zip(plan.readers, plan.surveys, strict=True)
     )
     shown: list[dict[str, Any]] = []

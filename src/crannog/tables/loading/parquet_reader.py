@@ -16,7 +16,7 @@ from crannog.engine.rows.conversion import Call, Node
 from crannog.errors import BadRows, CallerError, SchemaMismatch
 from crannog.formats.input_files import Source
 from crannog.formats.json_types import flat_table
-from crannog.formats.parquet_files import blocks, kept_type, opened, prepared
+from crannog.formats.parquet_files import blocks, castable_column, open_parquet, stored_type
 from crannog.tables.loading.file_parts import (
     Block,
     Fault,
@@ -39,19 +39,19 @@ class ParquetReader:
     def __init__(self, source: Source, *, flatten: bool = False) -> None:
         self.source = source
         self._flatten = flatten
-        with opened(source) as file:
+        with open_parquet(source) as file:
             # Without rows: only how the columns are called and typed.
             shape = self._flat(file.schema_arrow.empty_table())
-        self._names = fitting_names(shape.column_names, source.called)
+        self._names = fitting_names(shape.column_names, source.name)
         if len(set(shape.column_names)) < len(shape.column_names):
-            raise CallerError(f"{source.called} has two columns of one name; rename one")
-        self._types = {self._names[field.name]: kept_type(field.type) for field in shape.schema}
+            raise CallerError(f"{source.name} has two columns of one name; rename one")
+        self._types = {self._names[field.name]: stored_type(field.type) for field in shape.schema}
 
     def survey(self, target: Target, seen: Seen) -> Survey:
         survey = Survey(renamed={old: new for old, new in self._names.items() if old != new})
         survey.digest = self._digest()
         nodes, first = target.nodes(), 1
-        with opened(self.source) as file:
+        with open_parquet(self.source) as file:
             for rows, share in self._blocks(file):
                 kept, faults = self._fit(rows, target, nodes)
                 for name in kept.column_names:
@@ -70,7 +70,7 @@ class ParquetReader:
 
     def blocks(self, target: Target, seen: Seen) -> Iterator[Block]:
         nodes, first = target.nodes(), 1
-        with opened(self.source) as file:
+        with open_parquet(self.source) as file:
             for rows, share in self._blocks(file):
                 kept, faults = self._fit(rows, target, nodes)
                 have = set(kept.column_names)
@@ -111,7 +111,7 @@ class ParquetReader:
         for name in rows.column_names:
             column = rows.column(name)
             if name in nodes:
-                columns[name] = self._column(prepared(column), nodes[name], target, faults)
+                columns[name] = self._column(castable_column(column), nodes[name], target, faults)
             for is_bad, value in ((name in target.required, None), (name in target.filled, "")):
                 if is_bad:
                     self._check(column, name, value, target, faults)
@@ -166,4 +166,4 @@ class ParquetReader:
         ]
 
     def _bad(self, faults: list[Fault], first: int) -> list[BadRow]:
-        return [BadRow(self.source.called, first + f.place, f.column, shown_value(f.value), f.reason) for f in faults]
+        return [BadRow(self.source.name, first + f.place, f.column, shown_value(f.value), f.reason) for f in faults]

@@ -67,8 +67,8 @@ class Planning:
             surveys = self._survey(Target(schema, required, filled))
             # A guess that some value does not bear out is text; a type that was asked for stands.
             # Null keys and empty partitions are what no other type would mend.
-            settled = {"", *options.types, *options.key, *options.partition_by}
-            wrong = {name for survey in surveys for name in survey.bad_in if name not in settled}
+            storable_type = {"", *options.types, *options.key, *options.partition_by}
+            wrong = {name for survey in surveys for name in survey.bad_in if name not in storable_type}
             if wrong:
                 schema = pa.schema(
                     [pa.field(f.name, pa.string(), f.nullable) if f.name in wrong else f for f in schema]

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from crannog.api.load_report import BadRow
 from crannog.errors import CallerError
-from crannog.formats.plain_json import plain
+from crannog.formats.plain_json import to_plain_json
 
 
 class Rejects:
@@ -44,7 +44,7 @@ class Rejects:
                 "column": bad.column,
                 "value": bad.value,
                 "reason": bad.reason,
-                "row": plain(row),
+                "row": to_plain_json(row),
             }
             self._file.write(json.dumps(told, ensure_ascii=False) + "\n")
         self._file.flush()

@@ -103,7 +103,7 @@ class Keeping:
         rows, duplicate, count = bulk.keep(self._name, key, batches) if bulk else self._stream(batches)
         self._meter.finished(source.size)
         return LoadedFile(
-            source.called,
+            source.name,
             source.form,
             source.size,
             rows,
@@ -137,7 +137,7 @@ class Keeping:
         """Raise Conflict if somebody wrote to the file since it was looked through: names of batches stand for its content."""
         if source.stamp != survey.stamp:
             raise Conflict(
-                f"cannot load {source.called}: it changed while it was loaded; load a file that nobody writes to"
+                f"cannot load {source.name}: it changed while it was loaded; load a file that nobody writes to"
             )
 
     def _stream(self, batches: Batches) -> tuple[int, int, int]:

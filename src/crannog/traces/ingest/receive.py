@@ -9,7 +9,7 @@ import pyarrow as pa
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from crannog.errors import CallerError, TooLarge
-from crannog.formats.compression import ENCODINGS, PLAIN, unpacked
+from crannog.formats.compression import ENCODINGS, UNCOMPRESSED, decompressed
 from crannog.traces.ingest.decode import parse_protobuf, resource_spans
 from crannog.traces.ingest.flatten import span_rows
 from crannog.traces.ingest.otlp_json import parse_otlp_json
@@ -65,8 +65,8 @@ def request_of(body: bytes, content_type: str) -> ExportTraceServiceRequest:
 
 def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
     if encoding in ENCODINGS:
-        return unpacked(body, encoding, limit)
-    if encoding not in PLAIN:
+        return decompressed(body, encoding, limit)
+    if encoding not in UNCOMPRESSED:
         raise CallerError(f"content encoding {encoding!r} is not supported; use {', '.join(ENCODINGS)} or none")
     if len(body) > limit:
         raise TooLarge(f"the request has more than {limit:,} bytes, the limit; send fewer spans per request")

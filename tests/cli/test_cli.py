@@ -776,7 +776,7 @@ def test_a_warehouse_that_is_not_there_is_told_and_not_made(shell: Shell, comman
         (("describe", "orders"), 2, "give three, like catalog.schema.table"),
         (("describe", "a.b/c.d"), 2, "may hold letters, digits"),
         (("append", ORDERS, "missing.csv"), 2, "cannot read missing.csv: No such file or directory"),
-        (("append", ORDERS, "-", "--format", "xml"), 2, "the format is one of json, ndjson, csv, got 'xml'"),
+        (("append", ORDERS, "-", "--format", "xml"), 2, "the format must be one of json, ndjson, csv, got 'xml'"),
         (("append", ORDERS, "-", "--batch-id", ""), 2, "a batch id is text of 1 to 256 characters"),
         (("upsert", NOTES, "-"), 2, "it has no key; append to it, or create it with a key"),
         (("delete", NOTES, "k"), 2, "it has no key, so there is nothing to delete by"),

@@ -99,7 +99,7 @@ def test_a_small_body_that_unpacks_to_too_much_is_refused(http: httpx.Client, en
         encoding
     ](huge)
     assert len(packed) < LIMIT
-    assert "when it is unpacked" in error(
+    assert "the decompressed body" in error(
         http.post(ROWS, content=packed, headers={"Content-Encoding": encoding}), 413, "too_large"
     )
 

@@ -224,7 +224,7 @@ def test_delimiters_and_formats_can_be_told(lake: Lake, tmp_path: Path) -> None:
     for wrong, told in (({"delimiter": ";;"}, "one ASCII character"), ({"format": "xml"}, "one of csv, json")):
         with pytest.raises(CallerError, match=told):
             lake.load(put(tmp_path, "g.txt", "a;b\n1;2\n"), NAME, **wrong)
-    with pytest.raises(CallerError, match="cannot tell the format"):
+    with pytest.raises(CallerError, match="cannot detect the format"):
         lake.load(put(tmp_path, "g.txt", "a;b\n1;2\n"), NAME)
 
 

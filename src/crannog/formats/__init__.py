@@ -1,1 +1,1 @@
-"""Rows and values in the forms they travel in: JSON, NDJSON, CSV. Knows no table and no storage."""
+"""Reads and writes rows and values as JSON, NDJSON, CSV and Parquet. Knows no tables and no storage."""

@@ -1,4 +1,4 @@
-"""Packed bytes, unpacked within a limit: no small body becomes a huge one, in memory or on its way there."""
+"""Decompresses bodies within a limit, so that a small body cannot become a huge one in memory."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ ENCODINGS = ("gzip", "x-gzip", "deflate", "zstd")
 UNCOMPRESSED = ("", "identity")
 
 _OUTPUT_BYTES = 1 << 20
-# A block of 128 KiB takes four bytes in zstd: small bites keep what one of them may become small.
+# In zstd a block of 128 KiB can take four bytes: small input chunks bound the output of each.
 _INPUT_BYTES = 1 << 10
-# Larger windows would let a few bytes ask for gigabytes; 128 MiB is what zstd's --long=27 needs.
+# With larger windows a few bytes could allocate gigabytes; zstd's --long=27 needs 128 MiB.
 _MAX_WINDOW = 1 << 27
 
 
 def decompressed(data: bytes, encoding: str, max_bytes: int) -> bytes:
-    """Return what was packed in one of ENCODINGS; CallerError if it is broken or ends early, TooLarge as soon as it is too much."""
+    """Decompress one of ENCODINGS. Raises CallerError if it is damaged or truncated, TooLarge as soon as it exceeds the limit."""
     if not data:
         raise CallerError(f"the body is empty, which is not valid {encoding}; nothing of it was kept")
     steps = _from_zstd(data) if encoding == "zstd" else _from_zlib(data, encoding)
@@ -30,7 +30,7 @@ def decompressed(data: bytes, encoding: str, max_bytes: int) -> bytes:
             size += len(step)
             if size > max_bytes:
                 raise TooLarge(
-                    f"the body has more than {max_bytes:,} bytes when it is unpacked, which is the most; send it in parts"
+                    f"the decompressed body has more than {max_bytes:,} bytes, which is the maximum; send it in parts"
                 )
             out.append(step)
     except (zlib.error, EOFError, ValueError) as error:
@@ -43,7 +43,7 @@ def decompressed(data: bytes, encoding: str, max_bytes: int) -> bytes:
 def _from_zlib(data: bytes, encoding: str) -> Iterator[bytes]:
     window = 16 + zlib.MAX_WBITS
     if encoding == "deflate":
-        # The standard means zlib's form, some clients send it bare: the first bytes tell.
+        # The standard means the zlib format, some clients send raw deflate: the first bytes tell.
         has_header = len(data) > 1 and data[0] & 0x0F == 8 and int.from_bytes(data[:2]) % 31 == 0
         window = zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS
     while data:
@@ -54,7 +54,7 @@ def _from_zlib(data: bytes, encoding: str) -> Iterator[bytes]:
             if not step and not data and not unpacker.eof:
                 raise EOFError("it ends in the middle")
             yield step
-        data = unpacker.unused_data  # packed files may follow one another
+        data = unpacker.unused_data  # several compressed streams may follow one another
 
 
 def _from_zstd(data: bytes) -> Iterator[bytes]:

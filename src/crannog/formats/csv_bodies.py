@@ -1,4 +1,4 @@
-"""Rows from CSV, which starts with a line of column names."""
+"""Parses rows from CSV, which starts with a line of column names."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def parse_csv_rows(data: bytes, schema: pa.Schema, source_name: str) -> pa.Table
     except pa.ArrowException as error:
         raise CallerError(f"{source_name} is not valid CSV: {' '.join(str(error).split())[:200]}") from None
     if len(set(table.column_names)) < len(table.column_names) or not set(types).issuperset(table.column_names):
-        return table  # the engine names the column that is wrong
+        return table  # the engine reports the wrong column
     columns = [
         [cell_value(text, types[name]) for text in table.column(name).to_pylist()] for name in table.column_names
     ]
@@ -53,7 +53,7 @@ def _csv_by_arrow(data: bytes, types: dict[str, pa.DataType]) -> pa.Table:
         # One block: a row may be of any length.
         read_options=csv.ReadOptions(block_size=min(len(data) + 1, _LARGEST_BLOCK)),
         parse_options=csv.ParseOptions(newlines_in_values=True),
-        # Nothing between two commas is null, "" in quotes is an empty text, and NA is a country.
+        # Nothing between two commas is null, "" is an empty string, and NA is a country.
         convert_options=csv.ConvertOptions(
             column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
         ),
@@ -67,7 +67,7 @@ def _header(data: bytes) -> list[str]:
 
 
 def cell_value(text: str | None, kind: pa.DataType) -> Any:
-    """Return what a cell says; text that says nothing of its kind stays, for the engine to refuse."""
+    """Parse a cell; text that is not of the type is returned unchanged, for the engine to refuse."""
     if text is None or pa.types.is_string(kind):
         return text
     try:

@@ -1,4 +1,4 @@
-"""CSV files of any size, as blocks of text columns; rows with too few or too many values, and lines, are told apart."""
+"""Reads CSV files of any size as blocks of text columns; finds ragged rows and the line numbers of records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HEADER_RECORD = 1
 
 @dataclass(frozen=True, slots=True)
 class RaggedRecord:
-    """A row whose number of values is not that of the header."""
+    """A row with another number of values than the header."""
 
     record: int
     text: str
@@ -31,7 +31,7 @@ class RaggedRecord:
 
 @dataclass(slots=True)
 class CsvBlock:
-    """Some rows, all columns as text; `numbers` tells which record of the file each of them is."""
+    """Some rows, all columns as text; `numbers` gives the record number of each."""
 
     rows: pa.Table
     ragged: list[RaggedRecord]
@@ -40,13 +40,13 @@ class CsvBlock:
 
 @dataclass(slots=True)
 class RecordNumbers:
-    """The record numbers (the header is 1) of rows counted without the ragged ones; asked in ascending order."""
+    """The record numbers (the header is 1) of rows counted without the ragged ones; queried in ascending order."""
 
     ragged: list[int] = field(default_factory=list)
     _passed: int = 0
 
     def of(self, place: int) -> int:
-        """Return the record of the row that is at `place` (from 0) among the whole ones."""
+        """Return the record number of the row at `place` (from 0) among the rows that are not ragged."""
         while (
             self._passed < len(self.ragged) and self.ragged[self._passed] <= place + _HEADER_RECORD + 1 + self._passed
         ):
@@ -60,7 +60,7 @@ class CsvFile:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.block_bytes = BLOCK_BYTES
-        self.digest = ""  # of the whole file, once it was read to its end
+        self.digest = ""  # of the whole file, once it was read to the end
         self._blank_lines = self._count_blank_lines()
         self.names = self._header()
 
@@ -85,12 +85,12 @@ class CsvFile:
         for name in names:
             if names.count(name) > 1:
                 raise CallerError(
-                    f"{self.source.name} has column {name or '(without a name)'} twice: rename one in its first line"
+                    f"{self.source.name} has column {name or '(without a name)'} twice; rename one in its first line"
                 )
         return names
 
     def _grow(self, error: Exception) -> bool:
-        """Make blocks larger if a row did not fit into one; False if that was not the fault."""
+        """Use larger blocks if a row did not fit into one; return False if that was not the reason."""
         if _STRADDLES not in str(error) or self.block_bytes >= _LARGEST_BLOCK:
             return False
         self.block_bytes *= 4
@@ -104,7 +104,7 @@ class CsvFile:
         return CallerError(f"{self.source.name} is not valid CSV: {' '.join(str(error).split())[:200]}")
 
     def blocks_growing(self) -> Iterator[tuple[CsvBlock | None, Bytes]]:
-        """Yield the blocks; after a (None, …) everything starts again with larger ones."""
+        """Yield the blocks; after (None, …) everything starts again with larger ones."""
         while True:
             with self.source.open(text=True) as data:
                 try:
@@ -119,7 +119,7 @@ class CsvFile:
                     yield None, data
 
     def blocks(self, data: Bytes) -> Iterator[CsvBlock]:
-        """Yield the blocks; ArrowInvalid for what is no CSV."""
+        """Yield the blocks. Raises ArrowInvalid if the data is not CSV."""
         found: list[RaggedRecord] = []
         numbers = RecordNumbers()
 
@@ -128,7 +128,7 @@ class CsvFile:
             numbers.ragged.append(row.number)
             return "skip"
 
-        # In a file of one column an empty line is a row; with more it is nothing.
+        # In a file with one column an empty line is a row; with more columns it is skipped.
         types = dict.fromkeys(self.names, pa.string())
         for batch in self._reader(data, types, len(self.names) > 1, skip):
             ragged, found[:] = list(found), []
@@ -142,7 +142,7 @@ class CsvFile:
 
         return csv.open_csv(
             pa.PythonFile(data, mode="r"),
-            # Without threads Arrow tells the number of a row that it skips.
+            # Without threads Arrow reports the number of a row that it skips.
             read_options=csv.ReadOptions(
                 block_size=self.block_bytes, use_threads=False, skip_rows=0 if skip_empty else self._blank_lines
             ),
@@ -152,7 +152,7 @@ class CsvFile:
                 ignore_empty_lines=skip_empty,
                 invalid_row_handler=handler or (lambda _row: "skip"),
             ),
-            # Nothing between two commas is null, "" in quotes is an empty text, and NA is a country.
+            # Nothing between two commas is null, "" is an empty string, and NA is a country.
             convert_options=csv.ConvertOptions(
                 column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
             ),
@@ -160,9 +160,9 @@ class CsvFile:
 
 
 class LineNumbers:
-    """Finds the lines on which records start: they differ where a text has line breaks or lines are empty.
+    """Finds the lines on which records start: they differ where a value has line breaks or lines are empty.
 
-    Reads the file once more, record by record, and only as far as it is asked.
+    Reads the file again, record by record, only as far as needed.
     """
 
     def __init__(self, file: CsvFile) -> None:
@@ -171,7 +171,7 @@ class LineNumbers:
         self._places: Iterator[int] | None = None
 
     def of(self, record: int) -> int:
-        """Return the line of a record; to be asked in ascending order."""
+        """Return the line of a record; call it in ascending order."""
         if self._places is None:
             self._places = self._walk()
         while self._record < record:
@@ -182,7 +182,7 @@ class LineNumbers:
     def _walk(self) -> Iterator[int]:
         with self._file.source.open(text=True) as data:
             text = io.TextIOWrapper(io.BufferedReader(data), encoding="utf-8-sig", errors="replace", newline="")
-            # Without it a text longer than 128 KiB would end the walk.
+            # Without it a value longer than 128 KiB would be an error.
             before = plain_csv.field_size_limit((1 << 31) - 1)
             try:
                 reader = plain_csv.reader(text, delimiter=self._file.source.delimiter)

@@ -1,4 +1,4 @@
-"""Answers out: Arrow tables as JSON, NDJSON, CSV and Arrow's own stream, a column at a time, in parts of bounded size."""
+"""Encodes Arrow tables as JSON, NDJSON, CSV and Arrow IPC streams, by column, in parts of bounded size."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from crannog.formats.plain_json import to_plain_json
 
 _PART_ROWS = 8_192
-# `json.dumps` would make one at each call.
+# `json.dumps` would create one at each call.
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
 def plain_column(column: pa.ChunkedArray) -> list[Any]:
-    """Return a column as JSON has it: integers exact, decimals as text, times in ISO 8601, bytes in base64."""
+    """Convert a column for JSON: integers exact, decimals as strings, times in ISO 8601, bytes in base64."""
     kind, types = column.type, pa.types
     if types.is_string(kind) or types.is_integer(kind) or types.is_boolean(kind) or types.is_null(kind):
         return list(column.to_pylist())
@@ -45,18 +45,18 @@ def _calendar(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return pc.cast(column, pa.string())
     if kind.tz != "UTC":
         return pc.replace_substring(pc.cast(column, pa.string()), " ", "T", max_replacements=1)
-    # Arrow looks every time up in the zone, even in UTC; without a zone it takes a third of the time.
+    # Arrow looks up every value in the time zone, even in UTC; without a zone it takes a third of the time.
     texts = pc.cast(pc.cast(column, pa.timestamp(kind.unit)), pa.string())
     return pc.binary_join_element_wise(pc.replace_substring(texts, " ", "T", max_replacements=1), "Z", "")
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return JSON in as few bytes as it takes; text that is no Unicode shows as such instead of failing."""
+    """Return compact JSON; text that is not valid Unicode is escaped instead of raising."""
     return _encode(value).encode("utf-8", "backslashreplace")
 
 
 def parts(table: pa.Table) -> Iterator[pa.Table]:
-    """Yield a table in parts that are small enough to turn into text at once."""
+    """Yield a table in parts that are small enough to encode at once."""
     for start in range(0, table.num_rows, _PART_ROWS):
         yield table.slice(start, _PART_ROWS)
 
@@ -78,7 +78,7 @@ def rows(form: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> Iterator[b
             return _ndjson(tables)
         case "csv":
             return _csv(schema, tables)
-    raise ValueError(f"there is no form {form!r}")
+    raise ValueError(f"unknown format {form!r}")
 
 
 def _json_objects(tables: Iterable[pa.Table]) -> Iterator[bytes]:
@@ -89,7 +89,7 @@ def _json_objects(tables: Iterable[pa.Table]) -> Iterator[bytes]:
 
 
 def json_response(table: pa.Table, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield one JSON object: what comes `before`, then `rows` as arrays, then what comes `after`."""
+    """Yield one JSON object: the members `before`, then `rows` as arrays, then the members `after`."""
     yield json_bytes(before)[:-1] + b',"rows":['
     for number, part in enumerate(parts(table)):
         yield _joined(list(_values(part)), number == 0)
@@ -103,7 +103,7 @@ def _ndjson(tables: Iterable[pa.Table]) -> Iterator[bytes]:
 
 
 def _csv(schema: pa.Schema, tables: Iterable[pa.Table]) -> Iterator[bytes]:
-    """Yield a line of names, then rows; nothing is null, and "" is empty text. What CSV has no form for is JSON text."""
+    """Yield a line of names, then rows; null is an empty cell, an empty string "". Nested values are JSON text."""
     from pyarrow import csv as arrow_csv
 
     for number, part in enumerate(itertools.chain([schema.empty_table()], tables)):
@@ -132,7 +132,7 @@ def _csv_column(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
 
 
 class _Sink:
-    """A file that hands on what was written to it."""
+    """A file object that collects what is written to it."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -158,8 +158,8 @@ def arrow(
 ) -> Iterator[bytes]:
     """Yield an Arrow IPC stream, a batch at a time.
 
-    With `failure`, an error of the batches ends the stream well: an empty batch carries what `failure` makes of it
-    under the name `crannog-error`.
+    With `failure`, an error of the batches ends the stream properly: an empty batch has the result of `failure` in its
+    metadata as `crannog-error`.
     """
     sink = _Sink()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema) as writer:

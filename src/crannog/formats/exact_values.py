@@ -1,4 +1,4 @@
-"""Values as they were written: what Arrow reads without loss, and what must be read value by value."""
+"""Exact values: decides what Arrow reads without loss, and reads the rest value by value."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from crannog.errors import CallerError
 
 
 class InexactValue(Exception):
-    """Arrow's reading would not be exact."""
+    """Arrow would not read the value exactly."""
 
 
 class Number(float):
-    """A number that remembers how it was written, for columns of decimals."""
+    """A number that keeps its text, for decimal columns."""
 
     text: str
 
@@ -49,16 +49,16 @@ def parse_json(text: str, source_name: str, line: int = 1, **how: Any) -> Any:
     except NotJson as error:
         raise CallerError(f"{source_name} is not valid JSON: {error}") from None
     except ValueError as error:
-        # A whole number of thousands of digits.
+        # An integer with thousands of digits.
         raise CallerError(f"{source_name} is not valid JSON for a table: {error}") from None
 
 
 class NotJson(ValueError):
-    """Something that Python's reader takes and JSON does not have."""
+    """Something that Python's parser accepts and JSON does not allow."""
 
 
 def _constant(text: str) -> Any:
-    raise NotJson(f"it has {text}, which JSON does not; leave the value out, or give null")
+    raise NotJson(f"it has {text}, which JSON does not allow; leave the value out, or use null")
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -70,11 +70,11 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 STRICT: dict[str, Any] = {"parse_constant": _constant, "object_pairs_hook": _without_repetition}
-"""How `parsed` refuses what two readers might take differently."""
+"""Arguments with which `parse_json` rejects what two parsers might read differently."""
 
 
 def exact_value(value: Any, kind: pa.DataType) -> Any:
-    """Return a value of a JSON document as the engine takes it; what does not fit stays, for the engine to refuse."""
+    """Convert a value of a JSON document for the engine; one that does not fit is unchanged, for the engine to refuse."""
     types = pa.types
     if isinstance(value, Number):
         return Decimal(value.text) if types.is_decimal(kind) else float(value)
@@ -94,7 +94,7 @@ def exact_value(value: Any, kind: pa.DataType) -> Any:
 
 
 def contains_type(kind: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
-    """Tell whether a type is, or has inside, one that is wanted."""
+    """Tell whether a type is, or contains, one of the wanted types."""
     return wanted(kind) or any(contains_type(kind.field(place).type, wanted) for place in range(kind.num_fields))
 
 
@@ -107,7 +107,7 @@ def is_calendar(kind: pa.DataType) -> bool:
 
 
 def check_numbers(column: pa.ChunkedArray) -> None:
-    """Raise Misfit if a number may have lost digits on its way into a float."""
+    """Raise InexactValue if a number may have lost digits as a float."""
     if pa.types.is_floating(column.type):
         exact_below = float(1 << (24 if column.type == pa.float32() else 53))
         largest = pc.max(pc.abs(column)).as_py()

@@ -1,4 +1,4 @@
-"""Files to load: which there are, what form and compression they have, and their bytes, counted, hashed, unpacked."""
+"""Files to load: finds them, detects their format and compression, and reads, counts, hashes and decompresses them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file: what people call it, where its bytes are, its form and its compression ("" for none)."""
+    """One file: its name for messages, its path, format and compression ("" for none)."""
 
     name: str
     path: Path
@@ -50,12 +50,12 @@ class Source:
 
     @property
     def size(self) -> int:
-        """The bytes of the file as it lies there."""
+        """The size of the file on disk."""
         return self.path.stat().st_size
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """What changes when somebody writes to the file."""
+        """A value that changes when the file is written to."""
         found = self.path.stat()
         return found.st_size, found.st_mtime_ns
 
@@ -72,7 +72,7 @@ class Source:
 
 
 class Bytes(io.RawIOBase):
-    """The unpacked bytes of a file, hashed and counted as they are read."""
+    """The decompressed bytes of a file, hashed and counted as they are read."""
 
     def __init__(self, file: IO[bytes], compression: str, source_name: str, text: bool) -> None:
         self._file = file
@@ -106,7 +106,7 @@ class Bytes(io.RawIOBase):
         return data
 
     def check(self) -> None:
-        """Raise CallerError if the bytes ended because they are no text."""
+        """Raise CallerError if the bytes ended at invalid UTF-8."""
         if self._fault:
             raise CallerError(f"{self._fault}; convert it first, for example with iconv -t UTF-8")
 
@@ -119,14 +119,14 @@ class Bytes(io.RawIOBase):
 
     @property
     def consumed(self) -> int:
-        """How far the file itself was read."""
+        """The position in the file on disk."""
         return self._file.tell()
 
 
 def find_files(patterns: Sequence[str]) -> list[str]:
-    """Return the files that names and patterns stand for, sorted and each once; CallerError if one stands for none."""
+    """Return the files of names and patterns, sorted and without duplicates. Raises CallerError if one matches nothing."""
     if not patterns:
-        raise CallerError("no file to load: give files, patterns like 'data/*.csv', or - for standard input")
+        raise CallerError("no file to load; give files, patterns like 'data/*.csv', or - for standard input")
     found: dict[str, None] = {}
     for pattern in patterns:
         path = Path(pattern)
@@ -146,11 +146,11 @@ def find_files(patterns: Sequence[str]) -> list[str]:
 
 @contextmanager
 def sources(names: Sequence[str], form: str | None = None, delimiter: str | None = None) -> Iterator[list[Source]]:
-    """Open files for loading; standard input is kept in a file meanwhile, since a load reads twice."""
+    """Open files for loading; standard input is copied to a temporary file, since a load reads twice."""
     if form is not None and form not in FILE_FORMATS:
-        raise CallerError(f"the format is one of {', '.join(FILE_FORMATS)}, got {form!r}")
+        raise CallerError(f"the format must be one of {', '.join(FILE_FORMATS)}, got {form!r}")
     if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
-        raise CallerError(f"a delimiter is one ASCII character and no quote, got {delimiter!r}")
+        raise CallerError(f"the delimiter must be one ASCII character other than a quote, got {delimiter!r}")
     with tempfile.TemporaryDirectory(prefix="crannog-load-") as folder:
         yield [_source(name, form, delimiter, Path(folder), number) for number, name in enumerate(names)]
 
@@ -160,7 +160,7 @@ def _source(name: str, form: str | None, delimiter: str | None, folder: Path, nu
     path = Path(name)
     try:
         if name == STDIN or not path.is_file():
-            # A pipe can be read once only.
+            # A pipe can be read only once.
             path = folder / f"{number}"
             with (
                 path.open("wb") as kept,
@@ -213,13 +213,13 @@ def _form_of(source_name: str, head: bytes) -> str:
         form = "json"
     if form is None:
         raise CallerError(
-            f"cannot tell the format of {source_name}: set the format to {', '.join(FILE_FORMATS[:-1])} or {FILE_FORMATS[-1]}"
+            f"cannot detect the format of {source_name}; set the format to {', '.join(FILE_FORMATS[:-1])} or {FILE_FORMATS[-1]}"
         )
     return form
 
 
 def _is_lines(head: bytes) -> bool:
-    """Tell whether JSON text has one whole object in its first line, and so in every line."""
+    """Tell whether the first line of JSON text is a complete object, and so every line."""
     import json
 
     text = head.removeprefix(BOM).lstrip()

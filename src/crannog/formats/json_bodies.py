@@ -1,4 +1,4 @@
-"""Rows from JSON arrays, objects and lines."""
+"""Parses rows from JSON arrays, objects and NDJSON."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def parse_ndjson_rows(
     except (InexactValue, pa.ArrowException):
         pass
     how = _json_reader(schema, strict)
-    # Only \n ends a line of NDJSON; splitlines would also cut at characters that may stand inside a text.
+    # Only \n ends a line of NDJSON; splitlines would also split at characters that a string may contain.
     lines = decode_utf8(data, source_name).split("\n")
     return _exact_rows(
         [parse_json(line, source_name, number, **how) for number, line in enumerate(lines, 1) if line.strip()], schema
@@ -76,7 +76,7 @@ def _lines_by_arrow(data: bytes, schema: pa.Schema) -> pa.Table:
         column = read.column(field.name)
         check_numbers(column)
         if is_calendar(field.type):
-            # Without a zone, or a day alone: the engine knows what that means, Arrow would guess.
+            # Without a time zone, or only a date: the engine knows what that means, Arrow would guess.
             if types.is_timestamp(field.type) and pc.min(pc.binary_length(column)).as_py() in range(11):
                 raise InexactValue
             column = pc.cast(column, field.type)

@@ -1,4 +1,4 @@
-"""JSON of any size, as blocks of lines with their numbers: a line each, or the elements of an array, or objects in a row."""
+"""Reads JSON of any size as blocks of rows with their line numbers: NDJSON, an array, or consecutive objects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class JsonBlock:
 
 
 def blocks_of_lines(data: Bytes, source: Source) -> Iterator[JsonBlock]:
-    """Yield the lines of NDJSON. Only \\n ends a line: other characters that look like one may stand in a text."""
+    """Yield the lines of NDJSON. Only \\n ends a line: a string may contain other line separators."""
     number, left, first = 1, b"", True
     while chunk := data.read(BLOCK_BYTES):
         chunk = left + chunk
@@ -58,12 +58,12 @@ def _check_length(size: int, source: Source, line: int) -> None:
 
 
 def blocks_of_values(data: Bytes, source: Source) -> Iterator[JsonBlock]:
-    """Yield the elements of an array, or the values that follow one another; CallerError names the line of a fault."""
+    """Yield the elements of an array, or consecutive values. Raises CallerError with the line of an error."""
     yield from _Values(data, source).blocks()
 
 
 class _Values:
-    """Cuts JSON text into its rows, holding no more of it than a block and the longest row."""
+    """Splits JSON text into its rows, with no more in memory than a block and the longest row."""
 
     def __init__(self, data: Bytes, source: Source) -> None:
         self._data, self._source = data, source
@@ -81,7 +81,7 @@ class _Values:
         size = 0
         while (start := self._next()) and not (is_array and start == "]"):
             line, text = self._value()
-            # A line break outside texts says nothing, and inside them JSON has none.
+            # A line break outside strings has no meaning, and inside them JSON has none.
             lines.append(text.replace("\n", " ").replace("\r", " ").encode("utf-8", "surrogatepass"))
             numbers.append(line)
             size += len(text)
@@ -100,7 +100,7 @@ class _Values:
             yield JsonBlock(lines, numbers)
 
     def _more(self) -> bool:
-        """Read on; False at the end."""
+        """Read more; return False at the end."""
         if self._ended:
             return False
         data = self._data.read(BLOCK_BYTES)
@@ -116,7 +116,7 @@ class _Values:
         return True
 
     def _next(self) -> str:
-        """Pass over blanks and return the character that follows, or nothing at the end."""
+        """Skip whitespace and return the next character, or an empty string at the end."""
         while True:
             match = _BLANK.match(self._text, self._at)
             end = match.end() if match else self._at
@@ -132,7 +132,7 @@ class _Values:
         while True:
             try:
                 _, end = _DECODER.raw_decode(self._text, self._at)
-                # A number at the end of what was read may go on.
+                # A number at the end of the buffer may continue.
                 if end < len(self._text) or self._ended:
                     break
                 fault = None
@@ -141,7 +141,7 @@ class _Values:
             except RecursionError:
                 raise self._error("it is nested too deeply") from None
             except ValueError as error:
-                raise self._error(str(error)) from None  # a whole number of thousands of digits
+                raise self._error(str(error)) from None  # an integer with thousands of digits
             _check_length(len(self._text) - self._at, self._source, line)
             if fault is not None and not self._may_be_cut(fault):
                 raise self._error(fault.msg, fault.pos)
@@ -153,7 +153,7 @@ class _Values:
         return line, text
 
     def _may_be_cut(self, fault: json.JSONDecodeError) -> bool:
-        """Tell whether a fault may be only that the rest of the value was not read yet."""
+        """Tell whether an error may only mean that the rest of the value was not read yet."""
         return fault.pos > len(self._text) - _LONGEST_TOKEN or fault.msg.startswith("Unterminated string")
 
     def _more_of_value(self) -> bool:

@@ -1,4 +1,4 @@
-"""What types the rows of JSON have: objects are structs of all their keys, and what has no one type is text that holds JSON."""
+"""Infers the types of JSON rows: objects become structs of all their keys, values without a common type JSON text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIRST_INT, _LAST_INT = -(1 << 63), (1 << 63) - 1
 
 
 def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Return the type that holds what both hold; text, as JSON, if there is no closer one."""
+    """Return the type that can hold the values of both; JSON text if there is no closer one."""
     types = pa.types
     if one == other or types.is_null(other):
         return one
@@ -42,7 +42,7 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 
 def storable_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type that a table can hold: what was only ever null or empty is text."""
+    """Return a type that a table supports: what was only null or empty becomes text."""
     if pa.types.is_null(kind):
         return pa.string()
     if pa.types.is_list(kind):
@@ -75,7 +75,7 @@ def type_of(value: Any) -> pa.DataType:
 
 
 class JsonTypeInference:
-    """The columns of JSON rows, and their types as far as they were seen."""
+    """The columns of JSON rows, and their types as seen so far."""
 
     def __init__(self) -> None:
         self.columns: dict[str, pa.DataType] = {}
@@ -84,7 +84,7 @@ class JsonTypeInference:
         self.sure = True
 
     def observe(self, block: JsonBlock) -> None:
-        """Learn from a block; lines that are no objects are passed over."""
+        """Update the types from a block; lines that are not objects are skipped."""
         data = b"\n".join(block.lines)
         try:
             rows = self._read(data, len(block.lines))
@@ -112,7 +112,7 @@ class JsonTypeInference:
             if contains_type(f.type, pa.types.is_timestamp)
         ]
         if timely:
-            # Arrow takes some texts for times; here they are texts first.
+            # Arrow reads some strings as times; here they are strings first.
             known = [field for field in known if field.name not in {other.name for other in timely}]
             rows = read_json(data, pa.schema([*known, *timely]), "infer").select(rows.column_names)
         if rows.num_rows != count:
@@ -140,7 +140,7 @@ class JsonTypeInference:
         if not is_text or (pa.types.is_string(after) and not all(map(_is_text_or_none, (before, kind)))):
             self._mixed.add(name)
         if not _only_grew(before, after):
-            self.sure = False  # what was read before must fit the new type too
+            self.sure = False  # earlier values must fit the new type too
 
     def types(self) -> dict[str, pa.DataType | None]:
         """Return each column's type; None for one without any value."""
@@ -197,12 +197,12 @@ def read_json(data: bytes, schema: pa.Schema, unexpected: str) -> pa.Table:
 
 
 def check_digits(rows: pa.Table, data: bytes) -> None:
-    """Raise Misfit if a number anywhere in rows read from `data` may have lost digits."""
+    """Raise InexactValue if a number anywhere in rows read from `data` may have lost digits."""
     try:
         for column in rows.columns:
             _check_inside(column)
     except InexactValue:
-        # A number that is large only by its exponent lost nothing.
+        # A number that is large only because of its exponent lost nothing.
         if _LONG_NUMBER.search(data):
             raise
 
@@ -234,7 +234,7 @@ def parse_line(line: bytes) -> dict[str, Any]:
 
 
 def fit_value(value: Any, kind: pa.DataType) -> Any:
-    """Return a value as the engine takes it; a text column takes any value, as JSON. What does not fit stays."""
+    """Convert a value for the engine; a text column takes any value as JSON. One that does not fit is unchanged."""
     types = pa.types
     if types.is_string(kind) and value is not None and not isinstance(value, str):
         return value.text if isinstance(value, Number) else json.dumps(value, ensure_ascii=False)
@@ -249,7 +249,7 @@ def fit_value(value: Any, kind: pa.DataType) -> Any:
 
 
 def flat_types(types: Mapping[str, pa.DataType | None]) -> dict[str, pa.DataType | None]:
-    """Return the columns that structs become when each of their fields is a column, a_b for b in a; CallerError if two have one name."""
+    """Return the columns of flattened structs, a_b for field b of a. Raises CallerError if two have the same name."""
     found: dict[str, pa.DataType | None] = {}
     for name, kind in types.items():
         inner: dict[str, pa.DataType | None] = {name: kind}

@@ -1,4 +1,4 @@
-"""Values as JSON that reads back as the very same values. What JSON cannot say is an object with one key that starts with `$`:
+"""JSON that reads back as exactly the same values. What JSON cannot express is an object with one key that starts with `$`:
 
     {"$bytes": "AAE="}            bytes, base64
     {"$double": "NaN"}            NaN, Infinity, -Infinity
@@ -6,7 +6,7 @@
     {"$each": [1, 2]}             only stored: an attribute whose key was sent more than once, in the order sent
     {"$strindex": 7}              only stored: an index into a table of texts that spans do not have
 
-Doubles always have a point or an exponent, whole numbers never; both have all their digits.
+Doubles always have a point or an exponent, integers never; both have all their digits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def to_lossless_json(value: Any) -> Any:
-    """Return a value as JSON; a dataclass as an object of its fields, times in ISO 8601."""
+    """Convert a value to JSON; a dataclass becomes an object of its fields, times ISO 8601."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -42,7 +42,7 @@ def to_lossless_json(value: Any) -> Any:
             name: inner if type(inner := getattr(value, name)) in _UNCHANGED_TYPES else to_lossless_json(inner)
             for name in value.__dataclass_fields__
         }
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 def _map_to_json(value: Mapping[Any, Any]) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def _name(number: float) -> str:
 
 
 def from_lossless_json(document: Any) -> Any:
-    """Return what `marked` made JSON of, dataclasses as dicts; of a key sent more than once, the last."""
+    """Convert JSON from `to_lossless_json` back; dataclasses become dicts, and of a repeated key the last value counts."""
     if isinstance(document, list):
         return [from_lossless_json(item) for item in document]
     if not isinstance(document, dict):

@@ -1,4 +1,4 @@
-"""Parquet files of any size, batch by batch, in types that a table can hold."""
+"""Reads Parquet files of any size in batches, in types that a table supports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int6
 
 @contextmanager
 def open_parquet(source: Source) -> Iterator[Any]:
-    """Open a Parquet file; CallerError for whatever is wrong with it, also while it is read."""
+    """Open a Parquet file. Raises CallerError if it is invalid, also while it is read."""
     import pyarrow.parquet as pq
 
     try:
@@ -31,13 +31,13 @@ def open_parquet(source: Source) -> Iterator[Any]:
 
 
 def blocks(file: Any) -> Iterator[pa.Table]:
-    """Yield the rows in batches, never more than a row group in memory."""
+    """Yield the rows in batches, with at most one row group in memory."""
     for batch in file.iter_batches(batch_size=BATCH_ROWS):
         yield pa.Table.from_batches([batch])
 
 
 def stored_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which a table keeps a column of this one; the type itself where there is nothing to do."""
+    """Return the type in which a table stores a column of this type; the type itself if it is supported."""
     types = pa.types
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return stored_type(kind.value_type)
@@ -69,7 +69,7 @@ def stored_type(kind: pa.DataType) -> pa.DataType:
 
 
 def castable_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column in a type that the engine casts from: times of day as text, durations as numbers."""
+    """Return a column in a type that the engine can cast: times of day as text, durations as numbers."""
     if pa.types.is_time(column.type):
         return pc.cast(column, pa.string())
     if pa.types.is_duration(column.type):

@@ -1,4 +1,4 @@
-"""Values as JSON has them."""
+"""Converts values to JSON types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def to_plain_json(value: Any) -> Any:
-    """Return a value as JSON has it: times in ISO 8601, bytes in base64, decimals and what is no number as text."""
+    """Convert a value to JSON types: times to ISO 8601, bytes to base64, decimals and NaN or infinity to strings."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if value is None or isinstance(value, (bool, int, str)):

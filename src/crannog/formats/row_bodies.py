@@ -1,7 +1,7 @@
-"""Rows, keys and schemas from bytes and texts, as the engine takes them.
+"""Parses rows, keys and schemas from bytes and strings for the engine.
 
-Whole columns are read by Arrow where that gives exactly what reading value by value would. Otherwise, and whenever
-Arrow refuses something, values are read one by one: the engine then names the row, the column and the value.
+Arrow reads whole columns where that gives exactly the same as reading value by value. Otherwise, and whenever
+Arrow rejects something, values are read one by one: the engine then reports the row, the column and the value.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _EMPTY_BATCH = {"json": "[]", "ndjson": "an empty line"}  # CSV has its line of 
 def parse_rows(
     data: bytes, form: str, schema: pa.Schema, source_name: str, *, strict: bool = False
 ) -> pa.Table | list[Any]:
-    """Read rows for a table with these columns; CallerError says what is wrong with what is `called` so.
+    """Parse rows for a table with these columns. Raises CallerError with `source_name` and what is wrong with it.
 
-    `strict` refuses what JSON does not have, though some write it: a name twice in an object, NaN and Infinity. It also
-    refuses nothing at all, which is what is left where rows got lost on their way.
+    `strict` rejects what JSON does not allow though some writers produce it: a repeated name in an object, NaN and
+    Infinity. It also rejects an empty body, which is what is left when rows get lost in transit.
     """
     data = data.removeprefix(b"\xef\xbb\xbf")
     if strict and form in _EMPTY_BATCH and not (data.strip() if form == "json" else data):
@@ -37,29 +37,29 @@ def parse_rows(
             try:
                 return parse_csv_rows(data, schema, source_name)
             except UnicodeDecodeError:
-                decode_utf8(data, source_name)  # says where
+                decode_utf8(data, source_name)  # raises with the position
                 raise
         case "ndjson":
             return parse_ndjson_rows(data, schema, source_name, strict=strict)
         case "json":
             return parse_json_rows(data, schema, source_name, strict=strict)
-    raise CallerError(f"the format is one of {', '.join(FORMATS)}, got {form!r}")
+    raise CallerError(f"the format must be one of {', '.join(FORMATS)}, got {form!r}")
 
 
 def parse_document(data: bytes, source_name: str, *, strict: bool = False) -> Any:
-    """Read one JSON document."""
+    """Parse one JSON document."""
     return parse_json(
         decode_utf8(data.removeprefix(b"\xef\xbb\xbf"), source_name), source_name, **(STRICT if strict else {})
     )
 
 
 def parse_keys(texts: Sequence[str], schema: pa.Schema, key: Sequence[str]) -> list[Any]:
-    """Read keys given as arguments: JSON values, plain text where that is no JSON, objects for keys of several columns."""
+    """Parse keys given as arguments: JSON values, plain text where that is not JSON, objects for keys of several columns."""
     return [_parse_key(text, schema, key) for text in texts]
 
 
 def exact_keys(values: Sequence[Any], schema: pa.Schema, key: Sequence[str]) -> list[Any]:
-    """Return keys of a JSON document, bare values or objects, as the engine takes them; what does not fit stays for it to refuse."""
+    """Convert keys of a JSON document, bare values or objects, for the engine, which refuses what does not fit."""
     kinds = {name: schema.field(name).type for name in key}
     return [
         {name: exact_value(inner, kinds[name]) if name in kinds else inner for name, inner in value.items()}
@@ -80,9 +80,9 @@ def _parse_key(text: str, schema: pa.Schema, key: Sequence[str]) -> Any:
         return {name: exact_value(inner, schema.field(name).type) for name, inner in value.items()}
     if len(key) != 1:
         example = json.dumps(dict.fromkeys(key, "…"), ensure_ascii=False)
-        raise CallerError(f"the key is {', '.join(key)}: give each key as a JSON object like '{example}', got {text!r}")
+        raise CallerError(f"the key is {', '.join(key)}; give each key as a JSON object like '{example}', got {text!r}")
     kind = schema.field(key[0]).type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        # An id such as 123 or true is text all the same; only text in quotes is JSON.
+        # An id such as 123 or true is text too; only a quoted string is JSON.
         value = value if isinstance(value, str) else text
     return exact_value(value, kind)

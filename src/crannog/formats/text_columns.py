@@ -1,6 +1,6 @@
-"""Whole columns of text made into values, and what kind of values a column of text holds.
+"""Infers the types of text columns and converts whole columns to values.
 
-Text is read as a number, a time or a truth only where it can be nothing else: 007, +49 30 1234, NA and 1,000 stay text.
+Text becomes a number, a time or a boolean only where it can be nothing else: 007, +49 30 1234, NA and 1,000 stay text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TYPES = {
 }
 _PLAIN_INTEGER = r"^-?[0-9]{1,18}$"
 _TRAILING_ZEROS = r"(\.[0-9]{6})0+"
-_MAX_FLOAT_DIGITS = 17  # a float gives back any number of 17 digits to its last one
+_MAX_FLOAT_DIGITS = 17  # a float preserves every digit of a number of 17 digits
 _SAFE_DIGITS = 15
 _EXACT_BELOW = 1 << 53
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
@@ -41,14 +41,14 @@ CALENDAR = ("date", "zoned", "unzoned")
 
 
 class TextTypeInference:
-    """What a column of text may be, narrowed by every part of it that is seen. Empty text and nulls say nothing."""
+    """The possible types of a text column, narrowed by every part of it. Empty text and nulls do not count."""
 
     def __init__(self, kinds: tuple[str, ...] = tuple(_PATTERNS)) -> None:
         self._kinds = list(kinds)
         self._seen = False
 
     def observe(self, column: pa.Array) -> None:
-        """Drop the kinds that a value here is not."""
+        """Drop the types that do not fit a value of this part."""
         if not self._kinds:
             return
         values = column.filter(pc.greater(pc.binary_length(column), 0))
@@ -76,7 +76,7 @@ class TextTypeInference:
 
 
 def _is_all(values: pa.Array, kind: str) -> bool:
-    # A look at the first few saves most of the work: most kinds fail at once.
+    # Checking the first few values saves most of the work: most types fail at once.
     for part in (values[:32], values):
         if not pc.all(pc.match_substring_regex(part, _PATTERNS[kind])).as_py():
             return False
@@ -109,7 +109,7 @@ def _keeps_digits(values: pa.Array) -> bool:
 
 
 def read_column(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, pa.Array | None]:
-    """Return a column of text as values of a type, null where Arrow cannot be trusted, and where that is (None: nowhere).
+    """Convert a text column to a type, with null where Arrow cannot be trusted, and a mask of those rows (None if none).
 
     Empty text in a column that is not text is null.
     """
@@ -143,7 +143,7 @@ def _pattern(kind: pa.DataType) -> str | None:
     if types.is_date(kind):
         return _PATTERNS["date"]
     if types.is_timestamp(kind):
-        # Spare zeros go before the cast; what is finer is read value by value, and refused there.
+        # Strip trailing zeros before the cast; finer fractions are read value by value, and refused there.
         return (
             rf"{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}(:[0-9]{{2}}(\.[0-9]{{1,6}}0{{0,3}})?)?(Z|[+-][0-9]{{2}}:?[0-9]{{2}})?$"
         )
@@ -161,7 +161,7 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _instants(column: pa.Array) -> pa.Array:
-    """Read times; one without a zone is UTC, the zone of every time in a table."""
+    """Parse times; one without a time zone is UTC, the zone of every time in a table."""
     if (pc.max(pc.binary_length(column)).as_py() or 0) >= len("2026-01-31T00:00:00.0000000"):
         column = pc.replace_substring_regex(column, _TRAILING_ZEROS, r"\1")
     zoned = pc.match_substring_regex(column, _ZONE)

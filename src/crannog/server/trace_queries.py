@@ -90,7 +90,7 @@ class _TraceQuery:
         _check_connected(call)
         store = service.lake.trace_store.within(self.timeout_s, self.query_id)
         cancel = partial(service.lake.traces.cancel, self.query_id)
-        with service.running(key_of(self.query_id), call.caller.name, cancel), store.question():
+        with service.running(key_of(self.query_id), call.caller.name, cancel), store.query_scope():
             _check_connected(call)
             yield EmbeddedTraces(store)
 

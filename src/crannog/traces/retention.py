@@ -46,13 +46,13 @@ def expire(
     before: dt.date,
     *,
     service: str | Sequence[str] | None = None,
-    besides: Sequence[str] = (),
+    except_services: Sequence[str] = (),
     progress: Progress | None = None,
     cancellation: Cancellation | None = None,
 ) -> TraceExpiry:
     """Drop the spans that started before a day, in UTC, and everything derived from them.
 
-    With `service`, only spans of these services are dropped; `besides` are services to leave out.
+    With `service`, only spans of these services are dropped; `except_services` are left out.
     """
     only = [service] if isinstance(service, str) else list(service or ())
     if service is not None and (not only or not all(isinstance(name, str) for name in only)):
@@ -61,7 +61,7 @@ def expire(
         spans,
         before,
         only={"service_name": only} if only else None,
-        besides={"service_name": list(besides)} if besides else None,
+        besides={"service_name": list(except_services)} if except_services else None,
         progress=progress_range(progress, 0, 0.5),
         cancellation=cancellation,
     )
@@ -83,7 +83,7 @@ def expire_by_settings(
     ]
     if settings.trace_retention_days is not None:
         before = today - dt.timedelta(days=settings.trace_retention_days)
-        expiries.append(expire(tables, spans, before, besides=sorted(own), cancellation=cancellation))
+        expiries.append(expire(tables, spans, before, except_services=sorted(own), cancellation=cancellation))
     return expiries
 
 

@@ -37,12 +37,12 @@ def attribute_word(key: str, value: str) -> str:
 
 
 def escaped_names(texts: pa.Array) -> pa.Array:
-    """Return names as they stand in the search text."""
+    """Escape names as in the search text."""
     return _escaped(texts, _NAME) if contains_any(texts, _NAME_CHARACTERS) else texts
 
 
 def escaped_values(texts: pa.Array) -> pa.Array:
-    """Return values as they stand in the search text."""
+    """Escape values as in the search text."""
     return _escaped(texts, _VALUE) if contains_any(texts, _VALUE_CHARACTERS) else texts
 
 

@@ -143,7 +143,7 @@ class TraceStore:
         """Cancel a running or waiting call. Raises NotFound if no call has this id."""
         self._running.cancel(query_id)
 
-    def question(self) -> AbstractContextManager[None]:
+    def query_scope(self) -> AbstractContextManager[None]:
         """Treat all reads in a block as one call, with one time limit and one id."""
         return query_scope.scope(self._running, self._query_id, self._timeout_s)
 
@@ -206,7 +206,7 @@ class TraceStore:
 
     def _read(self, act: Callable[[OpenTable], T], nothing: T) -> T:
         """Read from the span table; returns `nothing` if it does not exist, because reads do not create it."""
-        with self.question():
+        with self.query_scope():
             return self._read_now(act, nothing)
 
     def _read_now(self, act: Callable[[OpenTable], T], nothing: T) -> T:
@@ -314,7 +314,7 @@ class TraceStore:
         from crannog.traces.export import request_of_rows
 
         found: dict[bytes, pa.Table] = {}
-        with self.question():
+        with self.query_scope():
             for trace_id, rows, truncated in self._many(trace_ids, SCHEMA.names):
                 if truncated:
                     raise TooLarge(
@@ -450,7 +450,7 @@ class TraceStore:
 
     def erasure_plan(self, request: EraseTraces) -> ErasurePlan:
         table = self._spans_to_erase()
-        with self.question():
+        with self.query_scope():
             return retention.plan_erasure(
                 table, retention.select_traces(table, trace_ids=request.trace_ids, where=request.where)
             )

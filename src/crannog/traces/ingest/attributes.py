@@ -88,7 +88,7 @@ class Attributes:
             for place in range(start, end):
                 found.setdefault(all_keys[place], []).append(texts[place])
             keys += found
-            items += [each[0] if len(each) == 1 else repeated_key_json(each) for each in found.values()]
+            items += [values[0] if len(values) == 1 else repeated_key_json(values) for values in found.values()]
             ends.append(len(keys))
         return pa.array(ends, _INT32), pa.array(keys, pa.string()), pa.array(items, pa.string())
 

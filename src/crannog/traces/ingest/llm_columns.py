@@ -78,8 +78,8 @@ def _column(name: str, attributes: Attributes, places: pa.Array, ranks: pa.Array
     # The lowest rank wins, and the last value of a repeated key.
     order = pc.subtract(pc.multiply(ranks, 1 << 40), places.cast(pa.int64()))
     best = pa.table([owners, order], names=["owner", "order"]).group_by("owner").aggregate([("order", "min")])
-    kept = pc.index_in(order, value_set=best["order_min"].combine_chunks())
-    chosen = pc.indices_nonzero(kept.is_valid())
+    best_index = pc.index_in(order, value_set=best["order_min"].combine_chunks())
+    chosen = pc.indices_nonzero(best_index.is_valid())
     values: pa.Array = texts.take(chosen)
     if name in COUNT_COLUMNS:
         values = pc.replace_substring_regex(values, r"\.0$", "").cast(pa.int64())

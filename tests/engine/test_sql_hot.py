@@ -91,6 +91,18 @@ def test_every_change_is_seen_by_the_next_read(lake: Lake) -> None:
     assert lake.cache.stats()["tables"][0]["rows"] == len(seen(lake, KEYED))
 
 
+def test_deletes_from_a_table_with_required_columns_are_seen(lake: Lake) -> None:
+    """A staged delete has its key alone: the other columns are null in it, also those that may not be."""
+    schema = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.string(), nullable=False)])
+    table = lake.create_table("shop.eu.required", schema, key=["k"])
+    table.append([{"k": number, "v": "x"} for number in range(20)])
+    lake.cache.pin("shop.eu.required")
+    table.delete([1, 2])
+    table.upsert([{"k": 3, "v": "y"}])
+    found = lake.sql("SELECT count(*) AS n, max(v) AS v FROM shop.eu.required", engine="hot").rows()
+    assert found == [{"n": 18, "v": "y"}]
+
+
 def test_changes_of_another_process_are_seen(lake: Lake, settings: Settings) -> None:
     lake.cache.pin(KEYED)
     with opened(settings) as other:

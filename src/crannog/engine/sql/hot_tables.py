@@ -273,7 +273,9 @@ class HotCache:
                 cursor.execute(f"INSERT INTO {held.relation} SELECT {columns} FROM hot_added")
             return int(added.num_rows)
         last = last_per_key(fresh, snapshot.key)
-        changes = snapshot.in_table_columns(last).append_column("_op", last["_op"])
+        # A delete has its key alone, so columns that every row must have are null in it.
+        nullable = pa.schema([field.with_nullable(True) for field in snapshot.base.read_schema])
+        changes = last.select(nullable.names).cast(nullable).append_column("_op", last["_op"])
         match = " AND ".join(f"k.{quoted(name)} = {held.relation}.{quoted(name)}" for name in snapshot.key)
         rest = ", ".join(
             f"{quoted(name)} = k.{quoted(name)}" for name in snapshot.base.schema.names if name not in snapshot.key

@@ -275,11 +275,11 @@ def _questions(size: int) -> dict[str, Callable[[EventLog, int], object]]:
 
 
 def _compare(bench: Bench, where: str, what: str, logs: Logs, ask: Callable[[EventLog, int], object]) -> None:
-    def repeats(asked: list[EventLog]) -> int:
-        """Many quick questions, fewer slow ones; of a few, a p95 would be a chance meeting with something else."""
-        for log in asked:
+    def repeats(measured: list[EventLog]) -> int:
+        """Run quick queries often and slow ones less; with only a few runs, a p95 would be chance."""
+        for log in measured:
             ask(log, 0)
-        once = max(timed(lambda log=log: ask(log, 1)) for log in asked)
+        once = max(timed(lambda log=log: ask(log, 1)) for log in measured)
         return max(200, min(10_000, int(2.0 / max(once, 1e-6))))
 
     spent = _in_turns(logs, lambda log, number: ask(log, number * 7_919), repeats)

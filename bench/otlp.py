@@ -260,13 +260,13 @@ def _ask(bench: Bench, lake: EmbeddedLake, traces: Sequence[tuple[int, int]], pe
         peers = {other: quantile(times, share) for other, times in spent.items()}
         bench.results.add(where, Line(f"a trace by its id, {name}", quantile(ours, share), peers=peers, aim=aim))
     middle = _START_NS + 12 * 3600 * 10**9
-    for what, asked, sql in (
+    for what, conditions, sql in (
         ("newest 50 of a service", {"service": "service-3"}, "service_name = 'service-3'"),
         ("newest 50 with an attribute", {"attributes": {"attribute.0": "value 7"}}, None),
         ("newest 50 with errors, an hour", {"has_errors": True, "start": middle, "end": middle + 3600 * 10**9}, None),
     ):
         times = [
-            timed(lambda asked=asked: lake.traces.search(limit=50, **asked)) * 1000
+            timed(lambda conditions=conditions: lake.traces.search(limit=50, **conditions)) * 1000
             for _ in range(5 if bench.quick else 15)
         ]
         peers = {}

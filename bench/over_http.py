@@ -84,14 +84,14 @@ def _reads(bench: Bench, url: str, peer: str, seconds: float) -> None:
         count = f"SELECT region, count(*) AS n, sum(price) AS total FROM {_READ} GROUP BY region"
         wide = f"SELECT * FROM {_READ} LIMIT 10000"
         for what, text in (("a sum by group", count), ("10,000 whole rows", wide)):
-            asked = {"sql": text}
+            document = {"sql": text}
             spent = medians_ms(
                 {
-                    "Arrow": lambda asked=asked: client.post(
-                        "/api/v1/sql", json=asked, headers={"Accept": _ARROW, "Accept-Encoding": "identity"}
+                    "Arrow": lambda document=document: client.post(
+                        "/api/v1/sql", json=document, headers={"Accept": _ARROW, "Accept-Encoding": "identity"}
                     ).raise_for_status(),
-                    "JSON": lambda asked=asked: client.post(
-                        "/api/v1/sql", json=asked, headers={"Accept-Encoding": "identity"}
+                    "JSON": lambda document=document: client.post(
+                        "/api/v1/sql", json=document, headers={"Accept-Encoding": "identity"}
                     ).raise_for_status(),
                     "embedded": lambda text=text: lake.sql(text),
                 },

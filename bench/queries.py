@@ -237,13 +237,13 @@ def _latencies(lake: crannog.Lake, texts: list[str], engine: str, seconds: float
     """Return how long each query took, in ms, of 8 threads that ask one after the other."""
     spent: list[list[float]] = [[] for _ in range(8)]
     # A hot table that is being loaded anew is read from its files meanwhile: so auto, not hot.
-    asked = "auto" if engine == HOT else engine
+    requested = "auto" if engine == HOT else engine
     ends = time.perf_counter() + seconds
 
     def work(number: int) -> None:
         turn = number
         while time.perf_counter() < ends:
-            spent[number].append(timed(lambda text=texts[turn % len(texts)]: lake.sql(text, engine=asked)) * 1000)
+            spent[number].append(timed(lambda text=texts[turn % len(texts)]: lake.sql(text, engine=requested)) * 1000)
             turn += 1
 
     running = [threading.Thread(target=work, args=(number,)) for number in range(8)]

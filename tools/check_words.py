@@ -1,8 +1,9 @@
 """Refuse words that explain nothing to a reader who has not read the rest of the code.
 
 `python tools/check_words.py` prints each one with its file, its line and what to write instead, and exits with 1 if it finds
-any. Words are refused in the names of modules, classes, functions, parameters and fields below src/crannog; phrases are
-refused in docstrings and comments there and in the documentation. There is no list of exceptions by file: rename it.
+any. Words are refused in the names of modules, classes, functions, parameters and fields of the package, the tools and the
+benchmarks; phrases are refused in their docstrings, comments, messages and help, and in the documentation. No file is exempt
+but this one, which has to name them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+CODE = ("src/crannog", "tools", "bench")
+"""The folders whose modules are checked."""
 
 WORDS = {
     "desk": "process handover, or what it does",
@@ -86,14 +90,14 @@ def phrases_in(text: str) -> Iterator[tuple[int, str]]:
 
 
 def check_code(file: str, source: str) -> list[Finding]:
-    """Return the findings in a module: in its own name, the names it defines, its docstrings and its comments."""
+    """Return the findings in a module: in its own name, the names it defines, its strings and its comments."""
     tree = ast.parse(source)
     findings = [
         Finding(file, line, f"the name {name} has the word {word!r}", WORDS[word])
         for line, name in ((1, Path(file).stem), (1, Path(file).parent.name), *_defined_names(tree))
         for word in words_in(name)
     ]
-    for first, text in (*_docstrings(tree), *_comments(source)):
+    for first, text in (*_strings(tree), *_comments(source)):
         findings += _phrase_findings(file, first, text)
     return sorted(set(findings))
 
@@ -104,10 +108,12 @@ def check_document(file: str, text: str) -> list[Finding]:
 
 
 def check_project(root: Path) -> list[Finding]:
-    """Return the findings in the package and in the documentation of the project in a folder."""
+    """Return the findings in the code and the documentation of the project in a folder."""
     findings: list[Finding] = []
-    for path in sorted((root / "src" / "crannog").rglob("*.py")):
-        findings += check_code(str(path.relative_to(root)), path.read_text(encoding="utf-8"))
+    for folder in CODE:
+        for path in sorted((root / folder).rglob("*.py")):
+            if path.name != Path(__file__).name:
+                findings += check_code(str(path.relative_to(root)), path.read_text(encoding="utf-8"))
     for path in (*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md")), root / "bench" / "RESULTS.md"):
         findings += check_document(str(path.relative_to(root)), path.read_text(encoding="utf-8"))
     return findings
@@ -131,11 +137,11 @@ def _defined_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
                     yield field.lineno, field.target.id
 
 
-def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield the strings that stand alone, which are docstrings of modules, classes, functions and fields."""
+def _strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield all strings, each with its line: docstrings, messages, help."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield node.lineno, node.value.value
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
 
 
 def _comments(source: str) -> Iterator[tuple[int, str]]:

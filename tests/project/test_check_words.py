@@ -29,6 +29,7 @@ def _lines(source: str, file: str = FILE) -> list[int]:
         '"""What happens behind\nthe scenes."""\n',
         'limit = 3\n"""Behind the scenes."""\n',
         "# NotFound if there is none\n",
+        "raise ValueError(f'{name} is told to stop')\n",
         "# Whoever calls it waits.\n",
         "class HandoverDesk:\n    pass\n",
     ],
@@ -42,7 +43,7 @@ def test_a_word_is_found(source: str) -> None:
     [
         "def find_search_blob(search_blob):\n    pass\n",  # the name of a stored column
         "def foredoomed(here, not_now):\n    pass\n",
-        "names = ['doomed', 'behind the scenes']\n",
+        "names = ['doomed', 'outflow']\n",
         "# what is behind the scene\n",
         "# raises if it is None, too; sonnet; manyfold\n",
     ],
@@ -68,6 +69,9 @@ def test_a_finding_has_the_file_the_line_and_what_to_write() -> None:
 def test_the_project_is_checked_whole(tmp_path: Path) -> None:
     for name, text in {
         "src/crannog/cli/main.py": "def doomed(): ...\n",
+        "tools/reference/pages.py": "def doomed(): ...\n",
+        "tools/check_words.py": "def doomed(): ...\n",
+        "bench/run.py": "def doomed(): ...\n",
         "docs/reference/python.md": "behind the scenes\n",
         "docs/index.md": "behind the scenes\n",
         "README.md": "behind the scenes\n",
@@ -78,6 +82,8 @@ def test_the_project_is_checked_whole(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     assert [finding.file for finding in check_project(tmp_path)] == [
         "src/crannog/cli/main.py",
+        "tools/reference/pages.py",
+        "bench/run.py",
         "README.md",
         "docs/index.md",
         "docs/reference/python.md",

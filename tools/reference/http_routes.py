@@ -44,7 +44,7 @@ def page() -> str:
         lines += [f"## {title}", ""]
         for route in routes(found):
             if route.tag == tag:
-                lines += _told(route, found)
+                lines += _description(route, found)
     return document(lines)
 
 
@@ -60,9 +60,9 @@ def openapi() -> dict[str, Any]:
 class Route:
     """A method of an address."""
 
-    def __init__(self, path: str, method: str, told: dict[str, Any]) -> None:
-        self.path, self.method, self.told = path, method.upper(), told
-        self.tag: str = (told.get("tags") or ["other"])[0]
+    def __init__(self, path: str, method: str, operation: dict[str, Any]) -> None:
+        self.path, self.method, self.operation = path, method.upper(), operation
+        self.tag: str = (operation.get("tags") or ["other"])[0]
 
 
 def routes(found: dict[str, Any]) -> Iterator[Route]:
@@ -73,12 +73,12 @@ def routes(found: dict[str, Any]) -> Iterator[Route]:
                 yield Route(path, method, methods[method])
 
 
-def _told(route: Route, found: dict[str, Any]) -> list[str]:
-    told = route.told
+def _description(route: Route, found: dict[str, Any]) -> list[str]:
+    operation = route.operation
     lines = [
         f"### {route.method} {route.path}",
         "",
-        *(told.get("description") or told.get("summary") or "").splitlines(),
+        *(operation.get("description") or operation.get("summary") or "").splitlines(),
         "",
     ]
     rows = [
@@ -88,11 +88,11 @@ def _told(route: Route, found: dict[str, Any]) -> list[str]:
             _type(each.get("schema", {}), found),
             each.get("description", "") + (" Must be given." if each.get("required") and each["in"] != "path" else ""),
         )
-        for each in told.get("parameters", [])
-        if (each["in"], each["name"]) != ("path", "name")  # told once, above all routes
+        for each in operation.get("parameters", [])
+        if (each["in"], each["name"]) != ("path", "name")  # described once, above all routes
     ]
     lines += table(("parameter", "in", "type", ""), rows)
-    body = told.get("requestBody", {}).get("content", {})
+    body = operation.get("requestBody", {}).get("content", {})
     if body:
         lines += [f"Takes {_media(body)}.", ""]
         schema = _resolved(
@@ -112,7 +112,7 @@ def _told(route: Route, found: dict[str, Any]) -> list[str]:
             for name, each in schema.get("properties", {}).items()
         ]
         lines += table(("field of the JSON", "type", ""), fields)
-    for status, answer in told.get("responses", {}).items():
+    for status, answer in operation.get("responses", {}).items():
         content = answer.get("content", {})
         if not status.startswith(("4", "5")):
             lines += [f"Answers {status}" + (f" with {_media(content)}" if content else "") + ".", ""]

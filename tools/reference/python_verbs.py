@@ -60,13 +60,13 @@ def page() -> str:
         lines += [f"## {title}", "", *paragraphs(inspect.getdoc(kind) or "")]
         for name, member in vars(kind).items():
             is_property = isinstance(member, (property, cached_property))
-            told = member.fget if isinstance(member, property) else member.func if is_property else member
-            if name.startswith("_") or not inspect.isfunction(told) or not inspect.getdoc(told):
+            function = member.fget if isinstance(member, property) else member.func if is_property else member
+            if name.startswith("_") or not inspect.isfunction(function) or not inspect.getdoc(function):
                 continue
             if is_property:
-                lines += [f"### {word}.{name}", "", *paragraphs(inspect.getdoc(told) or "")]
+                lines += [f"### {word}.{name}", "", *paragraphs(inspect.getdoc(function) or "")]
             else:
-                lines += _verb(f"{word}.{name}", told)
+                lines += _verb(f"{word}.{name}", function)
         if dataclasses.is_dataclass(kind):
             lines += _fields(kind)
     lines += ["## What acts answer", "", "Plain values.", ""]

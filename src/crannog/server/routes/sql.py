@@ -180,9 +180,7 @@ def _check_tables(call: Call, text: str) -> None:
         and not call.caller.may_everywhere("read")
         and not any(map(_readable(call), map(TableName.parse, call.service.lake.tables())))
     ):
-        raise Forbidden(
-            f"{call.caller.name} may not run SQL: that takes the right to read at least one table, and there is none"
-        )
+        raise Forbidden(f"{call.caller.name} may not run SQL: it needs the right to read at least one table")
     call.need("read", *tables)
 
 

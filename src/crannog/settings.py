@@ -36,131 +36,134 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=_PREFIX, toml_file="crannog.toml", extra="forbid", frozen=True)
 
-    warehouse: str = Field("warehouse", description="Folder, file:// or s3:// address that holds everything.")
+    warehouse: str = Field("warehouse", description="Folder, file:// or s3:// address of the warehouse.")
     server: str = Field(
         "",
-        description="Address of a server (http:// or https://) that the command line works through; empty works on the warehouse.",
+        description="Address of the server (http:// or https://) that the command line uses; if empty, it opens the warehouse.",
     )
-    token: str = Field("", repr=False, description="Token that the command line shows to a server.")
+    token: str = Field("", repr=False, description="Token that the command line sends to the server.")
     build_log: str = Field("", description="URI of the build log; if empty, it is a Delta table in the warehouse.")
     host: str = Field("127.0.0.1", description="Address the server listens on.")
     port: int = Field(7117, ge=0, le=65535, description="Port of the HTTP API and the pages.")
-    otlp: bool = Field(True, description="Whether the server takes spans over OTLP.")
+    otlp: bool = Field(True, description="Whether the server accepts spans over OTLP.")
     otlp_http_port: int = Field(4318, ge=0, le=65535, description="Port of OTLP over HTTP.")
     otlp_grpc_port: int = Field(4317, ge=0, le=65535, description="Port of OTLP over gRPC.")
     otlp_request_bytes: int = Field(
-        64 * MIB, ge=1 * KIB, le=1 * GIB, description="Largest OTLP or Zipkin request, after unpacking."
+        64 * MIB, ge=1 * KIB, le=1 * GIB, description="Maximum size of an OTLP or Zipkin request, decompressed."
     )
     trace_spans_limit: int = Field(
-        100_000, ge=1, le=10_000_000, description="Most spans of one trace that are read at once."
+        100_000, ge=1, le=10_000_000, description="Maximum number of spans of a trace read at once."
     )
     trace_tree_spans_limit: int = Field(
         2_000_000,
         ge=1,
         le=100_000_000,
-        description="Most spans of one trace whose tree is worked out, to be shown in windows.",
+        description="Maximum number of spans of a trace whose tree is built, to be shown in windows.",
     )
     tls_certificate: str = Field(
-        "", description="File with the server's certificate chain (PEM); with `tls_key` the server speaks HTTPS."
+        "", description="File with the server's certificate chain (PEM); with `tls_key` the server uses HTTPS."
     )
     tls_key: str = Field("", description="File with the certificate's private key (PEM).")
     http_body_bytes: int = Field(
-        512 * MIB, ge=1 * KIB, le=64 * GIB, description="Largest body of a request, as it comes and unpacked."
+        512 * MIB, ge=1 * KIB, le=64 * GIB, description="Maximum size of a request body, compressed and decompressed."
     )
     http_bodies_bytes: int = Field(
-        2 * GIB, ge=1 * KIB, description="Most bytes of request bodies held at once; beyond, callers are told to wait."
+        2 * GIB, ge=1 * KIB, description="Maximum bytes of all request bodies in memory; more get 429."
     )
     http_stall_s: float = Field(
         30,
         gt=0,
         le=3600,
-        description="Silence after which a client in the middle of a request or an answer is cut off.",
+        description="Time without data after which a client in the middle of a request or response is disconnected.",
     )
     http_request_s: float = Field(
         300,
         gt=0,
         le=86_400,
-        description="Longest time for a request; SQL, questions about traces and jobs have limits of their own.",
+        description="Timeout of a request; SQL, trace queries and jobs have their own.",
     )
-    http_keep_alive_s: int = Field(75, ge=1, le=3600, description="How long an idle connection stays open.")
-    http_requests: int = Field(
-        5_000, ge=1, le=1_000_000, description="Requests served at once; beyond, callers are told to wait."
-    )
+    http_keep_alive_s: int = Field(75, ge=1, le=3600, description="Time after which an idle connection is closed.")
+    http_requests: int = Field(5_000, ge=1, le=1_000_000, description="Maximum concurrent requests; more get 429.")
     http_threads: int = Field(
-        256, ge=4, le=10_000, description="Threads in which writes wait for their commit; as many again for reads."
+        256,
+        ge=4,
+        le=10_000,
+        description="Number of threads for writes that wait for their commit; reads have the same number.",
     )
     rate_per_s: float = Field(
-        1_000, ge=0, description="Requests per second of one token or address; 0 sets no limit. Loopback has none."
+        1_000,
+        ge=0,
+        description="Maximum requests per second of one token or address; 0 means no limit. Loopback has no limit.",
     )
     rate_burst: int = Field(
-        2_000, ge=1, description="Requests that one token or address may send at once before the rate counts."
+        2_000, ge=1, description="Number of requests that one token or address may send in a burst above the rate."
     )
-    audit: bool = Field(
-        True, description="Whether the server keeps an audit of requests, the table crannog.system.audit."
-    )
-    audit_days: int = Field(90, ge=1, le=36_500, description="How long the audit is kept.")
-    log_format: Literal["text", "json"] = Field("text", description="Form of the server's log lines, text or json.")
+    audit: bool = Field(True, description="Whether the server records requests in the table crannog.system.audit.")
+    audit_days: int = Field(90, ge=1, le=36_500, description="Retention of the audit in days.")
+    log_format: Literal["text", "json"] = Field("text", description="Format of the server's log: text or json.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "warning", description="Least serious log lines that are shown; info shows each request."
+        "warning", description="Lowest level to log; info logs each request."
     )
     spans_endpoint: str = Field(
-        "", description="OTLP over HTTP address that the server sends spans of its own work to; empty sends none."
+        "", description="OTLP/HTTP address to which the server sends its own spans; if empty, it sends none."
     )
 
     spark_master: str = Field("local[*]", description="Spark master; local[*] runs Spark inside the process.")
     spark_remote: str = Field(
-        "", repr=False, description="Spark Connect address (sc://…); used instead of a master when set."
+        "", repr=False, description="Spark Connect address (sc://…); if set, it replaces the master."
     )
     spark_secret_file: str = Field(
-        "", description="File, mode 600, with the secret of a standalone Spark cluster; local Spark makes its own."
+        "", description="File, mode 600, with the secret of a standalone Spark cluster; local Spark generates its own."
     )
     spark_memory_mb: int = Field(
         0,
         ge=0,
         le=1_048_576,
-        description="Memory of the embedded JVM in MiB; 0 takes a quarter of the machine's, 1 to 8 GiB.",
+        description="Heap of the embedded JVM in MiB; 0 means a quarter of the machine's memory, 1 to 8 GiB.",
     )
     spark_nice: int = Field(
         12,
         ge=0,
         le=19,
-        description="How far the embedded JVM steps back for reads and writes where processors are short; 0 not at all.",
+        description="Nice value of the embedded JVM, which lowers its priority on a busy machine; 0 does not.",
     )
     spark_start_timeout_s: float = Field(120, gt=0, le=3600, description="How long a job waits for Spark to start.")
     spark_at_start: bool = Field(
-        True, description="Whether `serve` starts Spark at once, behind, or when it is first needed."
+        True, description="Whether `serve` starts Spark at once, in the background, or on first use."
     )
     java_home: str = Field(
-        "", description="Java 17 or later to use; empty looks at JAVA_HOME, PATH and the usual folders."
+        "", description="Home of Java 17 or later; if empty, JAVA_HOME, PATH and the usual folders are searched."
     )
-    jars_dir: str = Field("", description="Folder of the Delta jars; empty keeps them in the user's cache folder.")
+    jars_dir: str = Field("", description="Folder of the Delta jars; if empty, they are in the user's cache folder.")
 
     cache_bytes: int = Field(
         default_factory=lambda: min(16 * GIB, _half_of_memory()), ge=0, description="Memory for hot tables."
     )
 
     group_commit_rows: int = Field(
-        100_000, ge=1, le=10_000_000, description="Most rows that concurrent callers share one staged file for."
+        100_000, ge=1, le=10_000_000, description="Maximum rows of concurrent calls committed in one staged file."
     )
-    queue_calls: int = Field(1_000, ge=1, le=1_000_000, description="Calls that may wait for one table's writer.")
-    max_rows_per_call: int = Field(2_000_000, ge=1, le=100_000_000, description="Most rows one append or upsert takes.")
+    queue_calls: int = Field(
+        1_000, ge=1, le=1_000_000, description="Maximum number of calls that wait for a table's writer; more get 429."
+    )
+    max_rows_per_call: int = Field(2_000_000, ge=1, le=100_000_000, description="Maximum rows of one append or upsert.")
     staged_rows_limit: int = Field(
-        5_000_000, ge=1, description="Staged rows of one table at which writers are told to wait."
+        5_000_000, ge=1, description="Maximum staged rows of a table; at this limit writers get 429."
     )
     staged_bytes_limit: int = Field(
-        2 * GIB, ge=1 * KIB, description="Staged bytes in memory of one table at which writers are told to wait."
+        2 * GIB, ge=1 * KIB, description="Maximum staged bytes of a table in memory; at this limit writers get 429."
     )
     load_spark_bytes: int = Field(
-        1 * GIB, ge=1, description="Size of a file from which a load into a table without a key goes through Spark."
+        1 * GIB, ge=1, description="Minimum file size for a load through Spark into a table without a key."
     )
     dedup_window_s: float = Field(
-        24 * 3600, ge=0, description="How long a batch id is remembered after its rows were folded."
+        24 * 3600, ge=0, description="How long a batch id is kept for deduplication after its rows were folded."
     )
     dedup_window_batches: int = Field(
-        1_000_000, ge=0, description="Most batch ids remembered after their rows were folded."
+        1_000_000, ge=0, description="Maximum number of batch ids kept for deduplication after their rows were folded."
     )
     pack_bytes: int = Field(
-        16 * MIB, ge=0, le=1 * GIB, description="Largest block of staged files worth packing into one."
+        16 * MIB, ge=0, le=1 * GIB, description="Maximum size of a block of staged files to merge into a pack."
     )
 
     fold_rows: int = Field(200_000, ge=1, description="Staged rows at which the scheduler folds.")
@@ -169,83 +172,91 @@ class Settings(BaseSettings):
     fold_share: float = Field(
         0.05, gt=0, le=1, description="Share of a keyed table's rows at which the scheduler folds."
     )
-    fold_grace_s: float = Field(3600, ge=0, description="How long folded staged files stay.")
-    orphan_grace_s: float = Field(24 * 3600, ge=0, description="How long files of unfinished jobs stay.")
-    retention_s: float = Field(7 * 24 * 3600, ge=0, description="How long removed files stay for time travel.")
-    retention_floor_s: float = Field(3600, ge=0, description="Shortest retention a vacuum uses unless forced.")
-    target_file_bytes: int = Field(128 * MIB, ge=1 * MIB, le=4 * GIB, description="File size that compaction aims at.")
+    fold_grace_s: float = Field(3600, ge=0, description="How long folded staged files are kept.")
+    orphan_grace_s: float = Field(24 * 3600, ge=0, description="How long files of unfinished jobs are kept.")
+    retention_s: float = Field(7 * 24 * 3600, ge=0, description="How long removed files are kept for time travel.")
+    retention_floor_s: float = Field(3600, ge=0, description="Minimum retention of a vacuum unless forced.")
+    target_file_bytes: int = Field(128 * MIB, ge=1 * MIB, le=4 * GIB, description="Target file size of compaction.")
     keyed_file_bytes: int = Field(
-        32 * MIB, ge=1 * MIB, le=4 * GIB, description="File size that compaction of keyed tables aims at."
+        32 * MIB, ge=1 * MIB, le=4 * GIB, description="Target file size of compaction in keyed tables."
     )
-    compact_interval_s: float = Field(3600, gt=0, description="Time between looks at what to compact.")
+    compact_interval_s: float = Field(3600, gt=0, description="Time between checks for files to compact.")
     vacuum_interval_s: float = Field(6 * 3600, gt=0, description="Time between vacuums.")
     expire_interval_s: float = Field(
         24 * 3600, gt=0, description="Time between expiries of tables, spans and build events that have a retention."
     )
     table_retention_days: DaysByName = Field(
         {},
-        description="Days that rows of tables are kept, by name or pattern, as `shop.logs.events=30,shop.tmp.*=7`; the first that fits counts.",
+        description="Retention of tables in days, by name or pattern, as `shop.logs.events=30,shop.tmp.*=7`; the first match counts.",
     )
-    derive_interval_s: float = Field(
-        60, ge=0, description="Shortest time between derives of trace summaries, metrics, edges and attributes."
-    )
+    derive_interval_s: float = Field(60, ge=0, description="Minimum time between updates of the derived trace tables.")
     trace_retention_days: int | None = Field(
-        None, ge=1, le=36_500, description="Days that spans are kept, and what is derived from them; none: for ever."
+        None, ge=1, le=36_500, description="Retention of spans and their derived rows in days; none keeps them forever."
     )
     trace_service_retention_days: DaysByName = Field(
         {},
-        description="Days that spans of single services are kept instead, as `checkout=7,web=30` or a table of `crannog.toml`.",
+        description="Retention of the spans of single services in days instead, as `checkout=7,web=30` or a table of `crannog.toml`.",
     )
     build_retention_days: int | None = Field(
-        None, ge=1, le=36_500, description="Days that events of the build log are kept; none: for ever."
+        None, ge=1, le=36_500, description="Retention of build events in days; none keeps them forever."
     )
     build_retention_events: int | None = Field(
-        None, ge=1, description="Newest events that the build log keeps; none: all. Older ones are pruned."
+        None, ge=1, description="Maximum number of events in the build log; older ones are pruned. None keeps all."
     )
-    scheduler_tick_s: float = Field(2, ge=0.05, le=3600, description="How often the scheduler looks for due work.")
-    claim_lease_s: float = Field(60, gt=0, description="Silence after which another process takes over a claimed task.")
-    lease_wait_s: float = Field(30, ge=0, description="How long an erase waits for readers before it wins.")
+    scheduler_tick_s: float = Field(
+        2, ge=0.05, le=3600, description="Time between the scheduler's checks for due tasks."
+    )
+    claim_lease_s: float = Field(
+        60, gt=0, description="Time without a heartbeat after which another process takes over a claimed task."
+    )
+    lease_wait_s: float = Field(
+        30, ge=0, description="How long an erase waits for readers before it deletes their files."
+    )
 
-    default_catalog: str = Field("main", description="Catalog of a table name in SQL that gives none.")
-    default_schema: str = Field("default", description="Schema of a table name in SQL that gives none.")
-    sql_max_rows: int = Field(
-        10_000, ge=1, le=1_000_000_000, description="Rows a query returns unless it asks for more."
-    )
+    default_catalog: str = Field("main", description="Default catalog of table names in SQL.")
+    default_schema: str = Field("default", description="Default schema of table names in SQL.")
+    sql_max_rows: int = Field(10_000, ge=1, le=1_000_000_000, description="Default maximum rows of a query.")
     sql_rows_ceiling: int = Field(
-        5_000_000, ge=1, le=1_000_000_000, description="Most rows a query may ask for; streams have no such limit."
+        5_000_000,
+        ge=1,
+        le=1_000_000_000,
+        description="Upper limit for the maximum rows of a query; streams have no limit.",
     )
     sql_result_bytes: int = Field(
-        1 * GIB, ge=1 * KIB, description="Largest result held in memory; a larger one must be streamed."
+        1 * GIB, ge=1 * KIB, description="Maximum size of a result in memory; a larger one must be streamed."
     )
     sql_timeout_s: float = Field(
         300,
         gt=0,
         le=86_400,
-        description="Time after which a query, or a question about traces, is ended unless it asks for another.",
+        description="Default timeout of a query, also of a trace query.",
     )
-    sql_text_bytes: int = Field(1 * MIB, ge=100, le=64 * MIB, description="Longest statement.")
+    sql_text_bytes: int = Field(1 * MIB, ge=100, le=64 * MIB, description="Maximum length of a statement.")
     sql_running: int = Field(
-        16, ge=1, le=10_000, description="Queries that run at once; as many questions about traces."
+        16, ge=1, le=10_000, description="Maximum concurrent queries; trace queries have the same limit of their own."
     )
     sql_waiting: int = Field(
-        256, ge=0, le=100_000, description="Queries that may wait for their turn; as many questions about traces."
+        256,
+        ge=0,
+        le=100_000,
+        description="Maximum number of waiting queries; trace queries have the same limit of their own.",
     )
     local_scan_bytes: int = Field(
-        4 * GIB, ge=0, description="Most bytes of files, after pruning, that a query reads without Spark."
+        4 * GIB, ge=0, description="Maximum bytes of files, after pruning, that a query reads without Spark."
     )
-    local_temp_mb: int = Field(
-        16_384, ge=0, description="Most disk that the in-process query engine spills to, in MiB."
-    )
+    local_temp_mb: int = Field(16_384, ge=0, description="Maximum disk space for DuckDB's spill files in MiB.")
     cache_auto_reads: int = Field(
-        0, ge=0, description="Reads within a minute after which a table is loaded into memory by itself; 0 never."
+        0,
+        ge=0,
+        description="Reads within a minute after which a table is loaded into memory automatically; 0 means never.",
     )
 
-    open_tables: int = Field(50, ge=1, le=100_000, description="Tables open at once in one process.")
-    idle_close_s: float = Field(1800, gt=0, description="Time without use after which a table closes.")
+    open_tables: int = Field(50, ge=1, le=100_000, description="Maximum number of open tables in a process.")
+    idle_close_s: float = Field(1800, gt=0, description="Time without use after which a table is closed.")
     refresh_ms: int = Field(
-        1_000, ge=0, le=3_600_000, description="On object stores, how old a snapshot may be when a read uses it."
+        1_000, ge=0, le=3_600_000, description="On object stores, the maximum age of a snapshot that a read uses."
     )
-    local_memory_mb: int = Field(2_048, ge=64, description="Memory of the in-process query engine in MiB.")
+    local_memory_mb: int = Field(2_048, ge=64, description="Memory of DuckDB in MiB.")
 
     @field_validator("table_retention_days", "trace_service_retention_days", mode="before")
     @classmethod

@@ -113,7 +113,7 @@ def test_what_each_report_says(both: dict[str, tuple[dict[str, Any], Path]]) -> 
     [
         ("bad", BadRows, "2 bad rows; nothing was kept: FOLDER/visits.csv, line 3, column n: x"),
         ("wider", SchemaMismatch, "who"),
-        ("other key", Conflict, "its key is ['id'], requested ['n']"),
+        ("other key", Conflict, "its key is ['id'], asked for ['n']"),
         ("missing", NotFound, "there is no table shop.eu.other"),
         ("no file", CallerError, "no file matches FOLDER/no*.csv"),
     ],

@@ -578,13 +578,17 @@ class Child:
             before = len(mother.told("born"))
             mother.order(**order)
             self.pid = mother.await_told("born", before + 1)[before]
+            births = [place for place, line in enumerate(mother.all_lines()) if "born" in line]
+            self._born_at = births[before]
 
     def code(self) -> int | None:
         """Return the exit code, the negative signal if one ended it, None while it runs."""
         if self._process is not None:
             return self._process.poll()
         assert self._mother is not None
-        ended = [line["code"] for line in self._mother.all_lines() if line.get("ended") == self.pid]
+        # A process id may have been another child's before.
+        since = [line for line in self._mother.all_lines()[self._born_at :] if line.get("ended") == self.pid]
+        ended = [line["code"] for line in since]
         assert ended or self._mother.code() is None, self._mother.words()
         return ended[0] if ended else None
 

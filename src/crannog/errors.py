@@ -1,14 +1,14 @@
-"""One tree of errors, sorted by what the caller should do about them.
+"""All errors, grouped by what the caller should do about them.
 
-Each branch fixes the HTTP status, the exit code of the command line and whether an OTLP client
-may retry, so the doors translate an error without knowing where it came from.
+Each class has the HTTP status, the exit code of the command line and whether an OTLP client
+may retry, so every interface can report an error without knowing where it was raised.
 """
 
 from __future__ import annotations
 
 
 class CrannogError(Exception):
-    """Anything Crannog raises on purpose. `hint`, what to do about it, is the end of the message."""
+    """Base class of all errors that Crannog raises. `hint`, which says what to do, is the end of the message."""
 
     code = "error"
     http_status = 500
@@ -29,7 +29,7 @@ class CrannogError(Exception):
 
 
 class CallerError(CrannogError):
-    """The request is wrong; sending it again changes nothing."""
+    """The request is invalid; retrying it does not help."""
 
     code = "bad_request"
     http_status = 400
@@ -37,7 +37,7 @@ class CallerError(CrannogError):
 
 
 class NotFound(CallerError):
-    """What was asked for does not exist."""
+    """The requested object does not exist."""
 
     code = "not_found"
     http_status = 404
@@ -51,56 +51,56 @@ class SchemaMismatch(CallerError):
 
 
 class BadRows(CallerError):
-    """A row of the batch cannot be kept; nothing of the batch was."""
+    """A row of the batch is invalid; nothing of the batch was stored."""
 
     code = "bad_rows"
     http_status = 422
 
 
 class Refused(CallerError):
-    """The request is understood and not allowed."""
+    """The request is valid but not allowed."""
 
     code = "refused"
     http_status = 400
 
 
 class Unauthorized(CallerError):
-    """The server does not know who asks; send a token that it knows."""
+    """The request has no valid token; send one."""
 
     code = "unauthorized"
     http_status = 401
 
 
 class Forbidden(CallerError):
-    """The server knows who asks, and that they may not."""
+    """The token does not permit this request."""
 
     code = "forbidden"
     http_status = 403
 
 
 class MethodNotAllowed(CallerError):
-    """The address is right and the method is not."""
+    """The address does not support this HTTP method."""
 
     code = "method_not_allowed"
     http_status = 405
 
 
 class TooLarge(CallerError):
-    """The request is larger than the server takes; send it in parts."""
+    """The request is larger than the server accepts; send it in parts."""
 
     code = "too_large"
     http_status = 413
 
 
 class UnsupportedMedia(CallerError):
-    """The request is in a form or an encoding that the server does not read."""
+    """The server does not support the format or encoding of the request."""
 
     code = "unsupported_media"
     http_status = 415
 
 
 class Conflict(CrannogError):
-    """Another writer won, or the thing exists in another form; start again from the head."""
+    """Another writer committed first, or the object exists with another definition; read the current state and try again."""
 
     code = "conflict"
     http_status = 409
@@ -108,7 +108,7 @@ class Conflict(CrannogError):
 
 
 class Overloaded(CrannogError):
-    """A limit is reached; nothing was kept; try again later."""
+    """A limit was reached and nothing was stored; try again later."""
 
     code = "overloaded"
     http_status = 429
@@ -117,7 +117,7 @@ class Overloaded(CrannogError):
 
 
 class Unavailable(CrannogError):
-    """Spark or the storage failed; try again later."""
+    """Spark, the storage or the server is not available; try again later."""
 
     code = "unavailable"
     http_status = 503
@@ -126,20 +126,20 @@ class Unavailable(CrannogError):
 
 
 class NotInstalled(Unavailable):
-    """A package that this needs is not installed; the message has the command that installs it."""
+    """A required package is not installed; the message has the command that installs it."""
 
     code = "not_installed"
     retryable = False
 
 
 class SparkLost(Unavailable):
-    """Spark's Java process ended under the work; it starts anew at the next use."""
+    """The Java process of Spark ended during the work; it is restarted at the next use."""
 
     code = "spark_lost"
 
 
 class SnapshotGone(Unavailable):
-    """The files a read stood on were erased; read again to see the table as it is now."""
+    """The files of a snapshot were erased during a read; read again to see the current table."""
 
     code = "snapshot_gone"
 
@@ -152,13 +152,13 @@ class Corrupted(Unavailable):
 
 
 class VerificationFailed(Unavailable):
-    """What Spark wrote is not what was expected; it was not committed and nobody saw it."""
+    """The data that Spark wrote failed verification; it was not committed."""
 
     code = "verification_failed"
 
 
 class TimedOut(CrannogError):
-    """The work took longer than it was given."""
+    """The request exceeded its time limit."""
 
     code = "timed_out"
     http_status = 408
@@ -166,7 +166,7 @@ class TimedOut(CrannogError):
 
 
 class Cancelled(CrannogError):
-    """The caller took the work back before it committed."""
+    """The caller cancelled the work before it was committed."""
 
     code = "cancelled"
     http_status = 499
@@ -174,10 +174,10 @@ class Cancelled(CrannogError):
 
 
 def error_of(code: str, message: str, retry_after_s: float | None = None) -> CrannogError:
-    """Return the error that another process told by its code; Unavailable if this version does not know it."""
+    """Return the error with a code that another process sent; Unavailable if this version does not know the code."""
     kinds: list[type[CrannogError]] = [CrannogError]
     for kind in kinds:
         kinds.extend(kind.__subclasses__())
-    # The first of the tree: branches that have no code of their own share their parent's.
+    # Breadth first, since classes without a code of their own inherit that of their parent.
     found = next((kind for kind in kinds if kind.code == code), Unavailable)
     return found(message, retry_after_s=retry_after_s)

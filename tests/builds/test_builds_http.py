@@ -183,7 +183,7 @@ def test_a_watch_over_http_goes_on_after_the_server_was_away(tmp_path: Path) -> 
     # By default the server keeps the log as a Delta table in its warehouse, where others may open it too.
     with open_log(f"delta://{warehouse}") as log:
         assert [event.index for event in log.all_events()] == [1, 2]
-    with pytest.raises(Unavailable, match="no server answers"):
+    with pytest.raises(Unavailable, match="no server responds"):
         open_log(f"http://127.0.0.1:{port}")
 
 

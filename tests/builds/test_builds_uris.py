@@ -44,7 +44,7 @@ B, P = BuildRequestStatus, PartitionStatus
         ("tee:stdout:", "two URIs or more"),
         ("tee:sqlite::memory:,nonsense", "is not the URI of a build log"),
         ("postgresql://host:notaport/x", "is no address of a PostgreSQL database|failed"),
-        ("http://127.0.0.1:1", "no server answers at http://127.0.0.1:1"),
+        ("http://127.0.0.1:1", "no server responds at http://127.0.0.1:1"),
     ],
 )
 def test_bad_addresses(uri: str, says: str) -> None:

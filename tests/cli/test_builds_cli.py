@@ -143,7 +143,7 @@ def test_export_import_migrate(run: Run, uri: str, tmp_path: Path) -> None:
 
 def test_prune_and_wipe_ask_first(run: Run, uri: str) -> None:
     assert as_json(run("prune", "--keep", "3", "--dry-run", "--json"))["removed"] == 18
-    with pytest.raises(Refused, match="give --yes"):
+    with pytest.raises(Refused, match="confirm with --yes"):
         run("prune", "--keep", "3")
     with open_log(uri) as log:
         assert log.stats().events == 22

@@ -158,12 +158,12 @@ def test_the_program_itself(tmp_path: Path) -> None:
     assert missing.code == 2
     assert (
         missing.error
-        == f"crannog: there is no warehouse at {tmp_path}/warehouse: `crannog create` makes one there, --warehouse DIR or CRANNOG_WAREHOUSE names another"
+        == f"crannog: there is no warehouse at {tmp_path}/warehouse; create one with `crannog create`, or set --warehouse DIR or CRANNOG_WAREHOUSE to another"
     )
     assert not (tmp_path / "warehouse").exists()
     assert run("create", NOTES, "--schema", "note.json", cwd=tmp_path).code == 0
     rows = "".join(f'{{"text": "note {number}", "level": {number}}}\n' for number in range(2_000))
-    assert run("append", NOTES, "-", cwd=tmp_path, stdin=rows).out == f"2,000 rows kept in {NOTES}, sequence 1.\n"
+    assert run("append", NOTES, "-", cwd=tmp_path, stdin=rows).out == f"2,000 rows written to {NOTES}, sequence 1.\n"
     found = run("tables", "--json", cwd=tmp_path, env={"CRANNOG_WAREHOUSE": str(tmp_path / "warehouse")})
     assert found.json == [
         {
@@ -262,9 +262,10 @@ def test_serve_folds_and_stops_when_told(tmp_path: Path, serving: Callable[..., 
                 break
         assert len(lines) == 5, lines
         assert re.fullmatch(
-            rf"crannog {crannog.__version__} keeps warehouse at http://127\.0\.0\.1:\d+; Ctrl-C ends it\n", lines[0]
+            rf"crannog {crannog.__version__} serves warehouse at http://127\.0\.0\.1:\d+; press Ctrl-C to stop\n",
+            lines[0],
         )
-        assert re.fullmatch(r"spans come in over OTLP on port \d+ \(HTTP\) and \d+ \(gRPC\)\n", lines[1])
+        assert re.fullmatch(r"receiving spans over OTLP on port \d+ \(HTTP\) and \d+ \(gRPC\)\n", lines[1])
         assert f"fold {NOTES}: 5 rows into version 1 (the oldest change is" in lines[2]
         assert f"compact {NOTES}: skipped: no files are worth merging" in lines[3]
         assert f"vacuum {NOTES}: 0 files deleted" in lines[4]
@@ -400,7 +401,7 @@ def test_a_table_that_cannot_be_read_does_not_hide_the_others(shell: Shell) -> N
 
 def test_drop_asks_first(shell: Shell) -> None:
     shell.with_rows()
-    assert "give --yes" in shell("drop", ORDERS).error
+    assert "confirm with --yes" in shell("drop", ORDERS).error
     assert shell("drop", ORDERS, "--yes", "--json").json == {"table": ORDERS, "dropped": True, "rows": 3}
     assert shell("describe", ORDERS).code == 2
 
@@ -422,7 +423,7 @@ def test_an_answer_on_a_terminal_is_taken(
 
 def test_rows_come_back_as_they_went_in(shell: Shell) -> None:
     shell.with_tables()
-    assert shell("append", ORDERS, shell.file("rows.json", [ORDER])).out == f"1 row kept in {ORDERS}, sequence 1.\n"
+    assert shell("append", ORDERS, shell.file("rows.json", [ORDER])).out == f"1 row written to {ORDERS}, sequence 1.\n"
     [row] = shell("preview", ORDERS, "--json").json
     assert {name: row[name] for name in ORDER} == ORDER
     assert shell("preview", ORDERS, "--json", stdin="").out.count("_batch_id") == 1
@@ -446,7 +447,7 @@ def test_a_batch_is_kept_once(shell: Shell) -> None:
     assert again == {**first, "duplicate": True}
     assert (
         shell("upsert", ORDERS, shell.file("r.json", [ORDER]), "--batch-id", "b-1").out
-        == "Batch b-1 was kept before, at sequence 1; nothing was added.\n"
+        == "Batch b-1 was already written, at sequence 1; nothing was added.\n"
     )
 
 
@@ -590,7 +591,7 @@ def test_bad_rows_are_refused_whole_with_their_place(shell: Shell, name: str, co
 
 def test_an_empty_file_keeps_nothing(shell: Shell) -> None:
     shell.with_tables()
-    assert shell("append", ORDERS, "-").out == f"0 rows kept in {ORDERS}, sequence 0.\n"
+    assert shell("append", ORDERS, "-").out == f"0 rows written to {ORDERS}, sequence 0.\n"
     assert shell("append", ORDERS, shell.file("r.csv", "order_id\n")).code == 0
 
 
@@ -652,7 +653,7 @@ def test_upkeep_reports_what_it_did(shell: Shell, spark: SparkRuntime) -> None:
     assert planned["plan"] == ["fold 1 staged changes of 20 rows"]
     folded = shell("fold", ORDERS, "--json").json
     assert (folded["table"], folded["version"], folded["final_rows"]) == (ORDERS, 1, 20)
-    assert "Nothing of" in shell("fold", ORDERS).out
+    assert "has no staged changes" in shell("fold", ORDERS).out
     shell("delete", ORDERS, "o-0", "--actor", "Ada")
     compacted = shell("compact", ORDERS, "--json").json
     assert (compacted["tombstones_applied"], compacted["rows_dropped_by_tombstones"], compacted["final_rows"]) == (
@@ -781,8 +782,8 @@ def test_a_warehouse_that_is_not_there_is_told_and_not_made(shell: Shell, comman
         (("upsert", NOTES, "-"), 2, "it has no key; append to it, or create it with a key"),
         (("delete", NOTES, "k"), 2, "it has no key, so there is nothing to delete by"),
         (("erase", NOTES, "k"), 2, "it has no key; give the columns to erase by"),
-        (("erase", ORDERS, "k"), 2, "nobody is there to ask: give --yes"),
-        (("expire", ORDERS, "--before", "soon"), 2, "a day is given as YYYY-MM-DD, like 2026-01-31, got 'soon'"),
+        (("erase", ORDERS, "k"), 2, "without a terminal; confirm with --yes"),
+        (("expire", ORDERS, "--before", "soon"), 2, "a day must be written as YYYY-MM-DD, like 2026-01-31, got 'soon'"),
         (("expire", ORDERS, "--before", "2026-01-01", "--column", "what"), 2, "it has no such column"),
         (("vacuum", ORDERS, "--retention-hours", "-1"), 2, "retention_hours is a number from 0"),
         (("create", "a.b.c", "--schema", "missing.json"), 2, "cannot read missing.json"),
@@ -793,7 +794,7 @@ def test_a_warehouse_that_is_not_there_is_told_and_not_made(shell: Shell, comman
         (("create", "a.b.c", "--schema", "order.json", "--key", "what"), 2, "what"),
         (("evolve", ORDERS, "--schema", "note.json"), 2, "order_id"),
         (("--server", "http://127.0.0.1:1", "tables"), 2, "give --warehouse or --server, not both"),
-        (("demo",), 2, "the demo works in a warehouse of its own"),
+        (("demo",), 2, "the demo uses a warehouse of its own"),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, tuple) else "",
 )
@@ -832,7 +833,7 @@ def test_a_full_stage_is_exit_code_4(shell: Shell, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("CRANNOG_STAGED_ROWS_LIMIT", "2")
     full = shell("append", NOTES, "-", stdin='[{"text": "a"}, {"text": "b"}, {"text": "c"}]')
     assert full.code == 4
-    assert "fold the table, or try again" in full.error
+    assert "fold the table (fold()), or try again" in full.error
 
 
 @pytest.mark.parametrize("width", [50, 80])
@@ -873,7 +874,7 @@ def test_a_server_that_is_not_there_is_said(
     with pytest.raises(SystemExit) as ended:
         cli.run()
     assert ended.value.code == 5
-    assert "no server answers at http://127.0.0.1:1" in capsys.readouterr().err
+    assert "no server responds at http://127.0.0.1:1" in capsys.readouterr().err
 
 
 def test_the_demo_leaves_a_folder_alone_that_is_not_empty(

@@ -34,7 +34,7 @@ def test_an_answer_for_people_scripts_and_spreadsheets(shell: Shell) -> None:
     assert (answer["row_count"], answer["truncated"], answer["engine"]) == (3, False, "local")
     cut = shell("sql", "-", "--json", "--max-rows", "1", stdin=text).json
     assert (cut["rows"], cut["truncated"]) == ([["o-2", 2]], True)
-    assert "give --max-rows for them" in shell("sql", text, "--max-rows", "1").out
+    assert "use --max-rows to see them" in shell("sql", text, "--max-rows", "1").out
 
 
 def test_csv_goes_to_standard_output(tmp_path: Path, shell: Shell) -> None:
@@ -85,7 +85,7 @@ def test_the_cache_shows_what_a_table_takes(shell: Shell) -> None:
     shell.with_rows()
     held = shell("cache", "pin", ORDERS, "--json").json
     assert (held["name"], held["rows"], held["state"]) == (ORDERS, 3, "pinned")
-    assert "Held for this command" in shell("cache", "pin", ORDERS).out
+    assert "Held until this command ends" in shell("cache", "pin", ORDERS).out
     assert shell("cache", "stats", "--json").json["tables"] == []
     assert json.loads(shell("cache", "evict", ORDERS, "--json").out) == {"name": ORDERS, "evicted": False}
     assert shell("cache", "pin", "a.b.nosuch").code == 2

@@ -72,7 +72,7 @@ def test_a_search_lists_traces_newest_first(crannog: Crannog) -> None:
     assert found["traces"][0]["services"] == ["bank/eu", "shop"]
     assert told(crannog("search", "--json", "-a", "http.status_code=50"))["traces"] == []
     assert [one["trace_id"] for one in told(crannog("search", "--json", "--errors"))["traces"]] == [CHECKOUT]
-    assert crannog("search", "--start", "2h").stdout == "No trace matches.\n"
+    assert crannog("search", "--start", "2h").stdout == "No traces match.\n"
 
 
 def test_a_search_goes_on_where_a_page_ended(crannog: Crannog) -> None:
@@ -110,7 +110,7 @@ def test_a_trace_is_shown_as_a_waterfall(crannog: Crannog) -> None:
     assert late.startswith("? late shop")
     assert {len(line) for line in lines[5:9]} == {100}
     assert root.count("█") > 7 * charge.count("█") > 0
-    assert "█ holds up the end" in legend
+    assert "█ critical path" in legend
     assert "↺" not in legend
 
 
@@ -121,14 +121,14 @@ def test_a_trace_is_shown_with_what_its_spans_carry(crannog: Crannog) -> None:
         "status  ERROR card refused",
         'retry {"count": 2}',
         f"link  {SHORT}",
-        "own time  1.75 s",
+        "self time  1.75 s",
     ):
         assert said in text
 
 
 def test_a_large_trace_is_shown_in_windows(crannog: Crannog) -> None:
     text = crannog("show", DEEP, "-n", "15").stdout
-    assert "15 of 40 spans: --offset 15 goes on" in " ".join(text.split())
+    assert "15 of 40 spans; continue with --offset 15" in " ".join(text.split())
     assert "op 15" in text
     assert "op 16" not in text
     assert "+1 op 14" in text  # deeper than there is room for
@@ -173,7 +173,7 @@ def test_a_trace_goes_out_and_comes_back_the_same(crannog: Crannog, tmp_path: Pa
     done = CliRunner().invoke(app, [*other, "import", str(tmp_path / name), "--json"])
     assert json.loads(done.stdout) == {"accepted": 4, "rejected": 0, "duplicates": 0, "messages": []}
     again = CliRunner().invoke(app, [*other, "import", str(tmp_path / name)])
-    assert again.stdout == "0 spans kept; 4 were there already, 0 rejected.\n"
+    assert again.stdout == "0 spans imported; 4 were already stored, 0 rejected.\n"
     back = CliRunner().invoke(app, [*other, "export", CHECKOUT])
     assert comparable(parse_otlp_json(back.stdout_bytes)) == comparable(
         parse_otlp_json(crannog("export", CHECKOUT).stdout_bytes)
@@ -201,10 +201,10 @@ def test_lines_are_read_while_they_are_taken_and_a_wrong_one_is_told_with_its_pl
     (tmp_path / "some.json.gz").write_bytes(gzip.compress("\n\n".join([*lines, "{broken"]).encode()))
     wrong = CliRunner().invoke(app, other)
     assert isinstance(wrong.exception, CallerError)
-    assert "some.json.gz before this one are kept: mend it and import it again" in wrong.exception.message
+    assert "some.json.gz before this one are stored; correct the file and import it again" in wrong.exception.message
     # Packed files may follow one another; one that ends early is told, too.
     (tmp_path / "some.json.gz").write_bytes(gzip.compress(f"{lines[0]}\n".encode()) + gzip.compress(lines[1].encode()))
-    assert CliRunner().invoke(app, other).stdout == "0 spans kept; 2 were there already, 0 rejected.\n"
+    assert CliRunner().invoke(app, other).stdout == "0 spans imported; 2 were already stored, 0 rejected.\n"
     (tmp_path / "some.json.gz").write_bytes(gzip.compress(lines[0].encode())[:-20])
     cut = CliRunner().invoke(app, other)
     assert isinstance(cut.exception, CallerError)
@@ -214,7 +214,7 @@ def test_lines_are_read_while_they_are_taken_and_a_wrong_one_is_told_with_its_pl
 def test_an_erasure_tells_first_what_would_go_and_asks(crannog: Crannog) -> None:
     plan = told(crannog("erase", "--where", 'user = "u1"', "--dry-run", "--json"))
     assert plan == {"traces": 1, "spans": 4, "services": {"bank/eu": 1, "shop": 3}, "days": {"2025-10-09": 4}}
-    assert "1 trace of 4 spans would be erased" in crannog("erase", CHECKOUT, "--dry-run").stdout
+    assert "1 trace with 4 spans would be erased" in crannog("erase", CHECKOUT, "--dry-run").stdout
     assert crannog("erase", CHECKOUT).exit_code == 2  # nobody is there to ask
     assert crannog("show", CHECKOUT).exit_code == 0
 

@@ -122,7 +122,7 @@ def test_a_bucket_must_honour_conditional_puts_and_stays_as_it_was(
     on_s3 = settings.model_copy(update={"warehouse": s3_location})
     checks = by_name(doctor_checks.check_warehouse(on_s3))
     assert checks["warehouse"].ok
-    assert "honours conditional puts" in checks["warehouse"].found
+    assert "supports lists, writes and conditional puts" in checks["warehouse"].found
     assert "disk" not in checks
     assert "Contents" not in s3_client.list_objects_v2(Bucket=s3_location.split("/")[2])
     put: Any = obstore.put
@@ -208,7 +208,7 @@ def test_a_damaged_checkpoint_and_a_time_in_the_future_are_named(settings: Setti
     [logs] = [check for check in doctor_checks.check_warehouse(settings) if check.name == "logs"]
     assert not logs.ok
     assert "shop/eu/orders/_delta_log/00000000000000000002.checkpoint.parquet" in logs.found
-    assert "nothing is lost" in logs.advice
+    assert "no data is lost" in logs.advice
     assert torn.exists(), "a check changes nothing"
     (log / f"{0:020}.json").unlink()
     [logs] = [check for check in doctor_checks.check_warehouse(settings) if check.name == "logs"]

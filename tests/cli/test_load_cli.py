@@ -27,11 +27,11 @@ def test_a_file_is_loaded_told_and_not_loaded_twice(shell: Shell) -> None:
     path = shell.file("v.csv", "id,Page Name,at\n1,home,2026-01-01T00:00:00Z\n2,shop,2026-01-02T00:00:00Z\n")
     missing = shell("load", path, NAME, "--create", "--dry-run")
     assert (missing.code, shell.warehouse.exists()) == (0, False)
-    assert "would be made, and 2 rows would be loaded" in " ".join(missing.out.split())
+    assert "would be created, and 2 rows would be loaded" in " ".join(missing.out.split())
     made = shell("load", path, NAME, "--create", "--key", "id")
     assert made.code == 0
     for told in (
-        "2 rows loaded into shop.eu.visits, which was made for them.",
+        "2 rows loaded into shop.eu.visits, which was created.",
         "bigint",
         "timestamp",
         "Page Name     Page_Name",
@@ -40,7 +40,7 @@ def test_a_file_is_loaded_told_and_not_loaded_twice(shell: Shell) -> None:
         assert told in made.out
     again = shell("load", path, NAME)
     assert again.code == 0
-    assert "loaded into shop.eu.visits before; nothing was added. --again loads once more." in " ".join(
+    assert "loaded into shop.eu.visits before; nothing was added. Use --again to load again." in " ".join(
         again.out.split()
     )
     assert shell("preview", NAME, "--json").json[0]["Page_Name"] == "home"

@@ -91,7 +91,7 @@ def test_where_no_server_is_the_address_and_what_to_do_are_said() -> None:
 
 @pytest.mark.parametrize("address", ["http://", "http://:x", "https:///path"])
 def test_what_is_no_address_is_said(address: str) -> None:
-    with pytest.raises(CallerError, match="is no address of a server"):
+    with pytest.raises(CallerError, match="is not the address of a server"):
         crannog.connect(address)
 
 
@@ -130,7 +130,7 @@ def test_a_server_that_never_answers_is_unavailable_after_some_tries(server: Ser
         table = lake.create_table(name, SCHEMA)
         table.append([{"n": 1}])
         proxy.lose = 1_000
-        with pytest.raises(Unavailable, match=r"did not answer POST /tables/.*/rows to the end"):
+        with pytest.raises(Unavailable, match=r"did not complete POST /tables/.*/rows"):
             table.append([{"n": 2}])
         proxy.lose = 0
         with pytest.raises(Unavailable, match=proxy.url):
@@ -200,14 +200,14 @@ def test_an_answer_of_something_else_is_told_as_such(status: int, kind: type[Cra
     with answering(status, b"<h1>No\n gateway</h1>") as address, pytest.raises(kind) as caught:
         crannog.connect(address).tables()
     assert caught.value.message == (
-        f"{address} answered {status}, and not in the words of a Crannog server: <h1>No gateway</h1>; check the address"
+        f"{address} responded with {status}, but not as a Crannog server: <h1>No gateway</h1>; check the address"
     )
 
 
 def test_an_address_that_moved_is_told() -> None:
     with (
         answering(301, b"", {"Location": "https://other/"}) as address,
-        pytest.raises(CallerError, match="sends on to https://other/"),
+        pytest.raises(CallerError, match="redirects to https://other/; use that address"),
     ):
         crannog.connect(address).tables()
 

@@ -1,4 +1,4 @@
-"""Commands that change rows, and those that tell which were deleted."""
+"""Commands that change rows and list deletes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ if TYPE_CHECKING:
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON array, NDJSON or CSV; - reads standard input.")]
 FormatOption = Annotated[
-    str | None, typer.Option("--format", metavar="json|ndjson|csv", help="Format of FILE, if its ending does not tell.")
+    str | None,
+    typer.Option("--format", metavar="json|ndjson|csv", help="Format of FILE; by default from its extension."),
 ]
 BatchOption = Annotated[
-    str | None, typer.Option("--batch-id", metavar="ID", help="Name of this batch: sent again, it is kept once.")
+    str | None,
+    typer.Option(
+        "--batch-id", metavar="ID", help="Id of this batch; a batch sent again with the same id is stored once."
+    ),
 ]
 KeysArgument = Annotated[
     list[str],
-    typer.Argument(metavar="KEY...", help="Keys: text or JSON values; JSON objects for keys of several columns."),
+    typer.Argument(metavar="KEY...", help="Keys: text or JSON values; JSON objects if the key has several columns."),
 ]
-ActorOption = Annotated[str, typer.Option(metavar="WHO", help="Who asks for it, for the audit.")]
-ReasonOption = Annotated[str, typer.Option(metavar="WHY", help="Why, for the audit.")]
+ActorOption = Annotated[str, typer.Option(metavar="WHO", help="Who requested it, for the audit log.")]
+ReasonOption = Annotated[str, typer.Option(metavar="WHY", help="Reason, for the audit log.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -41,7 +45,7 @@ def append(
     batch_id: BatchOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Keep rows: durable and visible when it answers, all of them or none."""
+    """Append rows, all or none; they are durable and visible when the command returns."""
     _write(context, "append", name, file, form, batch_id, as_json)
 
 
@@ -53,7 +57,7 @@ def upsert(
     batch_id: BatchOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Keep rows, each in place of the row that has its key."""
+    """Write rows, each replacing the row with the same key."""
     _write(context, "upsert", name, file, form, batch_id, as_json)
 
 
@@ -67,7 +71,7 @@ def _write(
         table = lake.table(name)
         rows = read_rows(file, form, user_columns(table.schema))
         receipt = table.append(rows, batch_id) if verb == "append" else table.upsert(rows, batch_id)
-    _answer(name, receipt, as_json, f"{counted(receipt.rows, 'row')} kept in {name}")
+    _answer(name, receipt, as_json, f"{counted(receipt.rows, 'row')} written to {name}")
 
 
 def delete(
@@ -79,22 +83,22 @@ def delete(
     batch_id: BatchOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Hide the rows of some keys at once; the next fold takes them out of the base, `erase` out of everything.
+    """Hide the rows of some keys immediately; the next fold removes them from the base, `erase` from every file.
 
-    Readers of the Delta table itself, without Crannog, see the rows until that fold.
+    Programs that read the Delta table directly, without Crannog, see the rows until that fold.
     """
     from crannog.formats.row_bodies import parse_keys
 
     with lake_at(context) as lake:
         table = lake.table(name)
-        # Without a key there is nothing to read the arguments by: the engine says so.
+        # Without a key the arguments cannot be parsed; the engine raises the error.
         wanted = parse_keys(keys, table.schema, table.key) if table.key else keys
         receipt = table.delete(wanted, actor=actor, reason=reason, batch_id=batch_id)
     _answer(name, receipt, as_json, f"{counted(receipt.rows, 'key')} deleted from {name}")
 
 
 def _answer(name: str, receipt: WriteReceipt, as_json: bool, done: str) -> None:
-    told = {
+    document = {
         "table": name,
         "sequence": receipt.sequence,
         "rows": receipt.rows,
@@ -103,12 +107,12 @@ def _answer(name: str, receipt: WriteReceipt, as_json: bool, done: str) -> None:
     }
     text = f"{done}, sequence {receipt.sequence}."
     if receipt.duplicate:
-        text = f"Batch {receipt.batch_id} was kept before, at sequence {receipt.sequence}; nothing was added."
-    answer(told, as_json=as_json, otherwise=lambda: typer.echo(text))
+        text = f"Batch {receipt.batch_id} was already written, at sequence {receipt.sequence}; nothing was added."
+    answer(document, as_json=as_json, otherwise=lambda: typer.echo(text))
 
 
 def tombstones(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
-    """List the deletes that no fold has carried out yet."""
+    """List the deletes that are not folded yet."""
     with lake_at(context) as lake:
         found = lake.table(name).tombstones()
     answer(found, as_json=as_json, otherwise=lambda: _show_tombstones(found))
@@ -127,11 +131,11 @@ def _show_tombstones(found: list[dict[str, Any]]) -> None:
         )
         for entry in found
     ]
-    listing(("key", "outcome", "who", "why", "deleted (UTC)"), rows, empty="No deletes wait for a fold.")
+    listing(("key", "outcome", "actor", "reason", "deleted (UTC)"), rows, empty="No deletes are waiting for a fold.")
 
 
 def audit(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
-    """List the deletes that were carried out: who, why, when, and a keyed hash in place of the key."""
+    """List the deletes that were carried out: actor, reason, time, and a keyed hash instead of the key."""
     with lake_at(context) as lake:
         found = lake.table(name).audit()
     answer(found, as_json=as_json, otherwise=lambda: _show_audit(found))
@@ -144,4 +148,6 @@ def _show_audit(found: list[dict[str, Any]]) -> None:
         (entry["key_hash"][:12] + "…", entry["outcome"], entry["actor"], entry["reason"], moment(entry["deleted_at"]))
         for entry in found
     ]
-    listing(("key hash", "outcome", "who", "why", "deleted (UTC)"), rows, empty="No deletes were carried out yet.")
+    listing(
+        ("key hash", "outcome", "actor", "reason", "deleted (UTC)"), rows, empty="No deletes have been carried out yet."
+    )

@@ -1,4 +1,4 @@
-"""Completion in the shell: quick, and in silence whatever happens, because it runs in the middle of somebody's typing."""
+"""Shell completion: it must be fast and print no errors, because it runs while somebody is typing."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from contextlib import contextmanager, suppress
 from threading import Timer
 
 _LONGEST_S = 3.0
-# bash takes a colon or an equals sign for a word of its own; here neither ever is one.
-_TORN = re.compile(r"(?<=\S)[ \n]([:=])[ \n](?=\S)")
+# bash splits words at colons and equals signs; in our arguments neither is a word by itself.
+_SPLIT = re.compile(r"(?<=\S)[ \n]([:=])[ \n](?=\S)")
 
 
 def put_words_together(environment: MutableMapping[str, str]) -> None:
-    """Make an address one word again, if bash asks what to complete: it tears `http://host:7117` into five."""
+    """Join the words that bash splits: it passes `http://host:7117` to completion as five words."""
     if not environment.get("_CRANNOG_COMPLETE", "").endswith("_bash"):
         return
     with suppress(KeyError, ValueError):
         words, place = environment["COMP_WORDS"], int(environment["COMP_CWORD"])
         between = "\n" if "\n" in words else " "
         before = between.join(words.split(between)[: place + 1])
-        environment["COMP_CWORD"] = str(place - 2 * len(_TORN.findall(before)))
-        environment["COMP_WORDS"] = _TORN.sub(r"\1", words)
+        environment["COMP_CWORD"] = str(place - 2 * len(_SPLIT.findall(before)))
+        environment["COMP_WORDS"] = _SPLIT.sub(r"\1", words)
 
 
 def beginning(incomplete: str, names: Callable[[], list[str]]) -> list[str]:
-    """Return the names that begin so; none where they cannot be had, or not soon."""
+    """Return the names with this prefix; an empty list if they cannot be read in time."""
     with _end_in_time(), suppress(Exception):
         return [name for name in names() if name.startswith(incomplete)]
     return []
@@ -34,7 +34,7 @@ def beginning(incomplete: str, names: Callable[[], list[str]]) -> list[str]:
 
 @contextmanager
 def _end_in_time() -> Iterator[None]:
-    """End the process if this takes long: a server that does not answer must not hold up the shell."""
+    """End the process after a timeout: a server that does not respond must not block the shell."""
     last_resort = Timer(_LONGEST_S, os._exit, (0,))
     last_resort.daemon = True
     last_resort.start()

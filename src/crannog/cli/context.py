@@ -1,4 +1,4 @@
-"""What every command knows: where the lake is, how to read the settings, how to answer."""
+"""What all commands share: the location of the lake, the settings, and the output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def names_that_begin(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete a table's name for the shell, in silence where there is nothing to complete it from."""
+    """Complete a table name for the shell; prints nothing if the names cannot be read."""
     given = context.find_root().params
     place = Place(**{part: str(given.get(part) or "") for part in ("warehouse", "server", "token")})
 
@@ -34,34 +34,35 @@ def names_that_begin(context: typer.Context, incomplete: str) -> list[str]:
     return beginning(incomplete, names)
 
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="The table, as catalog.schema.table.", autocompletion=names_that_begin)
+    str,
+    typer.Argument(metavar="NAME", help="Name of the table: catalog.schema.table.", autocompletion=names_that_begin),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The warehouse or the server the command is about; empty means as the settings say."""
+    """The warehouse or server that a command uses; empty means the one from the settings."""
 
     warehouse: str = ""
     server: str = ""
     token: str = ""
 
     def settings(self) -> Settings:
-        """Read the settings, the warehouse replaced if one was given."""
+        """Read the settings; a given warehouse overrides theirs."""
         from crannog.settings import load_settings
 
         return load_settings(**({"warehouse": self.warehouse} if self.warehouse else {}))
 
     @property
     def location(self) -> str:
-        """What `crannog.connect` takes."""
+        """The location, as `crannog.connect` accepts it."""
         return self.server or self.settings().warehouse
 
 
 def place_of(context: typer.Context) -> Place:
-    """Return the place given before the command's name."""
+    """Return the location given before the name of the command."""
     place = context.find_object(Place)
     if place is None:
         raise CallerError("the command was called without its options")
@@ -70,9 +71,9 @@ def place_of(context: typer.Context) -> Place:
 
 @contextmanager
 def lake_at(context: typer.Context, *, make: bool = False) -> Iterator[Lake]:
-    """Open the lake for one command: a server that was named, one that serves the warehouse, or the warehouse itself.
+    """Open the lake for one command: the given server, a server that runs on the warehouse, or the warehouse itself.
 
-    A warehouse that is not there is NotFound, and made only if `make`.
+    Raises NotFound if the warehouse does not exist and `make` is false.
     """
     place = place_of(context)
     with _opened(place, make) as lake:
@@ -81,10 +82,10 @@ def lake_at(context: typer.Context, *, make: bool = False) -> Iterator[Lake]:
 
 @contextmanager
 def warehouse_at(context: typer.Context) -> Iterator[EmbeddedLake]:
-    """Open the warehouse itself, made if it is not there, for a command that serves it."""
+    """Open the warehouse itself, for a command that serves it; created if it does not exist."""
     place = place_of(context)
     if place.server:
-        raise CallerError("this works on the warehouse itself: give --warehouse DIR instead of --server")
+        raise CallerError("this command works on the warehouse itself; use --warehouse DIR instead of --server")
     with _embedded(place.settings(), make=True) as lake:
         yield lake
 
@@ -100,7 +101,7 @@ def _opened(place: Place, make: bool) -> EmbeddedLake | RemoteLake:
 
 
 def _setting(name: str) -> str:
-    """Return a setting that is empty by default. Loading them all takes longer than a request, and most need none."""
+    """Return a setting that is empty by default, without loading all settings, which takes longer than a request."""
     given = os.environ.get(f"CRANNOG_{name.upper()}")
     if given is not None or not Path("crannog.toml").is_file():
         return given or ""
@@ -116,7 +117,7 @@ def _remote(address: str, token: str) -> RemoteLake:
 
 
 def _served(settings: Settings, token: str) -> RemoteLake | None:
-    """Return a connection to the server that runs on a warehouse folder, if one does and lets us in."""
+    """Return a connection to the server that runs on a warehouse folder, if there is one and it accepts our token."""
     folder = _folder_of(settings.warehouse)
     if folder is None:
         return None
@@ -129,7 +130,7 @@ def _served(settings: Settings, token: str) -> RemoteLake | None:
     try:
         lake.cache.stats()
     except (Unauthorized, Unavailable):
-        # Any number of processes may work on a folder: where the server cannot be used, it is not needed.
+        # Any number of processes may open a folder, so a server that cannot be used is not needed.
         lake.close()
         return None
     return lake
@@ -153,15 +154,15 @@ def _folder_of(location: str) -> Path | None:
 
 
 def _check_there(location: str) -> None:
-    folder = _folder_of(location)  # a bucket is never made by looking at it
+    folder = _folder_of(location)  # opening a bucket never creates it
     if folder is not None and not folder.is_dir():
         raise NotFound(
-            f"there is no warehouse at {folder}: `crannog create` makes one there, --warehouse DIR or CRANNOG_WAREHOUSE names another"
+            f"there is no warehouse at {folder}; create one with `crannog create`, or set --warehouse DIR or CRANNOG_WAREHOUSE to another"
         )
 
 
 def answer(data: Any, *, as_json: bool, otherwise: Callable[[], None]) -> None:
-    """Print `data` as JSON if asked, else let `otherwise` print it for people."""
+    """Print `data` as JSON if `as_json`; otherwise call `otherwise`, which prints it as text."""
     if as_json:
         from crannog.formats.plain_json import to_plain_json
 

@@ -1,4 +1,4 @@
-"""`crannog demo`: a tour that really runs, and says what it measured."""
+"""`crannog demo`: a tour of the features that runs them, measures them and checks them."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def add_to(app: typer.Typer) -> None:
 def demo(
     context: typer.Context,
     keep: Annotated[
-        str, typer.Option("--keep", metavar="DIR", help="Work in this new folder and leave it there, to look at.")
+        str, typer.Option("--keep", metavar="DIR", help="Use this new folder, and do not delete it afterwards.")
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Show what Crannog does, on data made up on the spot, in less than three minutes.
+    """Show what Crannog does, on generated data, in less than three minutes.
 
-    Every figure is measured while you watch, and every claim is checked: if one does not hold, the exit code says so.
+    Every figure is measured during the run and every claim is checked; the exit code is 1 if a check fails.
     """
     place = place_of(context)
     if place.warehouse or place.server:
-        raise CallerError("the demo works in a warehouse of its own: --keep DIR says where, and leaves it there")
-    # Half the processor time of a short run would go into compiling Java for a long one.
+        raise CallerError("the demo uses a warehouse of its own; choose its folder with --keep DIR")
+    # In a short run, half of the processor time would be spent on optimizing compilation of Java code.
     os.environ.setdefault("JAVA_TOOL_OPTIONS", QUICK_JAVA)
     from crannog.tour.notes import Printed, Silent
 
@@ -53,14 +53,14 @@ def demo(
         notes, error = _run(folder, audience)
     seconds = round(time.perf_counter() - began, 1)
     ok = error is None and all(note.ok for note in notes)
-    told = {
+    document = {
         "ok": ok,
         "seconds": seconds,
         "warehouse": str(folder) if keep else None,
         "error": error and error.message,
         "steps": [note.as_dict() for note in notes],
     }
-    answer(told, as_json=as_json, otherwise=lambda: audience.farewell(ok=ok, seconds=seconds, kept=keep))
+    answer(document, as_json=as_json, otherwise=lambda: audience.farewell(ok=ok, seconds=seconds, kept=keep))
     if error is not None:
         raise error
     if not ok:
@@ -102,7 +102,7 @@ def _folder(keep: str) -> Iterator[Path]:
     if keep:
         folder = Path(keep).absolute()
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise CallerError(f"{folder} is there already and not empty: give --keep a new folder")
+            raise CallerError(f"{folder} already exists and is not empty; give --keep a new folder")
         yield folder
         return
     with tempfile.TemporaryDirectory(prefix="crannog-demo-", ignore_cleanup_errors=True) as made:

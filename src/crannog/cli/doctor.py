@@ -1,4 +1,4 @@
-"""`crannog doctor`: is this machine fit, and what to do if it is not."""
+"""`crannog doctor`: checks whether Crannog can run on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def doctor(context: typer.Context, as_json: JsonOption = False) -> None:
-    """Check Java, jars, memory, the warehouse's folder, clock and ports, and say what to do."""
+    """Check Java, jars, memory, the warehouse, the clock and the ports, and show how to fix problems."""
     from dataclasses import asdict
 
     from crannog.cli.doctor_checks import examine

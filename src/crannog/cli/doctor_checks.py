@@ -1,6 +1,6 @@
-"""Checks of the machine that Crannog is to run on; each says what it found and what to do about it.
+"""Checks of the machine that Crannog runs on; each reports what it found and what to do about it.
 
-A check changes nothing: what it tries out, it tries in a temporary folder that it removes.
+Checks have no side effects: test files are written to a temporary folder, which is removed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from crannog.storage.local import LocalStorage
 OLDEST_PYTHON = (3, 11)
 LEAST_MEMORY = 2 * GIB
 LEAST_DISK = 1 * GIB
-EARLIEST = 1_704_067_200  # 2024 began
+EARLIEST = 1_704_067_200  # 2024-01-01
 LARGEST_SKEW_S = 2.0
 _PINNED = {"pyspark": jars.SPARK, "delta-spark": jars.DELTA}
 _NEEDED = (
@@ -41,7 +41,7 @@ _NEEDED = (
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding; `advice` is empty when all is well."""
+    """One result; `advice` is empty if the check passed."""
 
     name: str
     ok: bool
@@ -50,7 +50,7 @@ class Check:
 
 
 def examine(settings: Settings, *, clock: Callable[[], float] = time.time) -> list[Check]:
-    """Run every check; none raises."""
+    """Run every check; never raises."""
     return [
         check_python(),
         check_settings(os.environ),
@@ -71,18 +71,18 @@ def check_python() -> Check:
 
 
 def check_settings(environment: Mapping[str, str]) -> Check:
-    """No environment variable looks like a setting without being one."""
+    """Every environment variable that starts with CRANNOG_ is a setting."""
     strange = unknown_variables(environment)
     if not strange:
         return Check("settings", True, "every CRANNOG_ variable is a setting")
-    told = [f"{name} (did you mean {near}?)" if near else name for name, near in strange.items()]
+    unknown = [f"{name} (did you mean {near}?)" if near else name for name, near in strange.items()]
     return Check(
-        "settings", False, f"no settings: {', '.join(told)}", "docs/settings.md lists the settings; unset the others"
+        "settings", False, f"not settings: {', '.join(unknown)}", "unset them; docs/settings.md lists the settings"
     )
 
 
 def check_packages() -> Check:
-    """The packages of the engine and the server are there, and those that belong together have the versions that do."""
+    """The packages of the engine and the server are installed, in versions that work together."""
     found, missing = [], []
     for name in (*_PINNED, *_NEEDED):
         try:
@@ -98,9 +98,9 @@ def check_packages() -> Check:
 
 
 def check_java(settings: Settings) -> Check:
-    """A Java that Spark runs on is found."""
+    """There is a Java version that Spark supports."""
     if settings.spark_remote:
-        return Check("java", True, "not needed: Spark runs elsewhere")
+        return Check("java", True, "not needed: Spark runs on another machine")
     try:
         java = find_java(settings)
     except CrannogError as error:
@@ -109,7 +109,7 @@ def check_java(settings: Settings) -> Check:
 
 
 def check_jars(settings: Settings) -> Iterator[Check]:
-    """The jars are there, whole, so that Spark starts without a network."""
+    """The jars are complete, so that Spark starts without a network connection."""
     if settings.spark_remote:
         return
     wanted = [jars.DELTA_SET, *([jars.S3_SET] if settings.warehouse.startswith(("s3://", "s3a://")) else [])]
@@ -119,16 +119,19 @@ def check_jars(settings: Settings) -> Iterator[Check]:
         if found is None:
             option = " --s3" if recipe is jars.S3_SET else ""
             yield Check(
-                name, False, "missing or damaged", f"run `python -m crannog.spark.jars{option}` once with a network"
+                name,
+                False,
+                "missing or damaged",
+                f"run `python -m crannog.spark.jars{option}` once with a network connection",
             )
         else:
             yield Check(name, True, f"{len(found.files)} in {found.folder}")
 
 
 def check_memory(settings: Settings, machine_bytes: int) -> Check:
-    """There is memory for Spark's heap and for the rest of the process."""
+    """There is enough memory for Spark's heap and the rest of the process."""
     heap = 0 if settings.spark_remote else configuration.memory_mb(settings, machine_bytes) * MIB
-    found = f"{machine_bytes / GIB:.1f} GiB, Spark may take {heap / GIB:.1f}"
+    found = f"{machine_bytes / GIB:.1f} GiB, of which Spark may use {heap / GIB:.1f}"
     if machine_bytes < LEAST_MEMORY:
         return Check("memory", False, found, f"give the machine or container {LEAST_MEMORY // GIB} GiB or more")
     if heap > machine_bytes * 3 // 4:
@@ -137,33 +140,33 @@ def check_memory(settings: Settings, machine_bytes: int) -> Check:
 
 
 def check_warehouse(settings: Settings, clock: Callable[[], float] = time.time) -> Iterator[Check]:
-    """The warehouse's folder or bucket does what durable, atomic commits need; also checks the disk and the clock."""
+    """The folder or bucket of the warehouse supports durable, atomic commits; also checks the disk and the clock."""
     folder = _local_folder(settings.warehouse)
     if folder is None:
         yield _check_bucket(settings.warehouse)
         yield _check_clock(clock(), None)
         return
-    standing = _nearest_that_exists(folder)
-    free = shutil.disk_usage(standing).free
+    existing = _nearest_that_exists(folder)
+    free = shutil.disk_usage(existing).free
     enough = free >= LEAST_DISK
     try:
-        with tempfile.TemporaryDirectory(prefix=".crannog-doctor-", dir=standing) as scratch:
+        with tempfile.TemporaryDirectory(prefix=".crannog-doctor-", dir=existing) as scratch:
             trouble = _trouble_in(Path(scratch))
             modified = _fresh_modification_time(Path(scratch))
             now = clock()
     except OSError as error:
-        advice = f"let this user write in {standing}, or set CRANNOG_WAREHOUSE to another folder"
+        advice = f"give this user write permission on {existing}, or set CRANNOG_WAREHOUSE to another folder"
         yield Check("warehouse", False, f"{folder}: cannot write ({error.strerror or error})", advice)
         modified, now = None, clock()
     else:
-        advice = "use a local disk or a network file system that has this, or an s3:// warehouse"
+        advice = "use a local disk, a network file system that supports this, or an s3:// warehouse"
         yield Check(
             "warehouse",
             not trouble,
-            f"{folder}: {trouble or 'writes, links, syncs and locks'}",
+            f"{folder}: {trouble or 'supports writes, links, syncs and locks'}",
             advice if trouble else "",
         )
-    yield Check("disk", enough, f"{free / GIB:.1f} GiB free", "" if enough else f"free space on the disk of {standing}")
+    yield Check("disk", enough, f"{free / GIB:.1f} GiB free", "" if enough else f"free space on the disk of {existing}")
     yield _check_clock(now, modified)
     if folder.is_dir():
         yield _check_times(folder, now)
@@ -171,7 +174,7 @@ def check_warehouse(settings: Settings, clock: Callable[[], float] = time.time) 
 
 
 def _check_bucket(location: str) -> Check:
-    """The bucket can be listed and written, and it refuses to put an object that exists."""
+    """The bucket can be listed and written, and refuses a conditional put of an object that exists."""
     try:
         from crannog.storage.object_store import USE_ANOTHER_STORE, ObjectStorage
 
@@ -181,28 +184,28 @@ def _check_bucket(location: str) -> Check:
     except CrannogError as error:
         return Check("warehouse", False, error.finding, error.hint or "correct the warehouse's address")
     if refuses:
-        return Check("warehouse", True, f"{storage}: lists, writes and honours conditional puts")
+        return Check("warehouse", True, f"{storage}: supports lists, writes and conditional puts")
     found = f"{storage}: the store ignores the condition of a put (If-None-Match)"
     return Check("warehouse", False, found, USE_ANOTHER_STORE)
 
 
 def check_logs(storage: LocalStorage) -> Check:
-    """Every table's log, and the control table's, has checkpoints that can be read."""
-    looked, told, advice = 0, [], ""
+    """The checkpoints of every table, including the control table, can be read."""
+    checked, problems, advice = 0, [], ""
     for folder in _log_folders(storage.root):
-        looked += 1
+        checked += 1
         found = inspect_log(storage, folder)
-        told += [f"{path} is damaged" for path in found.damaged]
+        problems += [f"{path} is damaged" for path in found.damaged]
         if found.damaged:
             lacking = found.missing_entry() is not None
             advice = (
                 "restore the file from a backup"
                 if lacking
-                else "nothing is lost: the next use of the table removes the file"
+                else "no data is lost; the next use of the table removes the file"
             )
-    if told:
-        return Check("logs", False, "; ".join(told), advice)
-    return Check("logs", True, f"the checkpoints of {looked} logs can be read")
+    if problems:
+        return Check("logs", False, "; ".join(problems), advice)
+    return Check("logs", True, f"the checkpoints of {checked} logs can be read")
 
 
 def check_ports(settings: Settings) -> Iterator[Check]:
@@ -214,10 +217,10 @@ def check_ports(settings: Settings) -> Iterator[Check]:
     ):
         label, advice = (
             name.replace("_", " "),
-            f"stop what listens there (a Crannog server?), or set CRANNOG_{name.upper()}",
+            f"stop the process that listens there (perhaps a Crannog server), or set CRANNOG_{name.upper()}",
         )
         if port == 0:
-            yield Check(label, True, "any that is free")
+            yield Check(label, True, "any free port")
             continue
         try:
             address = socket.getaddrinfo(settings.host, port, type=socket.SOCK_STREAM)[0]
@@ -225,25 +228,25 @@ def check_ports(settings: Settings) -> Iterator[Check]:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(address[4])
         except OSError as error:
-            why = "in use" if error.errno == errno.EADDRINUSE else (error.strerror or str(error))
+            why = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror or error}"
             yield Check(label, False, f"{settings.host}:{port} {why}", advice)
         else:
-            yield Check(label, True, f"{settings.host}:{port} free")
+            yield Check(label, True, f"{settings.host}:{port} is free")
 
 
 def _check_clock(now: float, modified: float | None) -> Check:
-    told = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
+    shown = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     if now < EARLIEST:
-        return Check("clock", False, told, "set the machine's clock, for example by NTP")
+        return Check("clock", False, shown, "set the machine's clock, for example with NTP")
     skew = 0.0 if modified is None else modified - now
     if abs(skew) > LARGEST_SKEW_S:
-        advice = "set the clocks of this machine and its file server, for example by NTP"
-        return Check("clock", False, f"{told}, the warehouse's files are {skew:+.1f} s off", advice)
-    return Check("clock", True, told)
+        advice = "set the clocks of this machine and its file server, for example with NTP"
+        return Check("clock", False, f"{shown}, but the files of the warehouse are {skew:+.1f} s off", advice)
+    return Check("clock", True, shown)
 
 
 def _check_times(folder: Path, now: float) -> Check:
-    """No log entry is from the future, which tells that the clock was set back."""
+    """No log entry is from the future, which would mean that the clock was set back."""
     newest = max(
         ((entry.stat().st_mtime, entry) for log in _log_folders(folder) for entry in (folder / log).glob("*.json")),
         default=None,
@@ -251,7 +254,7 @@ def _check_times(folder: Path, now: float) -> Check:
     if newest is None or newest[0] - now <= CLOCK_SKEW_S:
         return Check("times", True, "no log entry is from the future")
     ahead = f"{newest[1].relative_to(folder)} is {newest[0] - now:.0f} s in the future: the clock was set back"
-    advice = "check the clock; maintenance goes on, but files wait that much longer until they are cleaned away"
+    advice = "check the clock; maintenance continues, but unused files are deleted that much later"
     return Check("times", False, ahead, advice)
 
 
@@ -275,7 +278,7 @@ def _nearest_that_exists(folder: Path) -> Path:
 
 
 def _trouble_in(scratch: Path) -> str:
-    """Return what the file system cannot do of what a commit needs; empty if nothing."""
+    """Return what commits need and the file system does not support; empty if nothing."""
     file, link = scratch / "file", scratch / "link"
     file.write_bytes(b"crannog")
     try:

@@ -37,52 +37,55 @@ def load(
         list[str],
         typer.Argument(
             metavar="FILE... NAME",
-            help="Files or patterns, - for standard input, and last the table, as catalog.schema.table.",
+            help="Files or patterns (- for standard input), followed by the table: catalog.schema.table.",
             autocompletion=_table_behind_files,
         ),
     ],
     create: Annotated[
-        bool, typer.Option("--create", help="Create the table from the columns of the files, if it does not exist.")
+        bool, typer.Option("--create", help="Create the table from the columns of the files if it does not exist.")
     ] = False,
-    key: Annotated[str, typer.Option(metavar="A,B", help="With --create: columns that name a row.")] = "",
+    key: Annotated[str, typer.Option(metavar="A,B", help="With --create: key columns.")] = "",
     partition_by: Annotated[str, typer.Option(metavar="A,B", help="With --create: columns to partition by.")] = "",
     types: Annotated[
         str,
-        typer.Option(
-            metavar="COL=TYPE,…", help="With --create: types of columns, instead of those the values suggest."
-        ),
+        typer.Option(metavar="COL=TYPE,…", help="With --create: column types that override the inferred ones."),
     ] = "",
     mode: Annotated[
-        str, typer.Option(metavar="append|upsert", help="Add rows, or replace those of the same key.")
+        str, typer.Option(metavar="append|upsert", help="Append rows, or replace rows with the same key.")
     ] = "append",
     form: Annotated[
         str | None,
-        typer.Option("--format", metavar="csv|json|ndjson|parquet", help="Format, if the ending does not tell."),
+        typer.Option("--format", metavar="csv|json|ndjson|parquet", help="Format; by default from the file extension."),
     ] = None,
-    delimiter: Annotated[str | None, typer.Option(metavar="C", help="What stands between two values of CSV.")] = None,
-    flatten: Annotated[bool, typer.Option("--flatten", help="Make columns of what is nested: a_b for b in a.")] = False,
+    delimiter: Annotated[str | None, typer.Option(metavar="C", help="Delimiter between CSV values.")] = None,
+    flatten: Annotated[
+        bool, typer.Option("--flatten", help="Turn nested fields into columns: a_b for field b of a.")
+    ] = False,
     evolve: Annotated[
-        bool, typer.Option("--evolve", help="Add new columns of the files to the table, and widen types.")
+        bool, typer.Option("--evolve", help="Add new columns of the files to the table and widen types.")
     ] = False,
     ignore_extra: Annotated[
-        bool, typer.Option("--ignore-extra", help="Leave out columns that the table does not have.")
+        bool, typer.Option("--ignore-extra", help="Ignore columns that the table does not have.")
     ] = False,
     reject: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Put bad rows there, as NDJSON, and keep the others.")
+        str | None, typer.Option(metavar="FILE", help="Write bad rows to this file as NDJSON and load the others.")
     ] = None,
     max_bad: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Most bad rows to leave out; with more nothing is kept.")
+        int | None,
+        typer.Option(metavar="N", min=0, help="Maximum number of bad rows to skip; with more, nothing is loaded."),
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Load files that were loaded before once more.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Load files again that were loaded before.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done without writing anything.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Load files into a table: CSV, JSON, NDJSON, Parquet, also gzip or zstd. A file is kept once, however often it is loaded."""
+    """Load CSV, JSON, NDJSON or Parquet files, also compressed with gzip or zstd. A file is loaded once, even if given again."""
     from crannog.cli.output import bar
 
     *wanted, name = files
     if not wanted:
-        raise CallerError("give the files to load and, last, the table: crannog load FILE... NAME")
+        raise CallerError("give the files to load, followed by the table: crannog load FILE... NAME")
     try:
         with _lake(context, create, dry_run) as lake, bar(name) as progress:
             report = lake.load(
@@ -105,13 +108,13 @@ def load(
                 progress=progress,
             )
     except KeyboardInterrupt as stop:
-        raise Cancelled(f"stopped: {stop}" if str(stop) else "stopped before anything was kept") from None
+        raise Cancelled(f"stopped: {stop}" if str(stop) else "stopped before anything was written") from None
     answer(report.as_dict(), as_json=as_json, otherwise=lambda: _show(report))
 
 
 @contextmanager
 def _lake(context: typer.Context, create: bool, dry_run: bool) -> Iterator[Lake]:
-    """Open the lake; a dry run that would make the warehouse runs on a passing one instead."""
+    """Open the lake; a dry run that would create the warehouse uses a temporary one instead."""
     with ExitStack() as stack:
         try:
             lake = stack.enter_context(lake_at(context, make=create and not dry_run))
@@ -150,13 +153,13 @@ def _show(report: LoadReport) -> None:
             for f in report.files[:_FEW_FILES]
         ]
         listing(
-            ("file", "rows", "kept before", "bad", "size"),
+            ("file", "rows", "loaded before", "bad", "size"),
             listed,
             empty="",
-            right=("rows", "kept before", "bad", "size"),
+            right=("rows", "loaded before", "bad", "size"),
         )
         if len(report.files) > _FEW_FILES:
-            say(f"… and {counted(len(report.files) - _FEW_FILES, 'file')} more; --json lists all.")
+            say(f"… and {counted(len(report.files) - _FEW_FILES, 'file')} more; --json lists all of them.")
     if report.first_bad:
         typer.echo()
         bad = [(Path(b.file).name, b.line, b.column, b.value, b.reason) for b in report.first_bad]
@@ -169,21 +172,21 @@ def _show(report: LoadReport) -> None:
 
 def _title(report: LoadReport) -> str:
     if report.dry_run:
-        made = f"{report.table} would be made, and " if report.created else ""
+        made = f"{report.table} would be created, and " if report.created else ""
         return f"{made}{counted(report.rows, 'row')} would be loaded into {report.table}; nothing was written."
     if report.duplicate:
         which = "This file was" if len(report.files) == 1 else "All these files were"
-        return f"{which} loaded into {report.table} before; nothing was added. --again loads once more."
-    made = " which was made for them" if report.created else ""
+        return f"{which} loaded into {report.table} before; nothing was added. Use --again to load again."
+    made = " which was created" if report.created else ""
     return f"{counted(report.rows, 'row')} loaded into {report.table}{',' if made else ''}{made}."
 
 
 def _facts(report: LoadReport) -> list[tuple[str, str]]:
     found: list[tuple[str, Any]] = [("files", f"{len(report.files):,}, {of_bytes(report.bytes)}")]
     if report.duplicate_rows:
-        found.append(("kept before", counted(report.duplicate_rows, "row")))
+        found.append(("loaded before", counted(report.duplicate_rows, "row")))
     if report.bad_rows:
-        where = f", put into {report.reject}" if report.reject and not report.dry_run else ""
+        where = f", written to {report.reject}" if report.reject and not report.dry_run else ""
         found.append(("bad", f"{counted(report.bad_rows, 'row')}{where}"))
     if not report.dry_run:
         found.append(("batches", f"{report.batches:,}"))

@@ -1,7 +1,7 @@
-"""The command line: options that every command shares, the groups of commands, and errors as exit codes.
+"""The command line: options shared by all commands, the command groups, and exit codes for errors.
 
-A group is a module of this package with `add_to(app)`; name it in `GROUPS`. Its imports at the top
-stay light (typer and `context`), so that `--help` answers at once.
+A group is a module of this package with `add_to(app)`, listed in `GROUPS`. Its imports at the top
+stay light (typer and `context`), so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def main(
     context: typer.Context,
-    warehouse: Annotated[str, typer.Option(metavar="DIR", help="Warehouse: a folder, file:// or s3:// address.")] = "",
-    server: Annotated[str, typer.Option(metavar="URL", help="Work through the server at this address.")] = "",
+    warehouse: Annotated[
+        str, typer.Option(metavar="DIR", help="Warehouse: a folder, or a file:// or s3:// address.")
+    ] = "",
+    server: Annotated[str, typer.Option(metavar="URL", help="Use the server at this address.")] = "",
     token: Annotated[
         str,
-        typer.Option(
-            metavar="TOKEN", help="Token for the server; CRANNOG_TOKEN keeps it out of the list of processes."
-        ),
+        typer.Option(metavar="TOKEN", help="Token for the server; CRANNOG_TOKEN keeps it out of the process list."),
     ] = "",
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
@@ -62,7 +62,7 @@ for _group in GROUPS:
 
 
 def run() -> None:
-    """Run a command; an error of ours is one line on stderr and its exit code."""
+    """Run a command; a CrannogError becomes one line on stderr and an exit code."""
     leave_out_what_is_slow()
     put_words_together(os.environ)
     try:

@@ -1,4 +1,4 @@
-"""Commands of the Spark pipeline and of the schedule: fold, compact, vacuum, expire, evolve, erase, tasks."""
+"""Commands that maintain tables: fold, compact, vacuum, expire, evolve, erase, tasks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def fold(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
-    """Bring everything staged into the base, once."""
+    """Fold all staged changes into the base."""
     with lake_at(context) as lake:
         table = lake.table(name)
         with running(lake, f"fold {name}") as (progress, cancellation):
@@ -46,10 +46,10 @@ def _show_fold(name: str, report: dict[str, Any]) -> None:
     from crannog.cli.output import facts, say
 
     if report["version"] is None:
-        say(f"Nothing of {name} was staged; its base has {counted(report['final_rows'], 'row')}.")
+        say(f"{name} has no staged changes; its base has {counted(report['final_rows'], 'row')}.")
         return
     facts(
-        f"{name} is folded into version {report['version']}, in {report['seconds']:.1f} s",
+        f"{name} was folded into version {report['version']}, in {report['seconds']:.1f} s",
         [
             (
                 "staged",
@@ -79,10 +79,10 @@ def _before_and_after(report: dict[str, Any]) -> list[tuple[str, str]]:
 def compact(
     context: typer.Context,
     name: NameArgument,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done and why.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done and why.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Fold, then merge small files into large, sorted ones; what no version needs is vacuumed behind it."""
+    """Fold, then merge small files into large, sorted ones, and vacuum files that no version needs."""
     with lake_at(context) as lake:
         table = lake.table(name)
         with running(lake, f"compact {name}") as (progress, cancellation):
@@ -96,7 +96,7 @@ def _show_compact(name: str, report: dict[str, Any]) -> None:
     title = (
         f"{name}: {report['skipped']}"
         if report["skipped"]
-        else f"{name} is compacted, version {report['version']}, in {report['seconds']:.1f} s"
+        else f"{name} was compacted into version {report['version']}, in {report['seconds']:.1f} s"
     )
     facts(title, [*_before_and_after(report), *[("plan", line) for line in report["plan"]]])
 
@@ -106,13 +106,17 @@ def vacuum(
     name: NameArgument,
     retention_hours: Annotated[
         float | None,
-        typer.Option(metavar="HOURS", help="Keep what left the base less long ago; by default as the settings say."),
+        typer.Option(
+            metavar="HOURS", help="Keep files removed from the base within this time; the default is in the settings."
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Go below the floor of the settings.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Allow less than the minimum retention in the settings.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete the files that no version within the retention, no reader and no job needs."""
+    """Delete files that no version within the retention, reader or job needs."""
     with lake_at(context) as lake:
         report = lake.table(name).vacuum(retention_hours, force=force, dry_run=dry_run).as_dict()
     answer({"table": name, **report}, as_json=as_json, otherwise=lambda: _show_vacuum(name, report))
@@ -121,8 +125,8 @@ def vacuum(
 def _show_vacuum(name: str, report: dict[str, Any]) -> None:
     from crannog.cli.output import facts
 
-    done = "would go" if report["dry_run"] else "gone"
-    floor = ", raised to the floor; only --force goes below" if report["raised_to_floor"] else ""
+    done = "would be deleted" if report["dry_run"] else "deleted"
+    floor = " (the minimum; --force allows less)" if report["raised_to_floor"] else ""
     pairs = [
         (
             done,
@@ -132,22 +136,22 @@ def _show_vacuum(name: str, report: dict[str, Any]) -> None:
     ]
     if report["kept_for_readers"]:
         pairs.append(("kept", f"{counted(report['kept_for_readers'], 'file')} that readers still use"))
-    facts(f"{name} is vacuumed" if not report["dry_run"] else f"{name}: dry run, nothing was changed", pairs)
+    facts(f"{name} was vacuumed" if not report["dry_run"] else f"{name}: dry run, nothing was changed", pairs)
 
 
 def expire(
     context: typer.Context,
     name: NameArgument,
-    before: Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="Rows before this day go.")],
+    before: Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="Drop rows before this day.")],
     column: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN", help="Date or time to go by; by default the date partition, else the time of writing."
+            metavar="COLUMN", help="Date or time column; by default the date partition, otherwise the write time."
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Drop the rows before a day (UTC), whole partitions where it can."""
+    """Drop rows before a day (UTC), in whole partitions where possible."""
     limit = day(before)
     with lake_at(context) as lake:
         table = lake.table(name)
@@ -160,7 +164,7 @@ def _show_expire(name: str, report: dict[str, Any]) -> None:
     from crannog.cli.output import facts
 
     facts(
-        f"{name}: rows with {report['column']} before {report['before']} are gone, in {report['seconds']:.1f} s",
+        f"{name}: rows with {report['column']} before {report['before']} were dropped in {report['seconds']:.1f} s",
         [
             ("rows", f"{report['rows_dropped']:,} dropped, {report['rows_kept']:,} kept"),
             (
@@ -173,7 +177,7 @@ def _show_expire(name: str, report: dict[str, Any]) -> None:
 
 
 def evolve(context: typer.Context, name: NameArgument, schema: SchemaOption, as_json: JsonOption = False) -> None:
-    """Add nullable columns or widen types; anything else is refused with the reason."""
+    """Add nullable columns or widen types; other changes are refused with the reason."""
     from crannog.cli.row_input import read_schema
 
     columns = read_schema(schema)
@@ -188,11 +192,11 @@ def _show_evolve(name: str, report: dict[str, Any]) -> None:
     from crannog.cli.output import facts, say
 
     if report["version"] is None:
-        say(f"{name} has these columns already; nothing was changed.")
+        say(f"{name} already has these columns; nothing was changed.")
         return
     changes = [("added", line) for line in report["added"]] + [("widened", line) for line in report["widened"]]
     facts(
-        f"{name} has its new columns in version {report['version']}, in {report['seconds']:.1f} s",
+        f"The columns of {name} were changed in version {report['version']}, in {report['seconds']:.1f} s",
         [*changes, ("rewritten", counted(report["files_rewritten"], "file"))],
     )
 
@@ -206,7 +210,7 @@ def erase(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove keys from every file of a table, old versions included, and prove it with a receipt."""
+    """Remove keys from every file of a table, including old versions, and print a receipt as proof."""
     from crannog.cli.output import bar
     from crannog.formats.row_bodies import parse_keys
 
@@ -215,14 +219,14 @@ def erase(
         wanted: list[Any] = parse_keys(keys, table.schema, table.key) if table.key else list(keys)
         if table.key:
             confirm(
-                f"Erase {counted(len(wanted), 'key')} from {name}, old versions included?", f"erase from {name}", yes
+                f"Erase {counted(len(wanted), 'key')} from {name}, including old versions?", f"erase from {name}", yes
             )
         try:
             with bar(f"erase from {name}") as progress:
                 receipt = table.erase(wanted, actor=actor, reason=reason, progress=progress).as_dict()
         except KeyboardInterrupt:
             raise Cancelled(
-                f"the erasure from {name} was interrupted and is not proved: run the same command again to finish it"
+                f"the erasure from {name} was interrupted and is not verified; run the same command again to finish it"
             ) from None
     answer(receipt, as_json=as_json, otherwise=lambda: show_receipt(receipt))
 
@@ -237,8 +241,8 @@ def show_receipt(receipt: dict[str, Any]) -> None:
         [
             ("rows erased", f"{receipt['rows_erased']:,}"),
             ("files deleted", f"{receipt['files_deleted']:,}"),
-            ("versions lost", lost),
-            ("who, why", f"{receipt['actor'] or '–'}, {receipt['reason'] or '–'}"),
+            ("versions removed", lost),
+            ("actor, reason", f"{receipt['actor'] or '–'}, {receipt['reason'] or '–'}"),
             (
                 "key hashes",
                 ", ".join(text[:12] + "…" for text in receipt["key_hashes"][:_HASHES])
@@ -251,10 +255,10 @@ def show_receipt(receipt: dict[str, Any]) -> None:
         for place in receipt["places"]
     ]
     listing(
-        ("place", "looked at", "held a key before", "after"),
+        ("place", "checked", "with a key before", "after"),
         places,
         empty="",
-        right=("looked at", "held a key before", "after"),
+        right=("checked", "with a key before", "after"),
     )
 
 
@@ -290,17 +294,17 @@ def show_tasks(found: list[dict[str, Any]]) -> None:
     listing(
         ("task", "table", "state", "age", "due", "last result"),
         rows,
-        empty="No tasks have run yet: `crannog serve` runs them.",
+        empty="No tasks have run yet; `crannog serve` runs them.",
     )
 
 
 def result_of(task: dict[str, Any]) -> Any:
-    """Return what a task's last run reported."""
+    """Return the result of the last run of a task."""
     return json.loads(task["last_result"]) if task["last_result"] else None
 
 
 def summary(result: Any) -> str:
-    """Say in a few words what a task did."""
+    """Summarize what a task did."""
     if not isinstance(result, dict):
         return "–"
     for word in ("error", "skipped"):
@@ -324,7 +328,7 @@ def summary(result: Any) -> str:
 
 
 def _end_spark(lake: Lake) -> None:
-    """End this process's Spark; a server keeps its own, and takes the job back by itself."""
+    """Stop the Spark of this process; a server keeps its own and cancels the job itself."""
     from crannog.embedded import EmbeddedLake
 
     if isinstance(lake, EmbeddedLake):
@@ -335,7 +339,7 @@ def _end_spark(lake: Lake) -> None:
 
 @contextmanager
 def running(lake: Lake, title: str) -> Iterator[tuple[Progress, Cancellation]]:
-    """Show a job's progress; Ctrl-C takes the job back."""
+    """Show the progress of a job; Ctrl-C cancels it."""
     from crannog.api.cancellation import Cancellation
     from crannog.cli.output import bar
 
@@ -343,13 +347,13 @@ def running(lake: Lake, title: str) -> Iterator[tuple[Progress, Cancellation]]:
 
     def take_back() -> None:
         cancellation.cancel()
-        # Spark may be starting, or deaf; nobody else in this process needs it.
+        # Spark may be starting or unresponsive; nothing else in this process needs it.
         if not ended.wait(_CANCEL_S):
             _end_spark(lake)
 
     def on_signal(*_: object) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second Ctrl-C does not wait
-        # In a thread: this one may be in the middle of a talk with Spark, which another cannot interrupt.
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second Ctrl-C exits at once
+        # In a thread: this one may be waiting for Spark, and cannot make another call meanwhile.
         threading.Thread(target=take_back, daemon=True).start()
 
     before = signal.signal(signal.SIGINT, on_signal)
@@ -362,7 +366,7 @@ def running(lake: Lake, title: str) -> Iterator[tuple[Progress, Cancellation]]:
 
             yield progress, cancellation
     except CrannogError:
-        cancellation.check()  # whatever it failed with, it was told to
+        cancellation.check()  # any error after a cancellation is reported as the cancellation
         raise
     finally:
         ended.set()

@@ -1,4 +1,4 @@
-"""Answers for people: plain tables that fit 80 columns, short lists of facts, and a bar while a job runs."""
+"""Text output: tables that fit 80 columns, short lists of facts, and a progress bar."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _NARROWEST = 12
 
 
 def console() -> Console:
-    """Return the console of standard output."""
+    """Return the console for standard output."""
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=False)
 
 
 def say(text: str) -> None:
-    """Print a sentence, wrapped where the terminal ends."""
+    """Print a sentence, wrapped to the width of the terminal."""
     from rich.text import Text
 
     console().print(Text(text))
 
 
 def facts(title: str, pairs: Iterable[tuple[str, str]]) -> None:
-    """Print a sentence, and below it what there is to know, name by name."""
+    """Print a sentence, and below it a list of names and values."""
     from rich.table import Table
     from rich.text import Text
 
@@ -45,7 +45,7 @@ def facts(title: str, pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def listing(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, right: Sequence[str] = ()) -> None:
-    """Print a table, numbers to the `right`; or say that it is `empty`."""
+    """Print a table, with the columns in `right` aligned right; print `empty` if there are no rows."""
     from rich.table import Table
     from rich.text import Text
 
@@ -64,7 +64,7 @@ def listing(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str
 
 
 def rows(columns: Sequence[str], values: Sequence[Sequence[Any]], *, empty: str) -> None:
-    """Print rows of a table: side by side if they fit, else one below the other."""
+    """Print rows of a table: as a table if it fits, otherwise one value per line."""
     from rich.text import Text
 
     out = console()
@@ -87,7 +87,7 @@ def rows(columns: Sequence[str], values: Sequence[Sequence[Any]], *, empty: str)
 
 @contextmanager
 def bar(title: str) -> Iterator[Callable[[str, float], None]]:
-    """Show how far a job is, on standard error if that is a terminal; yields what the job reports to."""
+    """Show a progress bar on standard error if that is a terminal; yields the callback for progress."""
     if not sys.stderr.isatty():
         yield lambda _step, _share: None
         return
@@ -95,7 +95,7 @@ def bar(title: str) -> Iterator[Callable[[str, float], None]]:
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.table import Column
 
-    # The words take what is left of the line: on a narrow terminal they are cut, not the bar and the numbers.
+    # The text gets the rest of the line: on a narrow terminal it is cut, not the bar and the numbers.
     words = Column(ratio=1, no_wrap=True, overflow="ellipsis")
     columns = (
         SpinnerColumn(),

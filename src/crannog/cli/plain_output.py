@@ -1,4 +1,4 @@
-"""Values as a person reads them in a cell of a table."""
+"""Values formatted for the cells of a table."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def shown(value: Any) -> str:
 
 
 def moment(value: dt.datetime) -> str:
-    """Return a time in UTC, without the digits that say nothing."""
+    """Return a time in UTC, without trailing zeros."""
     text = value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(sep=" ")
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def of_bytes(count: float) -> str:
-    """Return a size in the unit that reads best."""
+    """Return a size in a suitable unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024 or unit == "GiB":
             return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
@@ -51,7 +51,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def ago(time: dt.timedelta) -> str:
-    """Return a length of time in its largest unit."""
+    """Return a duration in its largest unit."""
     seconds = max(0.0, time.total_seconds())
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:

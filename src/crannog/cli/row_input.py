@@ -16,7 +16,7 @@ _ENDINGS = {".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "c
 
 
 def read_rows(source: str, given: str | None, schema: pa.Schema) -> pa.Table | list[Any]:
-    """Read the rows of a file (`-`: standard input) for a table with these columns; CallerError says what is wrong with it."""
+    """Read the rows of a file (`-`: standard input) for a table with these columns; raises CallerError if it is invalid."""
     data = _read(source)
     return parse_rows(data, given or _format_of(source, data), schema, _called(source))
 
@@ -43,6 +43,6 @@ def _format_of(source: str, data: bytes) -> str:
         form = "json"
     if form is None:
         raise CallerError(
-            f"cannot tell the format of {_called(source)}: give --format {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+            f"cannot tell the format of {_called(source)}; use --format {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
         )
     return form

@@ -39,19 +39,19 @@ def serve(
     context: typer.Context,
     host: Annotated[
         str,
-        typer.Option(metavar="ADDRESS", help="Address to listen on; other than loopback only where tokens were made."),
+        typer.Option(metavar="ADDRESS", help="Address to listen on; addresses other than loopback require tokens."),
     ] = "",
     port: Annotated[
         int,
         typer.Option(
-            metavar="PORT", min=-1, max=65535, help="Port of the HTTP API; 0 takes a free one.", show_default="7117"
+            metavar="PORT", min=-1, max=65535, help="Port of the HTTP API; 0 chooses a free port.", show_default="7117"
         ),
     ] = -1,
 ) -> None:
-    """Serve the warehouse over HTTP, take spans over OTLP, and keep it in shape until Ctrl-C.
+    """Serve the warehouse over HTTP, receive spans over OTLP, and run maintenance, until Ctrl-C.
 
-    Folds what is staged, compacts, vacuums and expires. Prints its addresses, and a line for each task it ran. All
-    settings are environment variables CRANNOG_… or lines of crannog.toml; docs/settings.md lists them.
+    Maintenance folds, compacts, vacuums and expires tables. Prints the addresses, and a line for each task that ran.
+    Settings are environment variables (CRANNOG_…) or lines of crannog.toml; docs/settings.md lists them.
     """
     from crannog.server import logs
     from crannog.server.http_server import HttpServer
@@ -71,18 +71,18 @@ def serve(
         if lock is not None:
             lock.publish(server.url)
         scheduler = lake.new_scheduler()
-        typer.echo(f"crannog {VERSION} keeps {lake.warehouse.location} at {server.url}; Ctrl-C ends it")
+        typer.echo(f"crannog {VERSION} serves {lake.warehouse.location} at {server.url}; press Ctrl-C to stop")
         if server.receivers is not None:
             typer.echo(
-                f"spans come in over OTLP on port {server.receivers.http_port} (HTTP) and {server.receivers.grpc_port} (gRPC)"
+                f"receiving spans over OTLP on port {server.receivers.http_port} (HTTP) and {server.receivers.grpc_port} (gRPC)"
             )
         for name, near in unknown_variables(os.environ).items():
-            typer.echo(f"{name} is no setting and does nothing" + (f"; did you mean {near}?" if near else ""))
+            typer.echo(f"{name} is not a setting and is ignored" + (f"; did you mean {near}?" if near else ""))
         threading.Thread(target=_warm_up, args=(lake,), name="crannog-warm-up", daemon=True).start()
         work = threading.Thread(target=_work, args=(lake, scheduler, stop), name="crannog-serve", daemon=True)
         work.start()
         stop.wait()
-        typer.echo("stopping: what runs may finish, up to 20 s")
+        typer.echo("stopping; running requests and tasks have up to 20 s to finish")
         server.stop_accepting()
         scheduler.stop()
         _drain(lake, server, work)
@@ -91,7 +91,7 @@ def serve(
 
 
 def _request_stop(stop: threading.Event) -> None:
-    """Shut down in order; at once on a second request. The timer is the last resort: some thread may keep the process from ending."""
+    """Shut down gracefully; on a second request, exit at once. A timer ends the process if a thread keeps it alive."""
     if stop.is_set():
         _leave()
     stop.set()
@@ -101,7 +101,7 @@ def _request_stop(stop: threading.Event) -> None:
 
 
 def _locked(lake: EmbeddedLake, held: ExitStack) -> Any:
-    """Take the lock of a local warehouse; a bucket has none, there several servers may work."""
+    """Acquire the lock of a local warehouse; a bucket has none, and may have several servers."""
     from crannog.server.lock import ServerLock
 
     if not lake.warehouse.storage.is_local:
@@ -112,7 +112,7 @@ def _locked(lake: EmbeddedLake, held: ExitStack) -> Any:
 
 
 def _warm_up(lake: EmbeddedLake) -> None:
-    """Load the SQL parser and start Spark, so that the first request that needs them does not wait.
+    """Load the SQL parser and start Spark, so that the first request that needs them is fast.
 
     If Spark cannot start, the requests that need it get the error.
     """
@@ -123,7 +123,7 @@ def _warm_up(lake: EmbeddedLake) -> None:
 
 
 def _drain(lake: EmbeddedLake, server: HttpServer, work: threading.Thread) -> None:
-    """Let requests and the task that runs finish; then take them back; then end Spark under them."""
+    """Wait for running requests and tasks; then cancel them; then stop Spark."""
     began = time.monotonic()
     drained = server.join(_PATIENCE_S)
     if not drained:
@@ -141,7 +141,7 @@ def _drain(lake: EmbeddedLake, server: HttpServer, work: threading.Thread) -> No
 
 
 def _leave() -> None:
-    """End the process in the middle of its work: what is not committed was never seen by anybody."""
+    """End the process immediately; uncommitted changes were never visible."""
     typer.echo("stopped")
     os._exit(0)
 
@@ -155,7 +155,7 @@ def _work(lake: EmbeddedLake, scheduler: Scheduler, stop: threading.Event) -> No
             for name in ran:
                 lines.task(done.get(name, {"task_name": name, "last_result": None}))
             lines.trouble(scheduler.last_error)
-        except Exception as error:  # whatever it is, the next look may go better
+        except Exception as error:  # the next run may succeed
             lines.trouble(getattr(error, "message", f"{type(error).__name__}: {error}"))
 
 
@@ -166,7 +166,7 @@ def _end_spark(lake: EmbeddedLake) -> None:
 
 
 class _Lines:
-    """What is printed: each task that ran, and each trouble once, not every two seconds."""
+    """Prints a line for each task that ran; the same error is printed once, not at every run."""
 
     def __init__(self) -> None:
         self._failed: dict[str, str] = {}

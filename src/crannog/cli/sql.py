@@ -1,4 +1,4 @@
-"""Commands that ask: SQL, what a query would do, and which tables are held in memory."""
+"""Commands that run and explain SQL, and manage the tables held in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from crannog.api.explanation import Explanation
     from crannog.api.result import Result
 
-EngineOption = Annotated[str, typer.Option(metavar="auto|hot|local|spark", help="Who answers; auto chooses.")]
+EngineOption = Annotated[
+    str, typer.Option(metavar="auto|hot|local|spark", help="Query engine: auto, hot, local or spark.")
+]
 
 cache = typer.Typer(help="Tables held in memory.", no_args_is_help=True)
 
@@ -30,23 +32,28 @@ def add_to(app: typer.Typer) -> None:
 
 def sql(
     context: typer.Context,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="One SELECT in Spark SQL; - reads standard input.")],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="One SELECT statement in Spark SQL; - reads standard input.")
+    ],
     engine: EngineOption = "auto",
-    max_rows: Annotated[int, typer.Option(min=0, help="Most rows to show.")] = 0,
-    timeout_s: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="End it after this long.")] = 0,
-    explain: Annotated[bool, typer.Option("--explain", help="Tell what it would do instead.")] = False,
-    analyze: Annotated[bool, typer.Option("--analyze", help="Tell what it does, and run it.")] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Answer as CSV.")] = False,
+    max_rows: Annotated[int, typer.Option(min=0, help="Maximum number of rows to show; 0 uses the setting.")] = 0,
+    timeout_s: Annotated[
+        float,
+        typer.Option("--timeout", metavar="SECONDS", help="Cancel the query after this time; 0 uses the setting."),
+    ] = 0,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the plan instead of running the query.")] = False,
+    analyze: Annotated[bool, typer.Option("--analyze", help="Show the plan and run the query.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run one read-only statement of Spark SQL."""
+    """Run one read-only Spark SQL statement."""
     if csv and as_json:
-        raise CallerError("give --json or --csv, not both")
+        raise CallerError("use --json or --csv, not both")
     statement = sys.stdin.read() if text == "-" else text
     with lake_at(context) as lake:
         if explain or analyze:
-            told = lake.explain(statement, engine, analyze=analyze)
-            answer(told.as_dict(), as_json=as_json, otherwise=lambda: _show_plan(told))
+            explanation = lake.explain(statement, engine, analyze=analyze)
+            answer(explanation.as_dict(), as_json=as_json, otherwise=lambda: _show_plan(explanation))
             return
         result = lake.sql(statement, max_rows=max_rows or None, engine=engine, timeout_s=timeout_s or None)
     if csv:
@@ -72,7 +79,7 @@ def _show(result: Result) -> None:
 
     values = _as_data(result)["rows"]
     rows([column["name"] for column in result.columns], values, empty="No rows.")
-    more = "; there are more, give --max-rows for them" if result.truncated else ""
+    more = "; there are more, use --max-rows to see them" if result.truncated else ""
     say(f"{counted(result.row_count, 'row')} in {result.elapsed_ms:,.1f} ms by {result.engine} ({result.why}){more}")
 
 
@@ -82,7 +89,7 @@ def _write_csv(result: Result) -> None:
     try:
         pyarrow.csv.write_csv(result.table, sys.stdout.buffer)
     except pyarrow.ArrowException as error:
-        raise CallerError(f"the answer cannot be CSV: {str(error).splitlines()[0]}; use --json") from None
+        raise CallerError(f"the result cannot be written as CSV: {str(error).splitlines()[0]}; use --json") from None
 
 
 def _show_plan(explanation: Explanation) -> None:
@@ -94,26 +101,26 @@ def _show_plan(explanation: Explanation) -> None:
 
 
 def pin(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
-    """Hold a table in memory. Without a server it is let go of when the command ends: this shows what it takes."""
+    """Load a table into memory. Without a server it is released when the command ends, which only shows its size."""
     with lake_at(context) as lake:
         held = lake.cache.pin(name)
         server = getattr(lake, "address", "")
     ending = (
         f"Held by the server at {server} until it is evicted."
         if server
-        else "Held for this command; `crannog serve` holds tables for long."
+        else "Held until this command ends; `crannog serve` keeps tables in memory."
     )
     answer(held, as_json=as_json, otherwise=lambda: _show_tables([held], ending))
 
 
 def evict(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
-    """Let go of a table that is held in memory."""
+    """Release a table from memory."""
     from crannog.cli.output import say
 
     with lake_at(context) as lake:
         was_held = lake.cache.evict(name)
-    said = f"{name} was let go of." if was_held else f"{name} was not held."
-    answer({"name": name, "evicted": was_held}, as_json=as_json, otherwise=lambda: say(said))
+    text = f"{name} was released from memory." if was_held else f"{name} was not in memory."
+    answer({"name": name, "evicted": was_held}, as_json=as_json, otherwise=lambda: say(text))
 
 
 def stats(context: typer.Context, as_json: JsonOption = False) -> None:
@@ -142,7 +149,7 @@ def _show_tables(tables: list[dict[str, Any]], ending: str) -> None:
         for held in tables
     ]
     columns = ("table", "state", "rows", "size", "hits", "misses", "last access")
-    listing(columns, rows, empty="No table is held in memory.", right=("rows", "size", "hits", "misses"))
+    listing(columns, rows, empty="No tables are held in memory.", right=("rows", "size", "hits", "misses"))
     for held in tables:
         if held["error"]:
             say(f"{held['name']} could not be loaded: {held['error']}")

@@ -1,4 +1,4 @@
-"""Commands on whole tables: which there are, what they hold, making, changing and dropping them."""
+"""Commands that list, create, describe, preview and drop tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SchemaOption = Annotated[
     str, typer.Option("--schema", metavar="FILE", help="JSON Schema of the columns; - reads standard input.")
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -31,11 +31,11 @@ def add_to(app: typer.Typer) -> None:
 def tables(
     context: typer.Context,
     names: Annotated[
-        bool, typer.Option("--names", help="Names only: opens no table, so it is quick where there are many.")
+        bool, typer.Option("--names", help="Print names only, without opening the tables; fast if there are many.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the tables, their rows and their sizes."""
+    """List the tables with their numbers of rows and sizes."""
     with lake_at(context) as lake:
         found = [{"name": name} if names else _summary(lake, name) for name in lake.tables()]
     answer(found, as_json=as_json, otherwise=lambda: _show_tables(found, names))
@@ -56,7 +56,7 @@ def _summary(lake: Lake, name: str) -> dict[str, Any]:
 def _show_tables(found: list[dict[str, Any]], names: bool) -> None:
     from crannog.cli.output import listing, say
 
-    empty = "There are no tables yet: `crannog create NAME --schema FILE` makes one."
+    empty = "There are no tables yet; create one with `crannog create NAME --schema FILE`."
     if names:
         for table in found:
             typer.echo(table["name"])
@@ -86,21 +86,21 @@ def create(
     name: NameArgument,
     schema: SchemaOption,
     key: Annotated[
-        str, typer.Option(metavar="A,B", help="Columns that name a row; a later row of the same key replaces it.")
+        str, typer.Option(metavar="A,B", help="Key columns; a later row with the same key replaces the earlier one.")
     ] = "",
     partition_by: Annotated[
-        str, typer.Option(metavar="A,B", help="Columns to partition by; _date is the day of writing.")
+        str, typer.Option(metavar="A,B", help="Columns to partition by; _date is the day a row was written.")
     ] = "",
     cluster_by: Annotated[
         str,
-        typer.Option(metavar="A,B", help="Columns to sort by in files; by default the key, or the time of writing."),
+        typer.Option(metavar="A,B", help="Columns to sort files by; by default the key, or the write time."),
     ] = "",
     if_exists: Annotated[
-        str, typer.Option(metavar="error|ok", help="What to do if the table exists with this definition.")
+        str, typer.Option(metavar="error|ok", help="What to do if the table already exists with this definition.")
     ] = "error",
     as_json: JsonOption = False,
 ) -> None:
-    """Create a table, and the warehouse if it does not exist. Needs no Spark."""
+    """Create a table, and the warehouse if it does not exist. Does not need Spark."""
     from crannog.cli.row_input import read_schema
 
     columns = read_schema(schema)
@@ -122,7 +122,7 @@ def _names(given: str) -> list[str]:
 
 
 def describe(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
-    """Tell what a table is and how it stands."""
+    """Show the definition, size and state of a table."""
     with lake_at(context) as lake:
         described = lake.table(name).describe()
     answer(described, as_json=as_json, otherwise=lambda: _show_description(described))
@@ -177,7 +177,7 @@ def show_history(found: list[dict[str, Any]]) -> None:
     from crannog.cli.output import listing
 
     rows = [(entry["version"], moment(entry["timestamp"]), entry.get("operation"), _what(entry)) for entry in found]
-    listing(("version", "time (UTC)", "operation", "what"), rows, empty="The log is empty.", right=("version",))
+    listing(("version", "time (UTC)", "operation", "details"), rows, empty="The log is empty.", right=("version",))
 
 
 def _what(entry: dict[str, Any]) -> str:
@@ -200,10 +200,10 @@ def _what(entry: dict[str, Any]) -> str:
 def preview(
     context: typer.Context,
     name: NameArgument,
-    n: Annotated[int, typer.Option("-n", min=1, max=100_000, help="How many rows.")] = 20,
-    raw: Annotated[bool, typer.Option("--raw", help="Show deleted rows too, until they are folded.")] = False,
+    n: Annotated[int, typer.Option("-n", min=1, max=100_000, help="Number of rows.")] = 20,
+    raw: Annotated[bool, typer.Option("--raw", help="Also show deleted rows that are not folded yet.")] = False,
     system: Annotated[
-        bool, typer.Option("--system", help="Show Crannog's own columns too; JSON always has them.")
+        bool, typer.Option("--system", help="Also show Crannog's system columns; JSON always has them.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -231,7 +231,7 @@ def drop(context: typer.Context, name: NameArgument, yes: YesOption = False, as_
     answer(
         {"table": name, "dropped": True, "rows": rows},
         as_json=as_json,
-        otherwise=lambda: typer.echo(f"{name} is gone, {what}."),
+        otherwise=lambda: typer.echo(f"Dropped {name} {what}."),
     )
 
 
@@ -241,15 +241,15 @@ def _rows_of(lake: Lake, name: str) -> int | None:
     except NotFound:
         raise
     except CrannogError:
-        return None  # a damaged table must be possible to drop
+        return None  # it must be possible to drop a damaged table
 
 
 def confirm(question: str, act: str, yes: bool) -> None:
-    """Ask before what cannot be undone; where nobody can answer, only --yes will do."""
+    """Ask before an irreversible change; without a terminal, --yes is required."""
     if yes:
         return
     if not _somebody_is_there():
-        raise Refused(f"will not {act} unasked, and nobody is there to ask: give --yes")
+        raise Refused(f"cannot ask whether to {act} without a terminal; confirm with --yes")
     if not typer.confirm(question, err=True):
         raise Cancelled(f"did not {act}; nothing was changed")
 
@@ -259,8 +259,8 @@ def _somebody_is_there() -> bool:
 
 
 def day(text: str) -> dt.date:
-    """Read a day of the calendar."""
+    """Parse a date."""
     try:
         return dt.date.fromisoformat(text)
     except ValueError:
-        raise CallerError(f"a day is given as YYYY-MM-DD, like 2026-01-31, got {text!r}") from None
+        raise CallerError(f"a day must be written as YYYY-MM-DD, like 2026-01-31, got {text!r}") from None

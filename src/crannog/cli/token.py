@@ -1,4 +1,4 @@
-"""Commands about the tokens of a warehouse's server."""
+"""Commands that manage the access tokens of a warehouse."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from crannog.errors import CallerError
 if TYPE_CHECKING:
     from crannog.server.auth.tokens import Tokens
 
-token = typer.Typer(help="Tokens that a server of this warehouse takes.", no_args_is_help=True)
-TokenName = Annotated[str, typer.Argument(metavar="NAME", help="What the token is called, in lists and in the audit.")]
+token = typer.Typer(help="Access tokens for the server of this warehouse.", no_args_is_help=True)
+TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token, in lists and in the audit log.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -31,21 +31,19 @@ def create(
         list[str],
         typer.Option(
             metavar="LEVEL[:CATALOG[.SCHEMA]]",
-            help="read, write or admin, each with all before it; give it several times for more.",
+            help="read, write or admin; each includes those before it. Can be repeated.",
         ),
     ],
-    expires_days: Annotated[
-        float | None, typer.Option(metavar="DAYS", help="Days after which it is no longer taken.")
-    ] = None,
+    expires_days: Annotated[float | None, typer.Option(metavar="DAYS", help="Days until the token expires.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a token and show it, once. From then on every request to a server of this warehouse needs one."""
+    """Create a token and show it once. From then on, every request to a server of this warehouse needs a token."""
     made = _tokens(context).create(name, scope, expires_days)
     answer({"name": name, "token": made}, as_json=as_json, otherwise=lambda: typer.echo(made))
 
 
 def list_(context: typer.Context, as_json: JsonOption = False) -> None:
-    """List the tokens and their scopes; what they are is kept nowhere."""
+    """List the tokens and their scopes; the tokens themselves are not stored."""
     from crannog.cli.output import listing
 
     found = [made.as_dict() for made in _tokens(context).list()]
@@ -56,15 +54,15 @@ def list_(context: typer.Context, as_json: JsonOption = False) -> None:
         otherwise=lambda: listing(
             ("token", "scopes", "made", "expires"),
             rows,
-            empty="There are no tokens: a server listens on loopback only.",
+            empty="There are no tokens; a server listens only on loopback.",
         ),
     )
 
 
 def revoke(context: typer.Context, name: TokenName, as_json: JsonOption = False) -> None:
-    """Take a token back; servers know within two seconds."""
+    """Revoke a token; servers reject it within two seconds."""
     _tokens(context).revoke(name)
-    answer({"name": name, "revoked": True}, as_json=as_json, otherwise=lambda: typer.echo(f"{name} is revoked."))
+    answer({"name": name, "revoked": True}, as_json=as_json, otherwise=lambda: typer.echo(f"{name} was revoked."))
 
 
 def _tokens(context: typer.Context) -> Tokens:
@@ -73,5 +71,5 @@ def _tokens(context: typer.Context) -> Tokens:
 
     place = place_of(context)
     if place.server:
-        raise CallerError("tokens are made at the warehouse, not through its server: give --warehouse DIR")
+        raise CallerError("tokens are managed in the warehouse, not through its server; use --warehouse DIR")
     return Tokens(open_storage(place.settings().warehouse))

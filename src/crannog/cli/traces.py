@@ -1,4 +1,4 @@
-"""The group of commands on traces, and those that find and show them: search, show, compare, services, metrics and more."""
+"""The `traces` command group, and its commands that search, show, compare and count traces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from crannog.embedded import EmbeddedLake
     from crannog.remote.lake import RemoteLake
 
-TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="The id of a trace, in hexadecimal.")]
+TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Id of a trace, in hexadecimal.")]
 ServiceOption = Annotated[str | None, typer.Option("--service", "-s", help="Only spans of this service.")]
 OperationOption = Annotated[str | None, typer.Option("--operation", "-o", help="Only spans of this name.")]
 AttributeOption = Annotated[
@@ -28,20 +28,24 @@ AttributeOption = Annotated[
         "--attribute",
         "-a",
         metavar="KEY=VALUE",
-        help="Only spans with this attribute, at any level; several must all be there.",
+        help="Only spans with this attribute, at any level; if repeated, all must match.",
     ),
 ]
 WhereOption = Annotated[
     str | None,
-    typer.Option("--where", "-w", metavar="FILTER", help="A filter, like 'kind = server and duration > 250ms'."),
+    typer.Option(
+        "--where", "-w", metavar="FILTER", help="Filter expression, like 'kind = server and duration > 250ms'."
+    ),
 ]
 StartOption = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Only spans that start then or later: a time (UTC), or an age like 2h."),
+    typer.Option(metavar="TIME", help="Only spans that start at or after this time (UTC), or an age like 2h."),
 ]
-EndOption = Annotated[str | None, typer.Option(metavar="TIME", help="Only spans that start before then.")]
+EndOption = Annotated[str | None, typer.Option(metavar="TIME", help="Only spans that start before this time.")]
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="Show at most this many.")]
-TimeoutOption = Annotated[float | None, typer.Option("--timeout", metavar="SECONDS", help="End it after this long.")]
+TimeoutOption = Annotated[
+    float | None, typer.Option("--timeout", metavar="SECONDS", help="Cancel the query after this time.")
+]
 
 
 _WIDE = 100
@@ -51,7 +55,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the group."""
     from crannog.cli import traces_maintenance
 
-    group = typer.Typer(name="traces", help="Traces: find them, show them, keep them.", no_args_is_help=True)
+    group = typer.Typer(name="traces", help="Search, show, export and delete traces.", no_args_is_help=True)
     for command in (search, show, compare, services, operations, metrics, dependencies, complete):
         group.command()(command)
     traces_maintenance.add_to(group)
@@ -60,39 +64,39 @@ def add_to(app: typer.Typer) -> None:
 
 @contextmanager
 def traces_at(context: typer.Context, timeout_s: float | None = None, *, make: bool = False) -> Iterator[Traces]:
-    """Open the traces of the lake for one command, whose questions may take so long."""
+    """Open the traces of the lake for one command, with a time limit for its queries."""
     with lake_at(context, make=make) as lake:
         yield traces_of(lake).within(timeout_s=timeout_s)
 
 
 def traces_of(lake: Lake) -> Traces:
-    """Return the traces of a lake that a command opened; each has them."""
+    """Return the traces of a lake that a command opened."""
     return cast("EmbeddedLake | RemoteLake", lake).traces
 
 
 def json_of(value: Any) -> Any:
-    """Return values as JSON that keeps bytes, NaN and all digits."""
+    """Return values as lossless JSON, with bytes, NaN and all digits."""
     from crannog.formats.lossless_json import to_lossless_json
 
     return to_lossless_json(value)
 
 
 def time_of(nanoseconds: int) -> str:
-    """Return a time of a span for people, to the millisecond."""
+    """Return a time of a span as text, to the millisecond."""
     from crannog.cli.builds import time_of as to_the_second
 
     return f"{to_the_second(nanoseconds)}.{nanoseconds // 10**6 % 1000:03d}"
 
 
 def _short_time(nanoseconds: int) -> str:
-    """Return a time for a list: the year only where it is not this one, so that a trace's id and its root fit beside it."""
+    """Return a time for a list, without the current year, so that the id and root of a trace fit on the line."""
     whole = time_of(nanoseconds)
     year = f"{dt.datetime.now(dt.UTC):%Y}-"
     return whole[len(year) : 19] if whole.startswith(year) else whole[:10]
 
 
 def _moment(text: str | None) -> str | int | None:
-    """Read a time, or an age."""
+    """Parse a time or an age."""
     from crannog.cli.builds_filters import nanoseconds_ago
 
     if text and text[-1:] in "smhdw" and text[:-1].isdigit():
@@ -105,45 +109,47 @@ def search(
     service: ServiceOption = None,
     operation: OperationOption = None,
     text: Annotated[
-        str | None, typer.Option("--text", "-t", help="Words that are somewhere in a span, in any case.")
+        str | None, typer.Option("--text", "-t", help="Words that occur anywhere in a span; case is ignored.")
     ] = None,
     attribute: AttributeOption = None,
     where: WhereOption = None,
     errors: Annotated[
-        bool | None, typer.Option("--errors/--no-errors", help="Only traces with errors, or without.")
+        bool | None, typer.Option("--errors/--no-errors", help="Only traces with, or without, errors.")
     ] = None,
-    min_ms: Annotated[float | None, typer.Option(help="Only traces that took at least this many milliseconds.")] = None,
-    max_ms: Annotated[float | None, typer.Option(help="Only traces that took no longer.")] = None,
+    min_ms: Annotated[
+        float | None, typer.Option(help="Only traces of at least this duration, in milliseconds.")
+    ] = None,
+    max_ms: Annotated[float | None, typer.Option(help="Only traces of at most this duration, in milliseconds.")] = None,
     start: StartOption = None,
     end: EndOption = None,
     limit: LimitOption = 20,
     order: Annotated[
-        str, typer.Option(help="newest, oldest, longest, shortest, most_spans or most_errors.")
+        str, typer.Option(help="Sort order: newest, oldest, longest, shortest, most_spans or most_errors.")
     ] = "newest",
-    cursor: Annotated[str | None, typer.Option(help="Where a page before ended.")] = None,
-    count: Annotated[bool, typer.Option("--count", help="Count all that match, too.")] = False,
-    spans: Annotated[bool, typer.Option("--spans", help="List the spans themselves, not their traces.")] = False,
+    cursor: Annotated[str | None, typer.Option(help="Cursor of a page, as printed below the previous result.")] = None,
+    count: Annotated[bool, typer.Option("--count", help="Also count all matches.")] = False,
+    spans: Annotated[bool, typer.Option("--spans", help="List spans instead of traces.")] = False,
     timeout_s: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find traces with a span that meets all conditions, newest first."""
+    """Search for traces that have a span matching all conditions."""
     from crannog.traces.jaeger.requests import with_attributes
 
     whole: dict[str, Any] = {"has_errors": errors, "min_duration_ms": min_ms, "max_duration_ms": max_ms}
     if spans and any(value is not None for value in whole.values()):
         raise CallerError(
-            "--errors, --min-ms and --max-ms are about whole traces; with --spans, ask with --where 'error and duration > 1s'"
+            "--errors, --min-ms and --max-ms apply to whole traces; with --spans use --where 'error and duration > 1s'"
         )
-    asked: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "service": service, "operation": operation, "text": text, "where": with_attributes(where, attribute or ()),
         "start": _moment(start), "end": _moment(end), "limit": limit, "cursor": cursor, "order": order, "count": count,
     }  # fmt: skip
     with traces_at(context, timeout_s) as traces:
         if spans:
-            found = traces.search_spans(**asked)
+            found = traces.search_spans(**arguments)
             answer(json_of(found), as_json=as_json, otherwise=lambda: _list_spans(found))
         else:
-            page = traces.search(**asked, **whole)
+            page = traces.search(**arguments, **whole)
             answer(json_of(page), as_json=as_json, otherwise=lambda: _list_traces(page))
 
 
@@ -164,7 +170,7 @@ def _list_traces(page: TracePage) -> None:
     listing(
         ("trace", "start (UTC)", "took", "spans", "root"),
         rows,
-        empty="No trace matches.",
+        empty="No traces match.",
         right=("trace", "start (UTC)", "took", "spans"),
     )
     _rest(page)
@@ -187,7 +193,7 @@ def _list_spans(page: SpanPage) -> None:
         ("trace", "span", "start (UTC)", "took", "name"),
         rows,
         ("span",),
-        empty="No span matches.",
+        empty="No spans match.",
         right=("trace", "span", "start (UTC)", "took"),
     )
     _rest(page)
@@ -196,7 +202,7 @@ def _list_spans(page: SpanPage) -> None:
 def _listing_that_fits(
     columns: Sequence[str], rows: list[tuple[Any, ...]], spare: Sequence[str], *, empty: str, right: Sequence[str]
 ) -> None:
-    """List rows; in a narrow terminal without the columns that can be spared. `--json` has them all."""
+    """Print rows as a table, on a narrow terminal without the optional columns; `--json` has all columns."""
     from crannog.cli.output import console, listing
 
     left_out = {columns.index(name) for name in spare} if console().width < _WIDE else set()
@@ -212,7 +218,7 @@ def _rest(page: TracePage | SpanPage) -> None:
     if page.total is not None:
         say(f"{page.total:,} match.")
     if page.next_cursor:
-        typer.echo(f"More: --cursor {page.next_cursor}")  # in one line however long, to be copied
+        typer.echo(f"More: --cursor {page.next_cursor}")  # never wrapped, so that it can be copied
     if page.previous_cursor:
         typer.echo(f"Back: --cursor {page.previous_cursor}")
 
@@ -222,13 +228,13 @@ def show(
     trace: TraceArgument,
     offset: Annotated[int, typer.Option(min=0, help="Skip this many spans first.")] = 0,
     limit: LimitOption = 200,
-    depth: Annotated[int | None, typer.Option(min=0, help="Leave out what is deeper.")] = None,
-    under: Annotated[str | None, typer.Option(metavar="SPAN", help="Only this span and what is below it.")] = None,
-    details: Annotated[bool, typer.Option("--details", "-d", help="Attributes, events and links, too.")] = False,
+    depth: Annotated[int | None, typer.Option(min=0, help="Maximum depth of the spans shown.")] = None,
+    under: Annotated[str | None, typer.Option(metavar="SPAN", help="Show only this span and its descendants.")] = None,
+    details: Annotated[bool, typer.Option("--details", "-d", help="Also show attributes, events and links.")] = False,
     timeout_s: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a trace: its tree, when each span ran, and what held up its end. Large ones in windows."""
+    """Show a trace as a tree with the timing of each span and the critical path; large traces in pages."""
     with traces_at(context, timeout_s) as traces:
         view = traces.show(trace, offset, limit, depth=depth, under=under)
     answer(json_of(view.as_dict()), as_json=as_json, otherwise=lambda: show_trace(view, details))
@@ -240,18 +246,18 @@ def show_trace(view: TraceView, details: bool) -> None:
     from crannog.cli.waterfall import legend, lines, took
 
     odd = [
-        "its root is missing, or has not come yet" if view.is_root_missing else "",
+        "the root is missing or has not arrived yet" if view.is_root_missing else "",
         f"{view.roots:,} roots" if view.roots > 1 else "",
         f"{counted(view.orphans, 'span')} whose parent is missing" if view.orphans else "",
-        f"{counted(view.cycles, 'cycle')} of parents" if view.cycles else "",
-        f"{counted(view.skewed, 'span')} outside the time of the parent" if view.skewed else "",
-        "more spans than are looked at" if view.truncated else "",
+        f"{counted(view.cycles, 'cycle')} of parent spans" if view.cycles else "",
+        f"{counted(view.skewed, 'span')} outside the time range of the parent" if view.skewed else "",
+        "too many spans; only the first are shown" if view.truncated else "",
     ]
     facts(
         f"trace {view.trace_id}",
         [
-            ("began", f"{time_of(view.start_ns)} (UTC), took {took(view.duration_ns)}"),
-            ("spans", f"{view.span_count:,}, {view.error_count:,} with errors, {view.deepest + 1:,} deep"),
+            ("start", f"{time_of(view.start_ns)} (UTC), took {took(view.duration_ns)}"),
+            ("spans", f"{view.span_count:,}, {view.error_count:,} with errors, depth {view.deepest + 1:,}"),
             ("services", ", ".join(view.services)),
             *[("note", text) for text in odd if text],
         ],
@@ -262,7 +268,7 @@ def show_trace(view: TraceView, details: bool) -> None:
     say(legend(view))
     if view.next_offset is not None:
         say(
-            f"{view.next_offset:,} of {view.total:,} spans: --offset {view.next_offset} goes on, --depth and --under show less of it."
+            f"{view.next_offset:,} of {view.total:,} spans; continue with --offset {view.next_offset}, or limit the tree with --depth or --under."
         )
 
 
@@ -272,12 +278,12 @@ def compare(
     after: TraceArgument,
     limit: LimitOption = 30,
     tolerance: Annotated[
-        float, typer.Option(min=0, help="Share by which a mean duration may differ and still be the same.")
+        float, typer.Option(min=0, help="Relative difference of mean durations that counts as equal.")
     ] = 0.1,
     timeout_s: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell what changed from one trace to another, the largest differences first."""
+    """Compare two traces, largest differences first."""
     with traces_at(context, timeout_s) as traces:
         found = traces.compare(before, after, limit, tolerance=tolerance)
 
@@ -302,7 +308,7 @@ def compare(
             )
             for one in found.changes
         ]
-        listing(("change", "spans", "took", "path", "service"), rows, empty="They have no spans.")
+        listing(("change", "spans", "took", "path", "service"), rows, empty="Neither trace has spans.")
 
     answer(json_of(found), as_json=as_json, otherwise=otherwise)
 
@@ -311,15 +317,15 @@ def services(context: typer.Context, as_json: JsonOption = False) -> None:
     """List the services that sent spans."""
     with traces_at(context) as traces:
         found = traces.services()
-    _names(found, as_json, "No spans have come yet.")
+    _names(found, as_json, "No spans have arrived yet.")
 
 
 def operations(
     context: typer.Context,
-    service: Annotated[str, typer.Argument(metavar="SERVICE", help="The service.")],
+    service: Annotated[str, typer.Argument(metavar="SERVICE", help="Name of the service.")],
     as_json: JsonOption = False,
 ) -> None:
-    """List the operations of a service, with their kinds."""
+    """List the operations of a service and their span kinds."""
     with traces_at(context) as traces:
         found = [{"operation": name, "kind": kind} for name, kind in traces.operations_by_kind(service)]
 
@@ -352,20 +358,18 @@ def metrics(
     where: WhereOption = None,
     start: StartOption = None,
     end: EndOption = None,
-    step: Annotated[str, typer.Option(help="Length of a bucket: 10s, 5m, 1h, 1d, 1mo.")] = "1h",
+    step: Annotated[str, typer.Option(help="Length of a time bucket: 10s, 5m, 1h, 1d or 1mo.")] = "1h",
     by: Annotated[
         list[str] | None, typer.Option("--by", metavar="FIELD", help="Group by a field or an attribute.")
     ] = None,
     whole: Annotated[
         bool,
-        typer.Option(
-            "--traces", help="Count whole traces of which one span meets all that, grouped by what their root has."
-        ),
+        typer.Option("--traces", help="Count traces that have a matching span, grouped by the fields of their root."),
     ] = False,
     timeout_s: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Count spans, or traces, by time: rates, errors, latencies."""
+    """Show rates, errors and latencies of spans or traces over time."""
     counted_things = "traces" if whole else "spans"
     with traces_at(context, timeout_s) as traces:
         found = traces.metrics(
@@ -398,7 +402,7 @@ def metrics(
         ]
         figures = (counted_things, "per s", "errors", "avg", "p50", "p95", "p99")
         spare = ("per s", "avg") if groups else ()
-        empty = f"No {counted_things.removesuffix('s')} matches."
+        empty = f"No {counted_things} match."
         _listing_that_fits(("from (UTC)", *groups, *figures), rows, spare, empty=empty, right=("from (UTC)", *figures))
 
     answer(json_of(found), as_json=as_json, otherwise=otherwise)
@@ -411,7 +415,7 @@ def dependencies(
     timeout_s: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List which services call which, how often, and with how many errors."""
+    """List the calls between services, with the numbers of calls and errors."""
     with traces_at(context, timeout_s) as traces:
         found = traces.dependencies(_moment(start), _moment(end))
 
@@ -420,7 +424,7 @@ def dependencies(
 
         rows = [(one.parent, one.child, f"{one.calls:,}", f"{one.errors:,}") for one in found]
         listing(
-            ("caller", "called", "calls", "errors"), rows, empty="No service called another.", right=("calls", "errors")
+            ("caller", "callee", "calls", "errors"), rows, empty="No calls between services.", right=("calls", "errors")
         )
 
     answer(json_of(found), as_json=as_json, otherwise=otherwise)
@@ -428,15 +432,17 @@ def dependencies(
 
 def complete(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="service, operation, key, or value (of --key).")],
-    prefix: Annotated[str, typer.Argument(metavar="PREFIX", help="How it begins.")] = "",
-    key: Annotated[str | None, typer.Option(help="The attribute whose values are meant.")] = None,
+    what: Annotated[
+        str, typer.Argument(metavar="WHAT", help="What to complete: service, operation, key or value (of --key).")
+    ],
+    prefix: Annotated[str, typer.Argument(metavar="PREFIX", help="Prefix of the completions.")] = "",
+    key: Annotated[str | None, typer.Option(help="Attribute whose values to complete.")] = None,
     where: WhereOption = None,
     limit: LimitOption = 20,
     timeout_s: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Suggest names, attributes and their values, those used most first."""
+    """Suggest services, operations, attribute keys or values, most frequent first."""
     with traces_at(context, timeout_s) as traces:
         found = traces.complete(what, prefix, key=key, where=where, limit=limit)
 
@@ -446,7 +452,7 @@ def complete(
         listing(
             (what, "spans"),
             [(one.value, f"{one.count:,}") for one in found],
-            empty="Nothing begins like that.",
+            empty="No completions.",
             right=("spans",),
         )
 

@@ -1,4 +1,4 @@
-"""Commands that bring traces elsewhere and back, and those that end them: export, import, expire, erase."""
+"""Commands that export, import, expire and erase traces."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PACKED = {".gz": "gzip", ".zst": "zstd"}
 FormOption = Annotated[
     str | None,
     typer.Option(
-        "--format", metavar="json|protobuf|zipkin", help="Format, if the file's ending does not tell; JSON otherwise."
+        "--format", metavar="json|protobuf|zipkin", help="Format; by default from the file extension, otherwise JSON."
     ),
 ]
 
@@ -44,23 +44,23 @@ def add_to(group: typer.Typer) -> None:
 def export(
     context: typer.Context,
     trace_ids: Annotated[list[str], typer.Argument(metavar="TRACE...", help="Ids of traces.")],
-    file: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Where to; - is standard output.")] = "-",
+    file: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Output file; - is standard output.")
+    ] = "-",
     form: FormOption = None,
     lines: Annotated[
         bool,
-        typer.Option(
-            "--lines", help="Write requests of up to 5,000 spans, one a line, so that traces may have any size."
-        ),
+        typer.Option("--lines", help="Write one request of up to 5,000 spans per line, for traces of any size."),
     ] = False,
     timeout_s: TimeoutOption = None,
 ) -> None:
-    """Write traces as OTLP, as they came in: as one request, or as lines of requests."""
+    """Export traces as OTLP, as they were received: as one request, or as one request per line."""
     kind = _form(form, file)
     if kind == "zipkin":
-        raise CallerError("traces are written as OTLP, in json or protobuf")
+        raise CallerError("traces are exported as OTLP; use --format json or protobuf")
     if lines and kind == "protobuf":
         raise CallerError(
-            "--lines are JSON: leave out --format, and write to a file that does not end in .pb, .binpb or .bin"
+            "--lines writes JSON; omit --format, and use an output file that does not end in .pb, .binpb or .bin"
         )
     with traces_at(context, timeout_s) as traces:
         if lines:
@@ -80,7 +80,7 @@ def export(
 
 
 def _write_lines(traces: Traces, trace_ids: list[str], file: str) -> None:
-    # Asked first: a file that was there stays as it is if there is no such trace.
+    # Read first, so that an existing file is not changed if there is no such trace.
     with closing(traces.export_lines(trace_ids)) as lines:
         if file == "-":
             for line in lines:
@@ -97,13 +97,13 @@ def import_(
         list[str],
         typer.Argument(
             metavar="FILE...",
-            help="OTLP requests, or lines of them in JSON, as the Collector's file exporter writes them; .gz and .zst are unpacked; - is standard input.",
+            help="OTLP requests: one per file, or one per line as the Collector's file exporter writes them. .gz and .zst files are decompressed; - is standard input.",
         ),
     ],
     form: FormOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Keep the spans of files; what was kept before is not kept twice."""
+    """Import spans from files; spans that are already stored are skipped."""
     total: dict[str, Any] = {"accepted": 0, "rejected": 0, "duplicates": 0, "messages": []}
     for file in files:
         if file != "-" and not Path(file).is_file():
@@ -118,7 +118,7 @@ def import_(
 
     def otherwise() -> None:
         typer.echo(
-            f"{counted(total['accepted'], 'span')} kept; {total['duplicates']:,} were there already, {total['rejected']:,} rejected."
+            f"{counted(total['accepted'], 'span')} imported; {total['duplicates']:,} were already stored, {total['rejected']:,} rejected."
         )
         for message in total["messages"]:
             typer.echo(f"  {message}")
@@ -135,28 +135,28 @@ def _kept(traces: Traces, file: str, kind: str) -> Iterator[WriteOutcome]:
             done += 1
     except CallerError as error:
         if done:
-            what = f"{error.message}; the {counted(done, 'request')} of {file} before this one are kept: mend it and import it again"
+            what = f"{error.message}; the {counted(done, 'request')} of {file} before this one are stored; correct the file and import it again"
             raise type(error)(what) from None
         raise
 
 
 def _form(form: str | None, file: str) -> str:
     if form is not None and form not in _TYPES:
-        raise CallerError(f"the format is one of {', '.join(_TYPES)}, got {form!r}")
+        raise CallerError(f"the format must be one of {', '.join(_TYPES)}, got {form!r}")
     path = Path(file)
     ending = Path(path.stem).suffix if path.suffix in _PACKED else path.suffix
     return form or _ENDINGS.get(ending.lower(), "json")
 
 
 def _requests(file: str, kind: str) -> Iterator[bytes]:
-    """Yield the requests in a file: it is one, or each of its lines is; lines are read while they are taken."""
+    """Yield the requests in a file: the whole file, or each of its lines, which are read lazily."""
     with _opened(file) as data:
         start = b"" if kind != "json" else next((line for line in data if line.strip()), b"")
-        # Of a request over several lines, the first is no JSON by itself.
+        # If one request spans several lines, the first line is not valid JSON.
         if not _is_json(start):
             yield start + data.read()
             return
-        # Without its end: the same request in another file is known by its bytes.
+        # Without the line ending, so that the same request has the same bytes in every file.
         yield start.strip()
         yield from (line.strip() for line in data if line.strip())
 
@@ -182,11 +182,11 @@ def _is_json(line: bytes) -> bool:
 
 def expire(
     context: typer.Context,
-    before: Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="Spans that started before this day (UTC) go.")],
+    before: Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="Drop spans that started before this day (UTC).")],
     service: Annotated[list[str] | None, typer.Option("--service", "-s", help="Only spans of this service.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Drop old spans and what is derived from them, and give back the space."""
+    """Drop old spans and everything derived from them, and free the space."""
     limit = day(before)
     with lake_at(context) as lake, running(lake, "expire traces") as (progress, cancellation):
         report = traces_of(lake).expire(limit, service or None, progress=progress, cancellation=cancellation)
@@ -196,10 +196,10 @@ def expire(
 
         spans = report.spans
         facts(
-            f"spans before {before} are gone, in {spans.seconds + report.derived.seconds:.1f} s",
+            f"spans before {before} were dropped in {spans.seconds + report.derived.seconds:.1f} s",
             [
                 ("spans", f"{spans.rows_dropped:,} dropped, {spans.rows_kept:,} kept"),
-                ("given back", of_bytes(report.bytes_given_back)),
+                ("freed", of_bytes(report.bytes_given_back)),
             ],
         )
 
@@ -212,16 +212,19 @@ def erase(
     where: Annotated[
         str | None,
         typer.Option(
-            "--where", "-w", metavar="FILTER", help="All traces with a span that meets this, like 'user = \"u1\"'."
+            "--where",
+            "-w",
+            metavar="FILTER",
+            help="All traces with a span that matches this filter, like 'user = \"u1\"'.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be erased.")] = False,
     actor: ActorOption = "",
     reason: ReasonOption = "",
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Erase whole traces for good, from every file and every derived table, and prove it with a receipt."""
+    """Erase traces permanently from every file and derived table, and print a receipt as proof."""
     with lake_at(context) as lake:
         traces = traces_of(lake)
         plan = traces.erasure_plan(trace_ids or None, where)
@@ -229,7 +232,9 @@ def erase(
             answer(json_of(plan), as_json=as_json, otherwise=lambda: _show_plan(plan))
             return
         confirm(
-            f"Erase {counted(plan.traces, 'trace')} of {counted(plan.spans, 'span')} for good?", "erase traces", yes
+            f"Erase {counted(plan.traces, 'trace')} with {counted(plan.spans, 'span')} permanently?",
+            "erase traces",
+            yes,
         )
         with running(lake, "erase traces") as (progress, cancellation):
             receipt = traces.erase(
@@ -242,7 +247,7 @@ def _show_plan(plan: Any) -> None:
     from crannog.cli.output import facts
 
     facts(
-        f"{counted(plan.traces, 'trace')} of {counted(plan.spans, 'span')} would be erased",
+        f"{counted(plan.traces, 'trace')} with {counted(plan.spans, 'span')} would be erased",
         [
             ("services", ", ".join(f"{name} {count:,}" for name, count in plan.services.items()) or "–"),
             ("days", ", ".join(f"{on} {count:,}" for on, count in plan.days.items()) or "–"),

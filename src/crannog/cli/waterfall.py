@@ -1,4 +1,4 @@
-"""A trace in the terminal: its tree on the left, when each span ran as bars on the right."""
+"""A trace in the terminal: the tree on the left, a bar for the time of each span on the right."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _LEAST_BAR, _LEAST_NAME = 10, 16
 _TOOK = 9
 CRITICAL, OTHER = "█", "░"
 _MEANINGS = {
-    CRITICAL: "holds up the end",
-    OTHER: "does not",
+    CRITICAL: "critical path",
+    OTHER: "other",
     "✗": "error",
-    "?": "its parent is missing",
-    "↺": "cut out of a cycle",
-    "~": "leaves its parent's time",
+    "?": "parent missing",
+    "↺": "cycle broken here",
+    "~": "outside the time range of its parent",
 }
 
 
 def took(nanoseconds: float) -> str:
-    """Return a length of time in the unit that reads best, in seven signs at most."""
+    """Return a duration in a suitable unit, in at most seven characters."""
     for unit, size in (("ns", 1), ("µs", 1_000), ("ms", 1_000_000)):
-        if abs(nanoseconds) < 999.5 * size:  # what rounds to a thousand is one of the next
+        if abs(nanoseconds) < 999.5 * size:  # a value that rounds to a thousand is shown in the next unit
             return f"{nanoseconds / size:.3g} {unit}"
     seconds = nanoseconds / 10**9
     for unit, size in (("s", 1), ("min", 60), ("h", 3_600)):
@@ -53,7 +53,7 @@ def took(nanoseconds: float) -> str:
 
 
 def bar(start: int, end: int, first: int, last: int, width: int) -> tuple[int, int]:
-    """Return where a span's bar begins and how long it is, of `width` signs for first to last; never out of it, never empty."""
+    """Return the start and length of the bar of a span on a scale of `width` characters; at least one, and within the scale."""
     whole = max(1, last - first)
     left = min(width - 1, max(0, (start - first) * width // whole))
     right = min(width, max(left + 1, -((first - end) * width // whole)))
@@ -61,7 +61,7 @@ def bar(start: int, end: int, first: int, last: int, width: int) -> tuple[int, i
 
 
 def lines(view: TraceView, width: int, *, details: bool = False) -> Iterator[Text]:
-    """Yield the lines of a window, each `width` signs wide; with `details`, what a span carries below it."""
+    """Yield the lines of a window, each `width` characters wide; with `details`, the contents of a span follow it."""
     from rich.text import Text
 
     colours = {service: _COLOURS[place % len(_COLOURS)] for place, service in enumerate(view.services)}
@@ -88,22 +88,22 @@ def lines(view: TraceView, width: int, *, details: bool = False) -> Iterator[Tex
 
 
 def legend(view: TraceView) -> str:
-    """Return what the signs in a window mean."""
+    """Return the legend for the symbols in a window."""
     used = {sign for shown in view.spans for sign in (*_marks(shown), CRITICAL if shown.critical_ns else OTHER)}
     return "   ".join(f"{sign} {meaning}" for sign, meaning in _MEANINGS.items() if sign in used)
 
 
 def _marks(shown: ShownSpan) -> str:
     span = shown.span
-    said = {"✗": span.is_error, "?": span.orphan, "↺": span.in_cycle, "~": shown.starts_early or shown.ends_late}
-    return "".join(mark for mark, holds in said.items() if holds)
+    marks = {"✗": span.is_error, "?": span.orphan, "↺": span.in_cycle, "~": shown.starts_early or shown.ends_late}
+    return "".join(mark for mark, holds in marks.items() if holds)
 
 
 def _label(shown: ShownSpan) -> tuple[str, str, str]:
     """Return the marks and the depth of a span, its name with its service, and the service."""
     span = shown.span
     marks = _marks(shown)
-    # A tree as deep as a chain would leave no room for names.
+    # Indentation is limited, or deep trees would leave no room for names.
     depth = "  " * span.depth if span.depth <= _DEEPEST else "  " * _DEEPEST + f"+{span.depth - _DEEPEST} "
     name, service = (" ".join(text.split()) for text in (span.name, span.service))
     return depth + (f"{marks} " if marks else ""), f"{name or '(no name)'} {service}", service
@@ -111,7 +111,7 @@ def _label(shown: ShownSpan) -> tuple[str, str, str]:
 
 def _details(shown: ShownSpan, indent: int) -> Iterator[Text]:
     span, space = shown.span, " " * indent
-    facts: list[tuple[str, Any]] = [("span", span.span_id), ("own time", took(shown.self_ns))]
+    facts: list[tuple[str, Any]] = [("span", span.span_id), ("self time", took(shown.self_ns))]
     if span.kind != "UNSPECIFIED":
         facts.append(("kind", span.kind.lower()))
     if span.status != "UNSET":

@@ -1,1 +1,1 @@
-"""A connection to a server: the verbs of a lake over HTTP. Needs neither Spark nor Java nor the packages of the engine."""
+"""A connection to a server: the operations of a lake over HTTP. Needs neither Spark, Java nor the packages of the engine."""

@@ -1,4 +1,4 @@
-"""Arrow on its way to a server and back: tables and schemas as IPC streams, read batch by batch where they are large."""
+"""Arrow in requests and responses: tables and schemas as IPC streams, read batch by batch if they are large."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from crannog.errors import Unavailable
 from crannog.remote.errors import error_of
 
 _ERROR = b"crannog-error"
-# Smaller ones travel in a packet or two anyway.
+# Smaller tables fit in a packet or two.
 _WORTH_COMPRESSING = 64 * 1024
 
 
@@ -37,30 +37,28 @@ def schema_of(body: bytes) -> pa.Schema:
 
 
 def table_of(body: bytes) -> pa.Table:
-    """Read a whole IPC stream; raises the error that stands in it, if the server failed midway."""
+    """Read a whole IPC stream; raises the error that it contains if the server failed midway."""
     reader = pa.ipc.open_stream(body)
     return pa.Table.from_batches(list(batches_of(reader)), reader.schema)
 
 
 def batches_of(reader: Any) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a stream; raises the error that stands in its place in the middle of it."""
+    """Yield the batches of a stream; raises the error that it contains if the server failed midway."""
     while True:
         try:
             batch, notes = reader.read_next_batch_with_custom_metadata()
         except StopIteration:
             return
         except pa.ArrowException as error:
-            raise Unavailable(
-                f"the answer broke off in the middle: {' '.join(str(error).split())}; ask again"
-            ) from None
-        told = dict(notes.items()).get(_ERROR) if notes is not None else None
-        if told is not None:
-            raise error_of(json.loads(told))
+            raise Unavailable(f"the response ended early: {' '.join(str(error).split())}; try again") from None
+        error_body = dict(notes.items()).get(_ERROR) if notes is not None else None
+        if error_body is not None:
+            raise error_of(json.loads(error_body))
         yield batch
 
 
 class Incoming(io.RawIOBase):
-    """The body of an answer as a file that Arrow reads from while it comes in."""
+    """The body of a response as a file that Arrow reads while it arrives."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A build log behind a server: the same log as an embedded one, each question a request."""
+"""A build log on a server, with the interface of an embedded log; each call is a request."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _JSON = {"Content-Type": "application/json"}
 
 
 class HttpLog(EventLog):
-    """The log of a server. Safe for threads."""
+    """The build log of a server. Thread-safe."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class HttpLog(EventLog):
             self._connection = connection
             return
         self._connection = Connection(uri, token or os.environ.get("CRANNOG_TOKEN") or None)
-        self.head()  # so that an address without a log fails now
+        self.head()  # fails now if there is no log at this address
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -64,7 +64,7 @@ class HttpLog(EventLog):
             return []
         lines = "\n".join(event.at(None).as_json() for event in batch).encode()
         check = self._check_states if check_states is None else check_states
-        # An event is kept once by its id, so what got no answer may be sent again.
+        # An event is stored once by its id, so a request without a response may be sent again.
         answer = self._connection.ask(
             "POST", "/builds/events", params={"check_states": _word(check)}, content=lines,
             headers={"Content-Type": "application/x-ndjson"}, tries=WRITE_TRIES,
@@ -83,8 +83,8 @@ class HttpLog(EventLog):
         self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any
     ) -> EventPage:
         _, wanted = page_arguments(since, limit, descending, filter)
-        asked = {"since": since, "limit": limit, "descending": bool(descending), **wanted.as_json()}
-        found = self._request_json("POST", "/builds/events/query", document=asked)
+        query = {"since": since, "limit": limit, "descending": bool(descending), **wanted.as_json()}
+        found = self._request_json("POST", "/builds/events/query", document=query)
         return EventPage(tuple(map(event_of, found["events"])), found["next_index"], found["has_more"])
 
     def get_event(self, event_id: str) -> BuildEvent | None:
@@ -155,11 +155,11 @@ class HttpLog(EventLog):
         return list(self._request_json("GET", "/builds/prunable", params=params)["indexes"])
 
     def give_back_space(self) -> None:
-        """Let the server fold, compact and clean up."""
+        """Fold, compact and clean up on the server."""
         self._connection.ask("POST", "/builds/compact", read_s=None)
 
     def check_there(self) -> CheckReport:
-        """Let the server read everything again and compare."""
+        """Check the whole log on the server."""
         return result_of(CheckReport, self._connection.ask("POST", "/builds/check", read_s=None).json())
 
     def _get(self, kind: type[T], path: str, **params: str) -> T | None:
@@ -193,9 +193,9 @@ class HttpLog(EventLog):
     def _follow(
         self, position: int, filter: dict[str, Any], idle_s: float | None, stop: threading.Event
     ) -> Iterator[BuildEvent]:
-        """Yield what the server sends; a connection that ends is taken up again after the last event that came.
+        """Yield the events that the server sends; reconnects after the last received event if the connection ends.
 
-        Unavailable if there is no server for a minute.
+        Raises Unavailable if no server responds for a minute.
         """
         beat_s = _BEAT_S if idle_s is None else max(0.02, min(_BEAT_S, idle_s))
         quiet_since = heard = time.monotonic()
@@ -228,19 +228,19 @@ class HttpLog(EventLog):
 
 
 def _events(lines: Iterator[str]) -> Iterator[BuildEvent | None]:
-    """Yield events, and None where the server only says that it is still there."""
+    """Yield events, and None for each heartbeat."""
     from crannog.builds.event_values import from_json
 
     for line in lines:
-        told = from_json(line, "the server's line")
-        if "error" in told:
-            raise error_of(told["error"]["code"], told["error"]["message"], told["error"].get("retry_after_s"))
-        yield event_of(told) if told else None
+        message = from_json(line, "a line from the server")
+        if "error" in message:
+            raise error_of(message["error"]["code"], message["error"]["message"], message["error"].get("retry_after_s"))
+        yield event_of(message) if message else None
 
 
 def _number(value: Any, name: str) -> str:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise CallerError(f"{name} is a whole number, got {value!r}")
+        raise CallerError(f"{name} must be an integer, got {value!r}")
     return str(value)
 
 

@@ -1,7 +1,7 @@
-"""HTTP to one server: a pool of connections, errors by their code, and what is sent again when the network fails.
+"""HTTP to one server: a connection pool, errors by their code, and retries after network failures.
 
-What the server answers is final here, an error too: the caller decides, as with an embedded connection. Only what
-got no answer is sent again, and only where that cannot do anything twice: reads, and writes with a batch id.
+A response of the server is final, even an error: the caller decides what to do, as with an embedded connection. Only
+requests without a response are retried, and only if they are idempotent: reads, and writes with a batch id.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ NDJSON = "application/x-ndjson"
 Params = Mapping[str, str | list[str] | None]
 T = TypeVar("T")
 
-# Reading takes a little longer than a server lets a request take: it tells more of what went wrong.
+# A little longer than the time limit of the server, whose error says more than a timeout here.
 _CONNECT_S, _READ_S, _WRITE_S, _POOL_S = 10.0, 330.0, 60.0, 30.0
 _CONNECTIONS, _KEPT = 1_000, 64
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 WRITE_TRIES, READ_TRIES, ONE_TRY = 6, 3, 1
-# A query may think for hours; whether the other side is still there, the kernel asks it.
+# A query may run for hours; TCP keepalive detects a server that is gone.
 _KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -51,12 +51,12 @@ _KEEPALIVE = [
 
 
 class Connection:
-    """A pool of connections to one server. Safe for threads, and in a child after a fork."""
+    """A pool of connections to one server. Thread-safe and fork-safe."""
 
     def __init__(self, address: str, token: str | None = None) -> None:
         self.address, self._url = _checked(address)
         if token is not None and not (token and token.isascii() and token.isprintable()):
-            raise CallerError("a token is printable ASCII text; the one given is not")
+            raise CallerError("a token must be printable ASCII text; the given one is not")
         self._token = token
         self._closed = False
         self._client = self._made()
@@ -68,7 +68,7 @@ class Connection:
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         if near:
-            headers["Accept-Encoding"] = "identity"  # on one machine, packing costs more than the way
+            headers["Accept-Encoding"] = "identity"  # on one machine, compression costs more than the transfer
         secure = self._url.scheme == "https"
         transport = httpx.HTTPTransport(
             verify=secure,
@@ -94,10 +94,10 @@ class Connection:
         tries: int = ONE_TRY,
         read_s: float | None = _READ_S,
     ) -> httpx.Response:
-        """Send a request and return the whole answer; raises the error it stands for if it is one.
+        """Send a request and return the whole response; raises the error of an error response.
 
-        With more than one of `tries` it is sent again when no answer came; a `document` that is a function is then
-        asked for another one. Unavailable names the address.
+        A request without a response is sent up to `tries` times; a `document` that is a function is called for each
+        of them. Raises Unavailable, with the address, if none gets a response.
         """
 
         def whole() -> httpx.Response:
@@ -119,7 +119,7 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         read_s: float | None = _READ_S,
     ) -> Iterator[httpx.Response]:
-        """Send a request and hand out its answer while it comes in; leaving the block ends it."""
+        """Send a request and yield its response while it arrives; leaving the block closes it."""
         try:
             with self._answer(method, path, params, document, content, headers, read_s) as response:
                 yield response
@@ -152,11 +152,11 @@ class Connection:
                     raise refusal(response.status_code, response.read(), self.address)
                 if response.status_code >= 300:
                     raise CallerError(
-                        f"{self.address} sends on to {response.headers.get('Location')}: give that address"
+                        f"{self.address} redirects to {response.headers.get('Location')}; use that address"
                     )
                 yield response
         except RuntimeError:
-            self.check_open()  # httpx says in words of its own that another thread closed it
+            self.check_open()  # raises our own error if another thread closed the connection
             raise
 
     def _again(self, act: Callable[[], T], tries: int, what: str) -> T:
@@ -165,28 +165,28 @@ class Connection:
             try:
                 return act()
             except httpx.TransportError as error:
-                # Nobody there is no matter of a moment, unless rows wait to be kept.
+                # A refused connection is unlikely to recover soon, so only writes are retried.
                 refused = isinstance(error, httpx.ConnectError) and tries < WRITE_TRIES
                 if not left or refused or isinstance(error, (httpx.PoolTimeout, httpx.UnsupportedProtocol)):
                     raise self._lost(error, what) from error
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, _LONGEST_PAUSE_S)
-        raise AssertionError("the last try answers or raises")
+        raise AssertionError("the last try returns or raises")
 
     def _lost(self, error: httpx.TransportError, what: str) -> Overloaded | Unavailable:
-        said = " ".join(str(error).split()) or type(error).__name__
+        reason = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, httpx.PoolTimeout):
             return Overloaded(
-                f"{_CONNECTIONS:,} requests to {self.address} are under way, which is the most; close streams",
+                f"{_CONNECTIONS:,} requests to {self.address} are open, which is the limit; close streams that are not needed",
                 retry_after_s=1,
             )
         if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
             return Unavailable(
-                f"no server answers at {self.address} ({said}): start one with `crannog serve`, or check the address",
+                f"no server responds at {self.address} ({reason}); start one with `crannog serve`, or check the address",
                 retry_after_s=1,
             )
         return Unavailable(
-            f"the server at {self.address} did not answer {what} to the end ({said}); try again", retry_after_s=1
+            f"the server at {self.address} did not complete {what} ({reason}); try again", retry_after_s=1
         )
 
     def close(self) -> None:
@@ -194,7 +194,7 @@ class Connection:
         self._client.close()
 
     def _renew(self) -> None:
-        # The sockets are the parent's: two processes that read from one would get each other's answers.
+        # The sockets belong to the parent: two processes that read from one would receive each other's responses.
         if not self._closed:
             self._client = self._made()
 
@@ -212,16 +212,16 @@ if hasattr(os, "register_at_fork"):
 
 
 def _checked(address: str) -> tuple[str, httpx.URL]:
-    plain = address.rstrip("/")
+    trimmed = address.rstrip("/")
     try:
-        url = httpx.URL(plain)
+        url = httpx.URL(trimmed)
     except (httpx.InvalidURL, TypeError) as error:
         raise CallerError(
-            f"{address!r} is no address of a server: {error}; give one like http://127.0.0.1:7117"
+            f"{address!r} is not the address of a server: {error}; use one like http://127.0.0.1:7117"
         ) from None
     if url.scheme not in ("http", "https") or not url.host:
-        raise CallerError(f"{address!r} is no address of a server: give one like http://127.0.0.1:7117")
-    return plain, url
+        raise CallerError(f"{address!r} is not the address of a server; use one like http://127.0.0.1:7117")
+    return trimmed, url
 
 
 def _is_loopback(host: str) -> bool:
@@ -235,4 +235,4 @@ def _json(document: Any) -> bytes:
     try:
         return json.dumps(document, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise CallerError(f"what was asked cannot be sent: {error}") from None
+        raise CallerError(f"the request cannot be encoded as JSON: {error}") from None

@@ -19,13 +19,13 @@ _LONGEST_QUOTE = 200
 
 
 def error_of(error: Mapping[str, Any]) -> CrannogError:
-    """Return the error that the inner object of an error body stands for."""
+    """Return the error that the inner object of an error body describes."""
     kind = _KINDS.get(str(error.get("code")), Unavailable)
     return kind(str(error.get("message")), retry_after_s=error.get("retry_after_s"))
 
 
 def refusal(status: int, body: bytes, address: str) -> CrannogError:
-    """Return the error of an error response; the message says so if it came from a proxy and not from Crannog."""
+    """Return the error of an error response; if it did not come from Crannog, for example from a proxy, the message says so."""
     try:
         error = json.loads(body)["error"]
         return error_of(
@@ -33,9 +33,9 @@ def refusal(status: int, body: bytes, address: str) -> CrannogError:
         )
     except (ValueError, TypeError, KeyError):
         pass
-    said = " ".join(body[:_LONGEST_QUOTE].decode("utf-8", "replace").split())
+    text = " ".join(body[:_LONGEST_QUOTE].decode("utf-8", "replace").split())
     message = (
-        f"{address} answered {status}, and not in the words of a Crannog server: {said or 'nothing'}; check the address"
+        f"{address} responded with {status}, but not as a Crannog server: {text or 'empty body'}; check the address"
     )
     if status >= 500:
         return Unavailable(message)

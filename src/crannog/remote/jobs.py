@@ -1,4 +1,4 @@
-"""Long work on a server: followed line by line while it runs, taken back by going away."""
+"""Long-running jobs on a server: progress is read line by line; closing the connection cancels the job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from crannog.remote.errors import error_of
 T = TypeVar("T")
 
 LINES = "application/x-ndjson"
-# The server says something each second, if only that it still works.
+# The server sends a line each second, at least a heartbeat.
 _SILENCE_S = 60.0
 
 
@@ -30,32 +30,32 @@ def run_job(
     progress: Progress | None = None,
     cancellation: Cancellation | None = None,
 ) -> T:
-    """Run a job and return its report; its error is raised.
+    """Run a job and return its report; raises its error.
 
-    `cancellation`, looked at each second, and an error of `progress` close the connection, which takes the job back.
+    A cancellation, checked each second, or an error raised by `progress` closes the connection, which cancels the job.
     """
     connection.check_open()
     if cancellation is not None:
         cancellation.check()
-    asked: dict[str, Any] = {
+    request: dict[str, Any] = {
         "params": params,
         "document": document,
         "content": content,
         "headers": {**(headers or {}), "Accept": LINES},
     }
-    with connection.opened("POST", path, read_s=_SILENCE_S, **asked) as response:
+    with connection.opened("POST", path, read_s=_SILENCE_S, **request) as response:
         for line in response.iter_lines():
-            told = json.loads(line) if line.strip() else {}
-            if "error" in told:
-                raise error_of(told["error"])
-            if "result" in told:
-                return read_as(kind, told["result"])
+            message = json.loads(line) if line.strip() else {}
+            if "error" in message:
+                raise error_of(message["error"])
+            if "result" in message:
+                return read_as(kind, message["result"])
             if cancellation is not None:
                 _check(cancellation, path)
-            if progress is not None and "progress" in told:
-                progress(told["progress"]["step"], told["progress"]["share"])
+            if progress is not None and "progress" in message:
+                progress(message["progress"]["step"], message["progress"]["share"])
     raise Unavailable(
-        f"the server at {connection.address} ended in the middle of POST {path}: it may be done or not; the table's history shows which"
+        f"the server at {connection.address} closed the connection during POST {path}; check the history of the table to see whether the job was committed"
     )
 
 
@@ -63,14 +63,14 @@ def _check(cancellation: Cancellation, path: str) -> None:
     try:
         cancellation.check()
     except Cancelled:
-        # The server may have committed in this very moment: do not promise that the table is as it was.
+        # The server may have just committed, so do not claim that the table is unchanged.
         raise Cancelled(
-            f"POST {path} was cancelled: the server takes the job back unless it had committed already; the table's history shows which"
+            f"POST {path} was cancelled; the server stops the job unless it was already committed, which the history of the table shows"
         ) from None
 
 
 def read_as(kind: type[T], document: Any) -> T:
-    """Return a report as the value it was before it travelled."""
-    from pydantic import TypeAdapter  # a command that reads no report need not wait for it
+    """Return the value that a JSON document encodes."""
+    from pydantic import TypeAdapter  # slow to import, and not needed by most commands
 
     return TypeAdapter(kind).validate_python(document)

@@ -1,4 +1,4 @@
-"""A lake behind a server: the operations over HTTP."""
+"""A lake on a server: the operations over HTTP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RemoteLake(Lake):
-    """What `crannog.connect` returns for the address of a server. Safe for threads, and in a child after a fork."""
+    """What `crannog.connect` returns for the address of a server. Thread-safe and fork-safe."""
 
     def __init__(self, address: str, token: str | None = None) -> None:
         self._connection = Connection(address, token)
@@ -36,7 +36,7 @@ class RemoteLake(Lake):
 
     @cached_property
     def traces(self) -> Traces:
-        """The traces: OTLP in, traces, metrics and dependencies out."""
+        """The traces: store spans; read traces, metrics and dependencies."""
         from crannog.api.traces import Traces
         from crannog.remote.traces import TraceTransport
 
@@ -44,13 +44,13 @@ class RemoteLake(Lake):
 
     @cached_property
     def builds(self) -> HttpLog:
-        """The build log that the server keeps, with the interface of `crannog.builds.open_log`."""
+        """The build log of the server, with the interface of `crannog.builds.open_log`."""
         from crannog.remote.builds import HttpLog
 
         return HttpLog(self.address, connection=self._connection)
 
     def load(self, files: Sequence[str] | str, name: str, **options: Any) -> LoadReport:
-        """Load files of this machine (names, patterns, `-`) into a table, each once; see `api.Lake.load` for the options."""
+        """Load local files (names, patterns, `-`) into a table, each once; see `api.Lake.load` for the options."""
         from crannog.tables.loading.load import load
         from crannog.tables.loading.options import LoadOptions
 

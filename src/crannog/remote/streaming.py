@@ -58,7 +58,7 @@ def _lines(
         kind = response.headers.get("Content-Type", "")
         if not kind.startswith(NDJSON):
             raise Unavailable(
-                f"the server at {connection.address} sent no lines but {kind or 'nothing'}: it may be an older one"
+                f"the server at {connection.address} sent {kind or 'no content type'} instead of lines; it may be an older version"
             )
         yield ""
         for line in BufferedReader(Incoming(response.iter_bytes()), _AT_ONCE):
@@ -66,7 +66,7 @@ def _lines(
 
 
 class _Batches:
-    """The batches of an open answer. Closed at its end, at an error, or before its first batch was asked for."""
+    """The batches of an open response, which is closed at its end, at an error, or by `close`."""
 
     def __init__(self, reader: Any, held: ExitStack) -> None:
         self._batches = batches_of(reader)
@@ -77,7 +77,7 @@ class _Batches:
 
     def __next__(self) -> pa.RecordBatch:
         with ExitStack() as ending:
-            ending.push(self._held)  # which also words what the network did to it
+            ending.push(self._held)  # which also translates network errors
             batch = next(self._batches)
             ending.pop_all()
             return batch

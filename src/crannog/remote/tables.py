@@ -1,4 +1,4 @@
-"""The operations on tables and SQL over HTTP. Rows become Arrow here, by the engine's own rules, with its own errors."""
+"""The operations on tables and SQL over HTTP. Rows are converted to Arrow here, by the engine's rules and with its errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _INNER = {ops.COUNT: "rows", ops.EVICT: "evicted"}
 
 @dataclass(slots=True)
 class _Known:
-    """What a server last said of a table's definition; read as Arrow only when rows are sent."""
+    """The last definition of a table that the server sent; parsed as Arrow only when rows are sent."""
 
     answer: tuple[bytes, str]
     definition: Definition | None = None
@@ -81,10 +81,10 @@ class TableTransport(HttpTransport):
         return self._document(operation, request)
 
     def _document(self, operation: Operation[Any, Any], request: Any) -> Any:
-        """Ask for a JSON document."""
+        """Request a JSON document."""
         route = operation.routes[0]
         params: dict[str, Any] = {"system": "true"} if operation is ops.LIST_TABLES else _params(route, request)
-        # Loading a large table into memory takes time; asked for twice, it is held once.
+        # Loading a large table into memory takes time, and may be requested again.
         tries = READ_TRIES if route.method == "GET" or operation is ops.PIN else ONE_TRY
         read_s = {"read_s": None} if operation is ops.PIN else {}
         found = self.connection.ask(route.method, path_of(route, request), params=params, tries=tries, **read_s).json()
@@ -111,18 +111,18 @@ class TableTransport(HttpTransport):
     # -- what a table is ---------------------------------------------------------------------------------------------
 
     def _look(self, table: TableName) -> _Known:
-        """Ask for the columns and the key as they are now; the same object while they stay the same."""
+        """Request the current columns and key; returns the same object while they do not change."""
         answer = self.connection.ask("GET", f"/tables/{table}/schema", headers={"Accept": ARROW}, tries=READ_TRIES)
-        said = (answer.content, answer.headers["Crannog-Key"])
+        response = (answer.content, answer.headers["Crannog-Key"])
         known = self._known.get(table)
-        if known is None or known.answer != said:
-            known = self._known[table] = _Known(said)
+        if known is None or known.answer != response:
+            known = self._known[table] = _Known(response)
         return known
 
     def _definition(self, table: TableName, *, fresh: bool) -> Definition:
         known = self._look(table) if fresh or table not in self._known else self._known[table]
         if known.definition is None:
-            # Only now: a program that reads figures alone need not load Arrow.
+            # Imported here, so that a program that does not use rows need not load Arrow.
             from crannog.delta.schemas import user_columns
             from crannog.remote.arrow_bodies import schema_of
 
@@ -131,7 +131,7 @@ class TableTransport(HttpTransport):
         return known.definition
 
     def find(self, table: TableName) -> None:
-        """Raise NotFound unless there is such a table."""
+        """Raise NotFound if the table does not exist."""
         self._look(table)
 
     def _create(self, request: ops.CreateTable) -> bool:
@@ -154,7 +154,7 @@ class TableTransport(HttpTransport):
             params={**params, "if_exists": request.if_exists},
             content=packed_schema(user_schema(request.schema)),
             headers={"Content-Type": ARROW},
-            # Created by a try whose answer was lost, it would be in its own way: only "ok" may be sent again.
+            # A retry would conflict with the table that a try with a lost response created, unless if_exists is "ok".
             tries=WRITE_TRIES if request.if_exists == "ok" else ONE_TRY,
         )
         return answer.status_code == 201
@@ -174,7 +174,7 @@ class TableTransport(HttpTransport):
                 route, name, to_arrow(request.rows, known.user_schema, table=str(name), verb=operation.name), batch
             ),
         )
-        # Kept by a try whose answer was lost: for the caller it is the first time all the same.
+        # The duplicate is a retry after a lost response; for the caller this is the first write.
         return replace(receipt, duplicate=False) if request.batch_id is None else receipt
 
     def _delete(self, request: ops.DeleteRows) -> WriteReceipt:
@@ -200,10 +200,10 @@ class TableTransport(HttpTransport):
         return keys_to_arrow(request.keys, known.user_schema, known.key, table=str(request.name), verb=verb)
 
     def _refuse_without_key(self, method: str, path: str, document: Any) -> None:
-        """Let the server say in its own words that there is no key."""
+        """Raise the error of the server for a table without a key."""
         self.connection.ask(method, path, document=document)
         raise Conflict(
-            f"{path.split('/')[2]} was created again during this call, with a key; nothing was done, call again"
+            f"{path.split('/')[2]} was re-created with a key during this call; nothing was changed, try again"
         )
 
     def _fitting(self, table: TableName, act: Callable[[Definition], T]) -> T:
@@ -211,7 +211,7 @@ class TableTransport(HttpTransport):
         try:
             return act(known)
         except (SchemaMismatch, BadRows):
-            # The table may have evolved, or been created again: look once before refusing.
+            # The table may have evolved or been re-created: try once more with the current definition.
             fresh = self._definition(table, fresh=True)
             if fresh is known:
                 raise
@@ -226,7 +226,7 @@ class TableTransport(HttpTransport):
         if batch.isascii() and batch.isprintable() and batch == batch.strip():
             headers["Crannog-Batch-Id"] = batch
         else:
-            params["batch_id"] = batch  # a header holds ASCII, a batch id any text
+            params["batch_id"] = batch  # a header holds only ASCII, a batch id any text
         path = route.path.replace("{name}", str(table))
         answer = self.connection.ask(
             route.method, path, content=packed(rows), headers=headers, params=params, tries=WRITE_TRIES
@@ -271,7 +271,7 @@ class TableTransport(HttpTransport):
         sent: dict[str, Any] = {}
 
         def document() -> dict[str, Any]:
-            # With an id of its own each time: the query whose answer was lost may still run.
+            # With a new id each time: the query whose response was lost may still run.
             sent.update(_statement(request))
             return sent
 
@@ -322,7 +322,7 @@ class TableTransport(HttpTransport):
 
 
 def _statement(request: RunSql) -> dict[str, Any]:
-    # Always with an id: a query that is interrupted here can be cancelled there.
+    # Always with an id, so that a query interrupted here can be cancelled on the server.
     return {**_given(request), "query_id": checked_query_id(request.query_id)}
 
 

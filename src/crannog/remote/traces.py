@@ -1,4 +1,4 @@
-"""The operations on traces over HTTP, where one differs from the general form."""
+"""The operations on traces over HTTP that need special handling."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TraceTransport(HttpTransport):
         headers = {"Content-Type": request.content_type}
         if request.encoding:
             headers["Content-Encoding"] = request.encoding
-        # A request is kept once by its content: what got no answer may be sent again.
+        # A request is stored once by its content, so one without a response may be sent again.
         answer = self.connection.ask(
             "POST", ops.WRITE.routes[0].path, content=bytes(request.body), headers=headers, tries=WRITE_TRIES
         )

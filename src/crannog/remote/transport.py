@@ -1,4 +1,4 @@
-"""Declared operations over HTTP: requests to documents and addresses, answers back to the values they were."""
+"""Declared operations over HTTP: encodes requests and decodes responses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class HttpTransport:
 
     def __init__(self, connection: Connection, *, timeout_s: float | None = None, query_id: str | None = None) -> None:
         self.connection = connection
-        # A call with an id is sent once: sent again, it might find itself still running.
+        # A call with an id is sent once: a retry could conflict with the first try, which may still run.
         self._tries = READ_TRIES if query_id is None else ONE_TRY
         self.headers = {"Crannog-Query-Id": quote(query_id)} if query_id is not None else {}
         if timeout_s is not None:
@@ -102,16 +102,16 @@ def _document(request: Any) -> dict[str, Any]:
         value = getattr(request, field.name)
         default = None if field.default is MISSING else field.default
         if value is not default and (field.default is MISSING or value != default):
-            found[field.name] = _plain(value)
+            found[field.name] = _json_value(value)
     return found
 
 
-def _plain(value: Any) -> Any:
-    """Return an argument as JSON has it; times as text, which keeps them to the microsecond."""
+def _json_value(value: Any) -> Any:
+    """Return an argument as a JSON value; times as text, with microseconds."""
     if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {key: _json_value(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(inner) for inner in value]
+        return [_json_value(inner) for inner in value]
     return value.isoformat() if isinstance(value, dt.date) else value
 
 
@@ -120,7 +120,7 @@ def path_of(route: Route, request: Any) -> str:
     for name in re.findall(r"{(\w+)", path):
         value = getattr(request, name)
         if name == "trace_id" and not (isinstance(value, str) and re.fullmatch(r"([0-9a-fA-F]{16}){1,2}", value)):
-            # Checked here: as a part of an address, another word would be another route.
+            # Checked here, since another word in the path would select another route.
             raise CallerError(f"a trace id must have 32 (or 16) hexadecimal digits, got {value!r}"[:120])
         path = path.replace(f"{{{name}}}", quote(str(value), safe=""))
     return path

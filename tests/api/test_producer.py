@@ -222,7 +222,7 @@ def test_a_full_queue_is_said_and_what_was_taken_is_kept(lake: Lake, policy: str
     table = Faulty(lake.table(NAME), (gate.wait(30) and None for _ in range(100)))  # type: ignore[func-returns-value]
     with Producer(table, batch_rows=5, max_age_s=60, queue_rows=10, when_full=policy, block_s=0.05) as producer:
         producer.insert_many({"n": n} for n in range(10))
-        with pytest.raises(Overloaded, match=f"10 rows wait to be kept in {NAME}") as caught:
+        with pytest.raises(Overloaded, match=f"10 rows are waiting to be stored in {NAME}") as caught:
             producer.insert({"n": 10})
         assert caught.value.retry_after_s is not None
         assert producer.queued == 10
@@ -260,7 +260,7 @@ def test_closing_while_it_fails_reports_what_is_left_and_ends(lake: Lake) -> Non
     assert (producer.sent, producer.queued, producer.failed) == (0, 0, 25)
     assert sorted(row["n"] for failure in producer.failures for row in failure.rows) == list(range(25))
     assert all(isinstance(failure.error, Unavailable) for failure in producer.failures)
-    with pytest.raises(CallerError, match="closed; make another"):
+    with pytest.raises(CallerError, match="closed; create another"):
         producer.insert({"n": 1})
     producer.close()
     assert producer.flush()
@@ -274,7 +274,7 @@ def test_closing_does_not_wait_for_a_write_that_hangs(lake: Lake) -> None:
     until(lambda: len(table.calls) == 1)
     producer.close(timeout=0.1)
     assert (producer.queued, producer.failed) == (0, 25)
-    assert "may be kept or not" in str(producer.failures[-1].error)
+    assert "may or may not be stored" in str(producer.failures[-1].error)
     gate.set()
     until(
         lambda: (

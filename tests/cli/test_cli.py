@@ -319,7 +319,7 @@ def test_ctrl_c_takes_a_job_back_while_spark_starts(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
         assert process.returncode == 1
-        assert err == "crannog: the job was cancelled before it committed; the table is as it was\n"
+        assert err == "crannog: the job was cancelled before it committed; the table is unchanged\n"
         assert lake.table(NOTES).describe()["version"] == 0
 
 

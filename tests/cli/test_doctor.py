@@ -99,7 +99,10 @@ def test_a_file_system_without_what_commits_need_is_told(
 
 def test_locks_that_lock_nothing_are_told(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_checks.fcntl, "flock", lambda *_: None)
-    assert "do not keep others out" in by_name(doctor_checks.check_warehouse(settings))["warehouse"].found
+    assert (
+        "file locks do not exclude other processes"
+        in by_name(doctor_checks.check_warehouse(settings))["warehouse"].found
+    )
 
 
 def test_a_full_disk_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

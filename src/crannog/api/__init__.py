@@ -1,1 +1,1 @@
-"""What one can ask of a lake and what comes back, wherever it runs: in this process or behind a server."""
+"""The public interface of a lake, the same in this process and through a server: operations, requests and results."""

@@ -1,4 +1,4 @@
-"""What may be asked with: the checks that need neither a table nor a server, so that both sides refuse in the same words."""
+"""Checks of arguments that need neither a table nor a server, so that client and server raise the same errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def checked_engine(engine: str) -> str:
 
 
 def checked_query_id(query_id: str | None) -> str:
-    """Return a query's id, a new one if none is given."""
+    """Return the query id, or a new one if none is given."""
     if query_id is None:
         return uuid.uuid4().hex
     if not isinstance(query_id, str) or not 0 < len(query_id) <= 128 or not query_id.isprintable():
@@ -31,7 +31,7 @@ def checked_query_id(query_id: str | None) -> str:
 
 
 def checked_timeout(timeout_s: float | None) -> float | None:
-    """Return the seconds that a query gets; None leaves it to the settings."""
+    """Return the time limit of a query in seconds; None means the limit from the settings."""
     if timeout_s is None:
         return None
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not 0 < timeout_s <= 86_400:
@@ -40,14 +40,14 @@ def checked_timeout(timeout_s: float | None) -> float | None:
 
 
 def checked_max_rows(max_rows: int | None) -> int | None:
-    """Return the most rows that a query gives; None leaves it to the settings, which also have a ceiling."""
+    """Return the maximum number of rows of a result; None means the number from the settings, which also limit it."""
     if max_rows is not None and (isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 0):
         raise CallerError(f"max_rows is a whole number, 0 or more, got {max_rows!r}")
     return max_rows
 
 
 def checked_limit(limit: int | None) -> int | None:
-    """Return a number of rows to read; None means all."""
+    """Return the number of rows to read; None means all."""
     if limit is not None and (not isinstance(limit, int) or limit < 0):
         raise CallerError(f"a number of rows is a whole number, 0 or more, got {limit!r}")
     return limit

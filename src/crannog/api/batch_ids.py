@@ -1,4 +1,4 @@
-"""The names of batches: one that was kept before is known by its name, wherever it is sent from."""
+"""Batch ids: a batch that was already stored is recognized by its id, from any sender."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking work back while it runs in another thread, here or in Spark."""
+"""Cancels work that runs in another thread, here or in Spark."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _INTERRUPT_EVERY_S = 0.2
 
 
 class Cancellation:
-    """Takes work back; safe to call from another thread, any number of times."""
+    """Cancels work; may be called from any thread, any number of times."""
 
-    def __init__(self, said: str = "the job was cancelled before it committed; the table is as it was") -> None:
-        self._said = said
+    def __init__(self, message: str = "the job was cancelled before it committed; the table is unchanged") -> None:
+        self._message = message
         self._lock = threading.Lock()
-        self._asked = False
+        self._cancelled = False
         self._interrupt: Callable[[], object] | None = None
 
     def cancel(self) -> None:
         with self._lock:
-            self._asked = True
+            self._cancelled = True
             if self._interrupt is None:
                 return
-        # Again and again: only jobs that run are ended, and the next one may be about to start.
+        # Repeatedly, since an interrupt only ends running jobs and the next one may be about to start.
         threading.Thread(target=self._keep_interrupting, name="crannog-cancel", daemon=True).start()
 
     def _keep_interrupting(self) -> None:
@@ -37,11 +37,11 @@ class Cancellation:
 
     @property
     def is_cancelled(self) -> bool:
-        return self._asked
+        return self._cancelled
 
     def check(self) -> None:
-        if self._asked:
-            raise Cancelled(self._said)
+        if self._cancelled:
+            raise Cancelled(self._message)
 
     @contextmanager
     def interrupting(self, interrupt: Callable[[], object]) -> Iterator[None]:

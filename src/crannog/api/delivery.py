@@ -1,4 +1,4 @@
-"""Sending rows until they are kept: what is tried again, what is split, what is given up."""
+"""Sends rows until they are stored: decides what is retried, split or given up."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Rows that were not kept, or of which it is not known, and why."""
+    """Rows that were not stored, or may not have been, and the error."""
 
     rows: tuple[dict[str, Any], ...]
     error: Exception
 
 
 def next_step(error: Exception, rows: int, *, unsure: bool) -> Step:
-    """Choose by the error and the number of rows; `unsure` tells that an earlier try may have kept them.
+    """Choose by the error and the number of rows; `unsure` means that an earlier try may have stored them.
 
-    A batch is kept whole or not at all, so one that was refused may be split into batches of their own. One that may
-    have been kept may not: its halves would have other ids and double it.
+    A batch is stored as a whole or not at all, so a refused batch may be split into new batches. A batch that may have
+    been stored must not be split: its halves would have new ids and duplicate rows.
     """
     if isinstance(error, (BadRows, SchemaMismatch)):
         return Step.SPLIT if rows > 1 else Step.FAIL
@@ -51,14 +51,14 @@ def next_step(error: Exception, rows: int, *, unsure: bool) -> Step:
 
 
 class Patience(Protocol):
-    """How long a sender may go on."""
+    """Decides how long a sender may retry."""
 
     def pause(self, seconds: float, failing_since: float) -> bool:
-        """Wait; False if it is time to give up instead."""
+        """Wait before the next try; False to give up instead."""
 
 
 class Delivery:
-    """Sends batches in order, each until it is kept, isolated down to its bad rows, or given up."""
+    """Sends batches in order, each until it is stored, reduced to its bad rows, or given up."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Delivery:
         self._kept, self._failed, self._tried_again = kept, failed, tried_again
 
     def send(self, rows: Rows) -> None:
-        """Return when each row was kept or reported; never raises."""
+        """Return when each row is stored or reported; never raises."""
         parts = [rows]
         while parts:
             part = parts.pop()
@@ -88,13 +88,13 @@ class Delivery:
                 self._failed(Failure(tuple(part), error))
 
     def _tried(self, rows: Rows) -> tuple[Step, Exception | None]:
-        """Send rows until they are kept, or until no further try would help: then what would, and the error."""
+        """Send rows until they are stored, or a retry cannot help; then return what to do instead, and the error."""
         batch_id, pause, since, unsure = new_batch_id(), _FIRST_PAUSE_S, time.monotonic(), False
         while True:
             try:
                 self._append(rows, batch_id)
                 return Step.AGAIN, None
-            except Exception as error:  # whatever it is, the rows are reported with it
+            except Exception as error:  # any error is reported with the rows
                 step = next_step(error, len(rows), unsure=unsure)
                 wait_s = max(pause * random.uniform(0.5, 1.0), getattr(error, "retry_after_s", None) or 0.0)
                 if step is not Step.AGAIN:

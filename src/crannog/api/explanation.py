@@ -1,4 +1,4 @@
-"""What a query would do, told to a person."""
+"""How a query would be executed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TableReport:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The engine that answers and why, per table what is read and what was pruned by what, and the plan."""
+    """The engine and why it was chosen, the files read and pruned in each table, and the plan."""
 
     engine: str
     why: str

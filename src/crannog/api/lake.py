@@ -1,4 +1,4 @@
-"""A connection to a lake as people call it, in the process or through a server."""
+"""A connection to a lake, in the process or through a server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class LakeTransport(Transport, Protocol):
-    """What a lake needs besides the plain operations: answers of SQL are Arrow, whole or batch by batch."""
+    """What a lake needs besides the declared operations: SQL with Arrow results, whole or batch by batch."""
 
     def sql(self, request: RunSql) -> Result:
         """Run a statement and return its result."""
@@ -58,7 +58,7 @@ class Cache:
 
 
 class Lake:
-    """A connection. A context manager; safe for threads, and in a child after a fork."""
+    """A connection to a lake. A context manager; thread-safe and fork-safe."""
 
     def __init__(self, transport: LakeTransport) -> None:
         self._transport = transport
@@ -71,7 +71,7 @@ class Lake:
 
     @property
     def traces(self) -> Traces:
-        """The traces: OTLP in, traces, metrics and dependencies out."""
+        """The traces: store spans; read traces, metrics and dependencies."""
         raise NotImplementedError
 
     # -- tables ------------------------------------------------------------------------------------------------------
@@ -87,10 +87,10 @@ class Lake:
         cluster_by: Sequence[str] | str = (),
         bloom: Sequence[str] | str = (),
     ) -> Table:
-        """Create a table; needs no Spark.
+        """Create a table; does not need Spark.
 
-        `schema` is a pyarrow.Schema, a Pydantic model class or a JSON Schema. Raises CallerError if it cannot be
-        kept, Conflict if the table exists with another definition, or at all unless `if_exists="ok"`, Refused if the
+        `schema` is a pyarrow.Schema, a Pydantic model class or a JSON Schema. Raises CallerError if it is not
+        supported, Conflict if the table exists with another definition, or at all unless `if_exists="ok"`, Refused if the
         name is in the catalog `crannog`, which is reserved.
         """
         table_name = TableName.parse(name)
@@ -131,7 +131,7 @@ class Lake:
     ) -> Result:
         """Run one read-only statement of Spark SQL and return its result, the same from every engine.
 
-        `max_rows` None means `sql_max_rows` (10,000); `truncated` tells that there was more. `engine` is "auto", "hot",
+        `max_rows` None means `sql_max_rows` (10,000); `truncated` says whether there was more. `engine` is "auto", "hot",
         "local" or "spark". Raises Refused for a statement that is not allowed, CallerError for one that is wrong,
         TimedOut and Cancelled, Conflict if `query_id` is already running, Overloaded if too many queries wait. Through a
         server, a statement interrupted here is cancelled there.
@@ -174,14 +174,14 @@ class Lake:
         Options: `create`, `key`, `partition_by`, `types` (a mapping or "column=type,…"), `mode` ("append" or "upsert"),
         `format`, `delimiter`, `flatten`, `evolve`, `ignore_extra`, `reject` (a file for bad rows), `max_bad`, `again`,
         `dry_run`, `progress`, `cancellation`. Raises NotFound for a table that does not exist unless `create`,
-        SchemaMismatch for columns that do not fit, BadRows for rows that do not; then nothing was kept.
+        SchemaMismatch for columns that do not fit, BadRows for rows that do not; then nothing was stored.
         """
         raise NotImplementedError
 
     # -- the connection ----------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the connection: acknowledged changes are durable already; what producers hold is sent first."""
+        """Close the connection. Acknowledged changes are already durable; rows held by producers are sent first."""
         if self._producers is not None:
             self._producers.close()
         self._transport.close()

@@ -1,4 +1,4 @@
-"""What a load of files is asked for, and what it tells when it is done."""
+"""The options and the report of loading files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that cannot be kept: where it stands (in Parquet, its number as line), what is wrong with it."""
+    """A row that cannot be loaded: its position (for Parquet, `line` is the row number) and what is wrong with it."""
 
     file: str
     line: int
@@ -30,12 +30,12 @@ class Drift:
     change: str  # "added", "removed", "widened" or "incompatible"
     in_table: str
     in_files: str
-    done: str = ""  # what the load does about it
+    done: str = ""  # what the load did about it
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedFile:
-    """What became of one file; `duplicate` if all its rows had been kept before."""
+    """The result for one file; `duplicate` if all its rows were loaded before."""
 
     file: str
     format: str
@@ -50,7 +50,7 @@ class LoadedFile:
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What a load did, or would do; `rows` are those it kept, `duplicate_rows` those that had been kept before."""
+    """What a load did, or would do; `rows` were loaded now, `duplicate_rows` before."""
 
     table: str
     created: bool = False
@@ -74,7 +74,7 @@ class LoadReport:
 
     @property
     def duplicate(self) -> bool:
-        """True when every file had been kept before."""
+        """Whether every file was loaded before."""
         return bool(self.files) and all(file.duplicate for file in self.files)
 
     def as_dict(self) -> dict[str, Any]:

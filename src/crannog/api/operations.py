@@ -1,4 +1,4 @@
-"""What an operation is: declared once, for the classes people call, the server's routes, the client and the OpenAPI document.
+"""Operations, each declared once for the public classes, the routes of the server, the client and the OpenAPI document.
 
 A declaration names the request (a frozen dataclass, whose fields are the arguments), the type of the result, the right that
 a caller needs, and the routes. A transport carries a request out: in the process by a direct call, or over HTTP.
@@ -72,7 +72,7 @@ def day_of(text: str) -> dt.date:
     try:
         return dt.date.fromisoformat(text)
     except ValueError:
-        raise CallerError(f"a day is given as YYYY-MM-DD, like 2026-01-31, got {text[:40]!r}") from None
+        raise CallerError(f"a day must be written as YYYY-MM-DD, like 2026-01-31, got {text[:40]!r}") from None
 
 
 class Transport(Protocol):

@@ -1,4 +1,4 @@
-"""What the end of the process and a fork mean for work that waits in memory."""
+"""Handles work that waits in memory when the process ends or forks."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _FORK_S = 10.0
 
 
 class Waiting(Protocol):
-    """Something that holds work of this process."""
+    """An object that holds unsent work of this process."""
 
     sending: threading.Lock
-    """Held while something is sent: a fork waits for it, or the child would inherit its locks taken."""
+    """Held while sending; a fork waits for it, so that the child does not inherit locks that are taken."""
 
     def close(self, timeout: float) -> None:
-        """Send what waits, and end."""
+        """Send what is waiting, and close."""
 
     def start_empty(self) -> None:
-        """Forget everything: this is a child, and what waits is the parent's to send."""
+        """Discard everything, in a forked child: the parent sends what is waiting."""
 
 
 _waiting: weakref.WeakSet[Waiting] = weakref.WeakSet()
@@ -31,12 +31,12 @@ _held: list[threading.Lock] = []
 
 
 def look_after(work: Waiting) -> None:
-    """Drain it when the process ends, and empty it in a child."""
+    """Drain the object when the process ends, and empty it in a forked child."""
     _waiting.add(work)
 
 
 def leave(work: Waiting) -> None:
-    """It has ended by itself."""
+    """Stop tracking an object that was closed."""
     _waiting.discard(work)
 
 

@@ -1,6 +1,6 @@
-"""Rows one by one into a table, sent in batches from a thread of its own: nobody who inserts waits for a commit.
+"""Inserts single rows into a table, sent in batches by a background thread, so that callers do not wait for commits.
 
-Each row ends in exactly one of two places: in the table, once, or in a `Failure` with the reason.
+Each row is either stored in the table, once, or reported in a `Failure` with the error.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _log = logging.getLogger("crannog.producer")
 
 
 class Producer:
-    """Takes rows for one table and sends them in the order they came. Safe for threads, and in a child after a fork.
+    """Accepts rows for one table and sends them in order. Thread-safe and fork-safe.
 
-    A batch goes out at `batch_rows` rows, or when its oldest row has waited `max_age_s`. What fails for a while is sent
-    again with the same batch id, so nothing doubles; a batch refused for a bad row is halved until only the bad rows
-    are left, and the good ones are kept in their order. At `queue_rows` waiting rows, `when_full` decides: "block" waits
-    up to `block_s` and then raises Overloaded, "raise" does so at once, "drop_oldest" reports the oldest rows as failed.
-    `give_up_s` is how long one batch is tried; None means until the producer is closed.
+    A batch is sent at `batch_rows` rows, or when its oldest row has waited `max_age_s`. After a temporary failure it is
+    retried with the same batch id, so no row is duplicated; a batch refused for a bad row is halved until only the bad
+    rows are left, and the good rows are stored in order. At `queue_rows` waiting rows, `when_full` decides: "block" waits
+    up to `block_s` and then raises Overloaded, "raise" raises it immediately, "drop_oldest" reports the oldest rows as failed.
+    `give_up_s` limits the retries of one batch; None means until the producer is closed.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class Producer:
         look_after(self)
 
     def start_empty(self) -> None:
-        """Forget everything, in a child after a fork: what waits is the parent's to send."""
+        """Discard everything, in a forked child: the parent sends what is waiting."""
         self._changed = threading.Condition()
         self.sending = threading.Lock()
         self._waiting: deque[tuple[float, dict[str, Any]]] = deque()
-        self._out: Rows = []  # what is under way
-        self._done = 0  # rows that are neither: up to this one, in the order they came
-        self._taken = 0  # rows ever taken in
-        self._wanted = 0  # up to this row somebody waits for
+        self._out: Rows = []  # rows being sent
+        self._done = 0  # rows that are neither waiting nor being sent, a prefix of those accepted
+        self._taken = 0  # rows accepted so far
+        self._wanted = 0  # a flush waits for the rows up to this one
         self._deadline: float | None = None
         self._thread: threading.Thread | None = None
         self._sent = self._failed = self._retries = 0
@@ -81,11 +81,11 @@ class Producer:
     # -- taking in -------------------------------------------------------------------------------------------
 
     def insert(self, row: BaseModel | Mapping[str, Any]) -> None:
-        """Take a row, as it is now; it is kept soon. BadRows if it does not fit the model, Overloaded if too many wait."""
+        """Accept a copy of a row, to be stored soon. Raises BadRows if it does not fit the model, Overloaded if the queue is full."""
         self.insert_many([row])
 
     def insert_many(self, rows: Iterable[BaseModel | Mapping[str, Any]]) -> None:
-        """Take rows one after the other; the first that is refused raises, those before it are taken."""
+        """Accept rows one by one; the first that is refused raises, the rows before it are accepted."""
         for row in rows:
             self._take(self._read(row))
 
@@ -119,9 +119,9 @@ class Producer:
             self._report(dropped)
 
     def _room(self) -> Failure | None:
-        """Wait for room, or make it: then the row that went is returned."""
+        """Wait for room in the queue, or make room and return the dropped row."""
         full = Overloaded(
-            f"{self._queue_rows:,} rows wait to be kept in {self._table.name}, which is the most; try again later",
+            f"{self._queue_rows:,} rows are waiting to be stored in {self._table.name}, which is the limit; try again later",
             retry_after_s=max(self._max_age_s, 0.1),
         )
         if self._when_full == "drop_oldest" and self._waiting:
@@ -138,7 +138,7 @@ class Producer:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise CallerError(f"this producer of {self._table.name} is closed; make another")
+            raise CallerError(f"this producer of {self._table.name} is closed; create another")
 
     # -- sending, in the thread ------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class Producer:
             self._delivery.send(rows)
 
     def _next_batch(self) -> Rows:
-        """Wait for the next batch that is due; none once the producer is closed and empty."""
+        """Wait for the next batch that is due; empty once the producer is closed and drained."""
         with self._changed:
             while self._is_mine():
                 if self._waiting:
@@ -174,11 +174,11 @@ class Producer:
             return self._table.append(rows, batch_id)
 
     def _is_mine(self) -> bool:
-        """Tell whether this thread still sends for the producer; `close` does without one that hangs in a call."""
+        """Return whether this thread still sends for the producer; `close` abandons a thread that hangs in a call."""
         return threading.current_thread() is self._thread
 
     def pause(self, seconds: float, failing_since: float) -> bool:
-        """Wait before the next try; False if it is time to give up instead."""
+        """Wait before the next try; False to give up instead."""
         start = time.monotonic()
         with self._changed:
             while True:
@@ -219,18 +219,18 @@ class Producer:
         self._failures.append(failure)
         if self._on_failure is None:
             _log.warning(
-                "%s of the rows for %s were not kept: %s", f"{len(failure.rows):,}", self._table.name, failure.error
+                "%s rows for %s were not stored: %s", f"{len(failure.rows):,}", self._table.name, failure.error
             )
             return
         try:
             self._on_failure(list(failure.rows), failure.error)
         except Exception:
-            _log.exception("the on_failure of the producer of %s failed", self._table.name)
+            _log.exception("on_failure of the producer of %s raised an error", self._table.name)
 
     # -- waiting and ending ----------------------------------------------------------------------------------
 
     def flush(self, timeout: float | None = 30.0) -> bool:
-        """Send what was inserted before, and wait: True when all of it is kept or reported, False if time is over."""
+        """Send the rows inserted so far and wait until all are stored or reported; False after the timeout."""
         until = None if timeout is None else time.monotonic() + timeout
         with self._changed:
             mine = self._wanted = max(self._wanted, self._taken)
@@ -243,7 +243,7 @@ class Producer:
         return True
 
     def close(self, timeout: float = 30.0) -> None:
-        """Take no more rows, send what waits, and end; what is not kept within the time is reported as failed."""
+        """Accept no more rows, send those that are waiting, and close; rows not stored in time are reported as failed."""
         with self._changed:
             self._closed = True
             self._deadline = time.monotonic() + timeout
@@ -259,14 +259,14 @@ class Producer:
             rows = [*self._out, *(row for _, row in self._waiting)]
             if not rows:
                 return
-            self._thread = None  # it may hang in a call: whatever comes of it is not waited for
+            self._thread = None  # it may hang in a call, and is not waited for
             self._waiting.clear()
             self._out = []
             self._changed.notify_all()
             self._failed += len(rows)
         error = Unavailable(
             f"the producer of {self._table.name} was closed and {len(rows):,} rows were not acknowledged within {timeout:g} s;"
-            " those of the last batch may be kept or not"
+            " the rows of the last batch may or may not be stored"
         )
         self._report(Failure(tuple(rows), error))
 
@@ -279,7 +279,7 @@ class Producer:
 
     @property
     def queued(self) -> int:
-        """Rows that wait or are under way."""
+        """Rows that are waiting or being sent."""
         with self._changed:
             return len(self._waiting) + len(self._out)
 
@@ -290,7 +290,7 @@ class Producer:
 
     @property
     def retries(self) -> int:
-        """How often a batch was sent again."""
+        """The number of retries."""
         return self._retries
 
     @property
@@ -299,7 +299,7 @@ class Producer:
         return list(self._failures)
 
     def read(self, limit: int = 100) -> list[Any]:
-        """Return some rows of the table, as models if the producer has one; BadRows if one does not fit it."""
+        """Return some rows of the table, as models if the producer has one; raises BadRows if a row does not fit it."""
         found = self._table.preview(limit)
         columns = [name for name in found.column_names if not name.startswith("_")]
         columns = columns if self._model is None else columns_of(self._model, columns)
@@ -317,7 +317,7 @@ class Producer:
 
 
 class Producers:
-    """The producers of one connection, which its end ends first."""
+    """The producers of one connection, which closes them first."""
 
     def __init__(self) -> None:
         self._open: weakref.WeakSet[Producer] = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""What each act on a table tells when it is done: plain values, the same from a folder and from a server."""
+"""Reports of the operations on tables, the same in the process and through a server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class WriteReceipt:
-    """The answer to a write: durable and visible when it is returned."""
+    """The result of a write, which is durable and visible when it is returned."""
 
     sequence: int
     rows: int
@@ -23,7 +23,7 @@ class WriteReceipt:
 
 @dataclass(frozen=True, slots=True)
 class FoldReport:
-    """What a fold did; all zero when there was nothing staged."""
+    """What a fold did; all zero if nothing was staged."""
 
     folded_to: int = 0
     version: int | None = None
@@ -72,7 +72,7 @@ class CompactReport:
 
 @dataclass(frozen=True, slots=True)
 class VacuumReport:
-    """What a vacuum took away, or would."""
+    """What a vacuum deleted, or would delete."""
 
     files_deleted: int
     bytes_deleted: int
@@ -124,7 +124,7 @@ class EvolveReport:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A kind of place that was looked at, and how many of its files showed a key, before and after."""
+    """A kind of place that was checked, and how many of its files contained a key, before and after."""
 
     place: str
     looked_at: int
@@ -134,7 +134,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class ErasureReceipt:
-    """What was found where, before and after, and what other history had to go with it."""
+    """The receipt of an erasure: what was found where, before and after, and which versions were removed."""
 
     table: str
     keys: int

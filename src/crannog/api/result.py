@@ -1,4 +1,4 @@
-"""The answer to a query, in the form one likes."""
+"""Query results, as Arrow, pandas, Polars or Python values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Row(dict[str, Any]):
-    """A row by the names of its columns, or by their places: row["a"], row[0]."""
+    """A row, indexed by column name or position: row["a"], row[0]."""
 
     __slots__ = ()
 
@@ -27,7 +27,7 @@ class Row(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Result:
-    """A whole answer. `engine` tells who gave it and `why`; `truncated` that there was more than asked for."""
+    """A complete result. `engine` is the engine that ran the query, `why` the reason; `truncated` if there were more rows."""
 
     table: pa.Table
     engine: str
@@ -42,7 +42,7 @@ class Result:
 
     @property
     def columns(self) -> list[dict[str, str]]:
-        """The columns with Spark's names of their types."""
+        """The columns with their Spark type names."""
         return [{"name": field.name, "type": spark_name(field.type)} for field in self.table.schema]
 
     @property
@@ -82,7 +82,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Stream:
-    """An answer that is read batch by batch, never held whole. Close it, or read it to its end."""
+    """A result that is read batch by batch, never held in memory as a whole. Read it to the end or close it."""
 
     schema: pa.Schema
     engine: str
@@ -93,7 +93,7 @@ class Stream:
         return self._batches
 
     def close(self) -> None:
-        """End the query if it still runs."""
+        """Cancel the query if it is still running."""
         close = getattr(self._batches, "close", None)
         if close is not None:
             close()

@@ -1,4 +1,4 @@
-"""Rows as Pydantic models: checked, and told what is wrong in one line."""
+"""Rows as Pydantic models, with validation errors in one line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def columns_of(model: type[BaseModel], columns: list[str]) -> list[str]:
-    """Return those columns that a model knows of: a table may have more."""
+    """Return the columns that the model has; the table may have more."""
     if model.model_config.get("extra") == "allow":
         return columns
     known = {field.serialization_alias or name for name, field in model.model_fields.items()}
@@ -19,7 +19,7 @@ def columns_of(model: type[BaseModel], columns: list[str]) -> list[str]:
 
 
 def validated(model: type[BaseModel], row: Any) -> BaseModel:
-    """Return a row as a model; BadRows names the first field that does not fit."""
+    """Return a row as a model; raises BadRows, naming the first field that does not fit."""
     from pydantic import ValidationError
 
     try:

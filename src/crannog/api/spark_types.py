@@ -1,4 +1,4 @@
-"""What Spark calls the types of columns."""
+"""Spark names of column types."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPARK_NAMES = {
 
 
 def spark_name(kind: pa.DataType) -> str:
-    """Return Spark's name of a type."""
+    """Return the Spark name of a type."""
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):

@@ -1,4 +1,4 @@
-"""One table as people call it, in the process or through a server."""
+"""A table, in the process or through a server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Table:
-    """A table of a lake. It is a name: dropped and created again, the new table is used. Safe for threads."""
+    """A table of a lake, referenced by name: if it is dropped and re-created, the new table is used. Thread-safe."""
 
     def __init__(self, transport: Transport, name: TableName, *, raw: bool = False) -> None:
         self._transport = transport
@@ -39,7 +39,7 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, the system's included."""
+        """The columns, including system columns."""
         return self._transport.call(ops.DEFINITION, ops.GetDefinition(self._name)).schema
 
     @property
@@ -53,22 +53,22 @@ class Table:
         return self._transport.call(ops.DEFINITION, ops.GetDefinition(self._name)).key
 
     def append(self, rows: Any, batch_id: str | None = None) -> WriteReceipt:
-        """Keep rows; durable and visible when it returns. On a table with a key this is `upsert`.
+        """Append rows; they are durable and visible when the call returns. On a table with a key this is `upsert`.
 
-        Raises BadRows or SchemaMismatch if a row does not fit (nothing of the batch is kept), Overloaded at a
-        limit, Unavailable if the storage fails, or if no server answers after some tries with the same batch id. The
-        same batch id again keeps nothing and returns `duplicate`.
+        Raises BadRows or SchemaMismatch if a row does not fit (nothing of the batch is stored), Overloaded at a
+        limit, Unavailable if the storage fails, or if no server responds after several tries with the same batch id. The
+        same batch id again stores nothing and returns `duplicate`.
         """
         return self._transport.call(ops.APPEND, ops.WriteRows(self._name, rows, batch_id))
 
     def upsert(self, rows: Any, batch_id: str | None = None) -> WriteReceipt:
-        """Keep rows, each replacing the row with its key; CallerError on a table without a key."""
+        """Write rows, each replacing the row with the same key; raises CallerError on a table without a key."""
         return self._transport.call(ops.UPSERT, ops.WriteRows(self._name, rows, batch_id))
 
     def delete(self, keys: Any, actor: str = "", reason: str = "", batch_id: str | None = None) -> WriteReceipt:
-        """Hide the rows of these keys at once from every query of Crannog; the next fold removes them from the base.
+        """Hide the rows of these keys immediately from every query; the next fold removes them from the base.
 
-        Readers of the Delta table itself, without Crannog, see the rows until that fold; call `fold` if they must not.
+        Programs that read the Delta table directly, without Crannog, see the rows until that fold; call `fold` to prevent it.
         """
         return self._transport.call(ops.DELETE, ops.DeleteRows(self._name, keys, actor, reason, batch_id))
 
@@ -81,23 +81,23 @@ class Table:
         progress: Progress | None = None,
         cancellation: Cancellation | None = None,
     ) -> ErasureReceipt:
-        """Remove these keys from every file of the table and prove it; VerificationFailed if one can still be read."""
+        """Remove these keys from every file of the table and verify it; raises VerificationFailed if one can still be read."""
         return self._transport.run(ops.ERASE, ops.EraseRows(self._name, keys, actor, reason), progress, cancellation)
 
     def fold(self, *, progress: Progress | None = None, cancellation: Cancellation | None = None) -> FoldReport:
-        """Bring everything staged into the base, once."""
+        """Fold all staged changes into the base."""
         return self._transport.run(ops.FOLD, ops.FoldTable(self._name), progress, cancellation)
 
     def compact(
         self, *, dry_run: bool = False, progress: Progress | None = None, cancellation: Cancellation | None = None
     ) -> CompactReport:
-        """Fold, then merge small files into large, clustered ones. A vacuum at the retention floor follows by itself."""
+        """Fold, then merge small files into large, clustered ones. A vacuum with the minimum retention follows automatically."""
         return self._transport.run(ops.COMPACT, ops.CompactTable(self._name, dry_run), progress, cancellation)
 
     def vacuum(
         self, retention_hours: float | None = None, *, force: bool = False, dry_run: bool = False
     ) -> VacuumReport:
-        """Delete files removed from the base longer ago than the retention; never below the floor unless forced."""
+        """Delete files removed from the base longer ago than the retention, which has a minimum unless `force`."""
         request = ops.VacuumTable(self._name, retention_hours, force, dry_run)
         return self._transport.run(ops.VACUUM, request, None, None)
 
@@ -115,7 +115,7 @@ class Table:
     def evolve(
         self, schema: Any, *, progress: Progress | None = None, cancellation: Cancellation | None = None
     ) -> EvolveReport:
-        """Add nullable columns or widen types; anything else is refused with the reason."""
+        """Add nullable columns or widen types; other changes are refused with the reason."""
         return self._transport.run(ops.EVOLVE, ops.EvolveTable(self._name, schema), progress, cancellation)
 
     def describe(self) -> dict[str, Any]:
@@ -127,11 +127,11 @@ class Table:
         return self._transport.call(ops.HISTORY, ops.ListHistory(self._name, limit))
 
     def tombstones(self) -> list[dict[str, Any]]:
-        """List the deletes that are not folded yet: key, who, why, when, and whether the key was there."""
+        """List the deletes that are not folded yet: key, actor, reason, time, and whether the key existed."""
         return self._transport.call(ops.TOMBSTONES, ops.ListTombstones(self._name))
 
     def audit(self) -> list[dict[str, Any]]:
-        """List the deletes that were carried out: who, why, when, and a keyed hash of the key."""
+        """List the deletes that were carried out: actor, reason, time, and a keyed hash of the key."""
         return self._transport.call(ops.DELETES, ops.ListDeletes(self._name))
 
     def preview(self, n: int = 100, raw: bool = False) -> pa.Table:

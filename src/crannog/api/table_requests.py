@@ -41,7 +41,7 @@ class OfTable:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The columns of a table, those that a caller gives, and the key."""
+    """The columns of a table, with and without system columns, and the key."""
 
     schema: pa.Schema
     user_schema: pa.Schema
@@ -75,10 +75,10 @@ class DropTable(OfTable):
 
 @dataclass(frozen=True, slots=True)
 class GetDefinition(OfTable):
-    """Return the columns, the system's included, and the key."""
+    """Return the columns, including system columns, and the key."""
 
     fresh: bool = True
-    """Whether to look at the table as it is now, or as this process last saw it."""
+    """Whether to read the current definition, or use the one that this process last read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class CountRows(OfTable):
 
 @dataclass(frozen=True, slots=True)
 class WriteRows(OfTable):
-    """Keep rows; durable and visible when it returns."""
+    """Write rows; they are durable and visible when the call returns."""
 
     rows: Any
     batch_id: str | None = None
@@ -142,7 +142,7 @@ class WriteRows(OfTable):
 
 @dataclass(frozen=True, slots=True)
 class DeleteRows(OfTable):
-    """Hide the rows of these keys at once from every query; the next fold removes them from the base."""
+    """Hide the rows of these keys immediately from every query; the next fold removes them from the base."""
 
     keys: Any
     actor: str = ""
@@ -152,7 +152,7 @@ class DeleteRows(OfTable):
 
 @dataclass(frozen=True, slots=True)
 class EraseRows(OfTable):
-    """Remove these keys from every file of the table, old versions included, and prove it."""
+    """Remove these keys from every file of the table, including old versions, and verify it."""
 
     keys: Any
     actor: str = ""
@@ -161,7 +161,7 @@ class EraseRows(OfTable):
 
 @dataclass(frozen=True, slots=True)
 class FoldTable(OfTable):
-    """Bring everything staged into the base, once."""
+    """Fold all staged changes into the base."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class CompactTable(OfTable):
 
 @dataclass(frozen=True, slots=True)
 class VacuumTable(OfTable):
-    """Delete the files that no version within the retention, no reader and no job needs."""
+    """Delete files that no version within the retention, reader or job needs."""
 
     retention_hours: float | None = None
     force: bool = False

@@ -102,7 +102,7 @@ def _log_at(uri: str, token: str, create: bool) -> EventLog:
 def _log_of_lake(context: typer.Context, create: bool) -> Iterator[EventLog]:
     with lake_at(context, make=create) as opened:
         lake = cast("EmbeddedLake | RemoteLake", opened)
-        # By its attribute, since the class of a remote lake is slow to import. A server creates its log by itself.
+        # By its attribute, since the class of a remote lake is slow to import. A server creates its log itself.
         if not create and not hasattr(lake, "address"):
             try:
                 lake.table(_TABLE)

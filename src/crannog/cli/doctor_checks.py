@@ -312,7 +312,7 @@ def _trouble_with_locks(file: Path) -> str:
             fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return ""
-        return "file locks that do not keep others out"
+        return "file locks do not exclude other processes"
 
 
 def _fresh_modification_time(scratch: Path) -> float:

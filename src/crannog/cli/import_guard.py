@@ -1,4 +1,4 @@
-"""What makes a command start quickly: leaving out what no command needs."""
+"""Makes commands start quickly by blocking imports that no command needs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from types import ModuleType
 
 
 def leave_out_what_is_slow() -> None:
-    """Let libraries find no packages that no command needs and that take long to load.
+    """Hide packages from other libraries that are slow to load and that no command needs.
 
-    pyarrow would load numpy and pandas, for a second, at the first array it makes; no command hands out frames. (Spark
-    wants numpy and gets it, its own start takes longer.) httpx would load its own command line. Where pyarrow runs already, somebody else's program does, and nothing is changed.
-    A server runs for long and starts once: it gets everything.
+    pyarrow would load numpy and pandas, which takes a second, at the first array it creates; no command returns data
+    frames. (Spark needs numpy and gets it; its own start takes longer.) httpx would load its own command line. If pyarrow
+    is already loaded, this runs inside another program, and nothing is hidden. A server gets everything, since it starts
+    only once.
     """
     if "pyarrow" not in sys.modules and "pandas" not in sys.modules and "serve" not in sys.argv:
         sys.meta_path.insert(0, _LeftOut())
@@ -34,4 +35,4 @@ class _LeftOut(MetaPathFinder, Loader):
         raise ModuleNotFoundError(f"the command line works without {spec.name}", name=spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        raise AssertionError("never made")
+        raise AssertionError("create_module always raises")

@@ -1,4 +1,4 @@
-"""The command that loads files into a table, and how its report reads."""
+"""The command that loads files into a table, and the output of its report."""
 
 from __future__ import annotations
 
@@ -153,10 +153,10 @@ def _show(report: LoadReport) -> None:
             for f in report.files[:_FEW_FILES]
         ]
         listing(
-            ("file", "rows", "loaded before", "bad", "size"),
+            ("file", "rows", "loaded before", "bad rows", "size"),
             listed,
             empty="",
-            right=("rows", "loaded before", "bad", "size"),
+            right=("rows", "loaded before", "bad rows", "size"),
         )
         if len(report.files) > _FEW_FILES:
             say(f"… and {counted(len(report.files) - _FEW_FILES, 'file')} more; --json lists all of them.")
@@ -187,7 +187,7 @@ def _facts(report: LoadReport) -> list[tuple[str, str]]:
         found.append(("loaded before", counted(report.duplicate_rows, "row")))
     if report.bad_rows:
         where = f", written to {report.reject}" if report.reject and not report.dry_run else ""
-        found.append(("bad", f"{counted(report.bad_rows, 'row')}{where}"))
+        found.append(("bad rows", f"{counted(report.bad_rows, 'row')}{where}"))
     if not report.dry_run:
         found.append(("batches", f"{report.batches:,}"))
         found.append(("time", f"{report.seconds:,.1f} s, {report.rows_per_s:,.0f} rows/s"))

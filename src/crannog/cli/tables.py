@@ -146,7 +146,7 @@ def _show_description(found: dict[str, Any]) -> None:
                 f" sequence {found['sequence']}, folded up to {found['folded_sequence']}",
             ),
             *[(label, ", ".join(found[part])) for label, part in lists if found[part]],
-            ("made", moment(found["created_at"])),
+            ("created", moment(found["created_at"])),
             *[("warning", warning) for warning in found.get("warnings", ())],
         ],
     )

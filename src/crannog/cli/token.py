@@ -52,7 +52,7 @@ def list_(context: typer.Context, as_json: JsonOption = False) -> None:
         found,
         as_json=as_json,
         otherwise=lambda: listing(
-            ("token", "scopes", "made", "expires"),
+            ("token", "scopes", "created", "expires"),
             rows,
             empty="There are no tokens; a server listens only on loopback.",
         ),

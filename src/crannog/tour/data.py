@@ -1,4 +1,4 @@
-"""What the steps of the demo share: the made-up data, the tour, the stopwatch."""
+"""What the steps of the demo share: generated data, the state of the tour, and a timer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 class Tour:
-    """What the steps share."""
+    """The state that the steps share."""
 
     def __init__(self, lake: EmbeddedLake, folder: Path) -> None:
         self.lake, self.folder = lake, folder
@@ -48,7 +48,7 @@ class Tour:
 
 
 def order(number: int, **changes: Any) -> dict[str, Any]:
-    """Make an order up."""
+    """Return a generated order."""
     made = {
         "order_id": f"order-{number:06}",
         "customer": f"customer {number % 997}",
@@ -60,7 +60,7 @@ def order(number: int, **changes: Any) -> dict[str, Any]:
 
 
 def reading(number: int) -> dict[str, Any]:
-    """Make a reading up."""
+    """Return a generated reading."""
     return {
         "sensor_id": f"sensor-{number % 40:02}",
         "value": number % 1000 / 8,
@@ -69,7 +69,7 @@ def reading(number: int) -> dict[str, Any]:
 
 
 def took(work: Callable[[], Any]) -> float:
-    """Return how many milliseconds something takes."""
+    """Return the duration of a call in milliseconds."""
     began = time.perf_counter()
     work()
     return (time.perf_counter() - began) * 1000

@@ -1,4 +1,4 @@
-"""What the demo's steps find out: kept for the answer in JSON, and printed as they come for people."""
+"""The results of the steps of the demo: collected for JSON output, or printed as they arrive."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from crannog.version import VERSION
 
 
 class Audience(Protocol):
-    """Who follows the tour."""
+    """Receives the results of the tour."""
 
     def welcome(self, folder: Path, *, kept: bool) -> None:
-        """The tour begins."""
+        """Called when the tour starts."""
 
     def step(self, number: int, title: str) -> AbstractContextManager[None]:
         """Return a context manager around a step."""
 
     def line(self, label: str, text: str) -> None:
-        """A figure, or a fact."""
+        """Called for a figure or a fact."""
 
     def check(self, claim: str, ok: bool) -> None:
-        """A claim that was put to the test."""
+        """Called for a claim that was checked."""
 
     def exhibit(self, show: Callable[[], None]) -> None:
-        """Something to look at."""
+        """Called for a table to show."""
 
     def farewell(self, *, ok: bool, seconds: float, kept: str) -> None:
-        """The tour ends."""
+        """Called when the tour ends."""
 
 
 class Notes:
-    """What one step found out. A context manager around the step's work."""
+    """The results of one step. A context manager around its work."""
 
     def __init__(self, name: str, title: str, audience: Audience) -> None:
         self.name, self.title = name, title
@@ -47,16 +47,16 @@ class Notes:
         self._began = 0.0
 
     def figure(self, name: str, value: Any, label: str, text: str) -> None:
-        """Keep a value under a name, and show it in words."""
+        """Record a value under a name, and show it as text."""
         self.figures[name] = value
         self._audience.line(label, text)
 
     def fact(self, label: str, text: str) -> None:
-        """Show something that was not measured."""
+        """Show a fact that was not measured."""
         self._audience.line(label, text)
 
     def check(self, claim: str, ok: bool) -> None:
-        """Keep a claim and whether it holds."""
+        """Record a claim and whether it holds."""
         self.checks.append({"claim": claim, "ok": bool(ok)})
         self._audience.check(claim, bool(ok))
 
@@ -69,7 +69,7 @@ class Notes:
         return self.error is None and all(check["ok"] for check in self.checks)
 
     def as_dict(self) -> dict[str, Any]:
-        told = {
+        document = {
             "step": self.name,
             "title": self.title,
             "ok": self.ok,
@@ -77,7 +77,7 @@ class Notes:
             "figures": self.figures,
             "checks": self.checks,
         }
-        return told if self.error is None else {**told, "error": self.error}
+        return document if self.error is None else {**document, "error": self.error}
 
     def __enter__(self) -> Notes:
         self._began = time.perf_counter()
@@ -92,7 +92,7 @@ class Notes:
 
 
 class Silent:
-    """Nobody watches: the answer comes at the end, in JSON."""
+    """Prints nothing; the results are printed at the end as JSON."""
 
     def welcome(self, folder: Path, *, kept: bool) -> None:
         pass
@@ -115,7 +115,7 @@ class Silent:
 
 
 class Printed:
-    """A person watches in a terminal."""
+    """Prints the results to a terminal."""
 
     def __init__(self) -> None:
         from crannog.cli.output import console
@@ -125,11 +125,11 @@ class Printed:
     def welcome(self, folder: Path, *, kept: bool) -> None:
         from rich.text import Text
 
-        where = str(folder) if kept else f"{folder}, which goes when the tour ends"
+        where = str(folder) if kept else f"{folder}, which is deleted afterwards"
         self._console.print(
             Text.assemble(("Crannog ", "bold"), (VERSION, "bold"), "  a lakehouse for operational data on Delta Lake")
         )
-        self._console.print(Text(f"All that follows runs now, in {where}.", style="dim"))
+        self._console.print(Text(f"Everything below runs now, in {where}.", style="dim"))
 
     @contextmanager
     def step(self, number: int, title: str) -> Iterator[None]:
@@ -137,7 +137,7 @@ class Printed:
 
         self._console.print()
         self._console.print(Text.assemble((f"{number:>2}  ", "dim"), (title, "bold")))
-        with self._console.status(Text("at work", style="dim"), spinner="dots"):
+        with self._console.status(Text("running", style="dim"), spinner="dots"):
             yield
 
     def line(self, label: str, text: str) -> None:
@@ -170,11 +170,13 @@ class Printed:
 
         self._console.print()
         if ok:
-            self._console.print(Text.assemble(("Every check held", "bold green"), f", in {seconds:.0f} s."))
+            self._console.print(Text.assemble(("All checks passed", "bold green"), f", in {seconds:.0f} s."))
         else:
-            self._console.print(Text(f"Not every check held ({seconds:.0f} s): see the ✗ above.", style="bold red"))
+            self._console.print(Text(f"Some checks failed ({seconds:.0f} s); see ✗ above.", style="bold red"))
         if kept:
-            self._console.print(f"The warehouse stays: crannog --warehouse {kept} tables", markup=False)
+            self._console.print(
+                f"The warehouse was kept; look at it with: crannog --warehouse {kept} tables", markup=False
+            )
         self._console.print(
             "Next: README.md for the first steps, ARCHITECTURE.md for how it works and why,", markup=False
         )

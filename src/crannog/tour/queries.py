@@ -1,4 +1,4 @@
-"""The steps of the demo that ask: SQL on three engines, and the build event log."""
+"""The steps of the demo that query: SQL on three engines, and the build event log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BUILDS = 20
 
 
 def sql(tour: Tour, note: Notes) -> None:
-    """Ask one question of three engines."""
+    """Run one query on three engines."""
     tour.lake.cache.pin(ORDERS)
     answers = {}
     for engine in ("spark", "local", "hot"):
@@ -27,9 +27,9 @@ def sql(tour: Tour, note: Notes) -> None:
     same = answers["spark"].to_arrow().equals(answers["local"].to_arrow()) and answers["spark"].to_arrow().equals(
         answers["hot"].to_arrow()
     )
-    note.check("the three answers are equal, names and types too", same)
+    note.check("the three results are equal, including names and types", same)
     chosen = tour.lake.sql(f"SELECT count(*) AS n FROM {READINGS}")
-    note.fact("by itself", f"a count of {READINGS} went to {chosen.engine}: {chosen.why}")
+    note.fact("automatic choice", f"a count of {READINGS} ran on {chosen.engine}: {chosen.why}")
     known = answers["hot"].rows()[0]["customer"]
     key = tour.lake.sql(f"SELECT min(order_id) AS k FROM {ORDERS} WHERE customer = '{known}'").rows()[0]["k"]
     before = tour.lake.sql(
@@ -41,11 +41,11 @@ def sql(tour: Tour, note: Notes) -> None:
     after = tour.lake.sql(
         f"SELECT count(*) AS n FROM {ORDERS} WHERE order_id = '{key}' AND quantity = 77", engine="hot"
     ).rows()
-    note.check("a table in memory shows an upsert with the next read", (before, after) == ([{"n": 0}], [{"n": 1}]))
+    note.check("a table in memory shows an upsert at the next read", (before, after) == ([{"n": 0}], [{"n": 1}]))
 
 
 def builds(tour: Tour, note: Notes) -> None:
-    """Keep the events of some builds in the same warehouse."""
+    """Write the events of some builds to the same warehouse."""
     from crannog.builds import (
         BuildEvent,
         BuildRequestEvent,
@@ -70,14 +70,14 @@ def builds(tour: Tour, note: Notes) -> None:
             )
             times += [took(partial(log.append_event, BuildEvent.new(build, payload))) for payload in payloads]
         p50 = statistics.median(times)
-        note.figure("build_event_p50_ms", round(p50, 2), "one event", f"{p50:.1f} ms to the acknowledgement")
+        note.figure("build_event_p50_ms", round(p50, 2), "one event", f"{p50:.1f} ms until acknowledged")
         status = log.get_latest_partition_status("sales/2026-01-05")
         failed = log.list_build_requests(status=BuildRequestStatus.FAILED)
         read_ms = took(lambda: log.list_build_requests(limit=50))
         note.figure("build_list_ms", round(read_ms, 2), "list of builds", f"{read_ms:.2f} ms")
         note.check(
-            "the log knows what failed",
+            "the log shows which builds failed",
             status is not None and status.status is PartitionStatus.FAILED and failed.total == _BUILDS // 5,
         )
     counted = tour.lake.sql("SELECT count(*) AS n FROM crannog.builds.build_events").rows()
-    note.check("the same events are a table that SQL reads", counted == [{"n": _BUILDS * 5}])
+    note.check("the same events can be queried as a table", counted == [{"n": _BUILDS * 5}])

@@ -1,4 +1,4 @@
-"""The steps of the demo that go through the server: a client of it, and spans over OTLP."""
+"""The steps of the demo that use a server: a client, and spans over OTLP."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PARENTS = (None, 0, 0, 0, 3)
 
 
 def served(tour: Tour, note: Notes) -> None:
-    """Write and ask through a server, as another machine would."""
+    """Write and query through a server, as from another machine."""
     import crannog
 
     server = _server(tour)
@@ -41,7 +41,7 @@ def served(tour: Tour, note: Notes) -> None:
                 "http_upsert_p50_ms",
                 round(p50, 2),
                 "1 row over HTTP",
-                f"{p50:.1f} ms to the acknowledgement (median of 30)",
+                f"{p50:.1f} ms until acknowledged (median of 30)",
             )
 
             def produce() -> None:
@@ -54,20 +54,20 @@ def served(tour: Tour, note: Notes) -> None:
                 "producer_rows_per_s",
                 round(_INSERTS / ms * 1000),
                 "a producer",
-                f"{_INSERTS / ms * 1000:,.0f} rows per second, in batches, each kept once",
+                f"{_INSERTS / ms * 1000:,.0f} rows per second, in batches, each stored once",
             )
             question = f"SELECT count(*) AS n, sum(quantity) AS items FROM {ORDERS}"
             note.check(
-                "the client gets the answer that this process gets",
+                "the client gets the same result as this process",
                 far.sql(question).rows() == tour.lake.sql(question).rows(),
             )
-            note.check(f"all {_INSERTS:,} rows are there, once", tour.orders.count() == before + _INSERTS)
+            note.check(f"all {_INSERTS:,} rows are stored, once", tour.orders.count() == before + _INSERTS)
     finally:
         _end(server)
 
 
 def traces(tour: Tour, note: Notes) -> None:
-    """Take spans over OTLP, find them, derive from them with Spark, and erase a trace."""
+    """Receive spans over OTLP, search them, derive tables with Spark, and erase a trace."""
     import httpx
 
     from crannog.cli.traces import show_trace
@@ -88,7 +88,7 @@ def traces(tour: Tour, note: Notes) -> None:
             "spans_per_s",
             round(spans / ms * 1000),
             "OTLP over HTTP",
-            f"{counted(spans, 'span')} in {ms:.0f} ms, each request durable when answered; one sent twice",
+            f"{counted(spans, 'span')} in {ms:.0f} ms, each request durable when acknowledged; one was sent twice",
         )
         note.check("every request was acknowledged", set(answers) == {200})
     finally:
@@ -103,7 +103,7 @@ def traces(tour: Tour, note: Notes) -> None:
         f"{page.total} traces with an error in pay, the newest five in {search_ms:.0f} ms",
     )
     note.check(
-        "one in ten has the error, and the repeated request counts once", page.total == _REQUESTS * _TRACES // 10
+        "one in ten has the error, and the repeated request is counted once", page.total == _REQUESTS * _TRACES // 10
     )
     found = page.traces[0].trace_id
     view = store.show(found)
@@ -118,19 +118,19 @@ def traces(tour: Tour, note: Notes) -> None:
         f"folded the spans and derived summaries, metrics, edges and keys in {report.seconds:.1f} s",
     )
     note.check(
-        "metrics say the same before and after",
+        "metrics are the same before and after",
         (fresh.count, fresh.errors)
         == (derived.count, derived.errors)
         == (_REQUESTS * _TRACES, _REQUESTS * _TRACES // 10),
     )
     edges = {(edge.parent, edge.child): edge.calls for edge in store.dependencies()}
     note.check(
-        "who calls whom is known: shop → stock, shop → pay",
+        "the calls between services are known: shop → stock, shop → pay",
         edges == {("shop", "stock"): _REQUESTS * _TRACES, ("shop", "pay"): _REQUESTS * _TRACES},
     )
-    receipt = store.erase([found], actor="demo", reason="asked for")
+    receipt = store.erase([found], actor="demo", reason="requested")
     note.check(
-        "an erased trace is gone, and the receipt proves it",
+        "the trace is erased, and the receipt proves it",
         receipt.rows_erased >= len(_TREE) and not any(place.after for place in receipt.places),
     )
 
@@ -157,7 +157,7 @@ def _end(server: HttpServer) -> None:
 
 
 def _request(now: int, number: int) -> dict[str, Any]:
-    """Make the traces of one request up: a checkout each, every tenth with a card that was declined."""
+    """Return a request with generated traces: one checkout each, every tenth with a declined card."""
     resources: dict[str, list[dict[str, Any]]] = {}
     for trace in range(_TRACES):
         start, failed = now + (number * _TRACES + trace) * 10**6, trace % 10 == 9

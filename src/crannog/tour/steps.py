@@ -1,4 +1,4 @@
-"""The steps of the demo: each does something, measures it, and checks what it claims."""
+"""The steps of the demo: each runs a feature, measures it, and checks its claims."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def tables(tour: Tour, note: Notes) -> None:
 
     ms = took(lambda: tour.lake.create_table(ORDERS, pa.schema(ORDER), key="order_id"))
     tour.lake.create_table(READINGS, READING, partition_by="_date")
-    note.fact(ORDERS, "key order_id: a later row of a key replaces it")
-    note.fact(READINGS, "append-only, partitioned by the day of writing")
-    note.figure("create_ms", round(ms, 1), "made in", f"{ms:.0f} ms each")
+    note.fact(ORDERS, "key order_id: a later row replaces the row with the same key")
+    note.fact(READINGS, "append-only, partitioned by the day of the write")
+    note.figure("create_ms", round(ms, 1), "created in", f"{ms:.0f} ms each")
     note.check(
-        "no Java process runs yet: making and writing tables needs no Spark",
+        "no Java process runs yet: creating and writing tables does not need Spark",
         spark_runtime(tour.lake.settings).state() == "absent",
     )
 
@@ -61,10 +61,10 @@ def appends(tour: Tour, note: Notes) -> None:
             f"append_{size}_p50_ms",
             round(p50, 2),
             counted(size, "row"),
-            f"{p50:.1f} ms to the acknowledgement (median of {TIMES})",
+            f"{p50:.1f} ms until acknowledged (median of {TIMES})",
         )
-    note.fact("acknowledged", "means on disk, file and folder synced, and visible to every reader")
-    note.check(f"every row is there: {(TIMES + 5) * (ROWS + 1):,}", table.count() == (TIMES + 5) * (ROWS + 1))
+    note.fact("acknowledged", "means synced to disk, file and folder, and visible to every reader")
+    note.check(f"every row is stored: {(TIMES + 5) * (ROWS + 1):,}", table.count() == (TIMES + 5) * (ROWS + 1))
 
 
 def group_commit(tour: Tour, note: Notes) -> None:
@@ -88,9 +88,9 @@ def group_commit(tour: Tour, note: Notes) -> None:
         "group_commit_per_s",
         round(rate),
         f"{THREADS} threads",
-        f"{rate:,.0f} acknowledged 1-row appends per second, callers share files",
+        f"{rate:,.0f} acknowledged 1-row appends per second; callers share files",
     )
-    note.check(f"all {THREADS * CALLS:,} are there, once", table.count() == before + THREADS * CALLS)
+    note.check(f"all {THREADS * CALLS:,} are stored, once", table.count() == before + THREADS * CALLS)
 
 
 def twice(tour: Tour, note: Notes) -> None:
@@ -105,7 +105,7 @@ def twice(tour: Tour, note: Notes) -> None:
         "rows",
         first.rows,
         "import-2026-01",
-        f"{counted(first.rows, 'order')}, sent three times, once by another connection",
+        f"{counted(first.rows, 'order')}, sent three times, once over another connection",
     )
     note.check(
         "the second and the third are acknowledged as duplicates",
@@ -144,7 +144,7 @@ def spark_starts(tour: Tour, note: Notes) -> None:
     times: list[float] = []
     while runtime.state() == "starting":
         times.append(took(lambda: table.append([reading(len(times))])))
-        time.sleep(0.02)  # the start wants the processor too
+        time.sleep(0.02)  # leave processor time for the start
     tour.lake.warehouse.spark()
     note.figure(
         "spark_start_s",
@@ -159,7 +159,9 @@ def spark_starts(tour: Tour, note: Notes) -> None:
         "meanwhile",
         f"{len(times):,} appends were acknowledged, {p50:.1f} ms each (median)",
     )
-    note.fact("Java", f"started with {os.environ.get('JAVA_TOOL_OPTIONS') or 'its defaults'}, which suits a short run")
+    note.fact(
+        "Java", f"started with {os.environ.get('JAVA_TOOL_OPTIONS') or 'default options'}, which suits a short run"
+    )
     note.check("writers did not wait for Spark", len(times) > 1)
 
 
@@ -187,19 +189,19 @@ def change(tour: Tour, note: Notes) -> None:
     deleted = took(
         lambda: table.delete(["order-000001", "order-000002", "order-000003"], actor="demo", reason="returned")
     )
-    note.figure("upsert_ms", round(upserted, 1), "upsert", f"one order replaced, {upserted:.1f} ms")
-    note.figure("delete_ms", round(deleted, 1), "delete", f"three orders, {deleted:.1f} ms")
+    note.figure("upsert_ms", round(upserted, 1), "upsert", f"one order replaced in {upserted:.1f} ms")
+    note.figure("delete_ms", round(deleted, 1), "delete", f"three orders in {deleted:.1f} ms")
     rows = {row["order_id"]: row for row in table.to_arrow().to_pylist()}
     note.check(
-        "the new row is read, the old one is not",
+        "reads return the new row, not the old one",
         rows["order-000007"]["customer"] == "Ada Lovelace" and len(rows) == before - 3,
     )
     note.check(
-        f"{before - 3:,} rows at once, {before:,} raw until the delete is folded",
+        f"{before - 3:,} rows visible, {before:,} raw until the delete is folded",
         table.count() == before - 3 and table.count(raw=True) == before,
     )
     note.check(
-        "the three deletes are listed, with who and why", [t["actor"] for t in table.tombstones()] == ["demo"] * 3
+        "the three deletes are listed, with actor and reason", [t["actor"] for t in table.tombstones()] == ["demo"] * 3
     )
 
 
@@ -212,7 +214,7 @@ def compact(tour: Tour, note: Notes) -> None:
         f"{report.tombstones_applied} deletes applied, {report.rows_dropped_by_tombstones} rows dropped, {report.seconds:.1f} s",
     )
     note.check(
-        "raw and visible are the same again, no delete is pending",
+        "raw and visible rows are the same again, and no delete is pending",
         tour.orders.count(raw=True) == report.final_rows == tour.orders.count() and not tour.orders.tombstones(),
     )
     tour.readings.append([reading(number) for number in range(ROWS)])
@@ -233,7 +235,7 @@ def open_elsewhere(tour: Tour, note: Notes) -> None:
     try:
         import polars
     except ModuleNotFoundError:
-        note.fact("Polars", "is not installed here, left out")
+        note.fact("Polars", "is not installed; skipped")
     else:
         found["Polars"] = polars.scan_delta(path).select(polars.len()).collect().item()
     found["delta-spark"] = tour.lake.warehouse.spark().read.format("delta").load(path).count()
@@ -270,7 +272,7 @@ def evolve(tour: Tour, note: Notes) -> None:
     tour.orders.upsert([order(8, quantity=5_000_000_000, note="by container")])
     rows = {row["order_id"]: row for row in tour.orders.to_arrow().to_pylist()}
     note.check(
-        "old and new rows read together",
+        "old and new rows can be read together",
         rows["order-000009"]["note"] is None and rows["order-000008"]["quantity"] == 5_000_000_000,
     )
 
@@ -286,23 +288,23 @@ def erase(tour: Tour, note: Notes) -> None:
         "files_with_the_id_before",
         len(before),
         "before",
-        f"{wanted} stands in {counted(len(before), 'file')} of the table's folder: data, old versions, stage, log",
+        f"{wanted} is in {counted(len(before), 'file')} of the table's folder: data, old versions, stage, log",
     )
-    receipt = tour.orders.erase([wanted], actor="demo", reason="asked to be forgotten")
+    receipt = tour.orders.erase([wanted], actor="demo", reason="right to erasure")
     after = files_with(tour.orders_folder, wanted)
     note.figure("files_with_the_id_after", len(after), "after", f"in {counted(len(after), 'file')}")
     note.figures["receipt"] = asdict(receipt)
     note.check("the id was found before, and is in no file now", bool(before) and not after)
     note.check(
-        "the receipt proves it: nothing left in any place",
+        "the receipt proves it: nothing is left anywhere",
         receipt.rows_erased == 1 and not any(place.after for place in receipt.places),
     )
-    note.check("no other order went with it", tour.orders.count() == rows - 1)
+    note.check("no other order was removed", tour.orders.count() == rows - 1)
     note.exhibit(lambda: show_receipt(asdict(receipt)))
 
 
 def files_with(folder: Path, text: str) -> list[Path]:
-    """Search every file for a text: its bytes, and what Parquet keeps compressed."""
+    """Search every file for a text: in its bytes, and in the decompressed values of Parquet files."""
     found = []
     for path in sorted(folder.rglob("*")):
         if path.is_file() and (
@@ -333,31 +335,31 @@ def records(tour: Tour, note: Notes) -> None:
         entry["timestamp"] = dt.datetime.fromtimestamp(entry["timestamp"] // 1000, dt.UTC)
     note.figure("versions", len(entries), "history", f"{counted(len(entries), 'version')} of {ORDERS}, each one commit")
     note.check(
-        "the vacuum behind the compaction is among the tasks",
+        "the vacuum after the compaction is among the tasks",
         any(task["task_name"] == f"vacuum-after-compact:{ORDERS}" for task in found),
     )
-    note.check("the audit keeps who and why of four deletes, and no key", len(tour.orders.audit()) == 4)
+    note.check("the audit log has actor and reason of four deletes, and no key", len(tour.orders.audit()) == 4)
     note.exhibit(lambda: show_history(entries))
     note.exhibit(lambda: show_tasks(found))
 
 
 STEPS: tuple[tuple[str, Callable[[Tour, Notes], None]], ...] = (
-    ("Two tables, made without Spark", tables),
+    ("Two tables, created without Spark", tables),
     ("Writes, durable in milliseconds", appends),
-    ("Sixteen writers at once", group_commit),
-    ("A batch sent twice is kept once", twice),
-    ("Visible at once, read in milliseconds", visible),
+    ("Sixteen concurrent writers", group_commit),
+    ("A batch sent twice is stored once", twice),
+    ("Visible immediately, read in milliseconds", visible),
     ("Spark starts in the background", spark_starts),
-    ("Spark folds what is staged into Delta Lake", fold),
+    ("Spark folds staged rows into Delta Lake", fold),
     ("Upsert and delete", change),
     ("Compaction by Spark", compact),
-    ("Any Delta reader opens it", open_elsewhere),
+    ("Any Delta reader can open it", open_elsewhere),
     ("Time travel", time_travel),
     ("A new column and a wider one", evolve),
     ("Erasure, with a receipt", erase),
-    ("One SQL, three engines", sql),
+    ("One query, three engines", sql),
     ("A server, and a client without Spark", served),
     ("Traces over OTLP, searched, derived and erased", traces),
     ("Builds, in the same lake", builds),
-    ("What is on record", records),
+    ("History, tasks and audit log", records),
 )

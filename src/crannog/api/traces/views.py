@@ -74,7 +74,7 @@ class TraceView:
 
 
 def view_document(flat: dict[str, Any]) -> dict[str, Any]:
-    """Return what `TraceView.as_dict` made of a view as nested fields again."""
+    """Convert the result of `TraceView.as_dict` back to nested fields."""
     of_span = {one.name for one in fields(Span)}
     spans = [
         {

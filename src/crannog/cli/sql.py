@@ -101,7 +101,7 @@ def _show_plan(explanation: Explanation) -> None:
 
 
 def pin(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
-    """Load a table into memory. Without a server it is released when the command ends, which only shows its size."""
+    """Load a table into memory. Without a server it is released when the command ends, so this only shows its size."""
     with lake_at(context) as lake:
         held = lake.cache.pin(name)
         server = getattr(lake, "address", "")

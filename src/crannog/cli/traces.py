@@ -251,7 +251,7 @@ def show_trace(view: TraceView, details: bool) -> None:
         f"{counted(view.orphans, 'span')} whose parent is missing" if view.orphans else "",
         f"{counted(view.cycles, 'cycle')} of parent spans" if view.cycles else "",
         f"{counted(view.skewed, 'span')} outside the time range of the parent" if view.skewed else "",
-        "too many spans; only the first are shown" if view.truncated else "",
+        "the trace has more spans than were read" if view.truncated else "",
     ]
     facts(
         f"trace {view.trace_id}",

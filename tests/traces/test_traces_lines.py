@@ -333,7 +333,7 @@ def test_every_door_refuses_before_the_first_line(server: HttpServer, lake: Embe
     assert isinstance(CliRunner().invoke(app, [*words, MISSING, "-o", str(kept)]).exception, NotFound)
     assert kept.read_text() == "kept"
     for further in (["--format", "protobuf"], ["-o", "t.pb"]):
-        assert "--lines are JSON" in str(CliRunner().invoke(app, [*words, LONG, *further]).exception)
+        assert "--lines writes JSON" in str(CliRunner().invoke(app, [*words, LONG, *further]).exception)
     assert held(lake.traces) == NOTHING
 
 

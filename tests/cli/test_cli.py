@@ -833,7 +833,7 @@ def test_a_full_stage_is_exit_code_4(shell: Shell, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("CRANNOG_STAGED_ROWS_LIMIT", "2")
     full = shell("append", NOTES, "-", stdin='[{"text": "a"}, {"text": "b"}, {"text": "c"}]')
     assert full.code == 4
-    assert "fold the table (fold()), or try again" in full.error
+    assert "fold the table, or try again" in full.error
 
 
 @pytest.mark.parametrize("width", [50, 80])

@@ -521,7 +521,7 @@ def test_vacuum_keeps_to_the_floor_unless_forced(lake: Lake, rewritten: Table) -
     assert rewritten.vacuum(0, force=True).files_deleted == 0
     rewritten.append(rows(100, 1))
     assert rewritten.fold().folded_to == 4
-    with pytest.raises(CallerError, match="0 seconds or more"):
+    with pytest.raises(CallerError, match="retention_hours is a number from 0"):
         rewritten.vacuum(-1)
 
 

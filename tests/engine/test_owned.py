@@ -397,7 +397,7 @@ def test_an_old_table_with_such_columns_says_so_and_works(
         assert "columns s and ſ have one name" in warning
         table.append([{"n": n, "s": n, "ſ": -n} for n in range(4)])
         table.evolve(pa.schema([*table.user_schema, ("m", pa.int64())]))
-        with pytest.raises(CallerError, match="columns m and M have one name"):
+        with pytest.raises(CallerError, match="cannot tell columns m and M apart"):
             table.evolve(pa.schema([*table.user_schema, ("M", pa.int64())]))
         table.fold()
         table.delete([{"n": 0, "s": 0}])

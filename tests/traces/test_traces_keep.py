@@ -104,7 +104,7 @@ def test_an_erasure_of_nothing_or_of_everything_is_refused(
 
 def test_expiry_takes_a_day_and_names(traces: LocalTraces) -> None:
     for wrong in ("2026-01-01", dt.datetime(2026, 1, 1, tzinfo=dt.UTC)):
-        with pytest.raises(CallerError, match="takes a date"):
+        with pytest.raises(CallerError, match="must be a date"):
             traces.expire(wrong)  # type: ignore[arg-type]
     with pytest.raises(CallerError, match="name of a service"):
         traces.expire(TODAY, service=[])

@@ -108,7 +108,7 @@ class Writer:
                 call.error = Overloaded(
                     f"{self._name} has {rows:,} staged rows in {size:,} bytes, the limits are"
                     f" {self._limits.staged_rows:,} and {self._limits.staged_bytes:,}; this change adds {more_rows:,} rows."
-                    " Nothing of it was kept: fold the table (fold()), or try again once the scheduler has",
+                    " Nothing of it was kept: fold the table, or try again once the scheduler has",
                     retry_after_s=5.0,
                 )
         return admitted

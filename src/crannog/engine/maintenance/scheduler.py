@@ -164,8 +164,8 @@ class Scheduler:
         return ran
 
     def _note(self, error: str) -> None:
-        """Log an error once, however often it recurs, and keep it for those who show it."""
-        if error != self.last_error:
+        """Keep an error for callers of `run_due`, who show it; from the scheduler's own thread, log it once."""
+        if error != self.last_error and threading.current_thread() is self._thread:
             log.warning("maintenance failed: %s", error)
         self.last_error = error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -57,7 +58,7 @@ class Cache:
         return self._transport.call(ops.CACHE_STATS, ops.GetCacheStats())
 
 
-class Lake:
+class Lake(ABC):
     """A connection to a lake. A context manager; thread-safe and fork-safe."""
 
     def __init__(self, transport: LakeTransport) -> None:
@@ -70,9 +71,9 @@ class Lake:
         return Cache(self._transport)
 
     @property
+    @abstractmethod
     def traces(self) -> Traces:
         """The traces: store spans; read traces, metrics and dependencies."""
-        raise NotImplementedError
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
@@ -168,6 +169,7 @@ class Lake:
         self._producers = self._producers or Producers()
         return self._producers.make(self.table(name), model, **options)
 
+    @abstractmethod
     def load(self, files: Sequence[str] | str, name: str, **options: Any) -> LoadReport:
         """Load CSV, JSON, NDJSON and Parquet files (names, patterns, `-` for standard input) into a table, each once.
 
@@ -176,7 +178,6 @@ class Lake:
         `dry_run`, `progress`, `cancellation`. Raises NotFound for a table that does not exist unless `create`,
         SchemaMismatch for columns that do not fit, BadRows for rows that do not; then nothing was stored.
         """
-        raise NotImplementedError
 
     # -- the connection ----------------------------------------------------------------------------------------------
 

@@ -626,3 +626,13 @@ def test_a_statement_that_is_not_unicode_is_refused(http: httpx.Client, statemen
         body = '{"sql": "' + statement.format("\\ud800") + '"}'
         answered = http.post(path, content=body, headers={"Content-Type": "application/json"})
         assert "surrogate" in error(answered, 400, "bad_request")
+
+
+def test_a_trace_query_may_come_with_any_content_type(http: httpx.Client) -> None:
+    """`curl -d` sends a form's type unless one is given."""
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    found = http.post("/api/v1/traces/search", content=b'{"service": "nobody"}', headers=headers)
+    assert found.status_code == 200, found.text
+    assert found.json()["traces"] == []
+    wrong = http.post("/api/v1/traces/search", json={"limitt": 3})
+    assert "limitt: there is no such field; there are service" in error(wrong, 400, "bad_request")

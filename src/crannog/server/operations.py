@@ -78,7 +78,7 @@ class RequestReader(Generic[Q]):
     """Reads the requests of one operation at one of its routes."""
 
     def __init__(self, operation: Operation[Q, Any], route: Route, *, typed: bool = False) -> None:
-        """`typed` checks the types of a document here, and takes an empty body for one without arguments.
+        """`typed` checks the type of the body and of its values here, and takes an empty body for one without arguments.
 
         Otherwise the operation checks them itself, with the errors that a caller in the process gets.
         """
@@ -92,7 +92,8 @@ class RequestReader(Generic[Q]):
         """Return the request; CallerError says which argument is wrong."""
         if self._route.method == "GET":
             return self._from_query(request.path_params, request.query_params)
-        form_of(request, ("json",))
+        if self._typed:
+            form_of(request, ("json",))
         data = await call_of(request).service.bodies.read(request)
         document = {} if self._typed and not data.strip() else parse_document(data, BODY, strict=True)
         return self._from_document(document, request.path_params)

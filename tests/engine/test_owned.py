@@ -436,7 +436,9 @@ def test_a_deleted_row_leaves_other_readers_with_the_fold_and_all_say_so(
         cli_delete.__doc__,
         delete_route.__doc__,
     ):
-        assert "Readers of the Delta table itself, without Crannog, see the rows until that fold" in (told or "")
+        assert "Programs that read the Delta table directly, without Crannog, see the rows until that fold" in (
+            told or ""
+        )
     for page in (ROOT / "README.md", *ROOT.glob("docs/*.md")):
         assert not re.search(r"at once,? (on every engine|everywhere)", page.read_text()), page
     assert "until the next fold they\nstill show the row" in (ROOT / "docs/erasure.md").read_text()

@@ -52,9 +52,9 @@ async def upsert(request: Request, name: Name, batch_id: BatchId = None) -> Resp
 
 @router.post("/{name}/delete", responses=gives(WriteReceipt), openapi_extra=takes_json(Keys, arrow=True))
 async def delete(request: Request, name: Name, actor: str = "", reason: str = "", batch_id: BatchId = None) -> Response:
-    """Hide the rows of these keys at once from every query of Crannog; the next fold takes them out of the base.
+    """Hide the rows of these keys immediately from every query; the next fold removes them from the base.
 
-    Readers of the Delta table itself, without Crannog, see the rows until that fold.
+    Programs that read the Delta table directly, without Crannog, see the rows until that fold.
     """
     return await _write(request, "delete", name, batch_id, actor, reason)
 

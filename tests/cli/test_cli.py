@@ -249,6 +249,7 @@ def serving(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
             process.wait()
 
 
+@pytest.mark.slow
 def test_serve_folds_and_stops_when_told(tmp_path: Path, serving: Callable[..., subprocess.Popen[str]]) -> None:
     with crannog.connect(str(tmp_path / "warehouse")) as lake:
         table = lake.create_table(NOTES, NOTE_SCHEMA)

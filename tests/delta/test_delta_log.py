@@ -636,6 +636,7 @@ def test_a_text_too_long_for_the_footer_does_not_hide_its_file(lake: Lake, spark
         assert DeltaTable(str(path)).to_pyarrow_dataset().to_table(filter=pc.field("word") == word).num_rows == 1
 
 
+@pytest.mark.slow
 def test_a_nan_in_one_row_group_of_many_keeps_the_file_readable(lake: Lake, spark: SparkRuntime) -> None:
     table = lake.create_table("stats.edges.nan", pa.schema([("n", pa.int64()), ("x", pa.float64())]), cluster_by=["n"])
     values = np.linspace(0.0, 2.0, 40_000)

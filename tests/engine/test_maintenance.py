@@ -160,6 +160,7 @@ def test_progress_and_tombstones_of_a_fold(lake: Lake) -> None:
     assert "o00001" not in json.dumps(applied, default=str)
 
 
+@pytest.mark.slow
 def test_a_partitioned_table_has_one_partition_in_each_file(lake: Lake) -> None:
     table = lake.create_table(NAME, ORDERS, partition_by=["day"])
     table.append([*rows(0, 30), {"order_id": "none", "n": None, "day": None}])
@@ -616,6 +617,7 @@ WIDER = pa.schema(
 )
 
 
+@pytest.mark.slow
 def test_old_and_new_files_and_staged_rows_read_together_on_every_engine(lake: Lake, spark: SparkRuntime) -> None:
     table = lake.create_table(NAME, NARROW, key="k_id")
     small = {"i": -(2**31), "f": 0.5, "d": Decimal("-9999999.99"), "b": -128}

@@ -33,7 +33,7 @@ from crannog.builds import (
 )
 from crannog.builds.stores.delta_log import DeltaLog
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 from postgres_server import NoServer, started
 

@@ -21,7 +21,7 @@ from stopwatch import Line, medians_ms
 
 from crannog.formats.encode import arrow
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 from servers import serving
 

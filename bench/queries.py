@@ -20,7 +20,7 @@ from stopwatch import Line, medians_ms, quantile, timed
 import crannog
 from crannog.names import TableName
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 import tpch
 

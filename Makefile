@@ -58,6 +58,7 @@ lint: setup ## Check style, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src
+	MYPYPATH=src:bench:tests/support $(BIN)/mypy --config-file= --disable-error-code=misc --ignore-missing-imports --follow-imports=silent bench/*.py
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_words.py
 	$(BIN)/codespell src tests tools bench docs *.md Makefile

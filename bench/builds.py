@@ -8,7 +8,6 @@ import resource
 import statistics
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stopwatch import Line, quantile, timed
+from stopwatch import Line, quantile, timed, timed_threads
 
 from crannog.builds import (
     BuildEvent,
@@ -58,7 +57,7 @@ def made_up(count: int, *, first: int = 0) -> Iterator[BuildEvent]:
 def _payload(build: int, step: int) -> Any:
     if step in (0, _EVENTS_PER_BUILD - 1):
         status = BuildRequestStatus.RECEIVED if step == 0 else BuildRequestStatus.COMPLETED
-        return BuildRequestEvent(status, [_ref(build, job) for job in range(6)])
+        return BuildRequestEvent(status, tuple(_ref(build, job) for job in range(6)))
     job, part = divmod(step - 1, 3)
     run, ref = f"run-{build}-{job}", _ref(build, job)
     if part == 2:
@@ -69,8 +68,8 @@ def _payload(build: int, step: int) -> Any:
         "args": ["--day", str(build)],
         "env": {"ZONE": "eu"},
     }
-    status = JobStatus.RUNNING if part == 0 else JobStatus.COMPLETED
-    return JobEvent(run, f"//jobs:load_{job}", [ref], status, "", config if part == 0 else None)
+    job_status = JobStatus.RUNNING if part == 0 else JobStatus.COMPLETED
+    return JobEvent(run, f"//jobs:load_{job}", (ref,), job_status, "", config if part == 0 else None)
 
 
 def _ref(build: int, job: int) -> str:
@@ -165,9 +164,7 @@ def _threads(log: EventLog, _: str, *, count: int, seconds: float) -> float:
             log.append_event(_single())
             done[number] += 1
 
-    running = [threading.Thread(target=work, args=(number,)) for number in range(count)]
-    spent = timed(lambda: ([one.start() for one in running], [one.join() for one in running]))
-    return sum(done) / spent
+    return sum(done) / timed_threads(work, count)
 
 
 def _single() -> BuildEvent:

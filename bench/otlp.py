@@ -123,7 +123,7 @@ def _arrive(bench: Bench, lake: EmbeddedLake, total: int) -> None:
                     more_is_better=True,
                 ),
             )
-    server.refuse_new()
+    server.stop_accepting()
     server.join(10)
     server.close()
 

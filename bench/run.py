@@ -26,9 +26,10 @@ import over_http
 import peers
 import queries
 from data import ORDERS, SPANS, order_rows, orders, spans
-from stopwatch import Line, Results, median_ms, timed
+from stopwatch import Line, Results, median_ms, timed, timed_threads
 
 import crannog
+from crannog.embedded import EmbeddedLake
 
 HERE = Path(__file__).parent
 Section = Callable[["Bench"], None]
@@ -44,6 +45,7 @@ class Bench:
         self.lake = crannog.connect(
             str(folder / "warehouse"), staged_rows_limit=50_000_000, staged_bytes_limit=16 * 1024**3
         )
+        assert isinstance(self.lake, EmbeddedLake)
         self.session: Any = self.lake.warehouse.spark()
         self._next = 1_000_000_000
 
@@ -115,9 +117,7 @@ def _rate(append: Callable[[list[dict[str, Any]]], object], count: int, seconds:
             append([{**row, "order_id": f"{number}-{done[number]}"}])
             done[number] += 1
 
-    running = [threading.Thread(target=work, args=(number,)) for number in range(count)]
-    spent = timed(lambda: ([one.start() for one in running], [one.join() for one in running]))
-    return sum(done) / spent
+    return sum(done) / timed_threads(work, count)
 
 
 def upserts(bench: Bench) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,17 @@ def timed(work: Callable[[], object]) -> float:
     """Return the seconds one call takes."""
     started = time.perf_counter()
     work()
+    return time.perf_counter() - started
+
+
+def timed_threads(work: Callable[[int], object], count: int) -> float:
+    """Return the seconds until `count` threads, each with its number, have finished."""
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+    started = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     return time.perf_counter() - started
 
 

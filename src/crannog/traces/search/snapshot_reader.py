@@ -21,7 +21,6 @@ from crannog.traces.search.time_histogram import TimeHistogram, time_histogram_o
 if TYPE_CHECKING:
     import duckdb
 
-_TAIL = "spans_tail"
 _TRACE_WINDOW_NS = 24 * 3600 * 10**9
 _SMALL_BASE_ROWS = 5_000_000
 
@@ -36,6 +35,7 @@ class SnapshotReader:
         self._table = table
         self.snapshot = snapshot
         self.cursor = cursor
+        self._registered: set[str] = set()
 
     def rows(self, conditions: Sequence[Condition] = (), columns: Sequence[str] | None = None) -> str:
         """Return the SQL, in parentheses, of the rows in the tail and in files that may meet the conditions.
@@ -43,7 +43,11 @@ class SnapshotReader:
         DuckDB plans the query faster if it names only a few columns.
         """
         files = pruned(self.snapshot.base, conditions).files
-        sql, _ = self._table.relation(self.snapshot, "spans", files=files, columns=columns)
+        sql, tables = self._table.relation(self.snapshot, "spans", files=files, columns=columns)
+        for name, rows in tables.items():
+            if name not in self._registered:
+                self.cursor.register(name, rows)
+                self._registered.add(name)
         return f"({sql})"
 
     def rows_near(self, low: int, high: int) -> tuple[str, str]:
@@ -93,7 +97,7 @@ def start_between(low: int, high: int) -> list[Condition]:
 
 @contextmanager
 def open_reader(table: OpenTable, snapshot: Snapshot) -> Iterator[SnapshotReader]:
-    with scoped_cursor(table.warehouse.duckdb, {_TAIL: snapshot.visible_tail()}) as cursor:
+    with scoped_cursor(table.warehouse.duckdb) as cursor:
         yield SnapshotReader(table, snapshot, cursor)
 
 

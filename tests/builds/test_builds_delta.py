@@ -21,7 +21,7 @@ from crannog.builds import BuildRequestStatus, PartitionStatus, check, open_log
 from crannog.builds.read_model.tables import Migration
 from crannog.builds.stores import delta_read_model
 from crannog.builds.stores.delta_log import DeltaLog
-from crannog.builds.stores.table_versions import Step, migrate_table, stored_version
+from crannog.builds.stores.event_table import Step, migrate_table, stored_version
 from crannog.delta.schemas import user_columns
 from crannog.engine.maintenance.evolve import evolve
 from crannog.engine.maintenance.fold import fold

@@ -11,7 +11,7 @@ import pytest
 from build_logs import place_of
 from build_samples import random_stream
 from crannog.builds import BuildEvent, JobEvent, TaskCancelEvent
-from crannog.builds.read_model import index_choice
+from crannog.builds.read_model import event_queries
 from crannog.builds.read_model.apply import partitions_of
 from postgres_server import postgres  # noqa: F401
 
@@ -69,7 +69,7 @@ def test_every_way_finds_the_same_events(
     ):
         with monkeypatch.context() as patch:
             for name, limit in limits.items():
-                patch.setattr(index_choice, name, limit)
+                patch.setattr(event_queries, name, limit)
             for wanted in FILTERS:
                 right = [event.index for event in everything if matches(event, wanted)]
                 assert [event.index for event in log.all_events(**wanted)] == right, (limits, wanted)

@@ -16,9 +16,9 @@ from build_samples import one_of_each, partition, request
 from crannog.builds import BuildRequestStatus, PartitionStatus, check, open_log
 from crannog.builds.open_log import without_password
 from crannog.builds.read_model import tables
-from crannog.builds.read_model.connection import Connection
-from crannog.builds.stores.best_effort import BestEffortLog
-from crannog.builds.stores.sqlite_database import SqliteDatabase
+from crannog.builds.read_model.tables import Connection
+from crannog.builds.stores.forwarding_log import BestEffortLog
+from crannog.builds.stores.sqlite_log import SqliteDatabase
 from crannog.errors import CallerError, Corrupted, CrannogError, Overloaded, Refused, Unavailable
 from postgres_server import Server, postgres  # noqa: F401
 

@@ -20,8 +20,8 @@ import pytest
 
 from build_samples import partition, request
 from crannog.builds import BuildRequestStatus, PartitionStatus, open_log
-from crannog.builds.stores.append_messages import Append, AppendMessages
 from crannog.builds.stores.delta_log import DeltaLog
+from crannog.builds.stores.event_table import Append, AppendMessages
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.embedded import EmbeddedTable as Table
 from crannog.engine.commit import handover, pipes, turn

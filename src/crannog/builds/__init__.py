@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from crannog.builds.compare import BuildComparison, compare
-from crannog.builds.consistency_check import CheckReport, check
+from crannog.builds.build_views import BuildComparison, compare, mermaid, stored_graph
+from crannog.builds.event_values import BuildRequestStatus, DepType, JobStatus, PartitionStatus
 from crannog.builds.events import (
     BuildCancelEvent,
     BuildEvent,
@@ -21,7 +21,6 @@ from crannog.builds.follow import Watch
 from crannog.builds.json_documents import DataDep, JobConfig, JobGraph, PartitionManifest, Task
 from crannog.builds.log import EventLog
 from crannog.builds.open_log import open_log, register_scheme
-from crannog.builds.plan_graph import mermaid, stored_graph
 from crannog.builds.results import (
     ActivitySummary,
     BuildPage,
@@ -35,9 +34,8 @@ from crannog.builds.results import (
     PartitionSummary,
     plain,
 )
-from crannog.builds.retention import PruneReport, prune, wipe_build
-from crannog.builds.statuses import BuildRequestStatus, DepType, JobStatus, PartitionStatus
 from crannog.builds.transfer import CopyReport, ImportReport, copy, export_lines, import_lines
+from crannog.builds.upkeep import CheckReport, PruneReport, check, prune, wipe_build
 
 __all__ = [
     "ActivitySummary",

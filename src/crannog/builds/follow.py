@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from crannog.builds.event_values import FINISHED_BUILDS
 from crannog.builds.events import BuildEvent
 from crannog.builds.results import BuildSummary
-from crannog.builds.statuses import FINISHED_BUILDS
 from crannog.errors import Unavailable
 
 if TYPE_CHECKING:

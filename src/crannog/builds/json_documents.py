@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from crannog.builds.statuses import DepType
+from crannog.builds.event_values import DepType
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from crannog.builds.event_values import BuildRequestStatus, PartitionStatus
 from crannog.builds.events import BuildEvent
 from crannog.builds.filters import EventFilter
 from crannog.builds.results import (
@@ -24,7 +25,6 @@ from crannog.builds.results import (
     LogStats,
     PartitionSummary,
 )
-from crannog.builds.statuses import BuildRequestStatus, PartitionStatus
 from crannog.errors import CallerError
 
 LARGEST_PAGE = 100_000

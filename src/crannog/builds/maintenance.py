@@ -10,7 +10,7 @@ from typing import Any
 from crannog.api.cancellation import Cancellation
 from crannog.builds.log import EventLog
 from crannog.builds.open_log import open_log, other_than_warehouse
-from crannog.builds.retention import prune
+from crannog.builds.upkeep import prune
 from crannog.engine.maintenance.scheduler import ExtraTasks, Work
 from crannog.engine.open_table import OpenTable
 from crannog.engine.warehouse import Warehouse

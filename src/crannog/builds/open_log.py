@@ -36,7 +36,7 @@ def open_log(uri: str, *, check_states: bool = False, best_effort: bool = False,
     if not isinstance(uri, str):
         raise CallerError(f"the URI of a build log is text like {FORMS}; got {type(uri).__name__}")
     if best_effort:
-        from crannog.builds.stores.best_effort import BestEffortLog
+        from crannog.builds.stores.forwarding_log import BestEffortLog
 
         _checked_scheme(uri)
         return BestEffortLog(uri, lambda: open_log(uri, check_states=check_states, **options))
@@ -123,7 +123,7 @@ def _http(uri: str, options: dict[str, Any]) -> EventLog:
 
 
 def _stdout(uri: str, options: dict[str, Any]) -> EventLog:
-    from crannog.builds.stores.stdout_log import StdoutLog
+    from crannog.builds.stores.forwarding_log import StdoutLog
 
     _check_states_of(options, uri)
     if uri != "stdout:":

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
+from crannog.builds.event_values import BuildRequestStatus, JobStatus, PartitionStatus, Status
 from crannog.builds.events import BuildEvent
-from crannog.builds.statuses import BuildRequestStatus, JobStatus, PartitionStatus, Status
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from crannog.builds.events import BuildEvent, Kind, stored_event
-from crannog.builds.read_model.stored_events import payload_of
-from crannog.builds.statuses import Status
+from crannog.builds.event_values import Status
+from crannog.builds.events import BuildEvent, Kind, payload_of, stored_event
 
 T = TypeVar("T")
 

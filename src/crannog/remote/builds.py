@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from crannog.builds.append_plan import checked_batch
-from crannog.builds.consistency_check import CheckReport
-from crannog.builds.event_values import is_name, to_json
+from crannog.builds.event_values import BuildRequestStatus, PartitionStatus, is_name, to_json
 from crannog.builds.events import BuildEvent
 from crannog.builds.log import EventLog, page_arguments, whole_number
 from crannog.builds.results import (
@@ -25,7 +24,7 @@ from crannog.builds.results import (
     PartitionSummary,
 )
 from crannog.builds.results_from_json import event_of, result_of
-from crannog.builds.statuses import BuildRequestStatus, PartitionStatus
+from crannog.builds.upkeep import CheckReport
 from crannog.errors import CallerError, Unavailable, error_of
 from crannog.remote.connection import READ_TRIES, WRITE_TRIES, Connection
 

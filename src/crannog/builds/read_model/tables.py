@@ -1,4 +1,4 @@
-"""The tables of the read model, their version, and the steps from one version to the next.
+"""The tables of the read model, their version, the steps from one version to the next, and the connection they need.
 
 `events` is the log itself in a database log; all other tables are derived from it and can be rebuilt. The index of an
 event is its position in commit order: assigned under the write lock, without gaps, never twice.
@@ -6,11 +6,37 @@ event is its position in commit order: assigned under the write lock, without ga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-from crannog.builds.read_model.connection import Connection
 from crannog.errors import Refused
+
+
+class Connection(Protocol):
+    """One connection, used by one thread at a time. SQL is the subset that both databases know, with `?` for values."""
+
+    flavour: str
+    """`sqlite` or `postgresql`; only the table definitions depend on it."""
+
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Return all rows of a query."""
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> int:
+        """Run a statement; return the number of rows it changed."""
+
+    def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a statement once for each row of values."""
+
+    def matches_glob(self, column: str) -> str:
+        """Return the condition that `column` matches a pattern with `*`, `?` and `[…]`, which is given as one value."""
+
+    def glob_value(self, pattern: str) -> str:
+        """Return the value for `matches_glob` that a pattern corresponds to."""
+
+    def without_index(self, column: str) -> str:
+        """Return an expression for the column that does not use its index, where the planner has no statistics to choose one."""
+
 
 SCHEMA_VERSION = 1
 

@@ -3,6 +3,7 @@
 An append is one staged file, durable in milliseconds, without Spark. Its rows carry their indexes, so it must come
 directly after the state they were derived from: it is committed as the very next sequence or not at all, and planned
 again if another process was first. So indexes are commit order, without gaps, the same for every reader.
+The threads of a process, and the processes of a machine, share a commit (`DeltaAppends`).
 """
 
 from __future__ import annotations
@@ -10,24 +11,37 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
+import pyarrow as pa
+
 from crannog.api.batch_ids import new_batch_id
-from crannog.builds.append_plan import checked_batch, same_event
+from crannog.builds.append_plan import check_changes, checked_batch, plan, same_event
 from crannog.builds.events import BuildEvent
 from crannog.builds.open_log import without_password
-from crannog.builds.read_model.connection import Connection, in_chunks, one_of
-from crannog.builds.read_model.tables import Migration
-from crannog.builds.stores.delta_appends import DeltaAppends
-from crannog.builds.stores.delta_read_model import TableChange
-from crannog.builds.stores.event_rows import KEY, SCHEMA, SCHEMA_VERSION, VERSION_PROPERTY, events_of
+from crannog.builds.read_model.event_queries import in_chunks, one_of
+from crannog.builds.read_model.tables import Connection, Migration
+from crannog.builds.stores.delta_read_model import Position, TableChange
+from crannog.builds.stores.event_table import (
+    KEY,
+    SCHEMA,
+    SCHEMA_VERSION,
+    VERSION_PROPERTY,
+    Append,
+    AppendCall,
+    AppendMessages,
+    events_of,
+    migrate_table,
+    rows_of,
+)
 from crannog.builds.stores.read_model_log import ModelLog, checked_indexes
 from crannog.builds.stores.read_model_sync import ReadModelSync
-from crannog.builds.stores.table_versions import migrate_table
+from crannog.engine.commit.group import Group
+from crannog.engine.commit.handover import BUCKET_PATIENCE_S, Handover
 from crannog.engine.open_table import OpenTable
 from crannog.engine.owned_tables import BUILDS, check_create
 from crannog.engine.tables import Tables
@@ -35,6 +49,108 @@ from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError, Conflict, CrannogError, NotFound, Unavailable
 from crannog.names import TableName
 from crannog.settings import load_settings
+
+_MOST_WAITING = 10_000
+
+
+class DeltaAppends:
+    """The appends of one process to one log. Safe for threads."""
+
+    def __init__(self, table: OpenTable, sync: ReadModelSync, uri: str) -> None:
+        self._table = table
+        self._sync = sync
+        self._uri = uri
+        self._handover = self._opened_handover()
+        commit: Callable[[list[AppendCall]], None] = self._commit if self._handover is None else self._handover.run
+        self._group: Group[Append, list[int]] = Group(
+            commit, called=lambda: "the build log", most_waiting=_MOST_WAITING
+        )
+        self._looks_first = True
+        """Whether to look for commits of other processes before the next one, instead of when it fails."""
+        self._is_warm = False
+
+    def _opened_handover(self) -> Handover[Append, list[int]] | None:
+        folder, patience_s = self._table.handover_folder, None
+        if folder is None and self._sync.model.path is not None:
+            # In a bucket there are no locks, but the processes of this machine share the file of the read model.
+            folder, patience_s = self._sync.model.path.with_suffix(".handover"), BUCKET_PATIENCE_S
+        if folder is None:
+            return None
+        return Handover(
+            folder, self._commit, AppendMessages(), rows=_events, on_change=self._look_first, patience_s=patience_s
+        )
+
+    def append(self, events: list[BuildEvent], *, check_states: bool) -> list[int]:
+        """Store a batch; return its indexes once it is durable."""
+        if not self._is_warm:
+            # pyarrow loads numpy and pandas at the first array it makes: not while others wait for the turn.
+            pa.array([0])
+            self._is_warm = True
+        indexes = self._group.submit(Append(events, check_states))
+        self._sync.flush_when_due()
+        return indexes
+
+    def close(self) -> None:
+        if self._handover is not None:
+            self._handover.close()
+
+    def _look_first(self) -> None:
+        self._looks_first = True
+
+    def _commit(self, calls: Sequence[AppendCall]) -> None:
+        for _ in range(_MAX_ATTEMPTS):
+            if self._try(calls):
+                return
+        raise Unavailable(
+            f"cannot append to {self._uri}: other writers won {_MAX_ATTEMPTS} times; try again", retry_after_s=1.0
+        )
+
+    def _try(self, calls: Sequence[AppendCall]) -> bool:
+        seen = self._sync.seen
+        if self._looks_first:
+            newest = self._sync.newest()
+            # After a look that finds nothing the next commit goes without one: it fails if another process was first.
+            self._looks_first, seen = newest != seen, newest
+        fresh, indexes = self._planned(calls, seen)
+        if fresh:
+            try:
+                receipt = self._table.stage(rows_of(fresh), after=seen.sequence)
+            except Conflict:
+                self._looks_first = True
+                return False  # another process was first: its events may be among ours, and ours come after them
+            self._sync.committed(TableChange(receipt.sequence, tuple(fresh)))
+        # Only now: a call with a result counts as committed.
+        for call, given in indexes:
+            call.result = given
+        return True
+
+    def _planned(
+        self, calls: Sequence[AppendCall], seen: Position
+    ) -> tuple[list[BuildEvent], list[tuple[AppendCall, list[int]]]]:
+        """Return the events to store and the indexes of each call; a call that is refused gets its error."""
+        known = self._sync.known([event.event_id for call in calls for event in call.value.events])
+        fresh: list[BuildEvent] = []
+        indexes: list[tuple[AppendCall, list[int]]] = []
+        for call in calls:
+            call.error = None
+            try:
+                planned = plan(call.value.events, known, seen.last_index + len(fresh))
+                if call.value.check_states:
+                    self._sync.flush()
+                    with self._sync.model.database.reading() as model:
+                        check_changes(model, [*fresh, *planned.fresh])
+            except (CallerError, Conflict) as error:
+                call.error = error
+                continue
+            indexes.append((call, planned.indexes))
+            fresh.extend(planned.fresh)
+            known.update((event.event_id, event) for event in planned.fresh)
+        return fresh, indexes
+
+
+def _events(append: Append) -> int:
+    return len(append.events)
+
 
 DEFAULT_TABLE = "crannog.builds.build_events"
 log = logging.getLogger("crannog.builds")

@@ -16,20 +16,19 @@ from pathlib import Path
 import pyarrow as pa
 
 from crannog.builds.events import BuildEvent
-from crannog.builds.read_model.apply import add_events
-from crannog.builds.read_model.connection import Connection
-from crannog.builds.read_model.removal import remove_events
+from crannog.builds.read_model.apply import add_events, remove_events
 from crannog.builds.read_model.tables import (
     ALL_TABLES,
     SCHEMA_VERSION,
+    Connection,
     create_tables,
     get_meta,
     last_index,
     prepare,
     set_meta,
 )
-from crannog.builds.stores.event_rows import KEY, SCHEMA, events_of
-from crannog.builds.stores.sqlite_database import SqliteDatabase
+from crannog.builds.stores.event_table import KEY, SCHEMA, events_of
+from crannog.builds.stores.sqlite_log import SqliteDatabase
 from crannog.engine.duckdb.engine import quoted
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
@@ -46,10 +45,6 @@ class TableChange:
     sequence: int
     added: tuple[BuildEvent, ...] = ()
     removed: tuple[int, ...] = ()
-
-    @property
-    def size(self) -> int:
-        return len(self.added) + len(self.removed)
 
 
 @dataclass(frozen=True, slots=True)

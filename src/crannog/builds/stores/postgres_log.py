@@ -12,9 +12,8 @@ import psycopg
 from psycopg import errors as pg_errors
 
 from crannog.builds.open_log import without_password
-from crannog.builds.read_model.connection import Connection
-from crannog.builds.read_model.tables import ALL_TABLES
-from crannog.builds.stores.database_log import DatabaseLog
+from crannog.builds.read_model.tables import ALL_TABLES, Connection
+from crannog.builds.stores.read_model_log import DatabaseLog
 from crannog.errors import CallerError, CrannogError, Overloaded, Refused, Unavailable
 
 _IDLE_CONNECTIONS = 8

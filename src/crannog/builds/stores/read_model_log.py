@@ -1,19 +1,23 @@
-"""A log whose reads are queries of the read model, in whichever database that is."""
+"""Logs whose reads are queries of the read model, in whichever database that is.
+
+In a database with transactions the read model itself holds the events (`DatabaseLog`).
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Generic, Protocol, TypeVar
 
-from crannog.builds.event_values import is_name
+from crannog.builds.append_plan import check_changes, checked_batch, plan
+from crannog.builds.event_values import BuildRequestStatus, PartitionStatus, is_name
 from crannog.builds.events import BuildEvent
 from crannog.builds.log import LARGEST_PAGE, EventLog, page_arguments, whole_number
-from crannog.builds.read_model import event_queries, job_queries, state_queries
-from crannog.builds.read_model.connection import Connection
-from crannog.builds.read_model.removal import prunable
-from crannog.builds.read_model.tables import last_index, stored_version
+from crannog.builds.read_model import event_queries, state_queries
+from crannog.builds.read_model.apply import add_events, prunable, remove_events
+from crannog.builds.read_model.event_queries import events_by_id
+from crannog.builds.read_model.tables import Connection, last_index, prepare, refuse_foreign_tables, stored_version
 from crannog.builds.results import (
     ActivitySummary,
     BuildPage,
@@ -25,7 +29,6 @@ from crannog.builds.results import (
     LogStats,
     PartitionSummary,
 )
-from crannog.builds.statuses import BuildRequestStatus, PartitionStatus
 
 T = TypeVar("T")
 _MOST = 1_000_000
@@ -93,13 +96,13 @@ class ModelLog(EventLog):
             return []
         with self.reading() as model:
             return list(
-                job_queries.job_runs(model, build_request_id=build_request_id, job_label=job_label, limit=limit)
+                state_queries.job_runs(model, build_request_id=build_request_id, job_label=job_label, limit=limit)
             )
 
     def list_jobs(self, limit: int = 1_000) -> list[JobSummary]:
         whole_number(limit, "limit", least=1, most=LARGEST_PAGE)
         with self.reading(snapshot=True) as model:
-            return list(job_queries.jobs(model, limit))
+            return list(state_queries.jobs(model, limit))
 
     def get_activity_summary(self, recent: int = 10) -> ActivitySummary:
         whole_number(recent, "recent", least=1, most=1_000)
@@ -109,7 +112,7 @@ class ModelLog(EventLog):
     def list_edges(self, partition_refs: Iterable[str], *, upstream: bool) -> list[Edge]:
         refs = [ref for ref in dict.fromkeys(partition_refs) if is_name(ref)]
         with self.reading(snapshot=True) as model:
-            return job_queries.edges(model, refs, upstream=upstream)
+            return state_queries.edges(model, refs, upstream=upstream)
 
     def list_prunable(self, before_ns: int | None, keep_events: int | None, limit: int) -> list[int]:
         for value, name in ((before_ns, "before_ns"), (keep_events, "keep_events"), (limit, "limit")):
@@ -159,3 +162,64 @@ class ModelLog(EventLog):
 def checked_indexes(indexes: Iterable[int]) -> list[int]:
     """Return valid indexes, sorted and without duplicates."""
     return sorted({whole_number(index, "index", least=1, most=2**62) for index in indexes})
+
+
+class Database(Protocol):
+    """Lends connections for one transaction each."""
+
+    def writing(self) -> AbstractContextManager[Connection]:
+        """Lend the only writing connection, in a transaction: durable when the block ends, rolled back if it raises."""
+
+    def reading(self, *, snapshot: bool = False) -> AbstractContextManager[Connection]:
+        """Lend a connection that sees every committed event; with `snapshot` all its queries see one state."""
+
+    def close(self) -> None:
+        """End all connections."""
+
+
+D = TypeVar("D", bound=Database)
+
+
+class DatabaseLog(ModelLog, Generic[D]):
+    """Appends and removals are transactions of the database."""
+
+    def __init__(self, uri: str, database: D, *, check_states: bool) -> None:
+        self.uri = uri
+        self._check_states = check_states
+        self.database = database
+        try:
+            with database.writing() as model:
+                if model.flavour == "sqlite":
+                    refuse_foreign_tables(model, uri)
+                self.migration = prepare(model, uri)
+        except BaseException:
+            database.close()
+            raise
+
+    def append_events(self, events: Iterable[BuildEvent], *, check_states: bool | None = None) -> list[int]:
+        batch = checked_batch(events)
+        if not batch:
+            return []
+        with self.database.writing() as model:
+            planned = plan(batch, events_by_id(model, [event.event_id for event in batch]), last_index(model))
+            if self._check_states if check_states is None else check_states:
+                check_changes(model, planned.fresh)
+            if planned.fresh:
+                with self._batched(model):
+                    add_events(model, planned.fresh)
+        return planned.indexes
+
+    def _batched(self, model: Connection) -> AbstractContextManager[object]:
+        """Group the statements of a batch as suits the database; by default they run one by one."""
+        return nullcontext()
+
+    def remove_events(self, indexes: Iterable[int]) -> int:
+        listed = checked_indexes(indexes)
+        with self.database.writing() as model:
+            return remove_events(model, listed)
+
+    def reading(self, *, snapshot: bool = False) -> AbstractContextManager[Connection]:
+        return self.database.reading(snapshot=snapshot)
+
+    def close(self) -> None:
+        self.database.close()

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from crannog.builds.events import BuildEvent
 from crannog.builds.read_model.event_queries import events_by_id
 from crannog.builds.stores.delta_read_model import DeltaReadModel, Position, TableChange, load_base
-from crannog.builds.stores.event_rows import KEY, events_of
+from crannog.builds.stores.event_table import KEY, events_of
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError, Corrupted, SnapshotGone, Unavailable
 from crannog.protocol.staged_files import DELETE, Segment
@@ -169,7 +169,7 @@ class ReadModelSync:
                 " start a new log"
             )
         self._pending.append(change)
-        self._pending_events += change.size
+        self._pending_events += len(change.added) + len(change.removed)
         self._pending_ids.update((event.event_id, event) for event in change.added)
         self._seen = Position(change.sequence, self._seen.last_index + len(change.added))
 
@@ -206,7 +206,7 @@ class ReadModelSync:
     def _forget(self, changes: list[TableChange]) -> None:
         last = changes[-1].sequence
         self._pending = [change for change in self._pending if change.sequence > last]
-        self._pending_events = sum(change.size for change in self._pending)
+        self._pending_events = sum(len(change.added) + len(change.removed) for change in self._pending)
         for change in changes:
             for event in change.added:
                 self._pending_ids.pop(event.event_id, None)

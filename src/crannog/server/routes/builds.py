@@ -12,11 +12,10 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from starlette.responses import Response
 
-from crannog.builds.compare import compare
+from crannog.builds.build_views import compare, mermaid
 from crannog.builds.event_values import from_json, to_json
 from crannog.builds.events import BuildEvent
 from crannog.builds.log import EventLog
-from crannog.builds.plan_graph import mermaid
 from crannog.builds.results import plain
 from crannog.errors import BadRows, CallerError
 from crannog.names import TableName

@@ -9,11 +9,10 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from starlette.responses import Response
 
-from crannog.builds.consistency_check import check
 from crannog.builds.event_values import to_json
 from crannog.builds.log import whole_number
 from crannog.builds.results import plain
-from crannog.builds.retention import prune, wipe_build
+from crannog.builds.upkeep import check, prune, wipe_build
 from crannog.errors import CallerError, CrannogError
 from crannog.server.jobs import long_work
 from crannog.server.openapi import OBJECT, gives, takes_json

@@ -23,9 +23,8 @@ import pytest
 
 import crannog
 from crannog.cli import main as cli
-from crannog.cli.output import bar
-from crannog.cli.plain_output import ago, counted, moment, of_bytes, shown
-from crannog.cli.row_input import read_rows
+from crannog.cli.arguments import read_rows
+from crannog.cli.output import ago, bar, counted, moment, of_bytes, shown
 from crannog.formats.plain_json import to_plain_json
 from crannog.formats.row_bodies import parse_keys
 from crannog.spark.session import SparkRuntime
@@ -412,7 +411,7 @@ def test_an_answer_on_a_terminal_is_taken(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, reply: str, code: int, left: int
 ) -> None:
     shell.with_tables()
-    monkeypatch.setattr("crannog.cli.tables._somebody_is_there", lambda: True)
+    monkeypatch.setattr("crannog.cli.arguments._somebody_is_there", lambda: True)
     asked = shell("drop", NOTES, stdin=reply)
     assert asked.code == code
     assert f"Drop {NOTES} with 0 rows? [y/N]" in asked.err
@@ -950,6 +949,6 @@ def test_values_are_plain_in_json_and_short_in_cells() -> None:
 @pytest.mark.parametrize("loaded", [False, True])
 def test_pandas_is_left_out_only_of_the_program(loaded: bool) -> None:
     before = "import pyarrow; " if loaded else ""
-    program = f"import sys; {before}from crannog.cli.import_guard import leave_out_what_is_slow; leave_out_what_is_slow(); import pyarrow as pa; pa.array([1]); print('pandas' in sys.modules)"
+    program = f"import sys; {before}from crannog.cli.main import leave_out_what_is_slow; leave_out_what_is_slow(); import pyarrow as pa; pa.array([1]); print('pandas' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
     assert found == str(loaded)

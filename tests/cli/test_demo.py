@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import crannog
-from crannog.tour.notes import Notes, Printed
+from crannog.tour.shared import Notes, Printed
 from crannog.tour.steps import STEPS, files_with
 
 PROGRAM = str(Path(sys.executable).parent / "crannog")

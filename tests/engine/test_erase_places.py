@@ -23,7 +23,7 @@ from crannog.server.audit import Audit
 from crannog.server.request_context import Call
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
-from crannog.storage import failpoints, local, preallocated_files
+from crannog.storage import failpoints, local
 from forcing import SCHEMA, Killed, Lakes, clean, fill_block, ids_of, opened, row
 from lakes import opened as lake_of
 
@@ -128,7 +128,6 @@ def test_a_paused_writer_cannot_put_an_erased_row_again(
 
     hook = HookedOs(MOMENTS[moment], "/spare/" if prepared else "/stage/", erased)
     monkeypatch.setattr(local, "os", hook)
-    monkeypatch.setattr(preallocated_files, "os", hook)
     receipt = late.append([row(1, NEEDLE)], batch_id="sent twice")
     assert hook.fired
     assert receipt.duplicate

@@ -17,8 +17,8 @@ import pytest
 
 from crannog.errors import Unavailable
 from crannog.settings import Settings
+from crannog.spark.configuration import SETTING, secret_conf
 from crannog.spark.jvm import Jvm
-from crannog.spark.secret import SETTING, secret_conf
 from crannog.spark.session import SparkRuntime
 
 RPC_REQUEST, RPC_FAILURE = 3, 5  # message types of Spark's network protocol

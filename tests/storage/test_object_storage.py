@@ -21,9 +21,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from crannog.errors import CallerError, Unavailable
-from crannog.storage.interface import Storage
+from crannog.storage.interface import Storage, open_storage
 from crannog.storage.object_store import CHECKED, CLOCK_PROBE, Address, ObjectStorage
-from crannog.storage.open import open_storage
 
 pytest_plugins = ["s3"]
 

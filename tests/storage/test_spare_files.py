@@ -11,9 +11,8 @@ import pytest
 
 import crannog
 from crannog.errors import Unavailable
-from crannog.storage import failpoints, preallocated_files
-from crannog.storage.local import LocalStorage
-from crannog.storage.preallocated_files import PREALLOCATED_BYTES, PreallocatedFiles
+from crannog.storage import failpoints, local
+from crannog.storage.local import PREALLOCATED_BYTES, LocalStorage, PreallocatedFiles
 
 ONE, OTHER = b"1" * PREALLOCATED_BYTES, b"2" * PREALLOCATED_BYTES
 
@@ -143,7 +142,7 @@ def test_a_disk_that_fails_is_told_and_leaves_nothing(
     def broken(_: int) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(preallocated_files.os, "fdatasync", broken)
+    monkeypatch.setattr(local.os, "fdatasync", broken)
     before = len(spares(tmp_path))
     with pytest.raises(Unavailable, match=r"cannot write t/stage/1: Input/output error; the disk failed"):
         storage.put_if_absent("t/stage/1", ONE)
@@ -159,7 +158,7 @@ def test_a_full_disk_makes_no_spares_and_no_noise(
 
     made = PreallocatedFiles(str(tmp_path / "t/spare"))
     before = spares(tmp_path)
-    monkeypatch.setattr(preallocated_files.os, "write", full)
+    monkeypatch.setattr(local.os, "write", full)
     made.refill()
     assert made.write_synced(ONE) is None
     assert spares(tmp_path) == before

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from crannog.cli.arguments import JsonOption
 from crannog.cli.builds_filters import (
     FilterBuild,
     FilterFrom,
@@ -20,8 +21,8 @@ from crannog.cli.builds_filters import (
     FilterTo,
     event_filter,
 )
-from crannog.cli.context import JsonOption, answer, lake_at, place_of
-from crannog.cli.plain_output import ago, moment, of_bytes
+from crannog.cli.context import answer, lake_at, place_of
+from crannog.cli.output import ago, moment, of_bytes
 from crannog.cli.waterfall import took
 from crannog.errors import NotFound
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from crannog.cli.arguments import JsonOption, YesOption, confirm
 from crannog.cli.builds import BuildArgument, log_of, time_of
 from crannog.cli.builds_filters import (
     FilterBuild,
@@ -21,9 +22,8 @@ from crannog.cli.builds_filters import (
     event_filter,
     nanoseconds_ago,
 )
-from crannog.cli.context import JsonOption, answer
-from crannog.cli.plain_output import counted
-from crannog.cli.tables import YesOption, confirm
+from crannog.cli.context import answer
+from crannog.cli.output import counted
 from crannog.errors import CallerError, NotFound
 
 FileArgument = Annotated[

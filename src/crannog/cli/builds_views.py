@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from crannog.cli.arguments import JsonOption
 from crannog.cli.builds import BuildArgument, LimitOption, duration, event_text, log_of, status_text, time_of
-from crannog.cli.context import JsonOption, answer
-from crannog.cli.plain_output import counted
+from crannog.cli.context import answer
+from crannog.cli.output import counted
 from crannog.errors import NotFound
 
 PartitionArgument = Annotated[str, typer.Argument(metavar="PARTITION", help="The partition.")]

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from crannog.cli.context import JsonOption, NameArgument, answer, lake_at
-from crannog.cli.plain_output import counted, moment, shown
+from crannog.cli.arguments import (
+    ActorOption,
+    BatchOption,
+    FileArgument,
+    FormatOption,
+    JsonOption,
+    KeysArgument,
+    NameArgument,
+    ReasonOption,
+)
+from crannog.cli.context import answer, lake_at
+from crannog.cli.output import counted, moment, shown
 
 if TYPE_CHECKING:
     from crannog.api.reports import WriteReceipt
-
-FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON array, NDJSON or CSV; - reads standard input.")]
-FormatOption = Annotated[
-    str | None,
-    typer.Option("--format", metavar="json|ndjson|csv", help="Format of FILE; by default from its extension."),
-]
-BatchOption = Annotated[
-    str | None,
-    typer.Option(
-        "--batch-id", metavar="ID", help="Id of this batch; a batch sent again with the same id is stored once."
-    ),
-]
-KeysArgument = Annotated[
-    list[str],
-    typer.Argument(metavar="KEY...", help="Keys: text or JSON values; JSON objects if the key has several columns."),
-]
-ActorOption = Annotated[str, typer.Option(metavar="WHO", help="Who requested it, for the audit log.")]
-ReasonOption = Annotated[str, typer.Option(metavar="WHY", help="Reason, for the audit log.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -64,7 +56,7 @@ def upsert(
 def _write(
     context: typer.Context, verb: str, name: str, file: str, form: str | None, batch_id: str | None, as_json: bool
 ) -> None:
-    from crannog.cli.row_input import read_rows
+    from crannog.cli.arguments import read_rows
     from crannog.delta.schemas import user_columns
 
     with lake_at(context) as lake:

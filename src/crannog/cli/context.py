@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from crannog.cli.completion import beginning
 from crannog.errors import CallerError, NotFound, Unauthorized, Unavailable
 
 if TYPE_CHECKING:
@@ -20,25 +19,6 @@ if TYPE_CHECKING:
     from crannog.embedded import EmbeddedLake
     from crannog.remote.lake import RemoteLake
     from crannog.settings import Settings
-
-
-def names_that_begin(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete a table name for the shell; prints nothing if the names cannot be read."""
-    given = context.find_root().params
-    place = Place(**{part: str(given.get(part) or "") for part in ("warehouse", "server", "token")})
-
-    def names() -> list[str]:
-        with _opened(place, make=False) as lake:
-            return lake.tables()
-
-    return beginning(incomplete, names)
-
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-NameArgument = Annotated[
-    str,
-    typer.Argument(metavar="NAME", help="Name of the table: catalog.schema.table.", autocompletion=names_that_begin),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +55,7 @@ def lake_at(context: typer.Context, *, make: bool = False) -> Iterator[Lake]:
 
     Raises NotFound if the warehouse does not exist and `make` is false.
     """
-    place = place_of(context)
-    with _opened(place, make) as lake:
+    with open_lake(place_of(context), make=make) as lake:
         yield lake
 
 
@@ -90,7 +69,8 @@ def warehouse_at(context: typer.Context) -> Iterator[EmbeddedLake]:
         yield lake
 
 
-def _opened(place: Place, make: bool) -> EmbeddedLake | RemoteLake:
+def open_lake(place: Place, *, make: bool) -> EmbeddedLake | RemoteLake:
+    """Open the lake of a place; see `lake_at`."""
     if place.server:
         return _remote(place.server, place.token or _setting("token"))
     settings = place.settings()
@@ -146,7 +126,7 @@ def _embedded(settings: Settings, *, make: bool) -> EmbeddedLake:
 
 def _folder_of(location: str) -> Path | None:
     """Return the folder of a warehouse; None for a bucket."""
-    from crannog.storage.open import open_storage
+    from crannog.storage.interface import open_storage
 
     if "://" in location and not location.startswith("file:"):
         return None

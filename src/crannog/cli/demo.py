@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crannog.cli.context import JsonOption, answer, place_of
+from crannog.cli.arguments import JsonOption
+from crannog.cli.context import answer, place_of
 from crannog.errors import CallerError, CrannogError
 
 if TYPE_CHECKING:
     from crannog.embedded import EmbeddedLake
-    from crannog.tour.notes import Audience, Notes
+    from crannog.tour.shared import Audience, Notes
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1"
 _FAILED = 1
@@ -44,7 +45,7 @@ def demo(
         raise CallerError("the demo uses a warehouse of its own; choose its folder with --keep DIR")
     # In a short run, half of the processor time would be spent on optimizing compilation of Java code.
     os.environ.setdefault("JAVA_TOOL_OPTIONS", QUICK_JAVA)
-    from crannog.tour.notes import Printed, Silent
+    from crannog.tour.shared import Printed, Silent
 
     audience: Audience = Silent() if as_json else Printed()
     began = time.perf_counter()
@@ -68,8 +69,7 @@ def demo(
 
 
 def _run(folder: Path, audience: Audience) -> tuple[list[Notes], CrannogError | None]:
-    from crannog.tour.data import Tour
-    from crannog.tour.notes import Notes
+    from crannog.tour.shared import Notes, Tour
     from crannog.tour.steps import STEPS
 
     notes: list[Notes] = []

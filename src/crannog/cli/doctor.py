@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from crannog.cli.context import JsonOption, answer, place_of
+from crannog.cli.arguments import JsonOption
+from crannog.cli.context import answer, place_of
 from crannog.errors import Unavailable
 
 if TYPE_CHECKING:

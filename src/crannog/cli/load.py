@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crannog.cli.context import JsonOption, answer, lake_at, names_that_begin
-from crannog.cli.plain_output import counted, of_bytes
+from crannog.cli.arguments import JsonOption, names_that_begin
+from crannog.cli.context import answer, lake_at
+from crannog.cli.output import counted, of_bytes
 from crannog.errors import CallerError, Cancelled, NotFound
 
 if TYPE_CHECKING:

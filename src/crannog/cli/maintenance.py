@@ -13,10 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crannog.api.reports import Progress
-from crannog.cli.changes import ActorOption, KeysArgument, ReasonOption
-from crannog.cli.context import JsonOption, NameArgument, answer, lake_at
-from crannog.cli.plain_output import ago, counted, of_bytes
-from crannog.cli.tables import SchemaOption, YesOption, confirm, day
+from crannog.cli.arguments import (
+    ActorOption,
+    JsonOption,
+    KeysArgument,
+    NameArgument,
+    ReasonOption,
+    SchemaOption,
+    YesOption,
+    confirm,
+    day,
+)
+from crannog.cli.context import answer, lake_at
+from crannog.cli.output import ago, counted, of_bytes
 from crannog.errors import Cancelled, CrannogError
 
 if TYPE_CHECKING:
@@ -178,7 +187,7 @@ def _show_expire(name: str, report: dict[str, Any]) -> None:
 
 def evolve(context: typer.Context, name: NameArgument, schema: SchemaOption, as_json: JsonOption = False) -> None:
     """Add nullable columns or widen types; other changes are refused with the reason."""
-    from crannog.cli.row_input import read_schema
+    from crannog.cli.arguments import read_schema
 
     columns = read_schema(schema)
     with lake_at(context) as lake:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crannog.cli.context import JsonOption, NameArgument, answer, lake_at
-from crannog.cli.plain_output import counted, moment, of_bytes
+from crannog.cli.arguments import JsonOption, NameArgument
+from crannog.cli.context import answer, lake_at
+from crannog.cli.output import counted, moment, of_bytes
 from crannog.errors import CallerError
 
 if TYPE_CHECKING:

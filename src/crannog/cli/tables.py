@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crannog.cli.context import JsonOption, NameArgument, answer, lake_at
-from crannog.cli.plain_output import counted, moment, of_bytes
-from crannog.errors import CallerError, Cancelled, CrannogError, NotFound, Overloaded, Refused
+from crannog.cli.arguments import JsonOption, NameArgument, SchemaOption, YesOption, confirm
+from crannog.cli.context import answer, lake_at
+from crannog.cli.output import counted, moment, of_bytes
+from crannog.errors import CrannogError, NotFound, Overloaded
 
 if TYPE_CHECKING:
     from crannog.api.lake import Lake
-
-SchemaOption = Annotated[
-    str, typer.Option("--schema", metavar="FILE", help="JSON Schema of the columns; - reads standard input.")
-]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -101,7 +96,7 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Create a table, and the warehouse if it does not exist. Does not need Spark."""
-    from crannog.cli.row_input import read_schema
+    from crannog.cli.arguments import read_schema
 
     columns = read_schema(schema)
     with lake_at(context, make=True) as lake:
@@ -242,25 +237,3 @@ def _rows_of(lake: Lake, name: str) -> int | None:
         raise
     except CrannogError:
         return None  # it must be possible to drop a damaged table
-
-
-def confirm(question: str, act: str, yes: bool) -> None:
-    """Ask before an irreversible change; without a terminal, --yes is required."""
-    if yes:
-        return
-    if not _somebody_is_there():
-        raise Refused(f"cannot ask whether to {act} without a terminal; confirm with --yes")
-    if not typer.confirm(question, err=True):
-        raise Cancelled(f"did not {act}; nothing was changed")
-
-
-def _somebody_is_there() -> bool:
-    return sys.stdin.isatty()
-
-
-def day(text: str) -> dt.date:
-    """Parse a date."""
-    try:
-        return dt.date.fromisoformat(text)
-    except ValueError:
-        raise CallerError(f"a day must be written as YYYY-MM-DD, like 2026-01-31, got {text!r}") from None

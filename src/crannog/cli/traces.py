@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from crannog.cli.context import JsonOption, answer, lake_at
-from crannog.cli.plain_output import counted
+from crannog.cli.arguments import JsonOption
+from crannog.cli.context import answer, lake_at
+from crannog.cli.output import counted
 from crannog.errors import CallerError
 
 if TYPE_CHECKING:
@@ -385,7 +386,7 @@ def metrics(
         )
 
     def otherwise() -> None:
-        from crannog.cli.plain_output import moment
+        from crannog.cli.output import moment
         from crannog.cli.waterfall import took
 
         groups = list(by or ())

@@ -12,11 +12,10 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crannog.cli.changes import ActorOption, ReasonOption
-from crannog.cli.context import JsonOption, answer, lake_at
+from crannog.cli.arguments import ActorOption, JsonOption, ReasonOption, YesOption, confirm, day
+from crannog.cli.context import answer, lake_at
 from crannog.cli.maintenance import running, show_receipt
-from crannog.cli.plain_output import counted, of_bytes
-from crannog.cli.tables import YesOption, confirm, day
+from crannog.cli.output import counted, of_bytes
 from crannog.cli.traces import TimeoutOption, json_of, traces_at, traces_of
 from crannog.errors import CallerError, NotFound
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from crannog.cli.plain_output import shown as shown_value
+from crannog.cli.output import shown as shown_value
 
 if TYPE_CHECKING:
     from rich.text import Text

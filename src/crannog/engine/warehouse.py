@@ -12,8 +12,7 @@ from crannog.engine.duckdb.engine import DuckDBEngine
 from crannog.errors import CallerError
 from crannog.settings import Settings
 from crannog.storage import scratch_folders
-from crannog.storage.interface import Storage
-from crannog.storage.open import open_storage
+from crannog.storage.interface import Storage, open_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,7 +22,7 @@ from crannog.protocol.staged_files import Change, Segment, build_segment, encode
 from crannog.protocol.tail import Tail, TailCache
 from crannog.storage import failpoints
 from crannog.storage.interface import Storage
-from crannog.storage.preallocated_files import PREALLOCATED_BYTES, PREALLOCATED_FOLDER
+from crannog.storage.local import PREALLOCATED_BYTES, PREALLOCATED_FOLDER
 
 _COMMIT_TIMEOUT_S = 60.0
 _MAX_LOST_ANSWERS = 3

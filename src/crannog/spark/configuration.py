@@ -1,14 +1,19 @@
-"""Spark's configuration, derived from the settings and the machine by pure functions.
+"""Spark's configuration, derived from the settings and the machine, and the secret of its processes.
 
-Everything in UTC, few partitions on one machine, nothing printed to the terminal.
+Everything in UTC, few partitions on one machine, nothing printed to the terminal. Spark's processes authenticate each
+other with a secret: with `local[…]`, YARN and Kubernetes masters Spark generates a new one at each start and passes it
+to its executors; a standalone cluster has one that its master, its workers and every driver know.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from crannog.errors import Unavailable
 from crannog.settings import GIB, MIB, Settings
 from crannog.spark.jars import JarSet
 from crannog.spark.jvm import CONF
@@ -142,3 +147,46 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+SETTING = "spark.authenticate.secret"
+_SECRET_BYTES = 32
+_MIN_LENGTH = 16
+_MADE_BY_SPARK = ("local[", "yarn", "k8s://")
+
+
+def secret_conf(settings: Settings) -> dict[str, str]:
+    """Return the setting with the secret, if this master needs one from us.
+
+    It must reach Spark over the gateway, never on a command line. Raises Unavailable if a cluster's secret cannot be read.
+    """
+    master = settings.spark_master
+    if settings.spark_secret_file:
+        return {SETTING: _read(settings.spark_secret_file)}
+    if master == "local" or master.startswith(_MADE_BY_SPARK):
+        return {}
+    if master.startswith("local-cluster["):
+        return {SETTING: secrets.token_hex(_SECRET_BYTES)}
+    raise Unavailable(
+        f"the Spark master {master} needs the secret that its cluster was started with; put it into a file that only"
+        " you can read and set CRANNOG_SPARK_SECRET_FILE to it (docs: Clusters and buckets)"
+    )
+
+
+def _read(file: str) -> str:
+    try:
+        with open(file, encoding="utf-8") as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+            secret = opened.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise Unavailable(f"cannot read Spark's secret from {file} (CRANNOG_SPARK_SECRET_FILE): {reason}") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise Unavailable(
+            f"other users may read Spark's secret in {file} (mode {stat.S_IMODE(mode):o}); run chmod 600 on it"
+        )
+    if len(secret) < _MIN_LENGTH:
+        raise Unavailable(
+            f"Spark's secret in {file} has {len(secret)} characters; use at least {_MIN_LENGTH}, better 64 random ones"
+        )
+    return secret

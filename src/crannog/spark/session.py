@@ -18,10 +18,10 @@ from crannog.errors import CrannogError, Unavailable
 from crannog.missing import needed_for
 from crannog.settings import Settings
 from crannog.spark import configuration, jars
+from crannog.spark.configuration import secret_conf
 from crannog.spark.errors import shortened, translated
 from crannog.spark.java import find_java
 from crannog.spark.jvm import Jvm, launch
-from crannog.spark.secret import secret_conf
 from crannog.storage import scratch_folders
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The storage interface: the few file operations that a warehouse needs.
+"""The storage interface: the few file operations that a warehouse needs, and opening the storage at an address.
 
 `put_if_absent` is the only way anything is committed; all concurrency control rests on it. Paths are relative to the warehouse,
 with forward slashes. A missing file is `FileNotFoundError`; every other failure is `Unavailable`.
@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO, Protocol
+from urllib.parse import unquote, urlsplit
+
+from crannog.errors import CallerError
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,3 +128,43 @@ class Storage(Protocol):
     @property
     def spark_settings(self) -> Mapping[str, str]:
         """Return the Spark configuration that lets Spark read `spark_uri`."""
+
+
+_SCHEMES = "a folder, file:///folder, s3://bucket/folder, gs://bucket/folder, az://container/folder"
+
+
+def open_storage(location: str) -> Storage:
+    """Return the storage at `location`: a folder (absolute or relative), file:// or a bucket.
+
+    Lists a bucket once, so that wrong credentials show here (Unavailable) and not at the first write. Raises
+    CallerError if the address is invalid.
+    """
+    if not location.strip() or location != location.strip() or any(ord(letter) < 32 for letter in location):
+        raise CallerError(f"{location!r} is not a valid warehouse location; give {_SCHEMES}")
+    if "://" not in location and not location.startswith("file:"):
+        return _local(location)
+    try:
+        parts = urlsplit(location)
+    except ValueError:
+        raise CallerError(f"{location!r} is not a valid address; give {_SCHEMES}") from None
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+            raise CallerError(f"{location!r} is not absolute; write file:///folder, or the folder alone")
+        return _local(unquote(parts.path))
+
+    from crannog.storage.object_store import SCHEMES, ObjectStorage  # obstore is slow to load and often not needed
+
+    if parts.scheme not in SCHEMES:
+        raise CallerError(f"cannot keep a warehouse at {parts.scheme}://; give {_SCHEMES}")
+    storage = ObjectStorage(location)
+    storage.check()
+    return storage
+
+
+def _local(folder: str) -> Storage:
+    from crannog.storage.local import LocalStorage
+
+    path = Path(folder).expanduser()
+    if path.exists() and not path.is_dir():
+        raise CallerError(f"{folder} is a file; a warehouse needs a folder")
+    return LocalStorage(path)

@@ -2,6 +2,11 @@
 
 Put-if-absent is a hard link: the temporary file is complete and synced before its name appears, so a
 reader or a power cut never sees half a file, and the link fails if the name is taken.
+
+Syncing a new file costs more than syncing its bytes: the file system also writes its entry and allocates its blocks.
+So small puts use preallocated files, created and synced in advance: content of the same length takes one write and one
+sync. Until it is linked to a name, such a file is a temporary file like any other: an erase removes it, and so does a
+vacuum if its process was killed.
 """
 
 from __future__ import annotations
@@ -12,8 +17,9 @@ import shutil
 import sys
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
 from typing import BinaryIO
@@ -21,7 +27,6 @@ from typing import BinaryIO
 from crannog.errors import CallerError, Unavailable
 from crannog.storage import failpoints
 from crannog.storage.interface import StoredFile
-from crannog.storage.preallocated_files import PREALLOCATED_FOLDER, PreallocatedFiles
 
 _ADVICE = {
     errno.ENOSPC: "free some space and try again",
@@ -35,6 +40,10 @@ _ADVICE = {
 
 TRASH = "_crannog/trash"
 _SETTLED_AFTER_NS = 100_000_000
+PREALLOCATED_BYTES = 4_096
+PREALLOCATED_FOLDER = "spare"
+_MAX_READY = 32
+_ZEROS = bytes(PREALLOCATED_BYTES)
 
 
 class LocalStorage:
@@ -63,9 +72,8 @@ class LocalStorage:
                 target.mkdir(parents=True, exist_ok=True)
                 for made in missing:
                     _sync_path(str(made.parent))
-            except (
-                FileNotFoundError
-            ) as error:  # in /proc and the like; callers would take it to mean that a table was dropped
+            except FileNotFoundError as error:
+                # In /proc and the like; callers would take it to mean that a table was dropped.
                 raise Unavailable(
                     f"cannot create the folder {target}: {error.strerror}; choose another location"
                 ) from error
@@ -82,11 +90,10 @@ class LocalStorage:
         if must_exist is not None:
             return self._put_while_exists(path, data, must_exist)
         target = self._prefix + path
-        folder, _, name = target.rpartition("/")
         with _os_errors_translated("write", path):
             preallocated = self._preallocated.get(path.rpartition("/")[0])
             ready = preallocated.write_synced(data, before_write) if preallocated is not None else None
-            temporary = ready or f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
+            temporary = ready or _temporary_path(target)
             try:
                 if ready is None:
                     _write_synced(temporary, data, before_write=before_write)
@@ -98,7 +105,7 @@ class LocalStorage:
                     return False
                 if failpoints.hook is not None:
                     failpoints.reached("stage.linked")
-                _sync_path(folder)
+                _sync_path(target.rpartition("/")[0])
                 return True
             finally:
                 with suppress(OSError):
@@ -124,7 +131,7 @@ class LocalStorage:
         # Through the open folder: if a drop renames it, the link goes with it and not into the folder that replaces it.
         common_folder = os.path.commonpath([path, must_exist])
         relative, required = path[len(common_folder) + 1 :], must_exist[len(common_folder) + 1 :]
-        temporary = f"{os.path.dirname(relative)}/.{os.path.basename(relative)}.{uuid.uuid4().hex}.tmp"
+        temporary = _temporary_path(relative)
         with _os_errors_translated("write", path):
             folder = os.open(self._full_path(common_folder), os.O_RDONLY | os.O_DIRECTORY)
             try:
@@ -142,33 +149,26 @@ class LocalStorage:
                 os.close(folder)
 
     def replace(self, path: str, data: bytes) -> None:
-        target = self._full_path(path)
-        folder, _, name = target.rpartition("/")
-        temporary = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
-        with _os_errors_translated("write", path):
-            try:
-                _write_synced(temporary, data)
-                os.replace(temporary, target)
-                _sync_path(folder)
-            except OSError:
-                with suppress(OSError):
-                    os.unlink(temporary)
-                raise
+        self._replace(path, data)
 
     def rewrite_synced(self, path: str, *, before_write: Callable[[], None] | None = None) -> None:
-        data = self.read(path)
+        self._replace(path, self.read(path), before_write=before_write, must_exist=True)
+
+    def _replace(
+        self, path: str, data: bytes, *, before_write: Callable[[], None] | None = None, must_exist: bool = False
+    ) -> None:
         target = self._full_path(path)
-        folder, _, name = target.rpartition("/")
-        temporary = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
+        temporary = _temporary_path(target)
         with _os_errors_translated("write", path):
             try:
                 _write_synced(temporary, data, before_write=before_write)
-                os.stat(target)  # a file deleted meanwhile must not come back
+                if must_exist:
+                    os.stat(target)  # a file deleted meanwhile must not come back
                 os.replace(temporary, target)
-                _sync_path(folder)
-            finally:
-                with suppress(OSError):
-                    os.unlink(temporary)
+                _sync_path(target.rpartition("/")[0])
+            except BaseException:
+                _remove(temporary)
+                raise
 
     def read(self, path: str) -> bytes:
         with _os_errors_translated("read", path), open(self._full_path(path), "rb") as file:
@@ -315,6 +315,11 @@ def _write_synced(
         os.close(descriptor)
 
 
+def _temporary_path(path: str) -> str:
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
+
+
 def _sync_path(path: str, folder: int | None = None) -> None:
     descriptor = os.open(path, os.O_RDONLY, dir_fd=folder)
     try:
@@ -336,3 +341,86 @@ def _os_errors_translated(act: str, path: str) -> Iterator[None]:
 def _unavailable(act: str, path: str, error: OSError) -> Unavailable:
     advice = _ADVICE.get(error.errno or 0, "check the disk and try again")
     return Unavailable(f"cannot {act} {path}: {os.strerror(error.errno or 0)}; {advice}")
+
+
+class PreallocatedFiles:
+    """The preallocated files of one process for one stage folder, stored in `folder`. Thread-safe."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._process = os.getpid()
+        self._ready: deque[str] = deque()
+
+    @property
+    def is_low(self) -> bool:
+        return len(self._ready) <= _MAX_READY // 2
+
+    def refill(self) -> None:
+        """Create more files, if there is room; on a full disk the next put reports the error."""
+        with suppress(OSError), ExitStack() as made:
+            # Without parents: the table may have been dropped.
+            with suppress(FileExistsError):
+                Path(self._folder).mkdir()
+            new = [
+                made.enter_context(_created(f"{self._folder}/{uuid.uuid4().hex}.tmp"))
+                for _ in range(_MAX_READY - len(self._ready))
+            ]
+            for _, descriptor in new:
+                os.fsync(descriptor)
+            self._ready.extend(path for path, _ in new)
+
+    def write_synced(self, data: bytes, before_write: Callable[[], None] | None = None) -> str | None:
+        """Return the path of a synced file with this content; None if none is ready or the length differs.
+
+        `before_write` is called before the content is written; if it raises, nothing is written.
+        """
+        # A forked process has a copy of the list, but the files belong to its parent.
+        if len(data) != PREALLOCATED_BYTES or self._process != os.getpid():
+            return None
+        try:
+            path = self._ready.popleft()
+            descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        except IndexError:
+            return None
+        except FileNotFoundError:
+            self._ready.clear()  # an erase deleted them
+            return None
+        try:
+            if before_write is not None:
+                before_write()
+            if os.pwrite(descriptor, data, 0) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fdatasync(descriptor)
+        except BaseException:
+            _remove(path)
+            raise
+        finally:
+            os.close(descriptor)
+        return path
+
+    def close(self) -> None:
+        """Remove the unused files."""
+        if self._process == os.getpid():
+            while self._ready:
+                _remove(self._ready.popleft())
+
+
+def _remove(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)
+
+
+@contextmanager
+def _created(path: str) -> Iterator[tuple[str, int]]:
+    """Create a file of zeros; it is removed if the block raises."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(descriptor, _ZEROS)
+        # Start writing all of them to the disk before waiting for the first.
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        yield path, descriptor
+    except BaseException:
+        _remove(path)
+        raise
+    finally:
+        os.close(descriptor)

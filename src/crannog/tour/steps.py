@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from crannog.cli.plain_output import counted, of_bytes
-from crannog.tour.data import (
+from crannog.cli.output import counted, of_bytes
+from crannog.tour.served import builds, served, sql, traces
+from crannog.tour.shared import (
     CALLS,
     ORDER,
     ORDERS,
@@ -30,11 +31,9 @@ from crannog.tour.data import (
     reading,
     took,
 )
-from crannog.tour.queries import builds, sql
-from crannog.tour.served import served, traces
 
 if TYPE_CHECKING:
-    from crannog.tour.notes import Notes
+    from crannog.tour.shared import Notes
 
 
 def tables(tour: Tour, note: Notes) -> None:

@@ -39,8 +39,8 @@ def frame(
     """
     from crannog.engine.spark_read import to_spark
     from crannog.spark.errors import translated_for_statement
+    from crannog.spark.jvm import watch
     from crannog.spark.session import in_pool, interruptible, spark_runtime
-    from crannog.spark.stuck_tasks import watch
 
     session = _session(warehouse, running)
     with ExitStack() as held:

@@ -25,7 +25,7 @@ import crannog
 from crannog.cli import main as cli
 from crannog.cli.arguments import read_rows
 from crannog.cli.output import ago, bar, counted, moment, of_bytes, shown
-from crannog.formats.plain_json import to_plain_json
+from crannog.formats.json_values import to_plain_json
 from crannog.formats.row_bodies import parse_keys
 from crannog.spark.session import SparkRuntime
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from crannog.embedded import EmbeddedLake as Lake
-from crannog.engine.duckdb.engine import DuckDBEngine
-from crannog.engine.duckdb.prepared_statements import StatementPool
+from crannog.engine.duckdb.engine import DuckDBEngine, StatementPool
 from crannog.errors import Cancelled
 from crannog.settings import Settings
 from lakes import opened

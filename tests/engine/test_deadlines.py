@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from crannog.engine.sql import deadlines as module
-from crannog.engine.sql.deadlines import Deadlines
+from crannog.engine.sql import running_queries as module
+from crannog.engine.sql.running_queries import Deadlines
 
 WAIT_S = 20.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crannog.engine.sql.spark_functions import DENIED, KNOWN, OPTIONS, XPATH
+from crannog.engine.sql.function_calls import DENIED, KNOWN, OPTIONS, XPATH
 from crannog.engine.sql.statement import parse
 from crannog.errors import CallerError, Refused
 from sql_corpus import MORE, SERVED

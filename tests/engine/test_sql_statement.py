@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from crannog.embedded import EmbeddedLake as Lake
-from crannog.engine.sql.spark_functions import DENIED, KNOWN, TABLE_FUNCTIONS
+from crannog.engine.sql.function_calls import DENIED, KNOWN, TABLE_FUNCTIONS
 from crannog.engine.sql.statement import parse
 from crannog.errors import CallerError, CrannogError, NotFound, Refused
 from crannog.settings import Settings

@@ -77,7 +77,7 @@ def run(folder: Path, blocked: tuple[str, ...], program: str, *arguments: str) -
         ("polars", f"{RESULT}result.to_polars()", "to_polars()", "polars"),
         (
             "zstandard",
-            "from crannog.formats.compression import _from_zstd\nlist(_from_zstd(b'1234'))",
+            "from crannog.formats.row_bodies import _from_zstd\nlist(_from_zstd(b'1234'))",
             "zstd",
             "crannog",
         ),

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from crannog.api.traces import ErasurePlan, SpanPage, Trace, TracePage, TraceView, WriteOutcome
 from crannog.embedded import EmbeddedLake
 from crannog.errors import CallerError, CrannogError, Forbidden, NotFound, Unauthorized
-from crannog.formats.lossless_json import from_lossless_json, to_lossless_json
+from crannog.formats.json_values import from_lossless_json, to_lossless_json
 from crannog.remote.lake import RemoteLake
 from crannog.spark.session import SparkRuntime
 from crannog.traces.ingest.otlp_json import json_of_request

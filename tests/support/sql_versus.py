@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from crannog.api.result import Result
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.engine.spark_files import spark_schema
-from crannog.engine.sql.result_types import in_schema, plain_schema
 from crannog.engine.sql.run_on_spark import in_arrow_types
+from crannog.engine.sql.spark_types import in_schema, plain_schema
 from crannog.errors import CrannogError, Unavailable
 from crannog.spark.errors import translated
 from sql_equal import difference

@@ -144,7 +144,7 @@ def _check_there(location: str) -> None:
 def answer(data: Any, *, as_json: bool, otherwise: Callable[[], None]) -> None:
     """Print `data` as JSON if `as_json`; otherwise call `otherwise`, which prints it as text."""
     if as_json:
-        from crannog.formats.plain_json import to_plain_json
+        from crannog.formats.json_values import to_plain_json
 
         typer.echo(json.dumps(to_plain_json(data), indent=2, ensure_ascii=False))
     else:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from crannog.formats.plain_json import to_plain_json
+from crannog.formats.json_values import to_plain_json
 
 if TYPE_CHECKING:
     from rich.console import Console

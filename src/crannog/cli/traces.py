@@ -77,7 +77,7 @@ def traces_of(lake: Lake) -> Traces:
 
 def json_of(value: Any) -> Any:
     """Return values as lossless JSON, with bytes, NaN and all digits."""
-    from crannog.formats.lossless_json import to_lossless_json
+    from crannog.formats.json_values import to_lossless_json
 
     return to_lossless_json(value)
 

@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crannog.delta.log import Base
-from crannog.engine.duckdb.engine import FILE_COLUMN, DuckDBEngine, quoted
-from crannog.engine.duckdb.staged_tables import StagedTables
+from crannog.engine.duckdb.engine import FILE_COLUMN, DuckDBEngine, StagedTables, quoted
 from crannog.errors import Corrupted, SnapshotGone
 from crannog.protocol.staged_files import UPSERT
 from crannog.protocol.tail import Tail

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crannog.formats.plain_json import to_plain_json
+from crannog.formats.json_values import to_plain_json
 
 _PART_ROWS = 8_192
 # `json.dumps` would create one at each call.

@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from crannog.errors import CallerError
-from crannog.formats.exact_values import STRICT, InexactValue, Number, check_numbers, contains_type, exact_value
-from crannog.formats.json_files import JsonBlock
+from crannog.formats.json_rows import STRICT, InexactValue, JsonBlock, Number, check_numbers, contains_type, exact_value
 from crannog.formats.text_columns import CALENDAR, TextTypeInference
 
 _STRADDLES = "straddl"

@@ -14,7 +14,7 @@ from crannog.api.operations import Operation, Q, R, Route
 from crannog.api.reports import Progress
 from crannog.api.traces.views import TraceView, view_document
 from crannog.errors import CallerError
-from crannog.formats.lossless_json import from_lossless_json
+from crannog.formats.json_values import from_lossless_json
 from crannog.remote.connection import ONE_TRY, READ_TRIES, Connection
 from crannog.remote.jobs import read_as, run_job
 

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
 from crannog.errors import CallerError, Overloaded, TimedOut, TooLarge, UnsupportedMedia
-from crannog.formats.compression import ENCODINGS, UNCOMPRESSED, decompressed
+from crannog.formats.row_bodies import ENCODINGS, UNCOMPRESSED, decompressed
 from crannog.server.request_context import Call, call_of
 from crannog.server.threads import Threads
 from crannog.settings import Settings

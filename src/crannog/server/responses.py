@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from crannog.errors import CrannogError
 from crannog.formats import encode
-from crannog.formats.plain_json import to_plain_json
+from crannog.formats.json_values import to_plain_json
 
 ARROW = "application/vnd.apache.arrow.stream"
 NDJSON = "application/x-ndjson"

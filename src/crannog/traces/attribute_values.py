@@ -1,7 +1,7 @@
 """Attribute values as JSON text that keeps their OTLP types, as the span table stores them.
 
 Text, integers, booleans, arrays and maps are plain JSON. A double always has a point or an exponent, so that `1` and `1.0`
-differ. Values without a JSON form are marked as in `crannog.formats.lossless_json`.
+differ. Values without a JSON form are marked as in `crannog.formats.json_values`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from crannog.formats.lossless_json import from_lossless_json
+from crannog.formats.json_values import from_lossless_json
 
 _TO_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}

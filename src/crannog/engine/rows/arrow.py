@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crannog.engine.rows.conversion import MISFITS, BadValue, Call, Node, Plan, WrongType, check_calendar, shown
+from crannog.engine.rows.values import MISFITS, BadValue, Call, Node, Plan, WrongType, check_calendar, shown
 from crannog.errors import BadRows, CallerError, SchemaMismatch
 
 

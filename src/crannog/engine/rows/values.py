@@ -1,4 +1,4 @@
-"""One Python value made exact for its column, or refused with the reason."""
+"""What is known of a schema before its rows are converted, and one Python value made exact for its column or refused."""
 
 from __future__ import annotations
 
@@ -6,15 +6,103 @@ import enum
 import re
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation, localcontext
+from operator import itemgetter
 from typing import Any, NoReturn
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from crannog.engine.rows.conversion import LARGEST_FLOAT32, BadValue, Node, shown
+from crannog.errors import BadRows
 
+NULL = type(None)
+LONGEST_SHOWN = 80
+LARGEST_FLOAT32 = 3.4028234663852886e38
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+_PREPOSITIONS = {"upsert": "into", "delete": "from", "erase": "from"}
+# What pyarrow raises, by value, when a Python object does not fit the type it is asked for.
+MISFITS = (pa.ArrowException, OverflowError, UnicodeError, ValueError, TypeError)
 _LOST_DIGITS = re.compile(r"[.,]\d{6}\d*[1-9]")
+_MOST_PLANS = 256
+_plans: dict[int, Plan] = {}
+
+
+class BadValue(Exception):
+    """A value that cannot be kept: the path of its column, why, and its row once that is known."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(reason)
+        self.path, self.reason, self.row = path, reason, 0
+
+
+class WrongType(Exception):
+    """An Arrow column whose type no value could fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One column, or what is inside it, with what is known before the first row."""
+
+    path: str
+    name: str
+    type: pa.DataType
+    nullable: bool
+    kinds: frozenset[type]  # the Python types that pyarrow converts exactly, without a look at the values
+    read: Callable[[Any, Node], Any]  # any other value, made exact or refused
+    children: tuple[Node, ...]
+    names: frozenset[str]
+    get: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    schema: pa.Schema
+    columns: tuple[Node, ...]
+    names: frozenset[str]
+    whole: pa.DataType
+    keys: dict[tuple[str, ...], pa.Schema]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Who asked for what, for the messages."""
+
+    table: str
+    verb: str
+
+    def __str__(self) -> str:
+        return f"cannot {self.verb} {_PREPOSITIONS.get(self.verb, 'to')} {self.table}"
+
+    def refuse(self, row: int, path: str, reason: str) -> NoReturn:
+        where = f", column {path}" if path else ""
+        raise BadRows(f"{self}: row {row} (counting from 0){where}: {reason}; nothing of the batch was kept")
+
+
+def shown(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # a foreign repr must not hide the real fault
+        text = f"a {type(value).__name__}"
+    # Escaped, so that a message with a lone surrogate can still be sent and logged.
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
+
+
+def check_calendar(array: pa.Array, node: Node) -> None:
+    # Years outside 1 to 9999 are read differently, or not at all, from one engine to the next.
+    if pa.types.is_timestamp(node.type):
+        numbers, first, last = array.view(pa.int64()), _FIRST_US, _LAST_US
+    elif pa.types.is_date32(node.type):
+        numbers, first, last = array.view(pa.int32()), _FIRST_DAY, _LAST_DAY
+    else:
+        return
+    ends = pc.min_max(numbers)
+    least, most = ends["min"].as_py(), ends["max"].as_py()
+    if least is not None and (least < first or most > last):
+        raise BadValue(node.path, "the value is outside the years 1 to 9999")
 
 
 def exact_value(value: Any, node: Node) -> Any:
@@ -170,3 +258,31 @@ READERS: tuple[tuple[Callable[[pa.DataType], bool], tuple[tuple[type, ...], Call
     (pa.types.is_list, ((list, tuple), _read_list)),
     (pa.types.is_struct, ((dict,), _read_struct)),
 )
+
+
+def plan_of(schema: pa.Schema) -> Plan:
+    # By identity: hashing a schema costs as much as converting a row, and the plan keeps its schema alive.
+    plan = _plans.get(id(schema))
+    if plan is None:
+        columns = tuple(node_of(field.name, field) for field in schema)
+        plan = Plan(schema, columns, frozenset(schema.names), pa.struct(list(schema)), {})
+        if len(_plans) >= _MOST_PLANS:
+            _plans.clear()
+        _plans[id(schema)] = plan
+    return plan
+
+
+def node_of(path: str, field: pa.Field) -> Node:
+    kind, types = field.type, pa.types
+    children: tuple[Node, ...] = ()
+    if types.is_struct(kind):
+        children = tuple(node_of(f"{path}.{child.name}", child) for child in kind)
+    elif types.is_map(kind):
+        children = (node_of(f"{path}[key]", kind.key_field), node_of(f"{path}[value]", kind.item_field))
+    elif types.is_list(kind):
+        children = (node_of(f"{path}[]", kind.value_field),)
+    kinds, read = next(found for is_kind, found in READERS if is_kind(kind))
+    names = frozenset(child.name for child in children)
+    if field.nullable:
+        kinds = (*kinds, NULL)
+    return Node(path, field.name, kind, field.nullable, frozenset(kinds), read, children, names, itemgetter(field.name))

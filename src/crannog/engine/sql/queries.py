@@ -22,16 +22,15 @@ from crannog.engine.sql import run_on_duckdb, run_on_spark
 from crannog.engine.sql.commands import Command, DescribeTable, Explain, columns_of, read_command, tables_shown
 from crannog.engine.sql.duckdb_compiler import Compiled, NoRule, compile_statement
 from crannog.engine.sql.duckdb_compiler.scope import UnknownName
-from crannog.engine.sql.explain import hidden_paths, table_reports
 from crannog.engine.sql.file_pruning import Pruned, pruned
+from crannog.engine.sql.function_calls import KNOWN
 from crannog.engine.sql.hot_tables import HotCache
-from crannog.engine.sql.result_types import first_rows
-from crannog.engine.sql.route import Route, choose_engine
+from crannog.engine.sql.route import Route, choose_engine, hidden_paths, table_reports
 from crannog.engine.sql.run_on_duckdb import FallBackToSpark
+from crannog.engine.sql.run_on_spark import spilled
 from crannog.engine.sql.running_queries import Running, RunningQueries
 from crannog.engine.sql.sources import Source, Sources, schema_key
-from crannog.engine.sql.spark_functions import KNOWN
-from crannog.engine.sql.spill import spilled
+from crannog.engine.sql.spark_types import first_rows
 from crannog.engine.sql.statement import Statement, parse
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse

@@ -1,10 +1,17 @@
-"""Chooses the engine for a statement. Pure."""
+"""Chooses the engine for a statement, and explains what it reads, without storage paths. Pure."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from crannog.api.explanation import TableReport
+from crannog.engine.sql.file_pruning import Pruned
+from crannog.engine.sql.sources import Source
 from crannog.errors import CallerError
+
+_FILES = re.compile(r"(?:file:|s3a?:|gs:|abfss?:|az:)?/+[^\s,\[\]()'\"]+\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +52,30 @@ def choose_engine(
             f"{scan_bytes:,} bytes are left to read after pruning, more than the {scan_limit:,} of local_scan_bytes",
         )
     return Route("local", f"{scan_bytes:,} bytes are left to read after pruning")
+
+
+def table_reports(
+    sources: Mapping[int, Source], pruned: Mapping[int, Pruned], hot: Mapping[int, str]
+) -> tuple[TableReport, ...]:
+    """Return what is read of each table."""
+    return tuple(
+        TableReport(
+            source.ref.written,
+            source.snapshot.base.version,
+            source.snapshot.sequence,
+            "memory" if start in hot else "files",
+            len(source.snapshot.base.files),
+            0 if start in hot else len(pruned[start].files),
+            0 if start in hot else pruned[start].bytes,
+            source.snapshot.tail.row_count,
+            pruned[start].taken,
+        )
+        for start, source in sources.items()
+    )
+
+
+def hidden_paths(plan: str, location: str) -> str:
+    """Return a plan without the paths of files."""
+    text = _FILES.sub("<file>", plan)
+    bare = location.removeprefix("file://").rstrip("/")
+    return text.replace(bare, "<warehouse>") if bare else text

@@ -8,11 +8,10 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from crannog.engine.duckdb.engine import DuckDBEngine
-from crannog.engine.duckdb.prepared_statements import PreparedStatements
+from crannog.engine.duckdb.engine import DuckDBEngine, PreparedStatements
 from crannog.engine.sql.duckdb_compiler.select import Compiled, placeholder
-from crannog.engine.sql.result_types import in_schema
 from crannog.engine.sql.running_queries import Running
+from crannog.engine.sql.spark_types import in_schema
 from crannog.errors import SnapshotGone
 
 _BATCH = 100_000

@@ -1,4 +1,4 @@
-"""Spark's types as Arrow types: how they widen, the results of decimal arithmetic, and their names.
+"""Spark's types as Arrow types: how they widen, the results of decimal arithmetic, and the form that results have.
 
 Pure. The rules are those of Spark's ANSI mode, as far as DuckDB can follow them; None where it cannot.
 """
@@ -6,7 +6,7 @@ Pure. The rules are those of Spark's ANSI mode, as far as DuckDB can follow them
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from crannog.api.spark_types import INSTANT, SPARK_NAMES
 INTEGRALS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 _WIDEST, _LEAST_SCALE = 38, 6
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
 def is_integral(kind: pa.DataType) -> bool:
@@ -116,3 +117,41 @@ def of_number(text: str) -> tuple[pa.DataType, int | Decimal | float] | None:
     scale = -exponent
     precision = max(len(digits), scale) if any(digits) else max(scale, 1)
     return (pa.decimal128(precision, scale), number) if precision <= _WIDEST else None
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """Return a type in the common form: nullable inside, with the usual names of elements."""
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(pa.field("element", plain(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(plain(kind.key_type), pa.field("value", plain(kind.item_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, plain(field.type)) for field in kind])
+    return kind
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(field.name, plain(field.type)) for field in schema])
+
+
+def without_columns(rows: int) -> pa.Table:
+    """Return a table with this many rows and no columns."""
+    return pa.Table.from_batches([pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))])
+
+
+def first_rows(table: pa.Table, count: int) -> pa.Table:
+    """Return up to `count` rows. A slice of a table without columns would always have `count`."""
+    return table.slice(0, min(count, table.num_rows))
+
+
+def in_schema(rows: Rows, schema: pa.Schema) -> Rows:
+    """Return rows with the names and types of `schema`, by position."""
+    columns = [
+        column if column.type == kind else column.cast(kind)
+        for column, kind in zip(rows.columns, schema.types, strict=True)
+    ]
+    return type(rows).from_arrays(columns, schema=schema)

@@ -16,8 +16,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
-from crannog.engine.sql.function_calls import check_calls, guarded_documents
-from crannog.engine.sql.own_functions import PIECES
+from crannog.engine.sql.function_calls import PIECES, check_calls, guarded_documents
 from crannog.engine.sql.table_names import FoundNames, TableRef, dotted_names, find_names
 from crannog.engine.sql.tokens import (
     CLOSING,

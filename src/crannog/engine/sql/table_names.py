@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from sqlglot.tokens import Token, TokenType
 
-from crannog.engine.sql.spark_functions import TABLE_FUNCTIONS
+from crannog.engine.sql.function_calls import TABLE_FUNCTIONS
 from crannog.engine.sql.tokens import STRINGS, is_name, word
 from crannog.errors import CallerError, Refused
 

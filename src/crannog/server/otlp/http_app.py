@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from crannog.errors import CallerError, CrannogError, MethodNotAllowed, NotFound, UnsupportedMedia
-from crannog.formats.compression import UNCOMPRESSED
+from crannog.formats.row_bodies import UNCOMPRESSED
 from crannog.server.bodies import BodyLimit
 from crannog.server.middleware import RequestMiddleware
 from crannog.server.otlp.langfuse import LANGFUSE_TRACES, bearer_of

@@ -15,7 +15,7 @@ from crannog.api.traces import requests as ops
 from crannog.api.traces.requests import PROTOBUF, EraseTraces
 from crannog.errors import NotFound
 from crannog.formats.encode import json_bytes
-from crannog.formats.lossless_json import to_lossless_json
+from crannog.formats.json_values import to_lossless_json
 from crannog.server.bodies import check_message
 from crannog.server.dispatch import add_routes
 from crannog.server.jobs import long_work
@@ -33,7 +33,7 @@ router = APIRouter(prefix="/api/v1", tags=["traces"])
 
 
 async def _answered(request: Request, work: Callable[[EmbeddedTraces], Any]) -> Response:
-    """Answer with the exact values: see `crannog.formats.lossless_json`."""
+    """Answer with the exact values: see `crannog.formats.json_values`."""
     # Encoded in the thread, too: a trace of many spans takes time to write.
     body = await run_trace_query(request, lambda traces: json_bytes(to_lossless_json(_document(work(traces)))))
     return Response(body, media_type=JSON)

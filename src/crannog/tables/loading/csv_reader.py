@@ -9,11 +9,10 @@ import pyarrow.compute as pc
 
 from crannog.api.load_report import BadRow
 from crannog.api.spark_types import spark_name
-from crannog.engine.rows.conversion import Node
-from crannog.formats.csv_bodies import cell_value
-from crannog.formats.csv_files import CsvBlock, CsvFile, LineNumbers
-from crannog.formats.exact_values import is_calendar
+from crannog.engine.rows.values import Node
+from crannog.formats.csv_rows import CsvBlock, CsvFile, LineNumbers, cell_value
 from crannog.formats.input_files import Source
+from crannog.formats.json_rows import is_calendar
 from crannog.formats.text_columns import TextTypeInference, read_column
 from crannog.tables.loading.file_parts import (
     FEW,

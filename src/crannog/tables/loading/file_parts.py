@@ -1,8 +1,9 @@
-"""What the readers of files and the load share: the columns wanted, what a first look found, rows ready to keep."""
+"""What the readers of files and the load share: the columns wanted, what a first look found, rows ready to keep, progress."""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -10,10 +11,10 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from crannog.api.cancellation import Cancellation
 from crannog.api.load_report import BadRow
-from crannog.engine.rows import node_of
-from crannog.engine.rows.conversion import BadValue, Node
-from crannog.engine.rows.values import exact_value
+from crannog.api.reports import Progress
+from crannog.engine.rows.values import BadValue, Node, exact_value, node_of
 from crannog.errors import CallerError
 from crannog.formats.input_files import Source
 
@@ -22,6 +23,8 @@ _UNFIT = re.compile(r'[ ,;{}()=.`"\x00-\x1f\x7f]+')
 _LONGEST_SHOWN = 80
 Seen = Callable[[int, int], None]
 """Called with the bytes read so far and the number of rows read since the last call."""
+_EVERY_S = 0.1
+_MANY = 10 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -161,3 +164,46 @@ def fitting_names(names: list[str], called: str) -> dict[str, str]:
             raise CallerError(f"{called}: columns {other!r} and {name!r} would both be {fit} in a table; rename one")
         found[name] = fit
     return found
+
+
+class Meter:
+    """Tells progress as the share of bytes, each file being read twice: looked through, then loaded."""
+
+    def __init__(self, progress: Progress | None, cancellation: Cancellation | None, total: int) -> None:
+        self._progress = progress
+        self._cancellation = cancellation or Cancellation()
+        self._total = max(1, total)
+        self._told = 0.0
+        self._done = 0
+        self._rows = 0
+        self._step = ""
+        self._since = time.perf_counter()
+
+    def begin(self, step: str) -> None:
+        """Start reading all files, from the first."""
+        self._step, self._done, self._rows, self._since = step, 0, 0, time.perf_counter()
+
+    def finished(self, size: int) -> None:
+        """One file is read."""
+        self._done += size
+
+    def check(self) -> None:
+        """Raise Cancelled if the load was taken back."""
+        self._cancellation.check()
+
+    def seen(self, consumed: int, rows: int) -> None:
+        """Tell how far the present file is; raises Cancelled if the load was taken back."""
+        self.check()
+        self._rows += rows
+        now = time.perf_counter()
+        if self._progress is None or now - self._told < _EVERY_S:
+            return
+        self._told = now
+        done = min(self._total, self._done + consumed)
+        speed = self._rows / max(now - self._since, 1e-6)
+        half = 0.5 if self._step == "load" else 0.0
+        mib, digits = 1024**2, 1 if self._total < _MANY else 0
+        self._progress(
+            f"{self._step} {done / mib:,.{digits}f} of {self._total / mib:,.{digits}f} MiB, {speed:,.0f} rows/s",
+            round(half + 0.5 * done / self._total, 3),
+        )

@@ -9,13 +9,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crannog.api.load_report import BadRow
-from crannog.engine.rows import plan_of
 from crannog.engine.rows.arrow import from_table
-from crannog.engine.rows.conversion import Call, Node
+from crannog.engine.rows.values import Call, Node, plan_of
 from crannog.errors import CrannogError
-from crannog.formats.exact_values import InexactValue, contains_type, is_calendar, is_scalar
 from crannog.formats.input_files import Bytes, Source
-from crannog.formats.json_files import JsonBlock, blocks_of_lines, blocks_of_values
+from crannog.formats.json_rows import (
+    InexactValue,
+    JsonBlock,
+    blocks_of_lines,
+    blocks_of_values,
+    contains_type,
+    is_calendar,
+    is_scalar,
+)
 from crannog.formats.json_types import (
     JsonTypeInference,
     check_digits,

@@ -23,12 +23,11 @@ from crannog.api.table import Table
 from crannog.errors import BadRows, CallerError, Conflict, NotFound
 from crannog.formats.input_files import Source, find_files, sources
 from crannog.tables.loading.csv_reader import CsvReader
-from crannog.tables.loading.file_parts import FEW, Reader
+from crannog.tables.loading.file_parts import FEW, Meter, Reader
 from crannog.tables.loading.json_reader import JsonReader
 from crannog.tables.loading.options import LoadOptions
 from crannog.tables.loading.parquet_reader import ParquetReader
 from crannog.tables.loading.plan import Plan, Planning
-from crannog.tables.loading.progress import Meter
 from crannog.tables.loading.write import Bulk, Keeping
 
 _PREVIEW_ROWS = 5

@@ -1,32 +1,75 @@
-"""Keeping the rows of a plan: batches named after the content, so that each is kept once however often it is sent."""
+"""Keeping the rows of a plan: batches named after the content, so that each is kept once however often it is sent.
+
+Bad rows go to a file: one line of JSON for each, with where it was, why it was left out, and what it was.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
 
 import pyarrow as pa
 
 from crannog.api.batch_ids import new_batch_id
-from crannog.api.load_report import LoadedFile, LoadReport
+from crannog.api.load_report import BadRow, LoadedFile, LoadReport
 from crannog.api.reports import WriteReceipt
 from crannog.api.table import Table
-from crannog.errors import BadRows, Conflict, CrannogError, Overloaded
+from crannog.errors import BadRows, CallerError, Conflict, CrannogError, Overloaded
 from crannog.formats.input_files import Source
-from crannog.tables.loading.file_parts import Reader, Survey
+from crannog.formats.json_values import to_plain_json
+from crannog.tables.loading.file_parts import Meter, Reader, Survey
 from crannog.tables.loading.options import LoadOptions
 from crannog.tables.loading.plan import Plan
-from crannog.tables.loading.progress import Meter
-from crannog.tables.loading.rejects import Rejects
 
 BATCH_ROWS = 50_000
 BATCH_BYTES = 64 * 1024**2
 _FOLDS = 20
 _FULL_S, _LONGEST_PAUSE_S, _PATIENCE_S = 5.0, 10.0, 120.0
-
 Batches = Iterator[tuple[str, pa.Table]]
+
+
+class Rejects:
+    """Writes bad rows to a file, if one is given; the file is there, perhaps empty, once a load went through."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> Rejects:
+        if self._path is not None:
+            try:
+                self._file = Path(self._path).open("w", encoding="utf-8", errors="backslashreplace")
+            except OSError as error:
+                raise CallerError(f"cannot write bad rows to {self._path}: {error.strerror or error}") from None
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def add(self, rows: list[tuple[BadRow, Any]]) -> None:
+        """Write rows; `row` in each line is the row as it was: its columns, or the text that could not be read."""
+        if self._file is None:
+            return
+        for bad, row in rows:
+            told = {
+                "file": bad.file,
+                "line": bad.line,
+                "column": bad.column,
+                "value": bad.value,
+                "reason": bad.reason,
+                "row": to_plain_json(row),
+            }
+            self._file.write(json.dumps(told, ensure_ascii=False) + "\n")
+        self._file.flush()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from crannog.errors import CallerError, TooLarge
-from crannog.formats.compression import ENCODINGS, UNCOMPRESSED, decompressed
+from crannog.formats.row_bodies import ENCODINGS, UNCOMPRESSED, decompressed
 from crannog.traces.ingest.decode import parse_protobuf, resource_spans
 from crannog.traces.ingest.flatten import span_rows
 from crannog.traces.ingest.otlp_json import parse_otlp_json

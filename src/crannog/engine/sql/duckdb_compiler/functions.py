@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from crannog.api.spark_types import INSTANT, spark_name
-from crannog.engine.sql import own_functions
 from crannog.engine.sql.duckdb_compiler import operators
 from crannog.engine.sql.duckdb_compiler.operators import common, named, value_of
 from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed, checked, constant, widened
+from crannog.engine.sql.function_calls import PIECES, own_call
 from crannog.engine.sql.spark_types import is_atomic, is_decimal, is_integral
 
 Rule = Callable[[str, list[Typed]], Typed]
@@ -301,8 +301,8 @@ def _size(name: str, terms: list[Typed]) -> Typed:
 
 
 def _own(name: str, terms: list[Typed]) -> Typed:
-    _arguments(name, terms, *[TEXT] * (len(own_functions.PIECES[name]) - 1))
-    return Typed(own_functions.written(name, [term.sql for term in terms]), BOOL, None)
+    _arguments(name, terms, *[TEXT] * (len(PIECES[name]) - 1))
+    return Typed(own_call(name, [term.sql for term in terms]), BOOL, None)
 
 
 RULES: dict[str, Rule] = {

@@ -21,8 +21,7 @@ from crannog.engine.sql.duckdb_compiler.node_coverage import NodeCoverage, excer
 from crannog.engine.sql.duckdb_compiler.operators import boolean
 from crannog.engine.sql.duckdb_compiler.scope import Column, Relation, Scope, column_sql
 from crannog.engine.sql.duckdb_compiler.terms import Condition, NoRule, Typed, widened
-from crannog.engine.sql.result_types import plain_schema
-from crannog.engine.sql.spark_types import is_atomic, widest
+from crannog.engine.sql.spark_types import is_atomic, plain_schema, widest
 from crannog.engine.sql.statement import Statement
 
 _NULL_REJECTING = {"=", "<", ">", "<=", ">=", "in", "prefix", "is not null"}

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from pyspark.sql import DataFrame
 
-    from crannog.api.load_report import LoadReport
     from crannog.api.producer import Producer
+    from crannog.api.reports import LoadReport
     from crannog.builds.stores.delta_log import DeltaLog
     from crannog.traces.store import EmbeddedTraces, TraceStore
 

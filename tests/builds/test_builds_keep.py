@@ -174,7 +174,7 @@ def test_the_scheduler_leaves_logs_alone_that_are_not_its_own_to_prune(settings:
 
 
 def test_a_prune_that_is_cancelled_goes_on_later(settings: Settings) -> None:
-    from crannog.api.cancellation import Cancellation
+    from crannog.api.reports import Cancellation
     from crannog.builds.maintenance import BuildMaintenance
     from crannog.errors import Cancelled
 

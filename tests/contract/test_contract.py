@@ -18,11 +18,9 @@ import pytest
 from pydantic import BaseModel
 
 import crannog
-from crannog.api.cancellation import Cancellation
-from crannog.api.explanation import Explanation
 from crannog.api.lake import Lake
-from crannog.api.reports import WriteReceipt
-from crannog.api.result import Result, Row
+from crannog.api.reports import Cancellation, WriteReceipt
+from crannog.api.result import Explanation, Result, Row
 from crannog.api.table import Table
 from crannog.errors import (
     BadRows,

@@ -561,7 +561,7 @@ def _only_leases(replace: Callable[[str, bytes], None]) -> Callable[[str, bytes]
 
 
 def test_cancelled_before_anything_is_removed(lake: Lake) -> None:
-    from crannog.api.cancellation import Cancellation
+    from crannog.api.reports import Cancellation
 
     table = lake.create_table(NAME, PEOPLE, key="email")
     table.append([person("ann"), person("bob")])

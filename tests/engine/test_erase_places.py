@@ -20,7 +20,7 @@ from crannog.errors import SnapshotGone
 from crannog.names import AUDIT
 from crannog.protocol.changelog import ChangeLog
 from crannog.server.audit import Audit
-from crannog.server.request_context import Call
+from crannog.server.requests import Call
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
 from crannog.storage import failpoints, local

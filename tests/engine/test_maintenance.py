@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from crannog.api.cancellation import Cancellation
-from crannog.api.reports import FoldReport
+from crannog.api.reports import Cancellation, FoldReport
 from crannog.delta.log import DataFile
 from crannog.delta.rewrite import RunAgain
 from crannog.embedded import EmbeddedLake as Lake

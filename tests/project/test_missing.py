@@ -83,7 +83,7 @@ def run(folder: Path, blocked: tuple[str, ...], program: str, *arguments: str) -
         ),
         (
             "opentelemetry.sdk",
-            "from crannog.server.self_tracing import Traced\nTraced(None, 'http://127.0.0.1:1')",
+            "from crannog.server.middleware import TracingMiddleware\nTracingMiddleware(None, 'http://127.0.0.1:1')",
             "the setting spans_endpoint",
             "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http",
         ),

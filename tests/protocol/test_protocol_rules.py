@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from crannog.api.batch_ids import new_batch_id
+from crannog.api.arguments import new_batch_id
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.embedded import EmbeddedTable as Table
 from crannog.engine import spark_files

@@ -16,7 +16,7 @@ import pytest
 
 import crannog
 from crannog.errors import CallerError, Conflict, CrannogError, NotFound, Overloaded, SparkLost, Unavailable
-from crannog.remote.errors import error_of, refusal
+from crannog.remote.connection import error_of, refusal
 from crannog.remote.lake import RemoteLake
 from proxies import FaultyProxy, free_port
 from servers import Server, made_token, server, serving

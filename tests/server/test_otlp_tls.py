@@ -16,7 +16,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 
-from crannog.server.auth.tokens import Tokens
+from crannog.server.auth import Tokens
 from crannog.traces.span_table import SPANS
 from doors import EXPORT, PROTOBUF, Doors, receiving
 from otlp_samples import request_of, span

@@ -16,9 +16,8 @@ import pytest
 import crannog
 from crannog.errors import CallerError, Conflict, Forbidden, NotFound, Overloaded, Unauthorized
 from crannog.names import TableName
-from crannog.server.auth.scopes import Caller, Scope
-from crannog.server.auth.tokens import Tokens
-from crannog.server.rate_limits import Rates
+from crannog.server.auth import Caller, Scope, Tokens
+from crannog.server.service import Rates
 from crannog.storage.local import LocalStorage
 from servers import PROGRAM, Server, in_process, made_token, serving
 from test_server_routes import NOTE, error

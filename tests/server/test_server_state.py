@@ -22,7 +22,7 @@ from schemathesis.core.failures import FailureGroup
 
 from build_samples import one_of_each, whole_build
 from crannog.server.app import make_app
-from crannog.server.self_tracing import Traced
+from crannog.server.middleware import TracingMiddleware
 from otlp_samples import request_of, span, trace_id
 from servers import Server, in_process
 from test_server_routes import ARROW, NOTE, stream_of
@@ -255,7 +255,7 @@ def test_spans_are_sent_where_a_setting_says(tmp_path: Path) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as receiver:
         threading.Thread(target=receiver.serve_forever, daemon=True).start()
         with in_process(tmp_path) as (service, _):
-            app = Traced(make_app(service), f"http://127.0.0.1:{receiver.server_port}/v1/traces")
+            app = TracingMiddleware(make_app(service), f"http://127.0.0.1:{receiver.server_port}/v1/traces")
 
             async def ask() -> None:
                 async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:

@@ -20,7 +20,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 
-from crannog.api.cancellation import Cancellation
+from crannog.api.reports import Cancellation
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.errors import CallerError, Cancelled, Conflict, NotFound, Overloaded
 from crannog.settings import Settings

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crannog.api.load_report import Drift
+from crannog.api.reports import Drift
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.errors import BadRows, CallerError, Conflict, SchemaMismatch
 from crannog.settings import Settings

@@ -11,7 +11,7 @@ import pytest
 
 import crannog
 from crannog.api.lake import Lake
-from crannog.api.load_report import Drift
+from crannog.api.reports import Drift
 from crannog.errors import BadRows, CallerError, Conflict, CrannogError, NotFound, SchemaMismatch
 from lakes import SYSTEM
 from loads import put

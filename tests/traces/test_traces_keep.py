@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crannog.api.cancellation import Cancellation
+from crannog.api.reports import Cancellation
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.scheduler import Scheduler

@@ -14,13 +14,13 @@ from typing import Any
 import httpx
 import pytest
 
-from crannog.api.cancellation import Cancellation
+from crannog.api.reports import Cancellation
 from crannog.embedded import EmbeddedLake
 from crannog.engine.duckdb.engine import DuckDBEngine
 from crannog.engine.sql.running_queries import RunningQueries
 from crannog.errors import CallerError, Cancelled, Conflict, CrannogError, NotFound, TimedOut
 from crannog.remote.lake import RemoteLake
-from crannog.server.auth.tokens import Tokens
+from crannog.server.auth import Tokens
 from crannog.server.http_server import HttpServer
 from crannog.traces import lookup
 from doors import serving_here

@@ -23,7 +23,7 @@ from crannog.engine.maintenance.fold import fold
 from crannog.errors import CallerError, Cancelled, Forbidden, NotFound, Overloaded, TimedOut, TooLarge, Unavailable
 from crannog.protocol.leases import live_leases
 from crannog.remote.lake import RemoteLake
-from crannog.server.auth.tokens import Tokens
+from crannog.server.auth import Tokens
 from crannog.server.http_server import HttpServer
 from crannog.settings import Settings
 from crannog.traces import export_stream, many_traces

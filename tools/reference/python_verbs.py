@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import crannog
-from crannog.api import explanation, lake, load_report, producer, reports, result
+from crannog.api import lake, producer, reports, result
 from crannog.api import table as table_class
 from crannog.api import traces as values
 from crannog.api.traces import Traces
@@ -35,12 +35,12 @@ _ANSWERS: tuple[type[Any], ...] = (
     reports.EvolveReport,
     reports.ErasureReceipt,
     reports.Place,
-    explanation.Explanation,
-    explanation.TableReport,
-    load_report.LoadReport,
-    load_report.LoadedFile,
-    load_report.BadRow,
-    load_report.Drift,
+    result.Explanation,
+    result.TableReport,
+    reports.LoadReport,
+    reports.LoadedFile,
+    reports.BadRow,
+    reports.Drift,
     *(getattr(values, name) for name in values.__all__ if dataclasses.is_dataclass(getattr(values, name))),
     *(kind for kind in vars(results).values() if isinstance(kind, type) and kind.__module__ == results.__name__),
 )

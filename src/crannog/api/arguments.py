@@ -1,7 +1,12 @@
-"""Checks of arguments that need neither a table nor a server, so that client and server raise the same errors."""
+"""Checks of arguments that need neither a table nor a server, so that client and server raise the same errors.
+
+A batch that was already stored is recognized by its batch id, from any sender.
+"""
 
 from __future__ import annotations
 
+import os
+import time
 import uuid
 
 from crannog.errors import CallerError
@@ -51,3 +56,23 @@ def checked_limit(limit: int | None) -> int | None:
     if limit is not None and (not isinstance(limit, int) or limit < 0):
         raise CallerError(f"a number of rows is a whole number, 0 or more, got {limit!r}")
     return limit
+
+
+_LONGEST = 256
+
+
+def new_batch_id() -> str:
+    """Return a UUIDv7: unique, and later ones sort later."""
+    stamp = time.time_ns() // 1_000_000
+    value = stamp << 80 | 0x7 << 76 | int.from_bytes(os.urandom(10)) & 0x0FFF_3FFF_FFFF_FFFF_FFFF | 0x8 << 60
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def checked_batch_id(batch_id: str | None) -> str:
+    """Return the batch id, or a new one if none is given. Raises CallerError if it is invalid."""
+    if batch_id is None:
+        return new_batch_id()
+    if not isinstance(batch_id, str) or not batch_id or len(batch_id) > _LONGEST:
+        raise CallerError(f"a batch id is text of 1 to {_LONGEST} characters, got {str(batch_id)[:80]!r}")
+    return batch_id

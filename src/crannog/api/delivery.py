@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-from crannog.api.batch_ids import new_batch_id
+from crannog.api.arguments import new_batch_id
 from crannog.api.reports import WriteReceipt
 from crannog.errors import BadRows, CrannogError, Overloaded, SchemaMismatch, TimedOut, TooLarge, Unavailable
 

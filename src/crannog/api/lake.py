@@ -16,10 +16,9 @@ from crannog.names import TableName, without_raw_prefix
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from crannog.api.explanation import Explanation
-    from crannog.api.load_report import LoadReport
     from crannog.api.producer import Producer, Producers
-    from crannog.api.result import Result, Stream
+    from crannog.api.reports import LoadReport
+    from crannog.api.result import Explanation, Result, Stream
     from crannog.api.traces import Traces
 
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from crannog.api.cancellation import Cancellation
-from crannog.api.reports import Progress
+from crannog.api.reports import Cancellation, Progress
 from crannog.errors import CallerError
 
 Q = TypeVar("Q")

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from crannog.api.delivery import Delivery, Failure, Rows
 from crannog.api.process_exit import leave, look_after
 from crannog.api.reports import WriteReceipt
-from crannog.api.row_models import columns_of, validated
 from crannog.errors import BadRows, CallerError, Overloaded, Unavailable
 
 if TYPE_CHECKING:
@@ -345,3 +344,23 @@ def _check(
             raise CallerError(f"{name} is a number of seconds from 0 to 86,400, got {seconds!r}")
     if when_full not in WHEN_FULL:
         raise CallerError(f"when_full is one of {', '.join(WHEN_FULL)}, got {when_full!r}")
+
+
+def columns_of(model: type[BaseModel], columns: list[str]) -> list[str]:
+    """Return the columns that the model has; the table may have more."""
+    if model.model_config.get("extra") == "allow":
+        return columns
+    known = {field.serialization_alias or name for name, field in model.model_fields.items()}
+    return [name for name in columns if name in known]
+
+
+def validated(model: type[BaseModel], row: Any) -> BaseModel:
+    """Return a row as a model; raises BadRows, naming the first field that does not fit."""
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate(row)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the row"
+        raise BadRows(f"the row does not fit {model.__name__}: {where}: {first['msg']}") from None

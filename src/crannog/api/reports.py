@@ -1,11 +1,62 @@
-"""Reports of the operations on tables, the same in the process and through a server."""
+"""Jobs on tables: their progress, cancellation and reports, the same in the process and through a server."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from crannog.errors import Cancelled
+
+_INTERRUPT_EVERY_S = 0.2
+
+
+class Cancellation:
+    """Cancels work; may be called from any thread, any number of times."""
+
+    def __init__(self, message: str = "the job was cancelled before it committed; the table is unchanged") -> None:
+        self._message = message
+        self._lock = threading.Lock()
+        self._cancelled = False
+        self._interrupt: Callable[[], object] | None = None
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._cancelled = True
+            if self._interrupt is None:
+                return
+        # Repeatedly, since an interrupt only ends running jobs and the next one may be about to start.
+        threading.Thread(target=self._keep_interrupting, name="crannog-cancel", daemon=True).start()
+
+    def _keep_interrupting(self) -> None:
+        while (interrupt := self._interrupt) is not None:
+            with suppress(Exception):  # Spark may be gone
+                interrupt()
+            time.sleep(_INTERRUPT_EVERY_S)
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._cancelled
+
+    def check(self) -> None:
+        if self._cancelled:
+            raise Cancelled(self._message)
+
+    @contextmanager
+    def interrupting(self, interrupt: Callable[[], object]) -> Iterator[None]:
+        with self._lock:
+            self._interrupt = interrupt
+        try:
+            self.check()
+            yield
+        finally:
+            with self._lock:
+                self._interrupt = None
+
 
 Progress = Callable[[str, float], None]
 """Called with each step of a long job and its share of the whole, 0 to 1."""
@@ -151,3 +202,78 @@ class ErasureReceipt:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that cannot be loaded: its position (for Parquet, `line` is the row number) and what is wrong with it."""
+
+    file: str
+    line: int
+    column: str
+    value: str
+    reason: str
+
+    def __str__(self) -> str:
+        where = f", column {self.column}" if self.column else ""
+        shown = f": {self.value}" if self.value else ""
+        return f"{self.file}, line {self.line:,}{where}{shown}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How one column of the files differs from the table's."""
+
+    column: str
+    change: str  # "added", "removed", "widened" or "incompatible"
+    in_table: str
+    in_files: str
+    done: str = ""  # what the load did about it
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedFile:
+    """The result for one file; `duplicate` if all its rows were loaded before."""
+
+    file: str
+    format: str
+    bytes: int
+    rows: int = 0
+    bad_rows: int = 0
+    duplicate_rows: int = 0
+    batches: int = 0
+    duplicate: bool = False
+    engine: str = "stream"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What a load did, or would do; `rows` were loaded now, `duplicate_rows` before."""
+
+    table: str
+    created: bool = False
+    dry_run: bool = False
+    files: tuple[LoadedFile, ...] = ()
+    rows: int = 0
+    bad_rows: int = 0
+    duplicate_rows: int = 0
+    duplicates: int = 0
+    batches: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    rows_per_s: float = 0.0
+    columns: tuple[dict[str, Any], ...] = ()
+    key: tuple[str, ...] = ()
+    drift: tuple[Drift, ...] = ()
+    renamed: dict[str, str] = field(default_factory=dict)
+    first_bad: tuple[BadRow, ...] = ()
+    first_rows: tuple[dict[str, Any], ...] = ()
+    reject: str = ""
+
+    @property
+    def duplicate(self) -> bool:
+        """Whether every file was loaded before."""
+        return bool(self.files) and all(file.duplicate for file in self.files)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "duplicate": self.duplicate}

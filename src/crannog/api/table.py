@@ -6,9 +6,9 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from crannog.api import table_requests as ops
-from crannog.api.cancellation import Cancellation
 from crannog.api.operations import Transport
 from crannog.api.reports import (
+    Cancellation,
     CompactReport,
     ErasureReceipt,
     EvolveReport,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from crannog.api.cancellation import Cancellation
+from crannog.api.reports import Cancellation
 from crannog.builds.log import EventLog
 from crannog.builds.open_log import open_log, other_than_warehouse
 from crannog.builds.upkeep import prune

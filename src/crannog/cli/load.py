@@ -17,7 +17,7 @@ from crannog.errors import CallerError, Cancelled, NotFound
 
 if TYPE_CHECKING:
     from crannog.api.lake import Lake
-    from crannog.api.load_report import LoadReport
+    from crannog.api.reports import LoadReport
 
 _FEW_FILES = 20
 

@@ -29,8 +29,8 @@ from crannog.cli.output import ago, counted, of_bytes
 from crannog.errors import Cancelled, CrannogError
 
 if TYPE_CHECKING:
-    from crannog.api.cancellation import Cancellation
     from crannog.api.lake import Lake
+    from crannog.api.reports import Cancellation
 
 _HASHES = 4
 _CANCEL_S = 2.0
@@ -349,7 +349,7 @@ def _end_spark(lake: Lake) -> None:
 @contextmanager
 def running(lake: Lake, title: str) -> Iterator[tuple[Progress, Cancellation]]:
     """Show the progress of a job; Ctrl-C cancels it."""
-    from crannog.api.cancellation import Cancellation
+    from crannog.api.reports import Cancellation
     from crannog.cli.output import bar
 
     cancellation, ended = Cancellation(), threading.Event()

@@ -22,7 +22,7 @@ from crannog.errors import CallerError
 if TYPE_CHECKING:
     from crannog.embedded import EmbeddedLake
     from crannog.engine.maintenance.scheduler import Scheduler
-    from crannog.server.auth.tokens import Tokens
+    from crannog.server.auth import Tokens
     from crannog.server.http_server import HttpServer
 
 _PATIENCE_S = 7.0
@@ -250,7 +250,7 @@ def revoke(context: typer.Context, name: TokenName, as_json: JsonOption = False)
 
 
 def _tokens(context: typer.Context) -> Tokens:
-    from crannog.server.auth.tokens import Tokens
+    from crannog.server.auth import Tokens
     from crannog.storage.interface import open_storage
 
     place = place_of(context)

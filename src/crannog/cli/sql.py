@@ -13,8 +13,7 @@ from crannog.cli.output import counted, moment, of_bytes
 from crannog.errors import CallerError
 
 if TYPE_CHECKING:
-    from crannog.api.explanation import Explanation
-    from crannog.api.result import Result
+    from crannog.api.result import Explanation, Result
 
 EngineOption = Annotated[
     str, typer.Option(metavar="auto|hot|local|spark", help="Query engine: auto, hot, local or spark.")

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crannog.api.arguments import checked_limit
-from crannog.api.batch_ids import checked_batch_id, new_batch_id
+from crannog.api.arguments import checked_batch_id, checked_limit, new_batch_id
 from crannog.api.reports import WriteReceipt
 from crannog.delta.log import Base
 from crannog.delta.schemas import fingerprint

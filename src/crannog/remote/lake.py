@@ -12,7 +12,7 @@ from crannog.remote.connection import Connection
 from crannog.remote.tables import TableTransport
 
 if TYPE_CHECKING:
-    from crannog.api.load_report import LoadReport
+    from crannog.api.reports import LoadReport
     from crannog.api.traces import Traces
     from crannog.remote.builds import HttpLog
 
@@ -38,7 +38,7 @@ class RemoteLake(Lake):
     def traces(self) -> Traces:
         """The traces: store spans; read traces, metrics and dependencies."""
         from crannog.api.traces import Traces
-        from crannog.remote.traces import TraceTransport
+        from crannog.remote.transport import TraceTransport
 
         return Traces(TraceTransport(self._connection))
 

@@ -10,23 +10,19 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote, unquote
 
 from crannog.api import table_requests as ops
-from crannog.api.arguments import checked_query_id
-from crannog.api.batch_ids import checked_batch_id
-from crannog.api.cancellation import Cancellation
+from crannog.api.arguments import checked_batch_id, checked_query_id
 from crannog.api.operations import Operation, Q, R, Route
-from crannog.api.reports import Progress, WriteReceipt
+from crannog.api.reports import Cancellation, Progress, WriteReceipt
 from crannog.api.table_requests import Definition, ExplainSql, RunSql
 from crannog.errors import BadRows, Conflict, SchemaMismatch
 from crannog.names import TableName
 from crannog.remote.connection import ARROW, ONE_TRY, READ_TRIES, WRITE_TRIES, Connection, Params
-from crannog.remote.jobs import read_as, run_job
-from crannog.remote.transport import HttpTransport, path_of
+from crannog.remote.transport import HttpTransport, path_of, read_as, run_job
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from crannog.api.explanation import Explanation
-    from crannog.api.result import Result, Stream
+    from crannog.api.result import Explanation, Result, Stream
 
 T = TypeVar("T")
 _ARROW_OUT = frozenset({ops.TOMBSTONES, ops.PREVIEW, ops.READ})
@@ -98,7 +94,7 @@ class TableTransport(HttpTransport):
         return found
 
     def _arrow(self, operation: Operation[Any, Any], request: Any) -> Any:
-        from crannog.remote.arrow_bodies import table_of
+        from crannog.remote.streaming import table_of
 
         route = operation.routes[0]
         read_s = {"read_s": None} if operation is ops.READ else {}
@@ -124,7 +120,7 @@ class TableTransport(HttpTransport):
         if known.definition is None:
             # Imported here, so that a program that does not use rows need not load Arrow.
             from crannog.delta.schemas import user_columns
-            from crannog.remote.arrow_bodies import schema_of
+            from crannog.remote.streaming import schema_of
 
             schema = schema_of(known.answer[0])
             known.definition = Definition(schema, user_columns(schema), tuple(json.loads(known.answer[1])))
@@ -136,7 +132,7 @@ class TableTransport(HttpTransport):
 
     def _create(self, request: ops.CreateTable) -> bool:
         from crannog.delta.schemas import column_names, user_schema
-        from crannog.remote.arrow_bodies import packed_schema
+        from crannog.remote.streaming import packed_schema
 
         columns = {
             "key": request.key,
@@ -220,7 +216,7 @@ class TableTransport(HttpTransport):
     def _sent(
         self, route: Route, table: TableName, rows: pa.Table, batch: str, params: Params | None = None
     ) -> WriteReceipt:
-        from crannog.remote.arrow_bodies import packed
+        from crannog.remote.streaming import packed
 
         headers, params = {"Content-Type": ARROW}, dict(params or {})
         if batch.isascii() and batch.isprintable() and batch == batch.strip():
@@ -266,7 +262,7 @@ class TableTransport(HttpTransport):
 
     def sql(self, request: RunSql) -> Result:
         from crannog.api.result import Result
-        from crannog.remote.arrow_bodies import table_of
+        from crannog.remote.streaming import table_of
 
         sent: dict[str, Any] = {}
 
@@ -302,7 +298,7 @@ class TableTransport(HttpTransport):
         return opened_stream(self.connection, document)
 
     def explain(self, request: ExplainSql) -> Explanation:
-        from crannog.api.explanation import Explanation, TableReport
+        from crannog.api.result import Explanation, TableReport
 
         document = {"sql": request.sql, "engine": request.engine}
         found = self.connection.ask("POST", "/sql/explain", document=document, tries=READ_TRIES, read_s=None).json()
@@ -341,6 +337,6 @@ def _params(route: Route, request: Any) -> dict[str, Any]:
 
 
 def _arrow_body(table: pa.Table) -> dict[str, Any]:
-    from crannog.remote.arrow_bodies import packed
+    from crannog.remote.streaming import packed
 
     return {"content": packed(table), "headers": {"Content-Type": ARROW}}

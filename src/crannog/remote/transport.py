@@ -1,22 +1,87 @@
-"""Declared operations over HTTP: encodes requests and decodes responses."""
+"""Declared operations over HTTP: encodes requests, decodes responses, and runs long jobs with their progress."""
 
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 from collections.abc import Generator, Mapping
 from dataclasses import MISSING, fields
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
-from crannog.api.cancellation import Cancellation
 from crannog.api.operations import Operation, Q, R, Route
-from crannog.api.reports import Progress
+from crannog.api.reports import Cancellation, Progress
+from crannog.api.traces import requests as ops
+from crannog.api.traces.requests import WriteSpans
 from crannog.api.traces.views import TraceView, view_document
-from crannog.errors import CallerError
+from crannog.errors import CallerError, Cancelled, Unavailable
 from crannog.formats.json_values import from_lossless_json
-from crannog.remote.connection import ONE_TRY, READ_TRIES, Connection
-from crannog.remote.jobs import read_as, run_job
+from crannog.remote.connection import ONE_TRY, READ_TRIES, WRITE_TRIES, Connection, Params, error_of
+
+T = TypeVar("T")
+
+LINES = "application/x-ndjson"
+# The server sends a line each second, at least a heartbeat.
+_SILENCE_S = 60.0
+
+
+def run_job(
+    connection: Connection,
+    path: str,
+    kind: type[T],
+    *,
+    params: Params | None = None,
+    document: Any = None,
+    content: bytes | None = None,
+    headers: dict[str, str] | None = None,
+    progress: Progress | None = None,
+    cancellation: Cancellation | None = None,
+) -> T:
+    """Run a job and return its report; raises its error.
+
+    A cancellation, checked each second, or an error raised by `progress` closes the connection, which cancels the job.
+    """
+    connection.check_open()
+    if cancellation is not None:
+        cancellation.check()
+    request: dict[str, Any] = {
+        "params": params,
+        "document": document,
+        "content": content,
+        "headers": {**(headers or {}), "Accept": LINES},
+    }
+    with connection.opened("POST", path, read_s=_SILENCE_S, **request) as response:
+        for line in response.iter_lines():
+            message = json.loads(line) if line.strip() else {}
+            if "error" in message:
+                raise error_of(message["error"])
+            if "result" in message:
+                return read_as(kind, message["result"])
+            if cancellation is not None:
+                _check(cancellation, path)
+            if progress is not None and "progress" in message:
+                progress(message["progress"]["step"], message["progress"]["share"])
+    raise Unavailable(
+        f"the server at {connection.address} closed the connection during POST {path}; check the history of the table to see whether the job was committed"
+    )
+
+
+def _check(cancellation: Cancellation, path: str) -> None:
+    try:
+        cancellation.check()
+    except Cancelled:
+        # The server may have just committed, so do not claim that the table is unchanged.
+        raise Cancelled(
+            f"POST {path} was cancelled; the server stops the job unless it was already committed, which the history of the table shows"
+        ) from None
+
+
+def read_as(kind: type[T], document: Any) -> T:
+    """Return the value that a JSON document encodes."""
+    from pydantic import TypeAdapter  # slow to import, and not needed by most commands
+
+    return TypeAdapter(kind).validate_python(document)
 
 
 class HttpTransport:
@@ -124,3 +189,22 @@ def path_of(route: Route, request: Any) -> str:
             raise CallerError(f"a trace id must have 32 (or 16) hexadecimal digits, got {value!r}"[:120])
         path = path.replace(f"{{{name}}}", quote(str(value), safe=""))
     return path
+
+
+class TraceTransport(HttpTransport):
+    """Carries out the operations on traces on a server."""
+
+    def call(self, operation: Operation[Q, R], request: Q) -> R:
+        if isinstance(request, WriteSpans):
+            return decoded(operation.result, self._write(request))
+        return super().call(operation, request)
+
+    def _write(self, request: WriteSpans) -> Any:
+        headers = {"Content-Type": request.content_type}
+        if request.encoding:
+            headers["Content-Encoding"] = request.encoding
+        # A request is stored once by its content, so one without a response may be sent again.
+        answer = self.connection.ask(
+            "POST", ops.WRITE.routes[0].path, content=bytes(request.body), headers=headers, tries=WRITE_TRIES
+        )
+        return answer.json()

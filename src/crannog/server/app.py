@@ -12,18 +12,15 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Scope
 
 from crannog.errors import CallerError, CrannogError, MethodNotAllowed, NotFound
-from crannog.server.compression import CompressionMiddleware
-from crannog.server.middleware import RequestMiddleware, unknown
-from crannog.server.request_context import call_of
+from crannog.server.middleware import CompressionMiddleware, RequestMiddleware, unknown
+from crannog.server.requests import call_of
 from crannog.server.responses import error_answer
 from crannog.server.routes import (
     builds,
     builds_maintenance,
     cache,
-    declared,
     health,
     jaeger,
-    maintenance,
     rows,
     sql,
     tables,
@@ -61,11 +58,10 @@ def api(service: Service) -> FastAPI:
         },
     )
     app.state.service = service
-    for module in (tables, rows, maintenance, sql, cache, builds, builds_maintenance, traces, jaeger, health):
+    for module in (tables, rows, sql, cache, builds, builds_maintenance, traces, jaeger, health):
         app.include_router(module.router)
-    for declared_router in (declared.tables, declared.jobs, declared.cache, maintenance.tasks_router):
-        app.include_router(declared_router)
-    app.include_router(cache.aliases)
+    for further in (rows.jobs, tables.jobs, tables.cache, cache.aliases):
+        app.include_router(further)
     for kind, handler in {
         CrannogError: _known,
         HTTPException: _routing,

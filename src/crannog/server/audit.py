@@ -14,7 +14,7 @@ from crannog.embedded import EmbeddedLake
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CrannogError, NotFound, Overloaded
 from crannog.names import AUDIT as NAME
-from crannog.server.request_context import Call
+from crannog.server.requests import Call
 
 SCHEMA = pa.schema(
     [

@@ -9,10 +9,10 @@ import time
 
 from crannog.embedded import EmbeddedLake
 from crannog.errors import CallerError
-from crannog.server import self_tracing
 from crannog.server.app import make_app
-from crannog.server.auth.tokens import Tokens
+from crannog.server.auth import Tokens
 from crannog.server.listener import Listener, listening
+from crannog.server.middleware import TracingMiddleware, traced
 from crannog.server.otlp.receivers import Receivers
 from crannog.server.service import Service
 
@@ -42,7 +42,7 @@ class HttpServer:
         _check_tls(settings.tls_certificate, settings.tls_key)
         bound = listening(host, port, "choose another with --host and --port")
         self.service = Service(lake, loopback=loopback)
-        self._app = self_tracing.traced(make_app(self.service), settings)
+        self._app = traced(make_app(self.service), settings)
         self._listener = Listener(self._app, bound, settings, name="http")
         self.receivers = Receivers(self.service, host) if settings.otlp else None
         scheme = "https" if settings.tls_certificate else "http"
@@ -72,7 +72,7 @@ class HttpServer:
     def close(self, timeout_s: float = 5.0) -> None:
         """Write the rest of the audit, send the remaining spans, and release the threads."""
         self.service.audit.stop(timeout_s)
-        if isinstance(self._app, self_tracing.Traced):
+        if isinstance(self._app, TracingMiddleware):
             self._app.close()
         self.service.threads.close()
         self.service.build_log.close()

@@ -1,6 +1,6 @@
-"""The middleware of every request: its id, the caller, limits, the form of errors, and what is recorded at its end.
+"""The layers around all routes: the id, caller, limits, errors and record of a request; compression; spans of the server itself.
 
-A plain ASGI layer: a middleware that wraps requests and responses in objects would cost as much as a small write.
+Plain ASGI layers: one that wraps requests and responses in objects would cost as much as a small write.
 """
 
 from __future__ import annotations
@@ -9,19 +9,22 @@ import asyncio
 import logging
 import os
 import re
+import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
+import anyio.to_thread
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from crannog.errors import CrannogError, Overloaded, Refused, Unavailable
-from crannog.server.admission import admitted
-from crannog.server.auth.scopes import Caller
-from crannog.server.request_context import Call
+from crannog.missing import needed_for
+from crannog.server.auth import Caller, admitted
+from crannog.server.requests import Call
 from crannog.server.responses import error_answer
 from crannog.server.service import Service
+from crannog.settings import Settings
 
 log = logging.getLogger("crannog.server")
 _VALID_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
@@ -188,3 +191,149 @@ def _abort(send: Send) -> None:
     transport = getattr(getattr(send, "__self__", None), "transport", None)
     if transport is not None:
         transport.abort()
+
+
+_MIN_BYTES = 1_024
+_IN_A_THREAD = 1 << 16
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+class _Compressor(Protocol):
+    def compress(self, data: bytes, /) -> bytes: ...
+
+    def flush(self, mode: Any = ..., /) -> bytes: ...
+
+
+class CompressionMiddleware:
+    """A plain ASGI layer: decides at the first part of a body, then compresses part by part."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        encoding = _accepted_encoding(scope) if scope["type"] == "http" else None
+        if encoding is None:
+            await self._app(scope, receive, send)
+            return
+        start: Message = {}
+        compressor: _Compressor | None = None
+        decided = False
+
+        async def send_compressed(message: Message) -> None:
+            nonlocal compressor, decided
+            if message["type"] == "http.response.start":
+                start.update(message)
+                return
+            body, more = message.get("body", b""), message.get("more_body", False)
+            if not decided:
+                decided = True
+                if (more or len(body) >= _MIN_BYTES) and not _is_compressed(start):
+                    compressor = _compressor(encoding)
+                    start["headers"] = _compressed_headers(start["headers"], encoding)
+                await send(start)
+            if compressor is not None:
+                body = await _compress(compressor, encoding, body, more)
+            await send({"type": "http.response.body", "body": body, "more_body": more})
+
+        await self._app(scope, receive, send_compressed)
+
+
+def _accepted_encoding(scope: Scope) -> str | None:
+    header = next((value for name, value in scope["headers"] if name == b"accept-encoding"), b"").decode("latin-1")
+    if not header:
+        return None
+    accepted = set()
+    for item in header.lower().split(","):
+        name, _, rest = item.strip().partition(";")
+        if rest.replace(" ", "") not in ("q=0", "q=0.0"):
+            accepted.add(name.strip())
+    return next((name for name in ("zstd", "gzip") if name in accepted), None)
+
+
+def _is_compressed(start: Message) -> bool:
+    return any(name == b"content-encoding" for name, _ in start["headers"])
+
+
+def _compressed_headers(headers: Any, encoding: str) -> list[tuple[bytes, bytes]]:
+    others = [(name, value) for name, value in headers if name != b"content-length"]
+    return [*others, (b"content-encoding", encoding.encode()), (b"vary", b"accept-encoding")]
+
+
+def _compressor(encoding: str) -> _Compressor:
+    if encoding == "zstd":
+        import zstandard
+
+        compressor: _Compressor = zstandard.ZstdCompressor(level=1).compressobj()
+        return compressor
+    return zlib.compressobj(1, zlib.DEFLATED, _GZIP)
+
+
+async def _compress(compressor: _Compressor, encoding: str, body: bytes, more: bool) -> bytes:
+    def compressed() -> bytes:
+        out = compressor.compress(body)
+        if not more:
+            return out + compressor.flush()
+        # Each part is flushed, since a client waits for the progress or the batch in it.
+        return out + (compressor.flush(1) if encoding == "zstd" else compressor.flush(zlib.Z_SYNC_FLUSH))
+
+    return compressed() if len(body) < _IN_A_THREAD else await anyio.to_thread.run_sync(compressed)
+
+
+def traced(app: ASGIApp, settings: Settings) -> ASGIApp:
+    """Return the application, each request in a span if the settings name where to send them."""
+    return TracingMiddleware(app, settings.spans_endpoint) if settings.spans_endpoint else app
+
+
+class TracingMiddleware:
+    """A plain ASGI layer around all others."""
+
+    def __init__(self, app: ASGIApp, endpoint: str) -> None:
+        with needed_for("the setting spans_endpoint"):
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.resources import Resource
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        self._app = app
+        # A provider of its own: the process may run inside a program that has another.
+        self._provider = TracerProvider(resource=Resource.create({"service.name": "crannog"}))
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+        self._tracer: Any = self._provider.get_tracer("crannog.server")
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._provider.shutdown()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        from opentelemetry.propagate import extract
+        from opentelemetry.trace import SpanKind, Status, StatusCode
+
+        carrier = {
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in scope["headers"]
+            if name in (b"traceparent", b"tracestate")
+        }
+        with self._tracer.start_as_current_span(
+            scope["method"], context=extract(carrier), kind=SpanKind.SERVER
+        ) as span:
+
+            async def send_and_record(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    span.set_attribute("http.response.status_code", message["status"])
+                    if message["status"] >= 500:
+                        span.set_status(Status(StatusCode.ERROR))
+                await send(message)
+
+            await self._app(scope, receive, send_and_record)
+            call, path = scope.get("crannog.call"), getattr(scope.get("route"), "path", "unknown")
+            span.update_name(f"{scope['method']} {path}")
+            span.set_attribute("http.request.method", scope["method"])
+            span.set_attribute("http.route", path)
+            if call is not None:
+                span.set_attribute("crannog.request_id", call.request_id)
+                span.set_attribute("crannog.tables", list(call.tables))
+                if call.rows is not None:
+                    span.set_attribute("crannog.rows", call.rows)

@@ -1,23 +1,28 @@
-"""Requests of declared operations, read from what came over HTTP: a query string, or a JSON document."""
+"""Routes of declared operations: the right, the request and the OpenAPI description come from the declaration.
+
+Requests are read from what came over HTTP: a query string, or a JSON document.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from fastapi import APIRouter
 from pydantic import TypeAdapter
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
+from starlette.responses import Response
 
 from crannog.api.operations import Operation, Route, day_of
 from crannog.errors import CallerError
 from crannog.formats.row_bodies import parse_document
-from crannog.server.openapi import inlined
-from crannog.server.request_context import call_of
-from crannog.server.request_parsing import BODY, form_of
+from crannog.names import TableName
+from crannog.server.openapi import gives, inlined
+from crannog.server.requests import BODY, call_of, form_of
 from crannog.server.responses import JSON
 
 Q = TypeVar("Q")
@@ -170,3 +175,57 @@ def result_schema(operation: Operation[Any, Any]) -> dict[str, Any]:
     if get_origin(item) is tuple:
         return {"type": "array", "items": {"type": "array", "items": {"type": ["string", "null"]}}}
     return {"type": "array", "items": {"type": "string" if item is str else "object"}}
+
+
+CarryOut = Callable[[Request, Operation[Any, Any], Any], Awaitable[Response]]
+"""Carries out the request of an operation and answers it."""
+
+
+def add_routes(
+    router: APIRouter,
+    operation: Operation[Any, Any],
+    carry_out: CarryOut,
+    *,
+    answers: dict[int | str, dict[str, Any]] | None = None,
+    owner: TableName | None = None,
+    typed: bool = False,
+    parameters: tuple[dict[str, Any], ...] = (),
+) -> None:
+    """Add the routes of an operation.
+
+    The caller needs the operation's right to `owner`, or to the table in the path. `answers` describes the answer,
+    `parameters` are headers that the routes take besides; see `RequestReader` for `typed`.
+    """
+    for route in operation.routes:
+        reader = RequestReader(operation, route, typed=typed)
+        description = reader.described()
+        description["parameters"] = [*description["parameters"], *parameters]
+        router.add_api_route(
+            route.path,
+            _endpoint(operation, reader, carry_out, owner),
+            methods=[route.method],
+            name=operation.name,
+            operation_id=_operation_id(operation, route),
+            description=operation.summary,
+            responses=answers or gives({"type": "object"}),
+            openapi_extra=description,
+        )
+
+
+def _endpoint(
+    operation: Operation[Any, Any], reader: RequestReader[Any], carry_out: CarryOut, owner: TableName | None
+) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        call = call_of(request)
+        if owner is not None:
+            call.need(operation.right, owner)
+        elif "name" in request.path_params:
+            request.path_params["name"] = call.named_table(operation.right, request.path_params["name"])
+        return await carry_out(request, operation, await reader.read(request))
+
+    return endpoint
+
+
+def _operation_id(operation: Operation[Any, Any], route: Route) -> str:
+    words = [word for word in route.path.split("/") if word and not word.startswith("{")]
+    return "_".join([operation.name, *words, route.method.lower()])

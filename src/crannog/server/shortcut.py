@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from crannog.errors import CrannogError
-from crannog.server.request_context import call_of
+from crannog.server.requests import call_of
 from crannog.server.responses import error_answer
 from crannog.server.routes import rows, sql
 

@@ -1,21 +1,30 @@
-"""Streamed responses: produced in one thread, sent as fast as the client reads, ended when it disconnects."""
+"""Responses that a thread produces: streams, rows in the accepted format, and long jobs with lines of progress.
+
+They are sent as fast as the client reads, whole if they are small, and the work is cancelled when the client disconnects.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 import anyio
 import anyio.from_thread
+import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from crannog.api.reports import Cancellation, Progress
 from crannog.errors import CrannogError
-from crannog.server.threads import Threads
+from crannog.formats.encode import json_bytes
+from crannog.server.requests import Call, call_of
+from crannog.server.responses import MEDIA, NDJSON, answer, error_body, table_parts, wanted_form
+from crannog.server.service import Threads
 
 log = logging.getLogger("crannog.server")
 _BUFFERED_PARTS = 2
@@ -111,3 +120,124 @@ class FlowResponse(Response):
         finally:
             watcher.cancel()
             self._flow.close()
+
+
+_MAX_WHOLE_BYTES = 1 << 20
+Poured = tuple[dict[str, str], bytes] | None
+"""The headers and bytes of a response; None if they were streamed."""
+
+
+def rows_response(table: pa.Table, form: str) -> Response:
+    """Return a response with a small table."""
+    return Response(b"".join(table_parts(table, form)), media_type=MEDIA[form])
+
+
+async def rows_answer(request: Request, read: Callable[[], pa.Table]) -> Response:
+    """Read rows in a thread and respond with them."""
+    form = wanted_form(request)
+    call = call_of(request)
+
+    def make(put: Put) -> Poured:
+        table = read()
+        call.rows = table.num_rows
+        return pour(put, table.nbytes, table_parts(table, form))
+
+    return await poured(request, "rows", make, MEDIA[form], lambda: None)
+
+
+def pour(put: Put, size: int, parts: Iterator[bytes], headers: Mapping[str, str] | None = None) -> Poured:
+    """Stream the head of a response and its parts; return both if they are small."""
+    if size <= _MAX_WHOLE_BYTES:
+        return dict(headers or {}), b"".join(parts)
+    put((dict(headers or {}), None))
+    for part in parts:
+        put(part)
+    return None
+
+
+async def poured(
+    request: Request, kind: str, make: Callable[[Put], Poured], media_type: str, cancel: Callable[[], None]
+) -> Response:
+    """Respond with what a thread returns or streams; a client that disconnects before the first byte cancels it."""
+    flow = ThreadOutput(call_of(request).service.threads, kind, make, cancel=cancel)
+    try:
+        headers, whole = await watched(request, flow.take(), cancel)
+    except BaseException:
+        flow.close()
+        raise
+    if whole is not None:
+        return Response(whole, headers=headers, media_type=media_type)
+    return FlowResponse(flow, media_type, headers)
+
+
+_HEARTBEAT_S = 0.9
+Work = Callable[[Progress, Cancellation], Any]
+
+
+async def long_work(request: Request, work: Work) -> Response:
+    """Respond with the report of a job. The body must have been read."""
+    call, cancellation = call_of(request), Cancellation()
+    service = call.service
+
+    def without_progress() -> Any:
+        with service.running(cancellation, call.caller.name, cancellation.cancel):
+            return work(lambda _step, _share: cancellation.check(), cancellation)
+
+    if wanted_form(request, ("json", "ndjson")) == "json":
+        return answer(await watched(request, service.threads.endless("job", without_progress), cancellation.cancel))
+
+    def with_progress(put: Put) -> None:
+        with service.running(cancellation, call.caller.name, cancellation.cancel):
+            _put_progress(put, work, cancellation, call)
+
+    flow = ThreadOutput(service.threads, "job", with_progress, cancel=cancellation.cancel)
+    return FlowResponse(flow, NDJSON)
+
+
+def _put_progress(put: Put, work: Work, cancellation: Cancellation, call: Call) -> None:
+    """Do the work in a second thread and send its progress, or an empty object each second without progress."""
+    state: dict[str, Any] = {}
+    changed = threading.Condition()
+
+    def progress(step: str, share: float) -> None:
+        cancellation.check()
+        with changed:
+            state["progress"] = {"step": step, "share": share}
+            changed.notify()
+
+    def run() -> None:
+        try:
+            found = {"result": work(progress, cancellation)}
+        except CrannogError as error:
+            call.error_code = error.code
+            found = {"error": error_body(error)}
+        except Exception as error:
+            log.error("a job failed", exc_info=error, extra={"request_id": call.request_id})
+            call.error_code = "error"
+            found = {
+                "error": {"code": "error", "message": f"the work failed: {type(error).__name__}", "retry_after_s": None}
+            }
+        with changed:
+            state["last"] = found
+            changed.notify()
+
+    worker = threading.Thread(target=run, name="crannog-job", daemon=True)
+    worker.start()
+    try:
+        while True:
+            with changed:
+                if not state:
+                    changed.wait(_HEARTBEAT_S)
+                progress_made, last = state.pop("progress", None), state.get("last")
+            if progress_made is not None:
+                put(json_bytes({"progress": progress_made}) + b"\n")
+            elif last is not None:
+                put(bytes(answer(last).body) + b"\n")
+                return
+            else:
+                put(b"{}\n")
+    except BaseException:
+        cancellation.cancel()
+        raise
+    finally:
+        worker.join()

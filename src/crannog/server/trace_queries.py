@@ -14,10 +14,9 @@ from starlette.responses import Response
 
 from crannog.api.arguments import checked_query_id, checked_timeout
 from crannog.errors import CallerError, Cancelled, NotFound
-from crannog.server.request_context import Call, call_of
+from crannog.server.requests import Call, call_of
 from crannog.server.responses import NDJSON
-from crannog.server.row_responses import Poured, poured
-from crannog.server.streaming import Put, watched
+from crannog.server.streaming import Poured, Put, poured, watched
 
 if TYPE_CHECKING:
     from crannog.traces.store import EmbeddedTraces

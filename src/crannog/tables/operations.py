@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from crannog.api import table_requests as ops
-from crannog.api.cancellation import Cancellation
 from crannog.api.operations import Operation, Q, R
 from crannog.api.reports import (
+    Cancellation,
     CompactReport,
     ErasureReceipt,
     EvolveReport,
@@ -47,8 +47,7 @@ from crannog.missing import needed_for
 from crannog.names import TableName
 
 if TYPE_CHECKING:
-    from crannog.api.explanation import Explanation
-    from crannog.api.result import Result, Stream
+    from crannog.api.result import Explanation, Result, Stream
     from crannog.engine.sql.queries import Queries
 
 T = TypeVar("T")

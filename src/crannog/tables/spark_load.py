@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crannog.api.batch_ids import new_batch_id
-from crannog.api.cancellation import Cancellation
-from crannog.api.load_report import LoadReport
-from crannog.api.reports import Progress
+from crannog.api.arguments import new_batch_id
+from crannog.api.reports import Cancellation, LoadReport, Progress
 from crannog.delta.log import Base
 from crannog.delta.rewrite import Rewrite, RunAgain, verify_files
 from crannog.delta.schemas import DATE_COLUMN, all_nullable

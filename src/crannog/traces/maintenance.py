@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
-from crannog.api.cancellation import Cancellation
+from crannog.api.reports import Cancellation
 from crannog.engine.maintenance.scheduler import ExtraTasks, Work
 from crannog.engine.open_table import OpenTable
 from crannog.engine.tables import Tables

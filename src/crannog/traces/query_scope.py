@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from crannog.api.cancellation import Cancellation
+from crannog.api.reports import Cancellation
 from crannog.engine.duckdb.engine import DuckDBEngine
 from crannog.engine.sql.running_queries import RunningQueries
 from crannog.errors import CrannogError

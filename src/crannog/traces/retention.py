@@ -10,8 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from crannog.api.cancellation import Cancellation
-from crannog.api.reports import ErasureReceipt, Place, Progress
+from crannog.api.reports import Cancellation, ErasureReceipt, Place, Progress
 from crannog.api.traces import ErasurePlan, TraceExpiry
 from crannog.engine.maintenance.erase import erase as erase_rows
 from crannog.engine.maintenance.erase_audit_texts import erase_from_audit

@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from crannog.api.cancellation import Cancellation
 from crannog.api.operations import Operation, Q, R
-from crannog.api.reports import ErasureReceipt, Progress
+from crannog.api.reports import Cancellation, ErasureReceipt, Progress
 from crannog.api.traces import (
     AttributeKey,
     Dependency,

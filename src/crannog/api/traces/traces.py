@@ -7,9 +7,8 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from crannog.api.arguments import checked_query_id, checked_timeout
-from crannog.api.cancellation import Cancellation
 from crannog.api.operations import Transport
-from crannog.api.reports import ErasureReceipt, Progress
+from crannog.api.reports import Cancellation, ErasureReceipt, Progress
 from crannog.api.traces import requests as ops
 from crannog.api.traces.metrics import AttributeKey, Dependency, MetricPoint
 from crannog.api.traces.requests import PROTOBUF, ZIPKIN, Time, Value

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl
 
 import pyarrow as pa
 
-from crannog.api.batch_ids import new_batch_id
+from crannog.api.arguments import new_batch_id
 from crannog.builds.append_plan import check_changes, checked_batch, plan, same_event
 from crannog.builds.events import BuildEvent
 from crannog.builds.open_log import without_password

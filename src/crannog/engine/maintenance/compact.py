@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from crannog.api.cancellation import Cancellation
-from crannog.api.reports import CompactReport, FoldReport, Progress
+from crannog.api.reports import Cancellation, CompactReport, FoldReport, Progress
 from crannog.delta.log import DataFile
 from crannog.delta.rewrite import Rewrite, RunAgain, verify_files
 from crannog.engine.duckdb.engine import quoted

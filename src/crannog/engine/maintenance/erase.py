@@ -17,8 +17,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from crannog.api.cancellation import Cancellation
-from crannog.api.reports import ErasureReceipt, Place, Progress
+from crannog.api.reports import Cancellation, ErasureReceipt, Place, Progress
 from crannog.delta.log import Base, DeltaLog
 from crannog.engine import result_files
 from crannog.engine import rows as row_input

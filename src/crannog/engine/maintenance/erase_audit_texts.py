@@ -14,8 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from crannog.api.cancellation import Cancellation
-from crannog.api.reports import ErasureReceipt, Place
+from crannog.api.reports import Cancellation, ErasureReceipt, Place
 from crannog.engine.maintenance.erase import erase
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import read

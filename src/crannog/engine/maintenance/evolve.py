@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from crannog.api.cancellation import Cancellation
-from crannog.api.reports import EvolveReport, Progress
+from crannog.api.reports import Cancellation, EvolveReport, Progress
 from crannog.delta.log import Base, DataFile, metadata_action
 from crannog.delta.name_collisions import colliding_columns
 from crannog.delta.rewrite import Rewrite, RunAgain, verify_files

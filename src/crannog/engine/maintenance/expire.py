@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from crannog.api.cancellation import Cancellation
-from crannog.api.reports import ExpireReport, Progress
+from crannog.api.reports import Cancellation, ExpireReport, Progress
 from crannog.delta.log import Base
 from crannog.engine.duckdb.engine import quoted
 from crannog.engine.maintenance.fold import fold

@@ -8,8 +8,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from crannog.api.cancellation import Cancellation
-from crannog.api.reports import FoldReport, Progress
+from crannog.api.reports import Cancellation, FoldReport, Progress
 from crannog.delta.log import DataFile
 from crannog.delta.rewrite import AlreadyFolded, Rewrite, RunAgain, verify_files
 from crannog.engine.duckdb.engine import FILE_COLUMN

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crannog.api.batch_ids import new_batch_id
-from crannog.api.cancellation import Cancellation
-from crannog.api.reports import Progress
+from crannog.api.arguments import new_batch_id
+from crannog.api.reports import Cancellation, Progress
 from crannog.delta.log import Base
 from crannog.delta.rewrite import AlreadyFolded, Rewrite, RunAgain, commit
 from crannog.engine.open_table import OpenTable

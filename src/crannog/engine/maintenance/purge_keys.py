@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from crannog.api.batch_ids import new_batch_id
-from crannog.api.cancellation import Cancellation
-from crannog.api.reports import Progress
+from crannog.api.arguments import new_batch_id
+from crannog.api.reports import Cancellation, Progress
 from crannog.delta.log import Base
 from crannog.engine.duckdb.engine import quoted
 from crannog.engine.maintenance.delete_audit import applied, key_hash, record

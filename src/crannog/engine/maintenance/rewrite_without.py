@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from crannog.api.cancellation import Cancellation
-from crannog.api.reports import Progress
+from crannog.api.reports import Cancellation, Progress
 from crannog.delta.log import DataFile
 from crannog.delta.rewrite import Rewrite, RunAgain, verify_files
 from crannog.engine.duckdb.engine import FILE_COLUMN

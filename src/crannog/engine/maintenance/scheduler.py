@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from crannog.api.cancellation import Cancellation
+from crannog.api.reports import Cancellation
 from crannog.engine.maintenance.compact import compact
 from crannog.engine.maintenance.control import ControlTable, Task
 from crannog.engine.maintenance.expire import expire, may_contain_older

@@ -16,8 +16,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from crannog.api.arguments import checked_engine, checked_max_rows
-from crannog.api.explanation import Explanation
-from crannog.api.result import Result, Stream
+from crannog.api.result import Explanation, Result, Stream
 from crannog.engine.sql import run_on_duckdb, run_on_spark
 from crannog.engine.sql.commands import Command, DescribeTable, Explain, columns_of, read_command, tables_shown
 from crannog.engine.sql.duckdb_compiler import Compiled, NoRule, compile_statement

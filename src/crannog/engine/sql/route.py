@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from crannog.api.explanation import TableReport
+from crannog.api.result import TableReport
 from crannog.engine.sql.file_pruning import Pruned
 from crannog.engine.sql.sources import Source
 from crannog.errors import CallerError

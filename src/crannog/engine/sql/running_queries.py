@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from crannog.api.arguments import checked_query_id, checked_timeout
-from crannog.api.cancellation import Cancellation
+from crannog.api.reports import Cancellation
 from crannog.errors import Cancelled, Conflict, NotFound, Overloaded, TimedOut
 from crannog.settings import Settings
 

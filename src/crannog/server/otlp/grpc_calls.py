@@ -8,14 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 from crannog.errors import CrannogError, Overloaded, TimedOut
-from crannog.server.admission import admitted
-from crannog.server.auth.scopes import Caller
+from crannog.server.auth import Caller, admitted
 from crannog.server.otlp import grpc_messages as messages
 from crannog.server.otlp.http2 import Connection, Stream
-from crannog.server.otlp.http2_frames import PREFACE, PROTOCOL_ERROR, Http2Error
-from crannog.server.otlp.http2_headers import Headers
-from crannog.server.otlp.http_app import response_message
-from crannog.server.otlp.span_writes import keep
+from crannog.server.otlp.http2_frames import PREFACE, PROTOCOL_ERROR, Headers, Http2Error
+from crannog.server.otlp.http_app import keep, response_message
 from crannog.server.service import Service
 
 log = logging.getLogger("crannog.otlp")

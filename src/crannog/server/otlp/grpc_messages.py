@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from crannog.errors import CallerError, CrannogError, TooLarge
-from crannog.server.otlp.http2_frames import header_block
-from crannog.server.otlp.http2_headers import Headers
-from crannog.server.otlp.otlp_errors import Unimplemented, code_of, status_of
+from crannog.server.otlp.http2_frames import Headers, header_block
+from crannog.server.otlp.http_app import Unimplemented, code_of, status_of
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 ENCODINGS = ("identity", "deflate", "gzip", "zstd")

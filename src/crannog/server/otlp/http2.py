@@ -16,8 +16,7 @@ from hpack.exceptions import HPACKError
 from hpack.hpack import Decoder
 
 from crannog.server.otlp import http2_frames as h2
-from crannog.server.otlp.http2_frames import Http2Error
-from crannog.server.otlp.http2_headers import Headers, content_length, is_request, is_trailers
+from crannog.server.otlp.http2_frames import Headers, Http2Error, content_length, is_request, is_trailers
 
 _STREAM_WINDOW, _CONNECTION_WINDOW = 1 << 20, 1 << 24
 _MAX_STREAMS = 1_000

@@ -6,26 +6,57 @@ Ids, limits, bodies, metrics and log lines are those of every request. Responses
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
+import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from crannog.errors import CallerError, CrannogError, MethodNotAllowed, NotFound, UnsupportedMedia
+from crannog.errors import (
+    CallerError,
+    Conflict,
+    CrannogError,
+    Forbidden,
+    MethodNotAllowed,
+    NotFound,
+    Overloaded,
+    TimedOut,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+    UnsupportedMedia,
+)
 from crannog.formats.row_bodies import UNCOMPRESSED
-from crannog.server.bodies import BodyLimit
+from crannog.server.auth import Caller
 from crannog.server.middleware import RequestMiddleware
-from crannog.server.otlp.langfuse import LANGFUSE_TRACES, bearer_of
-from crannog.server.otlp.otlp_errors import http_status_of, may_retry, retry_s, status_json, status_of
-from crannog.server.otlp.span_writes import write_spans
-from crannog.server.request_context import Call
+from crannog.server.requests import BodyLimit, Call
 from crannog.server.service import Service
 from crannog.traces.span_table import SPANS
 
 if TYPE_CHECKING:
     from crannog.api.traces import WriteOutcome
+
+LANGFUSE_TRACES = "/api/public/otel/v1/traces"
+
+
+def bearer_of(authorization: str) -> str:
+    """Return Basic credentials as a bearer token: the password is the token, and the user name is ignored.
+
+    Langfuse's public key is the user, its secret key the password. Any other header is returned as it is.
+    """
+    scheme, _, given = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return authorization
+    try:
+        _, _, password = base64.b64decode(given.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        password = ""
+    return f"Bearer {password}"
+
 
 _PROTOBUF, _PROTOBUF_TOO, _JSON = "application/x-protobuf", "application/protobuf", "application/json"
 _ZIPKIN = "application/vnd.zipkin.v2+json"
@@ -142,3 +173,97 @@ async def _send(send: Send, status: int, body: bytes, content_type: str) -> None
     headers = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+_VERB = "spans"
+
+
+def keep(service: Service, caller: Caller, body: bytes, content_type: str, encoding: str | None) -> WriteOutcome:
+    """Check that the caller may write spans, then write those of a request."""
+    caller.check("write", [SPANS])
+    return write_spans(service, body, content_type, encoding)
+
+
+def write_spans(service: Service, body: bytes, content_type: str, encoding: str | None) -> WriteOutcome:
+    """Write the spans of a request; durable when it returns."""
+    started = time.perf_counter()
+    result, rows = "kept", 0
+    try:
+        outcome = service.lake.traces.write_otlp(body, content_type=content_type, encoding=encoding)
+        rows = 0 if outcome.duplicate else outcome.accepted
+        result = "duplicate" if outcome.duplicate else "kept"
+        return outcome
+    except CrannogError as error:
+        result = error.code
+        raise
+    finally:
+        service.metrics.write(_VERB, result, rows, time.perf_counter() - started)
+
+
+INVALID_ARGUMENT, DEADLINE_EXCEEDED, PERMISSION_DENIED, RESOURCE_EXHAUSTED = 3, 4, 7, 8
+UNIMPLEMENTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 12, 13, 14, 16
+# Statuses that clients of the protocol retry; they give up on most others.
+_SERVICE_UNAVAILABLE, _GATEWAY_TIMEOUT = 503, 504
+
+
+class Unimplemented(CallerError):
+    """A method or a compression that this server does not have; gRPC has its own code for it."""
+
+
+_CODES: tuple[tuple[type[CrannogError], int], ...] = (
+    (Unimplemented, UNIMPLEMENTED),
+    (TooLarge, RESOURCE_EXHAUSTED),
+    (Unauthorized, UNAUTHENTICATED),
+    (Forbidden, PERMISSION_DENIED),
+    (CallerError, INVALID_ARGUMENT),
+    # Clients retry this one; they give up on RESOURCE_EXHAUSTED without a delay.
+    (Overloaded, UNAVAILABLE),
+    (TimedOut, DEADLINE_EXCEEDED),
+    (Conflict, UNAVAILABLE),
+    (Unavailable, UNAVAILABLE),
+)
+_RETRY_S = 1.0
+
+
+def code_of(error: CrannogError) -> int:
+    """Return the gRPC code of an error."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), INTERNAL)
+
+
+def http_status_of(error: CrannogError) -> int:
+    """Return the HTTP status of an error: one that clients retry where that helps."""
+    if isinstance(error, TimedOut):
+        return _GATEWAY_TIMEOUT
+    return _SERVICE_UNAVAILABLE if isinstance(error, Conflict) else error.http_status
+
+
+def may_retry(error: CrannogError) -> bool:
+    """Return whether the same request may succeed later."""
+    return code_of(error) in (UNAVAILABLE, DEADLINE_EXCEEDED)
+
+
+def retry_s(error: CrannogError) -> float:
+    """Return the seconds after which a client should retry."""
+    return error.retry_after_s or _RETRY_S
+
+
+def status_of(error: CrannogError) -> Any:
+    """Return an error as a `google.rpc.Status`, with the delay of a retry where one helps."""
+    from google.protobuf.any_pb2 import Any as Packed
+    from google.protobuf.duration_pb2 import Duration
+    from google.rpc.error_details_pb2 import RetryInfo
+    from google.rpc.status_pb2 import Status
+
+    status = Status(code=code_of(error), message=error.message)
+    if may_retry(error):
+        wait = Duration()
+        wait.FromNanoseconds(int(retry_s(error) * 1e9))
+        detail = Packed()
+        detail.Pack(RetryInfo(retry_delay=wait))
+        status.details.append(detail)
+    return status
+
+
+def status_json(error: CrannogError) -> bytes:
+    """Return an error as the JSON form of a `google.rpc.Status`."""
+    return json.dumps({"code": code_of(error), "message": error.message}).encode()

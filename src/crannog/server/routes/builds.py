@@ -20,8 +20,7 @@ from crannog.builds.results import plain
 from crannog.errors import BadRows, CallerError
 from crannog.names import TableName
 from crannog.server.openapi import LIST, OBJECT, OBJECT_OR_NULL, gives, takes, takes_json
-from crannog.server.request_context import Call, call_of
-from crannog.server.request_parsing import document, form_of
+from crannog.server.requests import Call, call_of, document, form_of
 from crannog.server.responses import JSON, NDJSON
 
 TABLE = TableName.parse("crannog.builds.build_events")

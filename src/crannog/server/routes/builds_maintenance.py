@@ -14,12 +14,11 @@ from crannog.builds.log import whole_number
 from crannog.builds.results import plain
 from crannog.builds.upkeep import check, prune, wipe_build
 from crannog.errors import CallerError, CrannogError
-from crannog.server.jobs import long_work
 from crannog.server.openapi import OBJECT, gives, takes_json
-from crannog.server.request_context import Call, call_of
+from crannog.server.requests import Call, call_of
 from crannog.server.responses import NDJSON, error_body
 from crannog.server.routes.builds import TABLE, Wanted, body, read_log, result_response
-from crannog.server.streaming import FlowResponse, Put, ThreadOutput
+from crannog.server.streaming import FlowResponse, Put, ThreadOutput, long_work
 
 router = APIRouter(prefix="/api/v1/builds", tags=["builds"])
 

@@ -12,10 +12,9 @@ from crannog.api.operations import Operation
 from crannog.api.table_requests import COMPACT, EVICT, PIN, CompactTable, EvictTable, PinTable
 from crannog.names import TableName
 from crannog.server.openapi import OBJECT, gives, takes_json
-from crannog.server.request_context import call_of
-from crannog.server.request_parsing import document, form_of
+from crannog.server.requests import call_of, document, form_of
 from crannog.server.responses import answer
-from crannog.server.routes.declared import read, run_job
+from crannog.server.routes.tables import read, run_job
 
 router = APIRouter(prefix="/api/v1/cache", tags=["cache"])
 aliases = APIRouter(prefix="/query", tags=["aliases"])

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from crannog.errors import CrannogError, Forbidden
 from crannog.server.metrics import spark_state
 from crannog.server.openapi import OBJECT, gives
-from crannog.server.request_context import call_of
+from crannog.server.requests import call_of
 from crannog.server.responses import answer
 from crannog.version import VERSION
 

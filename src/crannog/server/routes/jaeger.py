@@ -13,7 +13,7 @@ from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
 from crannog.errors import CallerError, CrannogError, NotFound, TooLarge
-from crannog.server.request_context import Call, call_of
+from crannog.server.requests import Call, call_of
 from crannog.server.responses import JSON, answer
 from crannog.server.trace_queries import run_trace_query
 from crannog.traces.jaeger import monitor, requests, v1, v3

@@ -1,25 +1,26 @@
-"""Changes of rows: append, upsert, delete. Each is durable and visible when it is answered."""
+"""Changes of rows: append, upsert, delete, erase, each durable and visible when it is answered; and evolve."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.responses import Response
 
-from crannog.api.batch_ids import checked_batch_id
-from crannog.api.reports import WriteReceipt
+from crannog.api import table_requests as ops
+from crannog.api.arguments import checked_batch_id
+from crannog.api.reports import Cancellation, ErasureReceipt, EvolveReport, Progress, WriteReceipt
 from crannog.api.table_requests import Definition
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CrannogError
 from crannog.names import TableName
-from crannog.server.arrow_bodies import arrow_table
+from crannog.server.arrow_bodies import arrow_schema, arrow_table
 from crannog.server.openapi import BatchId, Name, gives, takes_json, takes_rows
-from crannog.server.request_context import call_of
-from crannog.server.request_parsing import document, form_of, keys_from, rows_from
+from crannog.server.requests import call_of, document, form_of, keys_from, rows_from
 from crannog.server.responses import answer
+from crannog.server.streaming import long_work
 from crannog.tables.operations import definition_of
 
 router = APIRouter(prefix="/api/v1/tables", tags=["rows"])
@@ -99,3 +100,59 @@ def keys_in(data: bytes, form: str, table: Definition, actor: str, reason: str, 
         return arrow_table(data, most_rows=most, most_bytes=1 << 40), actor, reason
     wanted: Keys = document(data, KEYS)
     return keys_from(wanted.keys, table), wanted.actor or actor, wanted.reason or reason
+
+
+jobs = APIRouter(prefix="/api/v1/tables", tags=["maintenance"])
+
+
+class EvolveOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    table_schema: dict[str, Any] = Field(alias="schema", description="The JSON Schema that the table should have.")
+
+
+_EVOLVE = TypeAdapter(EvolveOptions)
+
+
+@jobs.post(
+    "/{name}/evolve", responses=gives(EvolveReport, progress=True), openapi_extra=takes_json(EvolveOptions, arrow=True)
+)
+async def evolve(request: Request, name: Name) -> Response:
+    """Add nullable columns or widen types."""
+    call = call_of(request)
+    call.table("admin", name)
+    form = form_of(request, ("json", "arrow"))
+    data = await call.service.bodies.read(request)
+    schema = arrow_schema(data) if form == "arrow" else document(data, _EVOLVE).table_schema
+    table = call.service.lake.table
+    return await long_work(
+        request, lambda progress, cancellation: table(name).evolve(schema, progress=progress, cancellation=cancellation)
+    )
+
+
+@jobs.post("/{name}/erase", responses=gives(ErasureReceipt, progress=True), openapi_extra=takes_json(Keys, arrow=True))
+async def erase(
+    request: Request, name: Name, actor: Annotated[str, Query()] = "", reason: Annotated[str, Query()] = ""
+) -> Response:
+    """Remove these keys from every file of the table, old versions included, and prove it."""
+    call = call_of(request)
+    call.written_table("admin", name)
+    form = form_of(request, ("json", "arrow"))
+    data = await call.service.bodies.read(request)
+    table_name, operations = TableName.parse(name), call.service.lake.operations
+    most = call.service.settings.max_rows_per_call
+    keys, who, why = await call.service.threads.run(
+        "read",
+        lambda: operations.change(
+            "erase",
+            table_name,
+            lambda table: keys_in(data, form, definition_of(table, fresh=True), actor, reason, most),
+        ),
+    )
+
+    def work(progress: Progress, cancellation: Cancellation) -> ErasureReceipt:
+        # What was noted and not kept yet is looked through as well.
+        call.service.audit.flush()
+        return operations.erase(ops.EraseRows(table_name, keys, who, why), progress, cancellation)
+
+    return await long_work(request, work)

@@ -19,11 +19,9 @@ from crannog.errors import Cancelled, CrannogError, Forbidden, NotFound
 from crannog.formats import encode
 from crannog.names import TableName
 from crannog.server.openapi import LIST, OBJECT, gives, takes_json
-from crannog.server.request_context import Call, call_of
-from crannog.server.request_parsing import document, form_of
+from crannog.server.requests import Call, call_of, document, form_of
 from crannog.server.responses import MEDIA, answer, batch_parts, error_body, table_parts, wanted_form
-from crannog.server.row_responses import Poured, pour, poured
-from crannog.server.streaming import Put, watched
+from crannog.server.streaming import Poured, Put, pour, poured, watched
 
 router = APIRouter(prefix="/api/v1/sql", tags=["sql"])
 Engine = Literal["auto", "hot", "local", "spark"]

@@ -1,7 +1,8 @@
-"""Tables: list, make, describe, drop, and what is known about them."""
+"""Tables: list, create, describe, drop, what is known about them, and the jobs on them; most come from their declarations."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
@@ -9,18 +10,20 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.responses import Response
 
+from crannog.api import table_requests as ops
+from crannog.api.operations import Operation
 from crannog.api.table_requests import CreateTable
 from crannog.embedded import EmbeddedLake
 from crannog.engine.owned_tables import is_system
-from crannog.names import TableName
+from crannog.names import RAW_PREFIX, TableName
 from crannog.server.arrow_bodies import arrow_schema
 from crannog.server.openapi import LIST, OBJECT, Name, Raw, gives, takes_json
-from crannog.server.request_context import Call, call_of
-from crannog.server.request_parsing import document, form_of
+from crannog.server.operations import add_routes
+from crannog.server.requests import Call, call_of, document, form_of
 from crannog.server.responses import ARROW, answer, schema_bytes, wanted_form
-from crannog.server.row_responses import rows_answer, rows_response
+from crannog.server.streaming import long_work, rows_answer, rows_response
 
-router = APIRouter(prefix="/api/v1/tables", tags=["tables"])
+router = APIRouter(prefix="/api/v1", tags=["tables"])
 Columns = Annotated[list[str], Query(description="Only with an Arrow schema: JSON has it in its body.")]
 
 
@@ -41,7 +44,7 @@ class Definition(BaseModel):
 _DEFINITION: TypeAdapter[Definition] = TypeAdapter(Definition)
 
 
-@router.get("", responses=gives(LIST))
+@router.get("/tables", responses=gives(LIST))
 async def tables(
     request: Request, system: Annotated[bool, Query(description="List the server's own tables too.")] = False
 ) -> Response:
@@ -54,7 +57,7 @@ async def tables(
 
 
 @router.put(
-    "/{name}",
+    "/tables/{name}",
     responses={**gives(OBJECT), **gives(OBJECT, status=201)},
     openapi_extra=takes_json(Definition, arrow=True),
 )
@@ -90,7 +93,7 @@ async def create_table(
     return answer(described, 201 if made else 200)
 
 
-@router.get("/{name}/schema", responses=gives(OBJECT, arrow=True))
+@router.get("/tables/{name}/schema", responses=gives(OBJECT, arrow=True))
 async def schema(request: Request, name: Name) -> Response:
     """The columns, the system's included; in Arrow a stream without rows. The key is in the header Crannog-Key too, as JSON."""
     found = await _read(request, name, lambda lake: (lake.table(name).schema, lake.table(name).key))
@@ -108,19 +111,19 @@ def _ascii_json(values: tuple[str, ...]) -> str:
     return json.dumps(list(values))
 
 
-@router.get("/{name}/tombstones", responses=gives(LIST, arrow=True))
+@router.get("/tables/{name}/tombstones", responses=gives(LIST, arrow=True))
 async def tombstones(request: Request, name: Name) -> Response:
     """List the deletes that are not folded yet; as Arrow where the keys have types that JSON has not."""
     return await _listing(request, name, lambda lake: lake.table(name).tombstones())
 
 
-@router.get("/{name}/audit", responses=gives(LIST, arrow=True))
+@router.get("/tables/{name}/audit", responses=gives(LIST, arrow=True))
 async def audit(request: Request, name: Name) -> Response:
     """List the deletes that were carried out."""
     return await _listing(request, name, lambda lake: lake.table(name).audit())
 
 
-@router.get("/{name}/preview", responses=gives(LIST, rows=True))
+@router.get("/tables/{name}/preview", responses=gives(LIST, rows=True))
 async def preview(
     request: Request, name: Name, n: Annotated[int, Query(ge=0, le=1_000_000_000)] = 100, raw: Raw = False
 ) -> Response:
@@ -130,7 +133,7 @@ async def preview(
     return await rows_answer(request, lambda: call.service.lake.table(name).preview(n, raw=raw))
 
 
-@router.get("/{name}/rows", responses=gives(LIST, rows=True))
+@router.get("/tables/{name}/rows", responses=gives(LIST, rows=True))
 async def rows(request: Request, name: Name, raw: Raw = False) -> Response:
     """All rows."""
     call = call_of(request)
@@ -150,3 +153,64 @@ async def _listing(request: Request, name: str, act: Any) -> Response:
     if wanted_form(request, ("json", "arrow")) == "arrow":
         return rows_response(pa.Table.from_pylist(found), "arrow")
     return answer(found)
+
+
+jobs = APIRouter(prefix="/api/v1", tags=["maintenance"])
+cache = APIRouter(prefix="/api/v1", tags=["cache"])
+
+
+@jobs.get("/tasks", responses=gives(LIST))
+async def tasks(request: Request) -> Response:
+    """The control table: state, owner, last result and next run of each task on a table that the caller may read."""
+    call = call_of(request)
+    found = await call.service.threads.run("read", call.service.lake.tasks)
+    return answer(
+        [task for task in found if call.caller.may("read", TableName.parse(task["task_name"].partition(":")[2]))]
+    )
+
+
+async def run_job(request: Request, operation: Operation[Any, Any], wanted: Any) -> Response:
+    """Run a job, and answer with its report or with its progress."""
+    run = call_of(request).service.lake.operations.run
+    return await long_work(request, lambda progress, cancellation: run(operation, wanted, progress, cancellation))
+
+
+async def read(request: Request, operation: Operation[Any, Any], wanted: Any) -> Response:
+    """Answer with what an operation returns."""
+    return answer(_document(operation, wanted, await _result(request, "read", operation, wanted)))
+
+
+async def _change(request: Request, operation: Operation[Any, Any], wanted: Any) -> Response:
+    return answer(_document(operation, wanted, await _result(request, "write", operation, wanted)))
+
+
+async def _result(request: Request, kind: str, operation: Operation[Any, Any], wanted: Any) -> Any:
+    call = call_of(request)
+    return await call.service.threads.run(kind, lambda: call.service.lake.operations.call(operation, wanted))
+
+
+async def _count(request: Request, operation: Operation[Any, Any], wanted: ops.CountRows) -> Response:
+    # A raw name in the path means the same as the parameter.
+    is_raw = f".{RAW_PREFIX}" in request.url.path
+    return await read(request, operation, replace(wanted, raw=True) if is_raw else wanted)
+
+
+def _document(operation: Operation[Any, Any], wanted: Any, result: Any) -> Any:
+    """Return the JSON document of a result; a bare value is a field of an object."""
+    if operation is ops.COUNT:
+        return {"rows": result}
+    if operation is ops.DROP:
+        return {"name": str(wanted.name), "dropped": True}
+    if operation is ops.EVICT:
+        return {"name": str(wanted.name), "evicted": result}
+    return result
+
+
+add_routes(router, ops.DESCRIBE, read, answers=gives(OBJECT))
+add_routes(router, ops.DROP, _change, answers=gives(OBJECT), typed=True)
+add_routes(router, ops.HISTORY, read, answers=gives(LIST))
+add_routes(router, ops.COUNT, _count, answers=gives({"type": "object", "properties": {"rows": {"type": "integer"}}}))
+for _job in (ops.FOLD, ops.COMPACT, ops.VACUUM, ops.EXPIRE):
+    add_routes(jobs, _job, run_job, answers=gives(_job.result, progress=True), typed=True)
+add_routes(cache, ops.PIN, read, answers=gives(OBJECT), typed=True)
+add_routes(cache, ops.EVICT, read, answers=gives(OBJECT), typed=True)

@@ -8,21 +8,18 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from crannog.api.cancellation import Cancellation
 from crannog.api.operations import Operation
-from crannog.api.reports import ErasureReceipt, Progress
+from crannog.api.reports import Cancellation, ErasureReceipt, Progress
 from crannog.api.traces import requests as ops
 from crannog.api.traces.requests import PROTOBUF, EraseTraces
 from crannog.errors import NotFound
 from crannog.formats.encode import json_bytes
 from crannog.formats.json_values import to_lossless_json
-from crannog.server.bodies import check_message
-from crannog.server.dispatch import add_routes
-from crannog.server.jobs import long_work
 from crannog.server.openapi import NAMES, OBJECT, gives, takes
-from crannog.server.operations import RequestReader, result_schema
-from crannog.server.request_context import call_of
+from crannog.server.operations import RequestReader, add_routes, result_schema
+from crannog.server.requests import call_of, check_message
 from crannog.server.responses import JSON, answer, wanted_form
+from crannog.server.streaming import long_work
 from crannog.server.trace_queries import LIMITS, key_of, lines_of_traces, run_trace_query
 from crannog.traces.span_table import SPANS
 
@@ -147,7 +144,7 @@ async def cancel(request: Request, query_id: str) -> Response:
 )
 async def write_otlp(request: Request) -> Response:
     """Keep the spans of an OTLP request, as the receivers do; the answer counts them."""
-    from crannog.server.otlp.span_writes import keep
+    from crannog.server.otlp.http_app import keep
 
     call = call_of(request)
     call.need("write", SPANS)

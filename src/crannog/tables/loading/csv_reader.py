@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crannog.api.load_report import BadRow
+from crannog.api.reports import BadRow
 from crannog.api.spark_types import spark_name
 from crannog.engine.rows.values import Node
 from crannog.formats.csv_rows import CsvBlock, CsvFile, LineNumbers, cell_value

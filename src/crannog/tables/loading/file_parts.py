@@ -11,9 +11,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crannog.api.cancellation import Cancellation
-from crannog.api.load_report import BadRow
-from crannog.api.reports import Progress
+from crannog.api.reports import BadRow, Cancellation, Progress
 from crannog.engine.rows.values import BadValue, Node, exact_value, node_of
 from crannog.errors import CallerError
 from crannog.formats.input_files import Source

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crannog.api.load_report import BadRow
+from crannog.api.reports import BadRow
 from crannog.engine.rows.arrow import from_table
 from crannog.engine.rows.values import Call, Node, plan_of
 from crannog.errors import CrannogError

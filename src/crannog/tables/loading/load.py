@@ -14,10 +14,8 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from crannog.api.cancellation import Cancellation
 from crannog.api.lake import Lake
-from crannog.api.load_report import LoadedFile, LoadReport
-from crannog.api.reports import Progress
+from crannog.api.reports import Cancellation, LoadedFile, LoadReport, Progress
 from crannog.api.spark_types import spark_name
 from crannog.api.table import Table
 from crannog.errors import BadRows, CallerError, Conflict, NotFound

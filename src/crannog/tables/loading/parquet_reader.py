@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from crannog.api.load_report import BadRow
+from crannog.api.reports import BadRow
 from crannog.engine.rows.arrow import from_table
 from crannog.engine.rows.values import Call, Node, plan_of
 from crannog.errors import BadRows, CallerError, SchemaMismatch

@@ -16,9 +16,8 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from crannog.api.batch_ids import new_batch_id
-from crannog.api.load_report import BadRow, LoadedFile, LoadReport
-from crannog.api.reports import WriteReceipt
+from crannog.api.arguments import new_batch_id
+from crannog.api.reports import BadRow, LoadedFile, LoadReport, WriteReceipt
 from crannog.api.table import Table
 from crannog.errors import BadRows, CallerError, Conflict, CrannogError, Overloaded
 from crannog.formats.input_files import Source

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from crannog.api.cancellation import Cancellation
-from crannog.api.reports import Progress
+from crannog.api.reports import Cancellation, Progress
 from crannog.api.traces import DeriveReport
 from crannog.delta.footers import read_footer
 from crannog.delta.log import Base, DataFile, metadata_action

@@ -1,4 +1,7 @@
-"""Request bodies: read within limits of size, time and memory, and decompressed within the same size."""
+"""One request while it is served: its context (who sent it, what it touches, what is recorded of it), and its body.
+
+Bodies are read within limits of size, time and memory, decompressed within the same size, and parsed by their Content-Type.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,84 @@ import asyncio
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
+from crannog.api.table_requests import Definition
 from crannog.errors import CallerError, Overloaded, TimedOut, TooLarge, UnsupportedMedia
-from crannog.formats.row_bodies import ENCODINGS, UNCOMPRESSED, decompressed
-from crannog.server.request_context import Call, call_of
-from crannog.server.threads import Threads
+from crannog.formats.row_bodies import ENCODINGS, UNCOMPRESSED, decompressed, exact_keys, parse_document, parse_rows
+from crannog.names import TableName, without_raw_prefix
+from crannog.server.arrow_bodies import arrow_table
+from crannog.server.auth import Caller
+from crannog.server.responses import ARROW
 from crannog.settings import Settings
+
+if TYPE_CHECKING:
+    from crannog.server.service import Service, Threads
+
+
+@dataclass(slots=True)
+class Call:
+    """Lives as long as its request. `need` comes before anything is opened, so that no caller learns what it may not see.
+
+    `headers` has lower-case names; of a header that is repeated it has the last. `held` is the bytes reserved for the body.
+    """
+
+    service: Service
+    request_id: str
+    caller: Caller
+    address: str
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)
+    started: float = field(default_factory=time.perf_counter)
+    tables: tuple[str, ...] = ()
+    rows: int | None = None
+    sql: str | None = None
+    engine: str = ""
+    error_code: str = ""
+    status: int = 0
+    left: bool = False
+    held: int = 0
+
+    def need(self, level: str, *names: TableName) -> None:
+        """Raise Forbidden unless the caller may do this on all these tables."""
+        self.tables = tuple(map(str, names))
+        self.caller.check(level, names)
+
+    def header(self, name: bytes) -> str:
+        """Return a header by its lower-case name; empty if it was not sent."""
+        return self.headers.get(name, b"").decode("latin-1")
+
+    def table(self, level: str, text: str) -> str:
+        """Check a table's name and the right to it; return the name as it was given."""
+        self.named_table(level, text)
+        return text
+
+    def named_table(self, level: str, text: str) -> TableName:
+        """Check a table's name and the right to it; return the name without the prefix of its raw form."""
+        name = TableName.parse(without_raw_prefix(text)[0])
+        self.need(level, name)
+        return name
+
+    def written_table(self, level: str, text: str) -> str:
+        """The same for a change of rows, which cannot be made under the name of a table's raw form."""
+        self.need(level, TableName.parse(text))
+        return text
+
+    @property
+    def elapsed_ms(self) -> float:
+        return (time.perf_counter() - self.started) * 1000
+
+
+def call_of(request: Request) -> Call:
+    """Return the context of a request."""
+    call: Call = request.scope["crannog.call"]
+    return call
+
 
 _IN_A_THREAD = 1 << 16
 # Memory reserved to decompress a body, for each of its bytes; more is refused only at the limit of one body.
@@ -130,3 +201,52 @@ class Bodies:
             with self._lock:
                 self.held -= call.held
             call.held = 0
+
+
+_FORMS = {
+    "": "json",
+    "application/json": "json",
+    "application/x-ndjson": "ndjson",
+    "application/ndjson": "ndjson",
+    "application/jsonl": "ndjson",
+    "text/csv": "csv",
+    "application/csv": "csv",
+    ARROW: "arrow",
+}
+BODY = "the body"
+_ANY = 1 << 62
+
+
+def form_of(request: Request, forms: tuple[str, ...] = ("json", "ndjson", "csv", "arrow")) -> str:
+    """Return the format of the body by its Content-Type. Raises UnsupportedMedia, which lists the supported ones."""
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    form = _FORMS.get(media)
+    if form not in forms:
+        known = ", ".join(name for name, of in _FORMS.items() if name and of in forms)
+        raise UnsupportedMedia(f"content type {media[:80]!r} is not supported; send one of {known}")
+    return form
+
+
+def rows_from(data: bytes, form: str, table: Definition, settings: Settings) -> pa.Table | list[Any]:
+    """Read rows for a table."""
+    if form == "arrow":
+        return arrow_table(data, most_rows=_ANY, most_bytes=settings.http_body_bytes)  # the engine counts rows
+    return parse_rows(data, form, table.user_schema, BODY, strict=True)
+
+
+def document(data: bytes, shape: TypeAdapter[Any]) -> Any:
+    """Read a JSON document of a shape. Raises CallerError, which names the fields that do not fit."""
+    found = parse_document(data, BODY, strict=True)
+    try:
+        return shape.validate_python(found, strict=True)
+    except ValidationError as error:
+        wrong = [
+            f"{'.'.join(map(str, item['loc'])) or BODY}: {item['msg'][:1].lower()}{item['msg'][1:]}"
+            for item in error.errors()[:5]
+        ]
+        raise CallerError(f"{BODY} does not fit: {'; '.join(wrong)}") from None
+
+
+def keys_from(values: list[Any], table: Definition) -> list[Any]:
+    """Return keys of a JSON document in the form that the engine expects."""
+    return exact_keys(values, table.schema, table.key) if table.key else values

@@ -1,7 +1,9 @@
-"""Tokens: created, listed, revoked and verified. Each is one small file in the warehouse, put if absent.
+"""Who may do what: scopes, the tokens that carry them, and the admission of requests.
 
-A token is `crannog_NAME_SECRET`. The file has the SHA-256 of the secret; since that has 256 random bits, no slower hash is
-needed, and the file reveals no token.
+A token is `crannog_NAME_SECRET`, and one small file in the warehouse, put if absent. The file has the SHA-256 of the secret;
+since that has 256 random bits, no slower hash is needed, and the file reveals no token.
+
+Where tokens exist, a request needs one; without them requests come only from this machine, and not from web pages on it.
 """
 
 from __future__ import annotations
@@ -14,13 +16,86 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from crannog.errors import CallerError, Conflict, NotFound, Unauthorized, Unavailable
-from crannog.server.auth.scopes import Caller, Scope
+from crannog.engine.owned_tables import is_system
+from crannog.errors import CallerError, Conflict, Forbidden, NotFound, Unauthorized, Unavailable
+from crannog.names import TableName
 from crannog.storage.interface import Storage
+
+if TYPE_CHECKING:
+    from crannog.server.service import Service
+
+LEVELS = ("read", "write", "admin")
+"""Each includes those before it."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Scope:
+    """One right: a level, and the catalog or schema that it applies to; without one it applies everywhere."""
+
+    level: str
+    catalog: str | None = None
+    schema: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Scope:
+        """Read `level`, `level:catalog` or `level:catalog.schema`. Raises CallerError if it is invalid."""
+        level, colon, place = text.partition(":")
+        if level not in LEVELS:
+            raise CallerError(f"a scope begins with {', '.join(LEVELS[:-1])} or {LEVELS[-1]}, got {text!r}")
+        if not colon:
+            return cls(level)
+        catalog, dot, schema = place.partition(".")
+        # The parts follow the rules of table names, so a table name checks them.
+        TableName.parse(f"{catalog}.{schema if dot else 's'}.t")
+        return cls(level, catalog, schema if dot else None)
+
+    def allows(self, level: str, name: TableName) -> bool:
+        """Return whether this right covers a level on a table."""
+        if LEVELS.index(self.level) < LEVELS.index(level):
+            return False
+        return self.catalog in (None, name.catalog) and self.schema in (None, name.schema)
+
+    def __str__(self) -> str:
+        return self.level + (f":{self.catalog}" if self.catalog else "") + (f".{self.schema}" if self.schema else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The sender of a request, and its rights."""
+
+    name: str
+    scopes: tuple[Scope, ...]
+
+    def may(self, level: str, name: TableName) -> bool:
+        """Return whether this is allowed on a table, which need not exist."""
+        return any(scope.allows(_needed(level, name), name) for scope in self.scopes)
+
+    def may_everywhere(self, level: str) -> bool:
+        """Return whether this is allowed on all tables."""
+        return any(scope.catalog is None and LEVELS.index(scope.level) >= LEVELS.index(level) for scope in self.scopes)
+
+    def check(self, level: str, names: Iterable[TableName]) -> None:
+        """Raise Forbidden, with the missing scope, unless this is allowed on all these tables."""
+        for name in names:
+            if not self.may(level, name):
+                raise Forbidden(
+                    f"{self.name} may not {level} {name}: that needs the scope {_needed(level, name)}:{name.catalog}.{name.schema}"
+                    f" or a wider one, the token has {', '.join(map(str, self.scopes)) or 'none'}"
+                )
+
+
+def _needed(level: str, name: TableName) -> str:
+    # The system tables show what all callers did, so only an admin may read them.
+    return "admin" if is_system(name) else level
+
+
+ANYBODY = Caller("local", (Scope("admin"),))
+"""The caller of a server on loopback that has no tokens."""
+
 
 FOLDER = "_crannog/tokens"
 REREAD_S = 2.0
@@ -170,3 +245,29 @@ def _token(data: bytes) -> Token:
         dt.datetime.fromisoformat(expires) if expires else None,
         content["secret_sha256"],
     )
+
+
+LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
+
+
+def admitted(service: Service, *, authorization: str, host: str, origin: str | None, address: str) -> Caller:
+    """Return the caller, by the tokens as last read. Raises Unauthorized, Forbidden or Overloaded."""
+    scheme, _, token = authorization.partition(" ")
+    if service.loopback and not service.tokens.any:
+        _check_same_site(host.lower(), origin)
+        caller = ANYBODY
+    elif scheme.lower() == "bearer":
+        caller = service.tokens.caller(token.strip())
+    else:
+        raise Unauthorized("this server requires a token: send Authorization: Bearer TOKEN")
+    if address not in LOCAL_HOSTS:
+        service.rates.take(caller.name if caller is not ANYBODY else address)
+    return caller
+
+
+def _check_same_site(host: str, origin: str | None) -> None:
+    """Refuse requests of web pages in a browser: without tokens, anything on loopback has all rights."""
+    if re.sub(r":\d+$", "", host) not in LOCAL_HOSTS:
+        raise Forbidden(f"a server without tokens accepts requests to localhost and 127.0.0.1, not to {host[:80]!r}")
+    if origin is not None and origin.lower().partition("://")[2] != host:
+        raise Forbidden("a server without tokens accepts no requests from other web sites")

@@ -131,8 +131,7 @@ def _arrive(bench: Bench, lake: EmbeddedLake, total: int) -> None:
 def _stages(bench: Bench, attributes: int) -> None:
     """Processor time of a span at each stage on its way in."""
     from crannog.protocol.staged_files import Change, build_segment, encode, staged_schema
-    from crannog.traces.ingest.decode import parse_protobuf, resource_spans
-    from crannog.traces.ingest.receive import PROTOBUF, read_request
+    from crannog.traces.ingest.decode import PROTOBUF, parse_protobuf, read_request, resource_spans
 
     body = _request(10_000, 0, attributes)
     request = parse_protobuf(body)

@@ -104,7 +104,7 @@ class EmbeddedLake(Lake):
     def new_scheduler(self) -> Scheduler:
         """Return a scheduler of the maintenance of all domains, not yet started."""
         from crannog.builds.maintenance import BuildMaintenance
-        from crannog.traces.maintenance import TraceMaintenance
+        from crannog.traces.retention import TraceMaintenance
 
         domains = [TraceMaintenance(self.engine), BuildMaintenance(self.warehouse, lambda: self.builds)]
         return Scheduler(self.warehouse, self.engine, self.control, domains)

@@ -16,7 +16,7 @@ from crannog.cli.main import app
 from crannog.cli.waterfall import bar, took
 from crannog.embedded import EmbeddedLake
 from crannog.errors import CallerError, CrannogError
-from crannog.traces.ingest.otlp_json import json_of_request, parse_otlp_json
+from crannog.traces.ingest.decode import json_of_request, parse_otlp_json
 from doors import serving_here
 from otlp_samples import START, comparable, request_of, span, trace_id
 from test_jaeger import CHECKOUT, MISSING, SHORT, fill

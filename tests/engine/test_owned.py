@@ -33,7 +33,7 @@ from crannog.server.routes.rows import delete as delete_route
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
 from crannog.traces.derived.definitions import SUMMARIES
-from crannog.traces.derived.tables import open_or_create as made_derived
+from crannog.traces.derived.definitions import open_or_create as made_derived
 from crannog.traces.span_table import SPANS
 from lakes import engine, opened, read_delta_rs, root
 from otlp_samples import request_of, span, trace_id

@@ -23,7 +23,7 @@ from crannog.errors import CallerError, CrannogError, Forbidden, NotFound, Unaut
 from crannog.formats.json_values import from_lossless_json, to_lossless_json
 from crannog.remote.lake import RemoteLake
 from crannog.spark.session import SparkRuntime
-from crannog.traces.ingest.otlp_json import json_of_request
+from crannog.traces.ingest.decode import json_of_request
 from doors import serving_here
 from otlp_samples import START, request_of, span, trace_id
 from servers import made_token

@@ -14,7 +14,7 @@ import pytest
 from crannog.api.traces import Trace
 from crannog.engine.maintenance.fold import fold
 from crannog.settings import Settings
-from crannog.traces.ingest.otlp_json import json_of_request
+from crannog.traces.ingest.decode import json_of_request
 from crannog.traces.jaeger import summaries, v3
 from crannog.traces.search.snapshot_reader import SnapshotReader
 from derived_stand_in import stand_in_for_all

@@ -22,7 +22,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from crannog.embedded import EmbeddedLake
 from crannog.settings import Settings
-from crannog.traces.ingest.otlp_json import json_of_request
+from crannog.traces.ingest.decode import json_of_request
 from doors import EXPORT, JSON, PROTOBUF, Doors, receiving
 from otlp_samples import START, request_of, span, span_id, trace_id
 

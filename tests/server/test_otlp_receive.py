@@ -28,7 +28,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from crannog.errors import Conflict, Unavailable
 from crannog.server.auth import Tokens
-from crannog.traces.ingest.otlp_json import json_of_request
+from crannog.traces.ingest.decode import json_of_request
 from doors import JSON, PROTOBUF, Doors, receiving, retry_info, status_of
 from otlp_samples import request_of, span, span_id, trace_id
 

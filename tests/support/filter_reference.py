@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crannog.api.traces import Span
-from crannog.traces.attribute_values import double_json
+from crannog.traces.attribute_values import double_json, escaped_value
 from crannog.traces.search.filter_sql import lower_case, search_words
 from crannog.traces.search.filter_tree import (
     EVENT_NAME,
@@ -27,7 +27,6 @@ from crannog.traces.search.filter_tree import (
     Type,
     Value,
 )
-from crannog.traces.search_text import escaped_value
 
 _ORDER = {"<": operators.lt, "<=": operators.le, ">": operators.gt, ">=": operators.ge, "=": operators.eq}
 _NAMES = {

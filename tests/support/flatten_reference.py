@@ -14,8 +14,8 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from crannog.traces.attribute_values import repeated_key_json, to_json
-from crannog.traces.ingest.flatten import entity_refs_text
+from crannog.traces.attribute_values import WORD_SEPARATOR, escaped_name, escaped_value, repeated_key_json, to_json
+from crannog.traces.ingest.flatten import REASONS, RejectedSpans, entity_refs_text, rejection_reason
 from crannog.traces.ingest.llm_dialects import (
     AGGREGATE_MARKERS,
     COLUMN_KEYS,
@@ -33,8 +33,6 @@ from crannog.traces.ingest.llm_dialects import (
     payload_json,
     usage_number,
 )
-from crannog.traces.ingest.span_validation import REASONS, RejectedSpans, rejection_reason
-from crannog.traces.search_text import WORD_SEPARATOR, escaped_name, escaped_value
 from crannog.traces.span_table import SCHEMA, SPAN_KINDS, UNKNOWN_SERVICE
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -11,7 +11,7 @@ import pytest
 from crannog.engine.maintenance.fold import fold
 from crannog.errors import NotFound, TooLarge
 from crannog.settings import Settings
-from crannog.traces import many_traces
+from crannog.traces import lookup
 from crannog.traces.search.snapshot_reader import SnapshotReader
 from derived_stand_in import stand_in_for_all
 from doors import serving_here
@@ -42,8 +42,8 @@ def equal_one_by_one(store: Model) -> None:
 def test_many_traces_are_each_what_it_is_alone(
     store: Model, monkeypatch: pytest.MonkeyPatch, most_ids: int, most_rows: int
 ) -> None:
-    monkeypatch.setattr(many_traces, "MAX_IDS", most_ids)
-    monkeypatch.setattr(many_traces, "MAX_ROWS", most_rows)
+    monkeypatch.setattr(lookup, "MAX_IDS", most_ids)
+    monkeypatch.setattr(lookup, "MAX_ROWS", most_rows)
     equal_one_by_one(store)
     assert (
         list(store.get_many([MISSING, MISSING[1:] + "e"]))

@@ -17,8 +17,7 @@ from crannog.engine.maintenance.scheduler import Scheduler
 from crannog.errors import CallerError, NotFound
 from crannog.settings import Settings
 from crannog.traces.derived.definitions import DERIVED_TABLES
-from crannog.traces.maintenance import TraceMaintenance
-from crannog.traces.retention import expire_by_settings
+from crannog.traces.retention import TraceMaintenance, expire_by_settings
 from derived_stand_in import stand_in_for_all
 from lakes import every_file, opened, root
 from local_traces import LocalTraces

@@ -26,8 +26,8 @@ from crannog.remote.lake import RemoteLake
 from crannog.server.auth import Tokens
 from crannog.server.http_server import HttpServer
 from crannog.settings import Settings
-from crannog.traces import export_stream, many_traces
-from crannog.traces.export_stream import TraceExport
+from crannog.traces import export, lookup
+from crannog.traces.export import TraceExport
 from crannog.traces.search.snapshot_reader import SnapshotReader
 from derived_stand_in import stand_in_for_all
 from doors import serving_here
@@ -103,9 +103,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
 def test_lines_have_the_spans_that_one_request_has(
     store: Model, monkeypatch: pytest.MonkeyPatch, most_spans: int, most_rows: int
 ) -> None:
-    monkeypatch.setattr(export_stream, "SPANS_PER_LINE", most_spans)
-    monkeypatch.setattr(many_traces, "MAX_ROWS", most_rows)
-    monkeypatch.setattr(many_traces, "MAX_IDS", 50)
+    monkeypatch.setattr(export, "SPANS_PER_LINE", most_spans)
+    monkeypatch.setattr(lookup, "MAX_ROWS", most_rows)
+    monkeypatch.setattr(lookup, "MAX_IDS", 50)
     ids = ids_of(store)[::-1]
     assert store.spans.snapshot().base.rows
     lines = list(store.export_lines([*ids, ids[0]]))
@@ -122,7 +122,7 @@ def test_lines_have_the_spans_that_one_request_has(
 
 
 def test_a_trace_comes_in_the_order_of_time(store: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_stream, "SPANS_PER_LINE", 7)
+    monkeypatch.setattr(export, "SPANS_PER_LINE", 7)
     starts = [
         [int(json.loads(one)[2]["startTimeUnixNano"]) for one in spans_in(json.loads(line))]
         for line in store.export_lines([LONG])
@@ -131,7 +131,7 @@ def test_a_trace_comes_in_the_order_of_time(store: Model, monkeypatch: pytest.Mo
 
 
 def test_spans_with_much_in_them_make_shorter_lines(store: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_stream, "BYTES_PER_LINE", 20_000)
+    monkeypatch.setattr(export, "BYTES_PER_LINE", 20_000)
     wide = trace_id(5_000).hex()
     store.send(
         *(
@@ -148,7 +148,7 @@ def test_spans_with_much_in_them_make_shorter_lines(store: Model, monkeypatch: p
 def test_lines_that_are_kept_elsewhere_are_the_same_traces(
     store: Model, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export_stream, "SPANS_PER_LINE", 7)
+    monkeypatch.setattr(export, "SPANS_PER_LINE", 7)
     ids = [LONG, *ids_of(store)[:15]]
     other = Store(settings)
     for line in store.export_lines(ids):
@@ -176,9 +176,9 @@ def test_what_is_wrong_is_told_before_the_first_line(store: Model, settings: Set
 def test_a_request_that_would_leave_spans_out_says_how_to_get_them(settings: Settings) -> None:
     small = Store(settings.model_copy(update={"trace_spans_limit": 3}))
     small.send(*(span(1, number) for number in range(1, 6)))
-    for export in (small.export, small.export_protobuf):
+    for whole_export in (small.export, small.export_protobuf):
         with pytest.raises(TooLarge, match="export it as lines"):
-            export([LONG])
+            whole_export([LONG])
     assert len(spans_of(list(small.export_lines([LONG])))) == 5
     small.warehouse.close()
     told: Any = CliRunner().invoke(
@@ -192,7 +192,7 @@ def test_a_request_that_would_leave_spans_out_says_how_to_get_them(settings: Set
 
 @pytest.fixture
 def single(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_stream, "SPANS_PER_LINE", 1)
+    monkeypatch.setattr(export, "SPANS_PER_LINE", 1)
 
 
 def test_a_question_runs_and_its_files_are_kept_until_the_lines_are_closed(store: Model, single: None) -> None:
@@ -278,7 +278,7 @@ def lake(server: HttpServer) -> EmbeddedLake:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_stream, "SPANS_PER_LINE", 4)
+    monkeypatch.setattr(export, "SPANS_PER_LINE", 4)
 
 
 def test_every_door_gives_the_same_lines(server: HttpServer, lake: EmbeddedLake, few: None, tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as tried
 from hypothesis import strategies as st
 
+from crannog.api.traces import Dependency, MetricPoint
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.errors import CallerError
 from crannog.settings import Settings
-from crannog.traces.metrics import Dependency, MetricPoint
-from crannog.traces.metrics.points import bucket_middle
-from crannog.traces.metrics.time_steps import parse_step
+from crannog.traces.metric_points import bucket_middle
+from crannog.traces.times import parse_step
 from lakes import opened
 from local_traces import LocalTraces
 from span_samples import DAY, HOUR, MINUTE, NOON, SECOND, Sent, any_spans, body, bucket_of, counted

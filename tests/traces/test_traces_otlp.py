@@ -22,17 +22,14 @@ from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
 from crannog.api.traces import Trace
 from crannog.errors import CallerError, TooLarge
-from crannog.traces.attribute_values import to_python
+from crannog.traces.attribute_values import attribute_word, to_python
 from crannog.traces.export import request_of_rows
 from crannog.traces.ingest import flatten
-from crannog.traces.ingest.decode import resource_spans
+from crannog.traces.ingest.decode import JSON, ZIPKIN, ReceivedSpans, json_of_request, read_request, resource_spans
 from crannog.traces.ingest.flatten import span_rows
 from crannog.traces.ingest.llm_dialects import COLUMN_KEYS
-from crannog.traces.ingest.otlp_json import json_of_request
-from crannog.traces.ingest.receive import JSON, ZIPKIN, ReceivedSpans, read_request
 from crannog.traces.jaeger.v1 import trace_of
 from crannog.traces.jaeger.v3 import traces_of
-from crannog.traces.search_text import attribute_word
 from crannog.traces.span_table import SCHEMA
 from crannog.traces.trace import span_from_row
 from flatten_reference import flat_by_objects

@@ -19,11 +19,11 @@ from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
-from crannog.traces.search import newest_first, span_search
+from crannog.traces.search import span_search, trace_search
 from crannog.traces.search.filter_parser import parse_filter
 from crannog.traces.search.filter_tree import MATCH_ALL
 from crannog.traces.search.request import SPAN_ORDERS, TRACE_ORDERS, SearchRequest
-from crannog.traces.search.time_histogram import EARLIEST, TimeBin, TimeHistogram
+from crannog.traces.search.snapshot_reader import EARLIEST, TimeBin, TimeHistogram
 from crannog.traces.trace import span_from_row
 from filter_reference import matches
 from flatten_reference import flat_by_objects
@@ -170,7 +170,7 @@ def test_newest_traces_come_first_page_by_page(
     model: Model, where: str, question: dict[str, Any], steps: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if steps == "small":
-        monkeypatch.setattr(newest_first, "_FIRST_ROWS", 40)
+        monkeypatch.setattr(trace_search, "_FIRST_ROWS", 40)
     expected = in_order(model.summaries(where), "newest")
     limit = 17 if steps == "small" else 60
     found = pages(model.search, limit=limit, **question)
@@ -200,7 +200,7 @@ def test_other_orders_are_stable_pages_too(model: Model, where: str, question: d
 def test_errors_and_durations_are_those_of_the_whole_trace(
     model: Model, question: dict[str, Any], keeps: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newest_first, "_FIRST_ROWS", 20)
+    monkeypatch.setattr(trace_search, "_FIRST_ROWS", 20)
     expected = [one for one in in_order(model.summaries("service = 'shop'"), "newest") if keeps(one)]
     assert expected
     found = pages(model.search, limit=20, service="shop", **question)
@@ -225,7 +225,7 @@ def test_spans_come_in_pages_each_once_and_in_its_newest_form(
 def test_more_traces_at_one_nanosecond_than_a_step_takes_are_still_in_order(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newest_first, "_MAX_TRACES", 4)
+    monkeypatch.setattr(trace_search, "_MAX_TRACES", 4)
     store = Model(settings)
     store.send(*(span(number, number, start=START + number // 10) for number in range(1, 14)))
     found = pages(store.search, limit=5)
@@ -421,7 +421,7 @@ def test_folded_spans_are_found_as_staged_ones_are(
         store.send(
             span(extra.randrange(120), number * 10 + 1, start=START + extra.randrange(60 * HOUR), attributes={"k": 1})
         )
-    monkeypatch.setattr(newest_first, "_FIRST_ROWS", 30)
+    monkeypatch.setattr(trace_search, "_FIRST_ROWS", 30)
     for where, question in QUESTIONS:
         for order in ("newest", "oldest", "most_spans"):
             found = pages(store.search, limit=11, order=order, **question)

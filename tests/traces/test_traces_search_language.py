@@ -35,7 +35,7 @@ from crannog.traces.search.filter_tree import (
     Or,
     Type,
 )
-from crannog.traces.search.pruning import pruning_conditions
+from crannog.traces.search.snapshot_reader import pruning_conditions
 from crannog.traces.trace import span_from_row
 from filter_reference import matches
 from otlp_samples import START, attribute, doubles, keys, request_of, requests, span, span_id, texts, trace_id, whole

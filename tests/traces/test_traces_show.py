@@ -21,9 +21,8 @@ from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
 from crannog.traces.span_table import SCHEMA
 from crannog.traces.trace import in_tree_order, span_from_row
-from crannog.traces.tree.compare import compare_trees
-from crannog.traces.tree.span_arrays import span_arrays_of
-from crannog.traces.tree.tree import Tree, build_tree, critical_times
+from crannog.traces.tree import Tree, build_tree, critical_times, span_arrays_of
+from crannog.traces.tree_views import compare_trees
 from flatten_reference import flat_by_objects
 from local_traces import LocalTraces
 from otlp_samples import START, request_of, span, span_id, trace_id

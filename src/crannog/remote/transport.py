@@ -14,7 +14,7 @@ from crannog.api.operations import Operation, Q, R, Route
 from crannog.api.reports import Cancellation, Progress
 from crannog.api.traces import requests as ops
 from crannog.api.traces.requests import WriteSpans
-from crannog.api.traces.views import TraceView, view_document
+from crannog.api.traces.spans import TraceView, view_document
 from crannog.errors import CallerError, Cancelled, Unavailable
 from crannog.formats.json_values import from_lossless_json
 from crannog.remote.connection import ONE_TRY, READ_TRIES, WRITE_TRIES, Connection, Params, error_of

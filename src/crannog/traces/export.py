@@ -1,12 +1,18 @@
-"""Export of stored spans as OTLP, grouped by resource and scope.
+"""Export of stored spans as OTLP, grouped by resource and scope; of any size as lines of requests in JSON.
 
 The export equals what was received, except for equivalent forms: a parent id of zeros and an empty status are omitted, an
 attribute without a value has an empty one, and the values of a repeated key are adjacent.
+
+Lines are never completely in memory. They come from one snapshot, which a lease protects, and are read from DuckDB in
+batches. A large trace is not sorted: only for duplicated spans, a first query over a few columns finds the copy that counts.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +20,16 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import EntityRef
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from crannog.engine.duckdb.engine import quoted
+from crannog.engine.open_table import OpenTable
+from crannog.engine.snapshot import Snapshot
+from crannog.traces import lookup
 from crannog.traces.attribute_values import to_key_values
+from crannog.traces.ingest.decode import json_of_request
+from crannog.traces.lookup import with_copy_order
+from crannog.traces.search.snapshot_reader import NEWEST_COPY_FIRST, SnapshotReader, open_reader
+from crannog.traces.search.summaries import newest_copies_sql
+from crannog.traces.span_table import SCHEMA
 
 _RESOURCE = ("resource_attributes", "resource_dropped_attributes_count", "resource_schema_url", "resource_entity_refs")
 _SCOPE = ("scope_name", "scope_version", "scope_attributes", "scope_dropped_attributes_count", "scope_schema_url")
@@ -92,3 +107,129 @@ def _span(row: dict[str, Any]) -> Span:
         span.status.code = row["status_code"]
         span.status.message = row["status_message"] or ""
     return span
+
+
+SPANS_PER_LINE = 5_000
+BYTES_PER_LINE = 8 * 1024**2
+"""Size of the rows in memory; as JSON, a line stays below 64 MiB, the default limit of receivers."""
+_BLOCK_ROWS = 500
+_COPY_ORDER_COLUMNS = "_created_at, _batch_id, start_ns, end_ns"
+
+
+@dataclass(frozen=True)
+class TraceExport:
+    """Some traces in one snapshot; `counts` has the number of rows of each trace that exists."""
+
+    table: OpenTable
+    snapshot: Snapshot
+    ids: Sequence[bytes]
+    counts: Mapping[bytes, int]
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines, with the traces in order and each span once.
+
+        A line has up to `SPANS_PER_LINE` spans of one trace, sorted by start, or in stored order if the trace has more than
+        `lookup.MAX_ROWS` rows.
+        """
+        for batch in lookup.id_batches(self.ids):
+            for traces in lookup.read_batches(batch, self.counts):
+                for rows in _lines(_blocks(self._batches(traces), min(_BLOCK_ROWS, SPANS_PER_LINE))):
+                    # In ASCII, so that no reader finds a line separator of Unicode inside a line.
+                    yield json.dumps(json_of_request(request_of_rows(rows)), separators=(",", ":"))
+
+    def _batches(self, ids: Sequence[bytes]) -> Iterator[pa.Table]:
+        schema = pa.schema([self.snapshot.base.read_schema.field(name) for name in SCHEMA.names])
+        large = sum(self.counts[trace_id] for trace_id in ids) > lookup.MAX_ROWS
+        with open_reader(self.table, self.snapshot) as reader:
+            rows = lookup.rows_of_ids_sql(reader, ids)
+            spans = _without_duplicates(reader, rows) if large else _sorted_traces(rows, ids)
+            for batch in reader.batches(f"SELECT {_column_list(SCHEMA.names)} FROM ({spans})", _BLOCK_ROWS):
+                yield pa.Table.from_batches([batch]).cast(schema)
+
+
+def _column_list(columns: Sequence[str]) -> str:
+    return ", ".join(map(quoted, columns))
+
+
+def _sorted_traces(rows: str, ids: Sequence[bytes]) -> str:
+    """Return the SQL of some traces, sorted in memory."""
+    order = ", ".join(f"from_hex('{trace_id.hex()}')" for trace_id in ids)
+    spans = newest_copies_sql(f"SELECT {_column_list(with_copy_order(SCHEMA.names))} FROM {rows}")
+    return f"{spans} ORDER BY list_position([{order}], trace_id), start_ns, span_id"
+
+
+def _without_duplicates(reader: SnapshotReader, rows: str) -> str:
+    """Return the SQL of one trace in stored order; DuckDB cannot sort any number of wide rows."""
+    # Compared by hash: a collision costs time, and changes no result.
+    reader.create_temp_table("duplicated", f"SELECT hash(span_id) AS h FROM {rows} GROUP BY h HAVING count(*) > 1")
+    newest = reader.create_temp_table(
+        "newest",
+        # The copies that count: several if one request had a span twice, with the same time.
+        f"SELECT span_id, {_COPY_ORDER_COLUMNS}, count(*) OVER (PARTITION BY span_id) AS copies FROM"
+        f" (SELECT span_id, {_COPY_ORDER_COLUMNS} FROM {rows} WHERE hash(span_id) IN (FROM duplicated)"
+        f" QUALIFY rank() OVER (PARTITION BY span_id ORDER BY {NEWEST_COPY_FIRST}) = 1)",
+    )
+    if not newest:
+        return rows
+    wide = f"SELECT {_column_list(with_copy_order(SCHEMA.names))} FROM {rows}"
+    return (
+        f"{wide} WHERE hash(span_id) NOT IN (FROM duplicated)"
+        f" UNION ALL {wide} SEMI JOIN (SELECT * FROM newest WHERE copies = 1) USING (span_id, {_COPY_ORDER_COLUMNS})"
+        f" UNION ALL {newest_copies_sql(f'{wide} SEMI JOIN (SELECT * FROM newest WHERE copies > 1) USING (span_id, {_COPY_ORDER_COLUMNS})')}"
+    )
+
+
+def open_export(table: OpenTable, snapshot: Snapshot, ids: Sequence[bytes], stack: ExitStack) -> TraceExport:
+    """Count the rows of some traces, and protect the files of the snapshot until `stack` is closed."""
+    with ExitStack() as opening:
+        opening.enter_context(table.reading(snapshot))
+        counts: dict[bytes, int] = {}
+        for batch in lookup.id_batches(ids):
+            counts |= lookup.row_counts_in(table, snapshot, batch)
+        stack.enter_context(opening.pop_all())
+    return TraceExport(table, snapshot, ids, counts)
+
+
+def _blocks(batches: Iterable[pa.Table], size: int) -> Iterator[tuple[bytes, pa.Table]]:
+    """Split rows into blocks of one trace each, independent of the sizes of the batches."""
+    block: list[pa.Table] = []
+    block_trace, room = b"", size
+    for batch in batches:
+        for trace_id, rows in lookup.split_by_trace(batch):
+            if block and trace_id != block_trace:
+                yield block_trace, pa.concat_tables(block)
+                block, room = [], size
+            block_trace = trace_id
+            while rows.num_rows:
+                block.append(rows.slice(0, room))
+                rows, room = rows.slice(room), room - block[-1].num_rows
+                if not room:
+                    yield block_trace, pa.concat_tables(block)
+                    block, room = [], size
+    if block:
+        yield block_trace, pa.concat_tables(block)
+
+
+def _lines(blocks: Iterable[tuple[bytes, pa.Table]]) -> Iterator[pa.Table]:
+    """Join the blocks of a trace to lines within the limits, and split blocks that are too large."""
+    line: list[pa.Table] = []
+    line_trace, spans, size = b"", 0, 0
+    for trace_id, block in blocks:
+        if line and (
+            trace_id != line_trace or spans + block.num_rows > SPANS_PER_LINE or size + block.nbytes > BYTES_PER_LINE
+        ):
+            yield from _split_large(pa.concat_tables(line))
+            line, spans, size = [], 0, 0
+        line.append(block)
+        line_trace, spans, size = trace_id, spans + block.num_rows, size + block.nbytes
+    if line:
+        yield from _split_large(pa.concat_tables(line))
+
+
+def _split_large(rows: pa.Table) -> Iterator[pa.Table]:
+    if rows.nbytes <= BYTES_PER_LINE or rows.num_rows == 1:
+        yield rows
+        return
+    half = rows.num_rows // 2
+    yield from _split_large(rows.slice(0, half))
+    yield from _split_large(rows.slice(half))

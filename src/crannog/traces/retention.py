@@ -1,4 +1,4 @@
-"""Expiry of traces by age, and permanent erasure; from the spans and from everything derived from them."""
+"""Expiry of traces by age, and permanent erasure, from the spans and all derived tables; the scheduler's tasks of traces."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from crannog.engine.maintenance.erase_audit_texts import erase_from_audit
 from crannog.engine.maintenance.expire import expire as expire_rows
 from crannog.engine.maintenance.job import progress_range
 from crannog.engine.maintenance.key_search import Copies
+from crannog.engine.maintenance.scheduler import ExtraTasks, Work
 from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
 from crannog.engine.tables import Tables
 from crannog.errors import CallerError, CrannogError, NotFound, Unavailable, VerificationFailed
 from crannog.protocol.leases import live_leases
-from crannog.traces.derived.definitions import DERIVED_TABLES, SUMMARIES
-from crannog.traces.derived.derive import derive
-from crannog.traces.derived.tables import existing_table
-from crannog.traces.ids import parse_trace_id, trace_id_high
+from crannog.traces.derived.definitions import DERIVED_TABLES, SUMMARIES, existing_table
+from crannog.traces.derived.derive import derive, needs_derive
 from crannog.traces.query_scope import scoped_cursor
 from crannog.traces.search.filter_sql import condition_sql
 from crannog.traces.search.filter_tree import MATCH_ALL
 from crannog.traces.search.request import span_filter
+from crannog.traces.span_table import SPANS, parse_trace_id, trace_id_high
 
 MAX_TRACES = 1_000_000
 _MAX_NAMED = 10
@@ -241,3 +241,37 @@ def _query_spans(
     rows, tail = spans.relation(snapshot, "tail")
     with scoped_cursor(spans.warehouse.duckdb, {**tail, **(tables or {})}) as cursor:
         return read(cursor, f"WITH spans AS ({rows}) {query}")
+
+
+class TraceMaintenance(ExtraTasks):
+    """The maintenance tasks of traces, for the `upkeep` of a scheduler."""
+
+    kinds: Sequence[str] = ("derive", "expire-traces")
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def due(self, table: OpenTable, cancellation: Cancellation) -> list[Work]:
+        """Return the tasks that are due for the span table; none for other tables."""
+        if table.name != SPANS:
+            return []
+        settings = table.warehouse.settings
+        work: list[Work] = []
+        if needs_derive(self._tables, table):
+            work.append(
+                (
+                    "derive",
+                    lambda: derive(self._tables, table, cancellation=cancellation).as_dict(),
+                    settings.derive_interval_s,
+                )
+            )
+        if settings.trace_retention_days is not None or settings.trace_service_retention_days:
+            work.append(("expire-traces", lambda: self._expire(table, cancellation), settings.expire_interval_s))
+        return work
+
+    def _expire(self, table: OpenTable, cancellation: Cancellation) -> dict[str, Any]:
+        expiries = expire_by_settings(self._tables, table, dt.datetime.now(dt.UTC).date(), cancellation)
+        return {
+            "rows_dropped": sum(expiry.spans.rows_dropped for expiry in expiries),
+            "bytes_given_back": sum(expiry.bytes_given_back for expiry in expiries),
+        }

@@ -16,7 +16,7 @@ from crannog.engine.sql.file_pruning import pruned
 from crannog.traces.derived.definitions import ATTRIBUTE_KEYS, EDGES
 from crannog.traces.derived.views import DerivedViews
 from crannog.traces.query_scope import scoped_cursor
-from crannog.traces.search.times import parse_time
+from crannog.traces.times import parse_time
 
 _NS_PER_MINUTE = 60 * 10**9
 _MINUTES_PER_DAY = 24 * 60

@@ -1,4 +1,4 @@
-"""The span table `crannog.traces.spans`: its columns and layout; created on first use.
+"""The span table `crannog.traces.spans`: its columns, layout and ids; created on first use.
 
 The first 24 columns are for queries; the others hold the rest of OTLP, so that an export equals what was received. A missing
 resource or scope has null attributes, one without attributes an empty map. Unsigned numbers of OTLP have the next wider
@@ -7,6 +7,7 @@ signed type.
 
 from __future__ import annotations
 
+import binascii
 import json
 
 import pyarrow as pa
@@ -17,12 +18,15 @@ from crannog.engine.maintenance.evolve import evolve
 from crannog.engine.open_table import OpenTable
 from crannog.engine.owned_tables import TRACES
 from crannog.engine.tables import Tables
-from crannog.errors import NotFound, Refused
+from crannog.errors import CallerError, NotFound, Refused
 from crannog.names import OWN_CATALOG, TableName
 
 SPANS = TableName(OWN_CATALOG, TRACES.schema, "spans")
 VERSION_PROPERTY, SCHEMA_VERSION = TRACES.properties[0], 1
 """Increased for changes that older versions of Crannog cannot read; not for new nullable columns."""
+
+TRACE_ID_BYTES, SPAN_ID_BYTES = 16, 8
+NO_TRACE_ID, NO_SPAN_ID = bytes(TRACE_ID_BYTES), bytes(SPAN_ID_BYTES)
 
 ATTRIBUTES = map_of(pa.string(), pa.string())
 """Values are JSON text, see `crannog.traces.attribute_values`."""
@@ -172,3 +176,23 @@ def _properties() -> dict[str, str]:
         properties[f"parquet.bloom.filter.enabled#{name}"] = "true"
         properties[f"parquet.bloom.filter.fpp#{name}"] = str(BLOOM_FPP)
     return properties
+
+
+def parse_trace_id(text: str) -> bytes:
+    """Parse a trace id of 32 hexadecimal digits, or of 16 if its first half is zero. Raises CallerError if it is invalid."""
+    try:
+        if not isinstance(text, str) or len(text) not in (16, 32):
+            raise ValueError
+        trace_id = binascii.unhexlify(text.rjust(32, "0"))
+    except ValueError:
+        raise CallerError(
+            f"a trace id must have {2 * TRACE_ID_BYTES} (or 16) hexadecimal digits, got {repr(text)[:80]}"
+        ) from None
+    if trace_id == NO_TRACE_ID:
+        raise CallerError("a trace id cannot be all zeros: such spans are rejected")
+    return trace_id
+
+
+def trace_id_high(trace_id: bytes) -> int:
+    """Return the first eight bytes as a signed integer, as in the column `trace_hi`."""
+    return int.from_bytes(trace_id[:8], signed=True)

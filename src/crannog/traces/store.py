@@ -61,18 +61,17 @@ from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError, NotFound, TooLarge, Unavailable
 from crannog.protocol.staged_files import BYTES_PER_CHANGE, Change
-from crannog.traces import export_stream, many_traces, query_scope, retention, span_metadata
+from crannog.traces import export, lookup, query_scope, retention, span_metadata
 from crannog.traces.derived.derive import derive
 from crannog.traces.derived.views import DerivedViews
-from crannog.traces.ids import parse_trace_id
-from crannog.traces.ingest.receive import read_request
+from crannog.traces.ingest.decode import json_of_request, read_request
 from crannog.traces.jaeger.requests import with_attributes
 from crannog.traces.jaeger.summaries import JaegerSummary, summaries
 from crannog.traces.lookup import newest_copies, rows_of_trace
-from crannog.traces.metrics.metrics import metric_query, metrics
+from crannog.traces.metric_query import metric_query
+from crannog.traces.metrics import metrics
 from crannog.traces.search.completion import complete
 from crannog.traces.search.filter_tree import Filter
-from crannog.traces.search.pages import search
 from crannog.traces.search.request import (
     SPAN_ORDERS,
     SearchRequest,
@@ -82,11 +81,10 @@ from crannog.traces.search.request import (
     span_filter,
 )
 from crannog.traces.search.span_search import search_spans
-from crannog.traces.span_table import SCHEMA, SPANS, existing_spans, open_spans
+from crannog.traces.search.trace_search import search
+from crannog.traces.span_table import SCHEMA, SPANS, existing_spans, open_spans, parse_trace_id
 from crannog.traces.trace import SPAN_COLUMNS, in_tree_order, span_from_row
-from crannog.traces.tree.compare import compare_trees
-from crannog.traces.tree.tree_cache import TreeCache
-from crannog.traces.tree.window import TraceOrSpanMissing, TreeAnalysis, trace_view
+from crannog.traces.tree_views import TraceOrSpanMissing, TreeAnalysis, TreeCache, compare_trees, trace_view
 
 _MAX_NAMES = 10_000
 _NO_ROWS = SCHEMA.empty_table()
@@ -239,7 +237,7 @@ class TraceStore:
 
     def span_counts(self, trace_ids: Sequence[str]) -> dict[str, int]:
         """Return the number of span rows, duplicates included, of each trace that exists."""
-        found = many_traces.row_counts(self._read, [parse_trace_id(text) for text in trace_ids])
+        found = lookup.row_counts(self._read, [parse_trace_id(text) for text in trace_ids])
         return {trace_id.hex(): count for trace_id, count in found.items()}
 
     def jaeger_summaries(self, found: Sequence[TraceSummary]) -> list[JaegerSummary]:
@@ -255,7 +253,7 @@ class TraceStore:
             if rows.num_rows:
                 yield ids[0], newest_copies(rows.slice(0, limit)), rows.num_rows > limit
             return
-        for trace_id, found in many_traces.trace_rows(self._read, ids, columns, limit):
+        for trace_id, found in lookup.trace_rows(self._read, ids, columns, limit):
             if found is not None:
                 yield trace_id, found, False
             else:
@@ -281,8 +279,6 @@ class TraceStore:
         return self._read(lambda table: span_metadata.operations(table, request.service, limit=_MAX_NAMES), [])
 
     def export(self, request: ExportTraces) -> dict[str, Any]:
-        from crannog.traces.ingest.otlp_json import json_of_request
-
         return json_of_request(self._request_of(request.trace_ids))
 
     def export_protobuf(self, request: ExportTraces) -> bytes:
@@ -299,7 +295,7 @@ class TraceStore:
         """Yield an empty line once all traces are found, then the lines."""
         with ExitStack() as stack:
             found = self._read_now(
-                lambda table: table.newest(lambda snapshot: export_stream.open_export(table, snapshot, ids, stack)),
+                lambda table: table.newest(lambda snapshot: export.open_export(table, snapshot, ids, stack)),
                 None,
             )
             for trace_id in ids:
@@ -310,8 +306,6 @@ class TraceStore:
                 yield from found.lines()
 
     def _request_of(self, trace_ids: Sequence[str]) -> Any:
-        from crannog.traces.export import request_of_rows
-
         found: dict[bytes, pa.Table] = {}
         with self.query_scope():
             for trace_id, rows, truncated in self._many(trace_ids, SCHEMA.names):
@@ -324,7 +318,7 @@ class TraceStore:
         for trace_id in map(parse_trace_id, trace_ids):
             if trace_id not in found:
                 raise _no_trace(trace_id)
-        return request_of_rows(pa.concat_tables(found.values()) if found else SCHEMA.empty_table())
+        return export.request_of_rows(pa.concat_tables(found.values()) if found else SCHEMA.empty_table())
 
     # -- search ------------------------------------------------------------------------------------------------------
 

@@ -1,11 +1,20 @@
 """Value types of traces, the same for an embedded lake and a server; needs only the standard library."""
 
-from crannog.api.traces.metrics import AttributeKey, Dependency, MetricPoint
-from crannog.api.traces.retention import DeriveReport, ErasurePlan, TraceExpiry, WriteOutcome
-from crannog.api.traces.search import SpanPage, Suggestion, TracePage, TraceSummary
-from crannog.api.traces.spans import Event, Link, Span, Trace
+from crannog.api.traces.results import (
+    AttributeKey,
+    Dependency,
+    DeriveReport,
+    ErasurePlan,
+    MetricPoint,
+    SpanPage,
+    Suggestion,
+    TraceExpiry,
+    TracePage,
+    TraceSummary,
+    WriteOutcome,
+)
+from crannog.api.traces.spans import Event, Link, Path, PathChange, ShownSpan, Span, Trace, TraceComparison, TraceView
 from crannog.api.traces.traces import Traces
-from crannog.api.traces.views import Path, PathChange, ShownSpan, TraceComparison, TraceView
 
 __all__ = [
     "AttributeKey",

@@ -9,11 +9,19 @@ from typing import Any
 
 from crannog.api.operations import Operation, get, in_query, post
 from crannog.api.reports import ErasureReceipt
-from crannog.api.traces.metrics import AttributeKey, Dependency, MetricPoint
-from crannog.api.traces.retention import DeriveReport, ErasurePlan, TraceExpiry, WriteOutcome
-from crannog.api.traces.search import SpanPage, Suggestion, TracePage
-from crannog.api.traces.spans import Trace
-from crannog.api.traces.views import TraceComparison, TraceView
+from crannog.api.traces.results import (
+    AttributeKey,
+    Dependency,
+    DeriveReport,
+    ErasurePlan,
+    MetricPoint,
+    SpanPage,
+    Suggestion,
+    TraceExpiry,
+    TracePage,
+    WriteOutcome,
+)
+from crannog.api.traces.spans import Trace, TraceComparison, TraceView
 from crannog.errors import CallerError
 
 PROTOBUF = "application/x-protobuf"

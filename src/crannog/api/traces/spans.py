@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 
@@ -128,3 +128,128 @@ class Trace:
     @property
     def error_count(self) -> int:
         return sum(span.is_error for span in self.spans)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSpan:
+    """A span with its position in the tree.
+
+    `order` counts from 0 over the whole trace. `self_ns` is the time in which no child was running, `critical_ns` the time
+    in which it delayed the end of the trace. `path` has the ids from the top to the span, at most the last 128.
+    `starts_early` and `ends_late` compare it with its parent: clocks differ, or the parent did not wait for it.
+    """
+
+    span: Span
+    order: int
+    path: tuple[str, ...] = field(repr=False)
+    self_ns: int
+    critical_ns: int
+    children: int
+    descendants: int
+    starts_early: bool
+    ends_late: bool
+
+    @property
+    def depth(self) -> int:
+        return self.span.depth
+
+
+@dataclass(frozen=True, slots=True)
+class TraceView:
+    """A window of a trace in tree order, and figures about the whole trace.
+
+    `total` counts the spans within `depth` and `under`, of which `spans` begins at `offset`; `next_offset` is None at the
+    end. `truncated` means that the trace has more spans than were read.
+    """
+
+    trace_id: str
+    spans: tuple[ShownSpan, ...] = field(repr=False)
+    offset: int
+    total: int
+    next_offset: int | None
+    span_count: int
+    error_count: int
+    start_ns: int
+    end_ns: int
+    services: tuple[str, ...]
+    deepest: int
+    roots: int
+    orphans: int
+    cycles: int
+    skewed: int
+    critical_path: tuple[str, ...] = field(repr=False)
+    """Span ids in tree order, at most 1,000."""
+    truncated: bool
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+    @property
+    def is_root_missing(self) -> bool:
+        return not self.roots
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields, with each span and its position as one dict."""
+        placed = [_fields(shown) for shown in self.spans]
+        return {**_fields(self), "spans": [{**_fields(place.pop("span")), **place} for place in placed]}
+
+
+def view_document(flat: dict[str, Any]) -> dict[str, Any]:
+    """Convert the result of `TraceView.as_dict` back to nested fields."""
+    of_span = {one.name for one in fields(Span)}
+    spans = [
+        {
+            "span": {name: value for name, value in span.items() if name in of_span},
+            **{name: value for name, value in span.items() if name not in of_span},
+        }
+        for span in flat["spans"]
+    ]
+    return {**flat, "spans": spans}
+
+
+Path = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PathChange:
+    """The difference between two traces in the spans at one path.
+
+    `change` is added, removed, slower, faster or same, by the mean duration of the spans.
+    """
+
+    path: Path
+    change: str
+    count_before: int
+    count_after: int
+    duration_before_ns: int
+    duration_after_ns: int
+    self_before_ns: int
+    self_after_ns: int
+
+    @property
+    def difference_ns(self) -> int:
+        return self.duration_after_ns - self.duration_before_ns
+
+
+@dataclass(frozen=True, slots=True)
+class TraceComparison:
+    """The differences between two traces; `changes` has the largest first."""
+
+    trace_id_before: str
+    trace_id_after: str
+    duration_before_ns: int
+    duration_after_ns: int
+    spans_before: int
+    spans_after: int
+    changes: tuple[PathChange, ...] = field(repr=False)
+    paths: int
+    """The number of all paths; `changes` has at most as many as the limit."""
+
+    def of(self, change: str) -> tuple[PathChange, ...]:
+        """Return the changes of one kind."""
+        return tuple(path for path in self.changes if path.change == change)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {attribute.name: getattr(value, attribute.name) for attribute in fields(value)}

@@ -10,12 +10,20 @@ from crannog.api.arguments import checked_query_id, checked_timeout
 from crannog.api.operations import Transport
 from crannog.api.reports import Cancellation, ErasureReceipt, Progress
 from crannog.api.traces import requests as ops
-from crannog.api.traces.metrics import AttributeKey, Dependency, MetricPoint
 from crannog.api.traces.requests import PROTOBUF, ZIPKIN, Time, Value
-from crannog.api.traces.retention import DeriveReport, ErasurePlan, TraceExpiry, WriteOutcome
-from crannog.api.traces.search import SpanPage, Suggestion, TracePage
-from crannog.api.traces.spans import Trace
-from crannog.api.traces.views import TraceComparison, TraceView
+from crannog.api.traces.results import (
+    AttributeKey,
+    Dependency,
+    DeriveReport,
+    ErasurePlan,
+    MetricPoint,
+    SpanPage,
+    Suggestion,
+    TraceExpiry,
+    TracePage,
+    WriteOutcome,
+)
+from crannog.api.traces.spans import Trace, TraceComparison, TraceView
 
 Attributes = Mapping[str, Value | Sequence[Value]]
 

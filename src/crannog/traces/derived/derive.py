@@ -26,10 +26,16 @@ from crannog.engine.snapshot import Snapshot, read
 from crannog.engine.tables import Tables
 from crannog.errors import CrannogError, SnapshotGone, Unavailable, VerificationFailed
 from crannog.traces.derived.base_changes import BaseChanges, changes_since, days_around
-from crannog.traces.derived.definitions import DERIVED_TABLES, DerivedTable
+from crannog.traces.derived.definitions import (
+    DERIVED_TABLES,
+    TO_PROPERTY,
+    DerivedTable,
+    derived_version,
+    existing_table,
+    open_or_create,
+)
 from crannog.traces.derived.engines import DuckDBQueryEngine, SparkQueryEngine, duckdb_query_engine, spark_query_engine
 from crannog.traces.derived.missing_rows import MissingRows, count_new_spans, find_missing_rows, missing_rows_sql
-from crannog.traces.derived.tables import TO_PROPERTY, derived_version, existing_table, open_or_create
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

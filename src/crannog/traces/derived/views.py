@@ -22,10 +22,9 @@ from crannog.engine.snapshot import Snapshot
 from crannog.engine.tables import Tables
 from crannog.errors import SnapshotGone
 from crannog.traces.derived.base_changes import BaseChanges, DayRange, changes_since, files_by_day
-from crannog.traces.derived.definitions import DerivedTable
+from crannog.traces.derived.definitions import DerivedTable, derived_version, existing_table
 from crannog.traces.derived.engines import DuckDBQueryEngine, duckdb_query_engine
 from crannog.traces.derived.missing_rows import MissingRows, distinct_spans, find_missing_rows, missing_rows_sql
-from crannog.traces.derived.tables import derived_version, existing_table
 
 _ATTEMPTS = 5
 _MAX_CACHED = 8

@@ -16,8 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from crannog.traces.attribute_values import array_json, bytes_json, double_json, map_json, repeated_key_json, to_json
-from crannog.traces.search_text import WORD_SEPARATOR, contains_any, escaped_names, escaped_values
+from crannog.traces.attribute_values import (
+    WORD_SEPARATOR,
+    array_json,
+    bytes_json,
+    contains_any,
+    double_json,
+    escaped_names,
+    escaped_values,
+    map_json,
+    repeated_key_json,
+    to_json,
+)
 from crannog.traces.span_table import ATTRIBUTES
 
 _CONTROL = "".join(map(chr, range(0x20)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from crannog.errors import CallerError, NotFound
 from crannog.traces.jaeger import requests
-from crannog.traces.metrics.time_steps import Step
+from crannog.traces.times import Step
 
 if TYPE_CHECKING:
     from crannog.api.traces import MetricPoint

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from crannog.errors import CallerError
-from crannog.traces.search.times import DURATION_UNITS_NS, parse_time
+from crannog.traces.times import DURATION_UNITS_NS, parse_time
 
 DAY_NS = 86_400 * 10**9
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ns|us|µs|μs|ms|s|m|h)\s*")

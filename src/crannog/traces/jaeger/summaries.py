@@ -10,8 +10,7 @@ from crannog.api.traces import TraceSummary
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.engine.sql.duckdb_compiler.terms import Condition
-from crannog.traces.ids import trace_id_high
-from crannog.traces.many_traces import MAX_IDS, ReadSpans
+from crannog.traces.lookup import MAX_IDS, ReadSpans
 from crannog.traces.search.snapshot_reader import SnapshotReader, open_reader, start_between
 from crannog.traces.search.summaries import (
     MAX_PYTHON_ROWS,
@@ -20,6 +19,7 @@ from crannog.traces.search.summaries import (
     trace_id_table,
     traces_with_duplicates,
 )
+from crannog.traces.span_table import trace_id_high
 from crannog.traces.trace import ERROR_STATUS
 
 _NEEDED = ("trace_id", "span_id", "parent_span_id", "start_ns", "end_ns", "service_name", "span_name", "status_code")

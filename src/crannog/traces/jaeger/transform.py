@@ -10,10 +10,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from crannog.api.traces import Span, Trace
 from crannog.errors import CallerError, TooLarge
-from crannog.traces.ingest.decode import resource_spans
-from crannog.traces.ingest.flatten import span_rows
-from crannog.traces.ingest.otlp_json import parse_otlp_json
-from crannog.traces.ingest.span_validation import NO_TRACE_ID, TRACE_ID_BYTES, RejectedSpans, rejection_reason
+from crannog.traces.ingest.decode import parse_otlp_json, resource_spans
+from crannog.traces.ingest.flatten import RejectedSpans, rejection_reason, span_rows
+from crannog.traces.span_table import NO_TRACE_ID, TRACE_ID_BYTES
 from crannog.traces.trace import SPAN_COLUMNS, in_tree_order, span_from_row
 
 _NO_TRACE = ""

@@ -20,9 +20,14 @@ from crannog.traces.search.attribute_sql import text_literal
 from crannog.traces.search.filter_parser import parse_filter
 from crannog.traces.search.filter_sql import COLUMNS, condition_sql
 from crannog.traces.search.filter_tree import FIELDS, Exists, Field, Filter, Level, Type
-from crannog.traces.search.pruning import pruning_conditions, start_bounds
-from crannog.traces.search.snapshot_reader import SnapshotReader, open_reader, start_between
-from crannog.traces.search.time_histogram import EARLIEST
+from crannog.traces.search.snapshot_reader import (
+    EARLIEST,
+    SnapshotReader,
+    open_reader,
+    pruning_conditions,
+    start_between,
+    start_bounds,
+)
 
 KINDS = ("service", "operation", "key", "value")
 _FIRST_STEP_ROWS, _MAX_ROWS = 50_000, 250_000

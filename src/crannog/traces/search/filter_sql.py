@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crannog.engine.duckdb.engine import literal
+from crannog.traces.attribute_values import escaped_value
 from crannog.traces.search import attribute_sql
-from crannog.traces.search.attribute_sql import text_literal
+from crannog.traces.search.attribute_sql import integer_comparison, text_literal
 from crannog.traces.search.filter_tree import (
     EVENT_NAME,
     NEGATED_OPERATORS,
@@ -28,8 +29,6 @@ from crannog.traces.search.filter_tree import (
     Type,
     Value,
 )
-from crannog.traces.search.number_comparison import integer_comparison
-from crannog.traces.search_text import escaped_value
 from crannog.traces.span_table import SPAN_KINDS
 from crannog.traces.trace import ERROR_STATUS, STATUS_NAMES
 

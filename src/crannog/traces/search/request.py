@@ -12,7 +12,7 @@ from typing import Any
 from crannog.errors import CallerError
 from crannog.traces.search.filter_parser import MAX_COMPARISONS, MAX_VALUES, parse_filter
 from crannog.traces.search.filter_tree import FIELDS, TEXT, Compare, Field, Filter, Level, OneOf, all_of
-from crannog.traces.search.times import milliseconds_to_ns, parse_time
+from crannog.traces.times import milliseconds_to_ns, parse_time
 
 TRACE_ORDERS = ("newest", "oldest", "longest", "shortest", "most_spans", "most_errors")
 SPAN_ORDERS = ("newest", "oldest", "longest", "shortest")

@@ -1,12 +1,20 @@
-"""One snapshot of the span table, open for the queries of one search."""
+"""One snapshot of the span table, open for the queries of one search: which files it reads, and when their spans start.
+
+When spans start is an estimate, to choose a time range with about some number of them: those of a file are assumed to start
+evenly between the earliest and latest start in the log's statistics; the staged tail is sampled. A wrong estimate makes a
+step smaller or larger, and never changes a result.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read, written
@@ -14,12 +22,84 @@ from crannog.engine.sql.duckdb_compiler.terms import Condition
 from crannog.engine.sql.file_pruning import pruned
 from crannog.errors import Overloaded, SnapshotGone, Unavailable
 from crannog.traces.query_scope import check_cancelled, scoped_cursor
-from crannog.traces.search.filter_tree import Filter
-from crannog.traces.search.pruning import pruning_conditions
-from crannog.traces.search.time_histogram import TimeHistogram, time_histogram_of
+from crannog.traces.search.attribute_sql import integer_comparison
+from crannog.traces.search.filter_sql import COLUMNS
+from crannog.traces.search.filter_tree import And, Compare, Filter, Level, OneOf, Type
+from crannog.traces.span_table import trace_id_high
+from crannog.traces.trace import ERROR_STATUS, STATUS_NAMES
 
 if TYPE_CHECKING:
     import duckdb
+
+EARLIEST, LATEST = -(2**63), 2**63 - 1
+_SAMPLE_SIZE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBin:
+    """Spans that start from `low` to `high`, both included."""
+
+    low: int
+    high: int
+    rows: int
+
+
+class TimeHistogram:
+    """The number of rows by start, from bins that may overlap."""
+
+    def __init__(self, bins: Sequence[TimeBin]) -> None:
+        self.low = min((time_bin.low for time_bin in bins), default=0)
+        self.high = max((time_bin.high for time_bin in bins), default=0)
+        changes: dict[int, float] = {}
+        for time_bin in bins:
+            density = time_bin.rows / (time_bin.high - time_bin.low + 1)
+            changes[time_bin.high + 1] = changes.get(time_bin.high + 1, 0.0) + density
+            changes[time_bin.low] = changes.get(time_bin.low, 0.0) - density
+        self._density_changes = sorted(changes.items(), reverse=True)
+
+    def range_start(self, end: int, rows: int) -> int:
+        """Return a time from which to `end`, excluded, about `rows` rows start; `EARLIEST` if there are fewer."""
+        density, remaining, time = 0.0, float(rows), min(end, self.high + 1)
+        for change_time, change in self._density_changes:
+            if change_time < time:
+                if density > 0:
+                    rows_between = (time - change_time) * density
+                    if rows_between >= remaining:
+                        start = time - max(1, int(remaining / density))
+                        return start if start > self.low else EARLIEST
+                    remaining -= rows_between
+                time = change_time
+            density += change
+        return EARLIEST
+
+
+def time_histogram_of(snapshot: Snapshot, files: Sequence[str]) -> TimeHistogram:
+    """Return the histogram of some files of a base and of the whole tail."""
+    return TimeHistogram([*_file_bins(snapshot, set(files)), *_tail_bins(snapshot.tail.rows["start_ns"])])
+
+
+def _file_bins(snapshot: Snapshot, files: set[str]) -> list[TimeBin]:
+    actions = snapshot.base.actions
+    if not files or "min" not in actions.column_names:
+        return [TimeBin(EARLIEST, LATEST, sum(snapshot.base.files[path].rows for path in files))] if files else []
+    lows, highs = (pc.struct_field(actions[name], "start_ns").to_pylist() for name in ("min", "max"))
+    return [
+        TimeBin(EARLIEST if low is None else low, LATEST if high is None else high, file.rows)
+        for low, high, (path, file) in zip(lows, highs, snapshot.base.files.items(), strict=True)
+        if path in files
+    ]
+
+
+def _tail_bins(starts: pa.ChunkedArray) -> list[TimeBin]:
+    count = len(starts)
+    if not count:
+        return []
+    ends = pc.min_max(starts).as_py()
+    step = max(1, count // _SAMPLE_SIZE)
+    sample = sorted([ends["min"], *starts.take(pa.array(range(0, count, step), pa.int64())).to_pylist(), ends["max"]])
+    share = -(-count // (len(sample) - 1))
+    return [TimeBin(low, high, share) for low, high in pairwise(sample)]
+
 
 _TRACE_WINDOW_NS = 24 * 3600 * 10**9
 _SMALL_BASE_ROWS = 5_000_000
@@ -119,3 +199,54 @@ def _engine_errors_translated() -> Iterator[None]:
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         check_cancelled()
         raise Unavailable(f"the search failed: {str(error).splitlines()[0][:300]}") from error
+
+
+_RANGES = ("=", "<", "<=", ">", ">=")
+
+
+def pruning_conditions(filter: Filter) -> list[Condition]:
+    """Return some of the conditions that a span must meet to match the filter."""
+    match filter:
+        case And(terms):
+            return [condition for term in terms for condition in pruning_conditions(term)]
+        case Compare(field, operator, value) if field.level is Level.COLUMN and operator in _RANGES:
+            return _comparison_conditions(field.name, field.type, operator, value)
+        case OneOf(field, values, False) if field.level is Level.COLUMN:
+            if field.name == "trace_id":
+                return [_condition("trace_hi", "in", *(trace_id_high(bytes.fromhex(str(value))) for value in values))]
+            if field.name == "service":
+                return [_condition("service_name", "in", *values)]
+    return []
+
+
+def start_bounds(filter: Filter) -> tuple[int, int]:
+    """Return the earliest and latest start that a match of the filter can have."""
+    low, high = EARLIEST, LATEST
+    for condition in pruning_conditions(filter):
+        if condition.column == "start_ns":
+            [value] = condition.values
+            if condition.operator in (">", ">=", "="):
+                low = max(low, value)
+            if condition.operator in ("<", "<=", "="):
+                high = min(high, value)
+    return low, high
+
+
+def _comparison_conditions(name: str, kind: Type, operator: str, value: Any) -> list[Condition]:
+    if name == "service" and operator == "=":
+        return [_condition("service_name", "=", value)]
+    if name == "trace_id":
+        return [_condition("trace_hi", "=", trace_id_high(bytes.fromhex(value)))]
+    if name == "status":
+        return [_condition("status_code", "=", STATUS_NAMES.index(value))]
+    if name == "error" and value is True:
+        return [_condition("status_code", "=", ERROR_STATUS)]
+    if kind in (Type.DURATION, Type.TIME, Type.NUMBER):
+        match integer_comparison(operator, value):
+            case bound_operator, bound:
+                return [_condition(COLUMNS[name], bound_operator, bound)]
+    return []
+
+
+def _condition(column: str, operator: str, *values: Any) -> Condition:
+    return Condition(0, column, operator, values)

@@ -14,16 +14,22 @@ from crannog.engine.snapshot import Snapshot
 from crannog.traces.search import cursors
 from crannog.traces.search.cursors import Position
 from crannog.traces.search.filter_sql import condition_sql, null_as_false
-from crannog.traces.search.pruning import pruning_conditions, start_bounds
 from crannog.traces.search.request import SearchRequest
-from crannog.traces.search.snapshot_reader import SnapshotReader, open_reader, start_between
+from crannog.traces.search.snapshot_reader import (
+    EARLIEST,
+    LATEST,
+    SnapshotReader,
+    open_reader,
+    pruning_conditions,
+    start_between,
+    start_bounds,
+)
 from crannog.traces.search.summaries import (
     newest_copies_sql,
     rows_of_trace_ids,
     trace_id_table,
     traces_with_duplicates,
 )
-from crannog.traces.search.time_histogram import EARLIEST, LATEST
 from crannog.traces.trace import SPAN_COLUMNS, span_from_row
 
 _ORDERS = {

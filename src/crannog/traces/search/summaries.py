@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from crannog.api.traces import TraceSummary
-from crannog.traces.ids import trace_id_high
 from crannog.traces.search.filter_sql import condition_sql, null_as_false
 from crannog.traces.search.filter_tree import MATCH_ALL, Filter
 from crannog.traces.search.snapshot_reader import NEWEST_COPY_FIRST, SnapshotReader
+from crannog.traces.span_table import trace_id_high
 from crannog.traces.trace import ERROR_STATUS
 
 _TRACE_IDS = pa.schema([pa.field("trace_id", pa.binary()), pa.field("trace_hi", pa.int64())])

@@ -16,13 +16,11 @@ import pyarrow as pa
 from crannog.api.traces import MetricPoint
 from crannog.engine.duckdb.engine import DuckDBEngine
 from crannog.engine.snapshot import read
-from crannog.errors import CallerError
-from crannog.traces.metrics.grouping import GroupKey
-from crannog.traces.metrics.time_steps import Step
+from crannog.traces.metric_query import GroupKey
 from crannog.traces.query_scope import scoped_cursor
+from crannog.traces.times import Step
 
 QUANTILES = {"p50_ns": Decimal("0.5"), "p95_ns": Decimal("0.95"), "p99_ns": Decimal("0.99")}
-_MAX_QUANTILES, _MIN_QUANTILE = 20, 1e-9
 VALUES = ("span_count", "error_count", "duration_s", "duration_rest_ns", "min_ns", "max_ns")
 _NS_PER_S = 10**9
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -35,17 +33,6 @@ def bucket_middle(bucket: int) -> int:
     shift = bucket // 32 - 1
     low = (bucket - 32 * shift) << shift
     return low + ((1 << shift) - 1) // 2
-
-
-def parse_quantiles(quantiles: Sequence[float]) -> list[Decimal]:
-    """Return fractions such as 0.9 or 0.999 as exact decimals. Raises CallerError if one is invalid."""
-    shares = [quantiles] if isinstance(quantiles, (int, float)) else list(quantiles or ())
-    for share in shares:
-        if isinstance(share, bool) or not isinstance(share, (int, float)) or not _MIN_QUANTILE <= share <= 1:
-            raise CallerError(f"a quantile must be above 0 and at most 1, got {share!r}"[:200])
-    if len(shares) > _MAX_QUANTILES:
-        raise CallerError(f"quantiles has {len(shares)} values; the limit is {_MAX_QUANTILES}")
-    return [Decimal(repr(share)) for share in shares]
 
 
 def merged_histograms(

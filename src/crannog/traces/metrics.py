@@ -6,110 +6,29 @@ Both sources give the same numbers. The RED table has whole minutes; for parts o
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from decimal import Decimal
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from crannog.api.traces import MetricPoint
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError
-from crannog.traces.derived.definitions import HISTOGRAM, RED, for_duckdb
+from crannog.traces.derived.definitions import ERROR_STATUS, HISTOGRAM, RED, SUMMARIES, for_duckdb
 from crannog.traces.derived.views import DerivedViews
-from crannog.traces.metrics.grouping import GroupKey, parse_group_by
-from crannog.traces.metrics.points import merged_histograms, metric_points, parse_quantiles
-from crannog.traces.metrics.time_steps import Step, parse_step
-from crannog.traces.metrics.trace_metrics import trace_histograms
+from crannog.traces.metric_points import merged_histograms, metric_points
+from crannog.traces.metric_query import CheckedMetricQuery, day_of
 from crannog.traces.search.attribute_sql import text_literal
-from crannog.traces.search.filter_sql import condition_sql
-from crannog.traces.search.filter_tree import FIELDS, MATCH_ALL, Compare, Filter, all_of
+from crannog.traces.search.filter_sql import condition_sql, null_as_false
+from crannog.traces.search.filter_tree import MATCH_ALL, all_of
 from crannog.traces.search.request import span_filter
-from crannog.traces.search.times import parse_time
 from crannog.traces.span_table import SPAN_KINDS
 
 MAX_POINTS = 100_000
 _MAX_ROWS = 5_000_000
 _NS_PER_MINUTE = 60 * 10**9
-_DAY_NS = 86_400 * 10**9
-_EPOCH = dt.date(1970, 1, 1)
-_LATEST_NS = 2**63 - 1
 Range = tuple[int | None, int | None]
-Source = Callable[[DerivedViews, OpenTable, "CheckedMetricQuery", Range], pa.Table]
+Source = Callable[[DerivedViews, OpenTable, CheckedMetricQuery, Range], pa.Table]
 """Returns the histograms of a time range: `begin`, the groups as g0, g1, …, `bucket` and the sums of RED."""
-
-
-@dataclass(frozen=True)
-class CheckedMetricQuery:
-    """A checked query. Spans start at or after `start_ns` and before `end_ns`."""
-
-    service: str | None
-    operation: str | None
-    kind: str | None
-    start_ns: int | None
-    end_ns: int | None
-    step: Step
-    groups: Sequence[GroupKey]
-    where: Filter
-    of_traces: bool = False
-    quantiles: Sequence[Decimal] = ()
-
-    @property
-    def fits_red(self) -> bool:
-        """Return whether the RED table has all groups and conditions of the query for whole minutes."""
-        return self.where == MATCH_ALL and self.step.is_whole_minutes and all(group.red_column for group in self.groups)
-
-    @property
-    def filter(self) -> Filter:
-        """The conditions on a span, except those on time."""
-        terms = [span_filter(service=self.service, operation=self.operation), self.where]
-        if self.kind is not None:
-            terms.append(Compare(FIELDS["kind"], "=", self.kind))
-        return all_of(*terms)
-
-    @property
-    def days(self) -> tuple[dt.date | None, dt.date | None]:
-        return _day(self.start_ns), _day(self.end_ns, before=True)
-
-    @property
-    def is_empty(self) -> bool:
-        return self.start_ns is not None and self.end_ns is not None and self.start_ns >= self.end_ns
-
-
-def metric_query(
-    *,
-    service: str | None = None,
-    operation: str | None = None,
-    kind: str | None = None,
-    start: Any = None,
-    end: Any = None,
-    step: str = "1m",
-    group_by: Sequence[str] | str | None = None,
-    where: str | Mapping[str, Any] | None = None,
-    of: str = "spans",
-    quantiles: Sequence[float] = (),
-) -> CheckedMetricQuery:
-    """Check the arguments of a query. Raises CallerError if one is invalid."""
-    for name, value in (("service", service), ("operation", operation), ("kind", kind)):
-        if value is not None and not isinstance(value, str):
-            raise CallerError(f"{name} must be text, got {type(value).__name__}")
-    if kind is not None and kind.upper() not in SPAN_KINDS:
-        raise CallerError(f"kind must be one of {', '.join(SPAN_KINDS)}, got {kind!r}"[:200])
-    if of not in ("spans", "traces"):
-        raise CallerError(f"of must be spans or traces, got {of!r}"[:200])
-    return CheckedMetricQuery(
-        service,
-        operation,
-        kind.upper() if kind else None,
-        _clamped(parse_time(start, "start")) if start is not None else None,
-        _clamped(parse_time(end, "end")) if end is not None else None,
-        parse_step(step),
-        parse_group_by(group_by),
-        span_filter(attributes=where) if isinstance(where, Mapping) else span_filter(where=where),
-        of == "traces",
-        parse_quantiles(quantiles),
-    )
 
 
 def metrics(views: DerivedViews, spans: OpenTable, query: CheckedMetricQuery) -> list[MetricPoint]:
@@ -171,8 +90,8 @@ def _from_red(views: DerivedViews, spans: OpenTable, query: CheckedMetricQuery, 
             lambda rows: (
                 f"SELECT {keys}, bucket, {RED.merged_values} FROM {rows} WHERE {where} GROUP BY ALL LIMIT {_MAX_ROWS + 1}"
             ),
-            first=_day(start),
-            last=_day(end, before=True),
+            first=day_of(start),
+            last=day_of(end, before=True),
         )
     )
 
@@ -187,8 +106,8 @@ def _from_spans(views: DerivedViews, spans: OpenTable, query: CheckedMetricQuery
             lambda rows: (
                 f"SELECT {keys}, {for_duckdb(HISTOGRAM)} FROM {rows} WHERE {where} GROUP BY ALL LIMIT {_MAX_ROWS + 1}"
             ),
-            first=_day(start),
-            last=_day(end, before=True),
+            first=day_of(start),
+            last=day_of(end, before=True),
         )
     )
 
@@ -204,10 +123,72 @@ def _within_limit(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _clamped(time_ns: int) -> int:
-    return max(0, min(time_ns, _LATEST_NS))
+# -- whole traces: each counts once, at its start, with its total duration, as failed if one of its spans failed. They come
+# from the summaries table if it has the groups and conditions, otherwise from the spans; the numbers are the same. A trace
+# is grouped by the values of its root span, null while that is missing.
+
+_SUMMARY_COLUMNS = {"service": "service_name", "operation": "root_operation"}
+_TRACE_WINDOW = dt.timedelta(days=1)
+_FIRST_DAY, _LAST_DAY = dt.date.min + _TRACE_WINDOW, dt.date.max - _TRACE_WINDOW
 
 
-def _day(time_ns: int | None, *, before: bool = False) -> dt.date | None:
-    """Return the day of a time; if `before`, the day of the last nanosecond before it."""
-    return None if time_ns is None else _EPOCH + dt.timedelta(days=max(0, time_ns - before) // _DAY_NS)
+def trace_histograms(views: DerivedViews, spans: OpenTable, query: CheckedMetricQuery, max_rows: int) -> pa.Table:
+    """Return up to `max_rows` rows of histograms of the traces that start in the time range of the query."""
+    # The other spans of a trace that starts in the time range are at most a day away.
+    first, last = query.days
+    first = None if first is None else max(first, _FIRST_DAY) - _TRACE_WINDOW
+    last = None if last is None else min(last, _LAST_DAY) + _TRACE_WINDOW
+    if fits_summaries(query):
+        return views.query(
+            spans,
+            SUMMARIES,
+            lambda rows: _histogram_sql(query, _traces_from_summaries(query, rows), max_rows),
+            first=first,
+            last=last,
+        )
+    return views.query_spans(
+        spans, lambda rows: _histogram_sql(query, _traces_from_spans(query, rows), max_rows), first=first, last=last
+    )
+
+
+def fits_summaries(query: CheckedMetricQuery) -> bool:
+    """Return whether the summaries table has all groups and conditions of the query."""
+    has_conditions = query.where != MATCH_ALL or query.operation is not None or query.kind is not None
+    return not has_conditions and all(group.name in _SUMMARY_COLUMNS for group in query.groups)
+
+
+def _histogram_sql(query: CheckedMetricQuery, traces: str, max_rows: int) -> str:
+    """Return the SQL of the histograms of `traces`, which have a struct `root` with the group values."""
+    bounds = [f"start_ns >= {query.start_ns}"] if query.start_ns is not None else []
+    bounds += [f"start_ns < {query.end_ns}"] if query.end_ns is not None else []
+    keys = [f"{query.step.begin_sql('start_ns // 1000000000')} AS begin"]
+    keys += [f"root.g{number} AS g{number}" for number in range(len(query.groups))]
+    return (
+        f"SELECT {', '.join(keys)}, {for_duckdb(HISTOGRAM)} FROM (SELECT *, end_ns - start_ns AS duration_ns,"
+        f" CASE WHEN failed THEN {ERROR_STATUS} ELSE 0 END AS status_code FROM ({traces})) WHERE {' AND '.join(bounds) or 'true'}"
+        f" GROUP BY ALL LIMIT {max_rows}"
+    )
+
+
+def _traces_from_summaries(query: CheckedMetricQuery, rows: str) -> str:
+    root = _struct_sql([_SUMMARY_COLUMNS[group.name] for group in query.groups])
+    having = "true" if query.service is None else f"bool_or(service_name = {text_literal(query.service)})"
+    return (
+        "SELECT trace_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns, sum(error_count) > 0 AS failed,"
+        f" arg_min({root}, {{'at': root_start_ns, 'id': root_span_id}}) FILTER (root_span_id IS NOT NULL) AS root"
+        f" FROM {rows} GROUP BY trace_id HAVING {having}"
+    )
+
+
+def _traces_from_spans(query: CheckedMetricQuery, rows: str) -> str:
+    root = _struct_sql([group.sql for group in query.groups])
+    return (
+        f"SELECT trace_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns, bool_or(status_code = {ERROR_STATUS}) AS failed,"
+        f" arg_min({root}, {{'at': start_ns, 'id': span_id}}) FILTER (parent_span_id IS NULL) AS root"
+        f" FROM {rows} GROUP BY trace_id HAVING bool_or({null_as_false(condition_sql(query.filter))})"
+    )
+
+
+def _struct_sql(values: list[str]) -> str:
+    # A struct that is never null itself: arg_min skips rows whose value is null.
+    return "{'is': true" + "".join(f", 'g{number}': {value}" for number, value in enumerate(values)) + "}"

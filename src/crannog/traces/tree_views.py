@@ -1,24 +1,26 @@
-"""A window of a trace's tree: the complete spans of the window, and figures about the whole trace."""
+"""What callers see of the trees of traces: a window with its complete spans, and the comparison of two traces by path."""
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
 
-from crannog.api.traces import ShownSpan, Span, TraceView
+from crannog.api.traces import Path, PathChange, ShownSpan, Span, TraceComparison, TraceView
 from crannog.engine.duckdb.engine import quoted
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.engine.sql.duckdb_compiler.terms import Condition
 from crannog.errors import CallerError
-from crannog.traces.ids import trace_id_high
 from crannog.traces.search.snapshot_reader import open_reader
 from crannog.traces.search.summaries import newest_copies_sql
+from crannog.traces.span_table import trace_id_high
 from crannog.traces.trace import SPAN_COLUMNS, span_from_row
-from crannog.traces.tree.tree import Tree, critical_times
+from crannog.traces.tree import Tree, build_tree, critical_times, dictionary_codes, read_span_arrays
 
 MAX_PATH = 128
 _MAX_CRITICAL = 1_000
@@ -146,3 +148,117 @@ def _read_spans(table: OpenTable, snapshot: Snapshot, tree: Tree, window: Sequen
             {"wanted": pa.table([wanted], names=["span_id"])},
         )
     return {row["span_id"]: span_from_row(row) for row in found.to_pylist()}
+
+
+_CACHED_FROM_SPANS = 10_000
+_MAX_CACHED_SPANS = 1_500_000
+_Key = tuple[str, int, int, bytes]
+
+
+class TreeCache:
+    """Caches a few large trees, each for one snapshot; a million spans take about a second. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._cached: OrderedDict[_Key, TreeAnalysis] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, table: OpenTable, snapshot: Snapshot, trace_id: bytes, *, limit: int) -> TreeAnalysis | None:
+        """Return the tree of the first `limit` spans of a trace; None if there is no such trace."""
+        key = (snapshot.base.table_id, snapshot.base.version, snapshot.sequence, trace_id)
+        with self._lock:
+            cached = self._cached.get(key)
+            if cached is not None:
+                self._cached.move_to_end(key)
+                return cached
+        arrays = read_span_arrays(table, snapshot, trace_id, limit=limit)
+        if arrays is None:
+            return None
+        analysis = TreeAnalysis(build_tree(arrays))
+        if len(arrays) >= _CACHED_FROM_SPANS:
+            with self._lock:
+                self._cached[key] = analysis
+                while len(self._cached) > 1 and self._cached_spans() > _MAX_CACHED_SPANS:
+                    self._cached.popitem(last=False)
+        return analysis
+
+    def _cached_spans(self) -> int:
+        return sum(len(analysis.tree.arrays) for analysis in self._cached.values())
+
+
+class _PathNumbers:
+    """Numbers paths, the same in both traces; a path is the number of its parent path, a service and an operation."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[int, str, str]] = []
+        self._numbers: dict[tuple[int, str, str], int] = {}
+
+    def number(self, parent: int, service: str, name: str) -> int:
+        step = (parent, service, name)
+        number = self._numbers.get(step)
+        if number is None:
+            number = self._numbers[step] = len(self.steps)
+            self.steps.append(step)
+        return number
+
+    def path(self, number: int) -> Path:
+        path = []
+        while number >= 0:
+            number, service, name = self.steps[number]
+            path.append((service, name))
+        return tuple(reversed(path))
+
+
+def compare_trees(before: Tree, after: Tree, *, limit: int, tolerance: float = 0.0) -> TraceComparison:
+    """Compare two traces. Mean durations that differ by at most the fraction `tolerance` are the same."""
+    paths = _PathNumbers()
+    sums = [_sums(tree, paths) for tree in (before, after)]
+    nothing = (0, 0, 0)
+    rows = [(number, sums[0].get(number, nothing), sums[1].get(number, nothing)) for number in range(len(paths.steps))]
+    rows.sort(key=lambda row: (-abs(row[2][1] - row[1][1]), row[0]))
+    return TraceComparison(
+        before.arrays.trace_id.hex(),
+        after.arrays.trace_id.hex(),
+        before.end_ns - before.start_ns,
+        after.end_ns - after.start_ns,
+        len(before.arrays),
+        len(after.arrays),
+        tuple(
+            PathChange(paths.path(number), _change(old, new, tolerance), old[0], new[0], old[1], new[1], old[2], new[2])
+            for number, old, new in rows[:limit]
+        ),
+        len(rows),
+    )
+
+
+def _sums(tree: Tree, paths: _PathNumbers) -> dict[int, tuple[int, int, int]]:
+    """Return the count, total duration and total self time of the spans at each path."""
+    arrays = tree.arrays
+    services, names = arrays.services.dictionary.to_pylist(), arrays.names.dictionary.to_pylist()
+    service_of, name_of = dictionary_codes(arrays.services), dictionary_codes(arrays.names)
+    numbers = [-1] * len(arrays)
+    sums: dict[int, tuple[int, int, int]] = {}
+    for index in tree.order:
+        parent = tree.parents[index]
+        number = paths.number(
+            numbers[parent] if parent >= 0 else -1, services[service_of[index]], names[name_of[index]]
+        )
+        numbers[index] = number
+        count, duration_ns, self_ns = sums.get(number, (0, 0, 0))
+        sums[number] = (
+            count + 1,
+            duration_ns + arrays.ends[index] - arrays.starts[index],
+            self_ns + tree.self_ns[index],
+        )
+    return sums
+
+
+def _change(old: tuple[int, int, int], new: tuple[int, int, int], tolerance: float) -> str:
+    if not old[0]:
+        return "added"
+    if not new[0]:
+        return "removed"
+    # Compares the means without division.
+    before, after = old[1] * new[0], new[1] * old[0]
+    if abs(after - before) <= tolerance * before:
+        return "same"
+    return "slower" if after > before else "faster"

@@ -1,1 +1,0 @@
-"""Trees of traces: windows of trees of any size, self times, critical paths, and comparison of two traces."""

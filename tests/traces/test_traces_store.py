@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as OtlpSpan
 
+from crannog.api.table_requests import RunSql
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.sql.queries import Queries
 from crannog.engine.tables import Tables
@@ -357,9 +358,9 @@ def check_matches(answer: pa.Table) -> None:
 def test_match_attr_finds_whole_attributes_in_sql(store: Store) -> None:
     send(store, *odd_spans(), span(50, 1))
     queries = Queries(store.warehouse, store._tables)
-    check_matches(queries.sql(MATCHES, engine="local").to_arrow())
+    check_matches(queries.sql(RunSql(MATCHES, engine="local")).to_arrow())
     with pytest.raises(CallerError, match="match_attr takes 3 arguments, got 2"):
-        queries.sql("SELECT match_attr(search_blob, 'k') AS m FROM crannog.traces.spans")
+        queries.sql(RunSql("SELECT match_attr(search_blob, 'k') AS m FROM crannog.traces.spans"))
 
 
 # -- on Spark --------------------------------------------------------------------------------------------------
@@ -418,4 +419,4 @@ def test_a_fold_keeps_every_span_in_the_promised_layout(store: Store, spark: Spa
     ]
     assert {"trace_hi", "start_ns", "start_time", "service_name", "duration_ns"} <= set(stats["minValues"])
 
-    check_matches(Queries(store.warehouse, store._tables).sql(MATCHES, engine="spark").to_arrow())
+    check_matches(Queries(store.warehouse, store._tables).sql(RunSql(MATCHES, engine="spark")).to_arrow())

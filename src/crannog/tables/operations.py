@@ -8,22 +8,16 @@ from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import pyarrow as pa
-
 from crannog.api import table_requests as ops
 from crannog.api.operations import Operation, Q, R
 from crannog.api.reports import (
     Cancellation,
     CompactReport,
     ErasureReceipt,
-    EvolveReport,
-    ExpireReport,
-    FoldReport,
     Progress,
     VacuumReport,
     WriteReceipt,
 )
-from crannog.api.table_requests import ExplainSql, RunSql
 from crannog.delta.name_collisions import colliding_columns
 from crannog.delta.schemas import fingerprint
 from crannog.engine.maintenance import delete_audit
@@ -48,11 +42,9 @@ from crannog.names import TableName
 
 if TYPE_CHECKING:
     from crannog.api.result import Explanation, Result, Stream
-    from crannog.engine.sql.queries import Queries
+    from crannog.engine.sql.queries import Queries, Visible
 
 T = TypeVar("T")
-Visible = Callable[[TableName], bool]
-"""Tells whether a caller may see a table."""
 
 
 class TableOperations:
@@ -97,28 +89,15 @@ class TableOperations:
     def cancel(self, query_id: str) -> None:
         self.queries.cancel(query_id)
 
-    def sql(self, request: RunSql, *, visible: Visible | None = None) -> Result:
+    def sql(self, request: ops.RunSql, *, visible: Visible | None = None) -> Result:
         """Run a statement; SHOW TABLES lists the tables for which `visible` is true."""
-        return self.queries.sql(
-            request.sql,
-            max_rows=request.max_rows,
-            engine=request.engine,
-            timeout_s=request.timeout_s,
-            query_id=request.query_id,
-            visible=visible,
-        )
+        return self.queries.sql(request, visible=visible)
 
-    def stream(self, request: RunSql, *, visible: Visible | None = None) -> Stream:
-        return self.queries.stream(
-            request.sql,
-            engine=request.engine,
-            timeout_s=request.timeout_s,
-            query_id=request.query_id,
-            visible=visible,
-        )
+    def stream(self, request: ops.RunSql, *, visible: Visible | None = None) -> Stream:
+        return self.queries.stream(request, visible=visible)
 
-    def explain(self, request: ExplainSql) -> Explanation:
-        return self.queries.explain(request.sql, engine=request.engine, analyze=request.analyze)
+    def explain(self, request: ops.ExplainSql) -> Explanation:
+        return self.queries.explain(request)
 
     def close(self) -> None:
         self.warehouse.close()
@@ -159,11 +138,13 @@ class TableOperations:
 
         return self.on(name, checked)
 
-    def list_tables(self, request: ops.ListTables) -> list[str]:
+    # -- carrying out the operations ---------------------------------------------------------------------------------
+
+    def _list_tables(self, _request: ops.ListTables) -> list[str]:
         self.warehouse.check_open()
         return [str(name) for name in self.tables.names()]
 
-    def create(self, request: ops.CreateTable) -> bool:
+    def _create(self, request: ops.CreateTable) -> bool:
         """Create a table; return whether this call created it."""
         if is_reserved(request.name):
             try:
@@ -181,52 +162,17 @@ class TableOperations:
             bloom=request.bloom,
         )
 
-    def drop(self, request: ops.DropTable) -> None:
+    def _drop(self, request: ops.DropTable) -> None:
         self.check_change(request.name, "drop", fresh=True)
         self.tables.drop(request.name)
 
-    def definition(self, request: ops.GetDefinition) -> ops.Definition:
-        return self.on(request.name, lambda table: definition_of(table, fresh=request.fresh))
-
-    def describe(self, request: ops.DescribeTable) -> dict[str, Any]:
-        return self.on(request.name, lambda table: table.newest(lambda snapshot: _description(table, snapshot)))
-
-    def history(self, request: ops.ListHistory) -> list[dict[str, Any]]:
-        return self.on(request.name, lambda table: table.log.history(request.limit))
-
-    def tombstones(self, request: ops.ListTombstones) -> list[dict[str, Any]]:
-        return self.on(request.name, lambda table: table.tombstones())
-
-    def deletes(self, request: ops.ListDeletes) -> list[dict[str, Any]]:
-        return self.on(request.name, delete_audit.applied)
-
-    def preview(self, request: ops.PreviewRows) -> pa.Table:
-        return self.on(request.name, lambda table: table.to_arrow(raw=request.raw, limit=request.n))
-
-    def read(self, request: ops.ReadRows) -> pa.Table:
-        return self.on(request.name, lambda table: table.to_arrow(raw=request.raw))
-
-    def count(self, request: ops.CountRows) -> int:
-        return self.on(request.name, lambda table: table.count(raw=request.raw))
-
-    # -- changes -----------------------------------------------------------------------------------------------------
-
-    def append(self, request: ops.WriteRows) -> WriteReceipt:
+    def _append(self, request: ops.WriteRows) -> WriteReceipt:
         return self.change("append", request.name, lambda table: table.write("append", request.rows, request.batch_id))
 
-    def upsert(self, request: ops.WriteRows) -> WriteReceipt:
+    def _upsert(self, request: ops.WriteRows) -> WriteReceipt:
         return self.change("upsert", request.name, lambda table: table.write("upsert", request.rows, request.batch_id))
 
-    def delete(self, request: ops.DeleteRows) -> WriteReceipt:
-        return self.change(
-            "delete",
-            request.name,
-            lambda table: table.delete(
-                request.keys, actor=request.actor, reason=request.reason, batch_id=request.batch_id
-            ),
-        )
-
-    def erase(
+    def _erase(
         self, request: ops.EraseRows, progress: Progress | None, cancellation: Cancellation | None
     ) -> ErasureReceipt:
         return self.change(
@@ -244,12 +190,7 @@ class TableOperations:
             ),
         )
 
-    # -- maintenance -------------------------------------------------------------------------------------------------
-
-    def fold(self, request: ops.FoldTable, progress: Progress | None, cancellation: Cancellation | None) -> FoldReport:
-        return self.on(request.name, lambda table: fold(table, progress=progress, cancellation=cancellation))
-
-    def compact(
+    def _compact(
         self, request: ops.CompactTable, progress: Progress | None, cancellation: Cancellation | None
     ) -> CompactReport:
         if request.dry_run:
@@ -264,50 +205,13 @@ class TableOperations:
         floor_s = self.warehouse.settings.retention_floor_s
         return self.on(name, lambda table: vacuum(table, retention_s=floor_s)).as_dict()
 
-    def vacuum(
-        self, request: ops.VacuumTable, progress: Progress | None, cancellation: Cancellation | None
-    ) -> VacuumReport:
-        retention_s = None if request.retention_hours is None else request.retention_hours * 3600
-        return self.on(
-            request.name,
-            lambda table: vacuum(table, retention_s=retention_s, force=request.force, dry_run=request.dry_run),
-        )
-
-    def expire(
-        self, request: ops.ExpireRows, progress: Progress | None, cancellation: Cancellation | None
-    ) -> ExpireReport:
-        return self.change(
-            "expire",
-            request.name,
-            lambda table: expire(
-                table, request.before, column=request.column, progress=progress, cancellation=cancellation
-            ),
-        )
-
-    def evolve(
-        self, request: ops.EvolveTable, progress: Progress | None, cancellation: Cancellation | None
-    ) -> EvolveReport:
-        return self.change(
-            "evolve",
-            request.name,
-            lambda table: evolve(table, request.schema, progress=progress, cancellation=cancellation),
-        )
-
-    # -- memory and tasks --------------------------------------------------------------------------------------------
-
-    def pin(self, request: ops.PinTable) -> dict[str, Any]:
-        return self.queries.cache.pin(self.tables.open(request.name))
-
-    def evict(self, request: ops.EvictTable) -> bool:
+    def _evict(self, request: ops.EvictTable) -> bool:
         if self.queries.cache.evict(request.name):
             return True
         self.tables.open(request.name)
         return False
 
-    def cache_stats(self, request: ops.GetCacheStats) -> dict[str, Any]:
-        return self.queries.cache.stats()
-
-    def tasks(self, request: ops.ListTasks) -> list[dict[str, Any]]:
+    def _tasks(self, _request: ops.ListTasks) -> list[dict[str, Any]]:
         """Return the control table, and the loads of hot tables that failed in this process as tasks named `hot_load`."""
         failed_loads = self.queries.cache.failed_tasks() if "queries" in self.__dict__ else []
         tasks = [*self.control.tasks(), *failed_loads]
@@ -320,33 +224,62 @@ def definition_of(table: OpenTable, *, fresh: bool = False) -> ops.Definition:
     return ops.Definition(base.schema, base.user_schema, base.key)
 
 
-_CALLS: dict[Operation[Any, Any], Callable[[TableOperations, Any], Any]] = {
-    ops.LIST_TABLES: TableOperations.list_tables,
-    ops.CREATE: TableOperations.create,
-    ops.DROP: TableOperations.drop,
-    ops.DEFINITION: TableOperations.definition,
-    ops.DESCRIBE: TableOperations.describe,
-    ops.HISTORY: TableOperations.history,
-    ops.TOMBSTONES: TableOperations.tombstones,
-    ops.DELETES: TableOperations.deletes,
-    ops.PREVIEW: TableOperations.preview,
-    ops.READ: TableOperations.read,
-    ops.COUNT: TableOperations.count,
-    ops.APPEND: TableOperations.append,
-    ops.UPSERT: TableOperations.upsert,
-    ops.DELETE: TableOperations.delete,
-    ops.PIN: TableOperations.pin,
-    ops.EVICT: TableOperations.evict,
-    ops.CACHE_STATS: TableOperations.cache_stats,
-    ops.TASKS: TableOperations.tasks,
+def _vacuum(table: OpenTable, request: ops.VacuumTable) -> VacuumReport:
+    retention_s = None if request.retention_hours is None else request.retention_hours * 3600
+    return vacuum(table, retention_s=retention_s, force=request.force, dry_run=request.dry_run)
+
+
+def _delete(table: OpenTable, request: ops.DeleteRows) -> WriteReceipt:
+    return table.delete(request.keys, actor=request.actor, reason=request.reason, batch_id=request.batch_id)
+
+
+_Call = Callable[[TableOperations, Any], Any]
+_Job = Callable[[TableOperations, Any, Progress | None, Cancellation | None], Any]
+
+
+def _of_table(act: Callable[[OpenTable, Any], Any], change: str = "") -> _Call:
+    """Return an operation on one open table; with `change`, it is refused if a part of Crannog owns the table."""
+    if change:
+        return lambda self, request: self.change(change, request.name, lambda table: act(table, request))
+    return lambda self, request: self.on(request.name, lambda table: act(table, request))
+
+
+def _job(act: Callable[..., Any], change: str = "") -> _Job:
+    """Return a long operation on one open table; `act` takes the progress and the cancellation by name."""
+    return lambda self, request, progress, cancellation: _of_table(
+        partial(act, progress=progress, cancellation=cancellation), change
+    )(self, request)
+
+
+_CALLS: dict[Operation[Any, Any], _Call] = {
+    ops.LIST_TABLES: TableOperations._list_tables,
+    ops.CREATE: TableOperations._create,
+    ops.DROP: TableOperations._drop,
+    ops.DEFINITION: _of_table(lambda table, request: definition_of(table, fresh=request.fresh)),
+    ops.DESCRIBE: _of_table(lambda table, _: table.newest(lambda snapshot: _description(table, snapshot))),
+    ops.HISTORY: _of_table(lambda table, request: table.log.history(request.limit)),
+    ops.TOMBSTONES: _of_table(lambda table, _: table.tombstones()),
+    ops.DELETES: _of_table(lambda table, _: delete_audit.applied(table)),
+    ops.PREVIEW: _of_table(lambda table, request: table.to_arrow(raw=request.raw, limit=request.n)),
+    ops.READ: _of_table(lambda table, request: table.to_arrow(raw=request.raw)),
+    ops.COUNT: _of_table(lambda table, request: table.count(raw=request.raw)),
+    ops.APPEND: TableOperations._append,
+    ops.UPSERT: TableOperations._upsert,
+    ops.DELETE: _of_table(_delete, "delete"),
+    ops.PIN: lambda self, request: self.queries.cache.pin(self.tables.open(request.name)),
+    ops.EVICT: TableOperations._evict,
+    ops.CACHE_STATS: lambda self, _: self.queries.cache.stats(),
+    ops.TASKS: TableOperations._tasks,
 }
-_JOBS: dict[Operation[Any, Any], Callable[[TableOperations, Any, Progress | None, Cancellation | None], Any]] = {
-    ops.ERASE: TableOperations.erase,
-    ops.FOLD: TableOperations.fold,
-    ops.COMPACT: TableOperations.compact,
-    ops.VACUUM: TableOperations.vacuum,
-    ops.EXPIRE: TableOperations.expire,
-    ops.EVOLVE: TableOperations.evolve,
+_JOBS: dict[Operation[Any, Any], _Job] = {
+    ops.ERASE: TableOperations._erase,
+    ops.FOLD: _job(lambda table, _, **job: fold(table, **job)),
+    ops.COMPACT: TableOperations._compact,
+    ops.VACUUM: _job(lambda table, request, **_: _vacuum(table, request)),
+    ops.EXPIRE: _job(
+        lambda table, request, **job: expire(table, request.before, column=request.column, **job), "expire"
+    ),
+    ops.EVOLVE: _job(lambda table, request, **job: evolve(table, request.schema, **job), "evolve"),
 }
 
 

@@ -7,16 +7,16 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 import pyarrow as pa
 from sqlglot import exp
 
-from crannog.api.arguments import checked_engine, checked_max_rows
 from crannog.api.result import Explanation, Result, Stream
+from crannog.api.table_requests import ExplainSql, RunSql
 from crannog.engine.sql import run_on_duckdb, run_on_spark
 from crannog.engine.sql.commands import Command, DescribeTable, Explain, columns_of, read_command, tables_shown
 from crannog.engine.sql.duckdb_compiler import Compiled, NoRule, compile_statement
@@ -36,18 +36,22 @@ from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError, SnapshotGone, SparkLost, Unavailable
 from crannog.names import TableName
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 _MAX_ATTEMPTS = 4
 _PLAIN_NAME = re.compile(r"[a-z_]\w*")
 # The first argument of date_add, datediff and their relatives may be one of these.
 _UNITS = frozenset(
     ["year", "quarter", "month", "week", "day", "dayofyear", "hour", "minute", "second", "millisecond", "microsecond"]
 )
-_CATALOGUE = "the catalogue answers"
 _MAX_COMPILED = 512
 _SMALL_RESULT_ROWS = 20_000
 # A read of more bytes may take longer than the retention floor allows for: it takes a lease.
 _LONG_READ_BYTES = 256 * 1024**2
 T = TypeVar("T")
+Visible = Callable[[TableName], bool]
+"""Tells whether a caller may see a table."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +68,23 @@ class _QueryPlan:
 
     statement: Statement
     sources: Mapping[int, Source]
-    compiled: Compiled | None
-    unsupported: _Unsupported | None
+    outcome: Compiled | _Unsupported
     _pruned: dict[int, Pruned] = field(default_factory=dict)
+
+    @property
+    def compiled(self) -> Compiled:
+        """The compiled statement; only for a plan that DuckDB runs."""
+        assert isinstance(self.outcome, Compiled)
+        return self.outcome
+
+    @property
+    def unsupported(self) -> _Unsupported | None:
+        return self.outcome if isinstance(self.outcome, _Unsupported) else None
 
     def pruned(self, start: int) -> Pruned:
         """Return the files left of a source; computed on demand, since a source in memory needs no pruning."""
         if start not in self._pruned:
-            conditions = self.compiled.conditions.get(start, ()) if self.compiled is not None else ()
+            conditions = () if self.unsupported else self.compiled.conditions.get(start, ())
             self._pruned[start] = pruned(self.sources[start].snapshot.base, conditions)
         return self._pruned[start]
 
@@ -100,133 +113,80 @@ class Queries:
         self._short: WeakSet[Compiled] = WeakSet()
         self._lock = threading.Lock()
 
-    def sql(
-        self,
-        text: str,
-        *,
-        max_rows: int | None = None,
-        engine: str = "auto",
-        timeout_s: float | None = None,
-        query_id: str | None = None,
-        visible: Callable[[TableName], bool] | None = None,
-    ) -> Result:
+    def sql(self, request: RunSql, *, visible: Visible | None = None) -> Result:
         """Run a statement and return up to `max_rows` of its result; SHOW TABLES lists the `visible` tables."""
         self._warehouse.check_open()
-        checked_engine(engine)
-        most = self._checked_rows(max_rows)
-        with self.running.running(query_id, timeout_s) as running:
-            command = read_command(text, self._settings.sql_text_bytes)
+        most = self._row_limit(request.max_rows)
+        with self.running.running(request.query_id, request.timeout_s) as running:
+            command = read_command(request.sql, self._settings.sql_text_bytes)
             if command is not None:
                 table = self._run_command(command, visible)
+                more = table.num_rows > most
                 return Result(
-                    table.slice(0, most),
-                    "local",
-                    table.num_rows > most,
-                    running.elapsed_ms,
-                    running.query_id,
-                    _CATALOGUE,
+                    table.slice(0, most), "local", more, running.elapsed_ms, running.query_id, "the catalogue answers"
                 )
-            statement = parse(text, self._settings.sql_text_bytes)
+            statement = parse(request.sql, self._settings.sql_text_bytes)
+            return self._retry_on_newest(statement, lambda: self._answer(statement, request.engine, running, most))
 
-            def answer() -> Result:
-                with ExitStack() as resources:
-                    return answer_with(resources)
-
-            def answer_with(resources: ExitStack) -> Result:
-                plan = self._plan(statement)
-                route, relations = self._route(plan, engine, resources)
-                if route.engine != "spark":
-                    try:
-                        table, more = self._on_duckdb(plan, relations, running, most)
-                        return Result(table, route.engine, more, running.elapsed_ms, running.query_id, route.why)
-                    except FallBackToSpark as error:
-                        if engine != "auto":
-                            raise CallerError(
-                                f"engine {engine!r} stopped at: {error}; engine='auto' lets Spark answer"
-                            ) from None
-                        route = Route("spark", f"the {route.engine} engine stopped at: {error}")
-                with run_on_spark.frame(self._warehouse, statement, plan.sources, _files(plan), running) as frame:
-                    table = run_on_spark.collected(frame, most + 1)
-                self._check_bytes(table.nbytes)
-                return Result(
-                    first_rows(table, most),
-                    "spark",
-                    table.num_rows > most,
-                    running.elapsed_ms,
-                    running.query_id,
-                    route.why,
-                )
-
-            return self._retry_on_newest(statement, answer)
-
-    def stream(
-        self,
-        text: str,
-        *,
-        engine: str = "auto",
-        timeout_s: float | None = None,
-        query_id: str | None = None,
-        visible: Callable[[TableName], bool] | None = None,
-    ) -> Stream:
-        """Run a statement and return its result in batches, of any size."""
-        self._warehouse.check_open()
-        checked_engine(engine)
-        resources = ExitStack()
-        try:
-            running = resources.enter_context(self.running.running(query_id, timeout_s))
-            command = read_command(text, self._settings.sql_text_bytes)
-            if command is not None:
-                table = self._run_command(command, visible)
-                return Stream(
-                    table.schema, "local", running.query_id, _closing_with(table.to_batches(), iter(()), resources)
-                )
-            statement = parse(text, self._settings.sql_text_bytes)
+    def _answer(self, statement: Statement, engine: str, running: Running, most: int) -> Result:
+        with ExitStack() as resources:
             plan = self._plan(statement)
             route, relations = self._route(plan, engine, resources)
-            first: list[pa.RecordBatch] = []
             if route.engine != "spark":
                 try:
-                    schema, batches = resources.enter_context(self._duckdb_batches(plan, relations, running))
-                    # The first batch shows whether DuckDB can run it at all.
-                    first = [batch for batch in [next(batches, None)] if batch is not None]
+                    table, more = self._on_duckdb(plan, relations, running, most)
+                    return Result(table, route.engine, more, running.elapsed_ms, running.query_id, route.why)
                 except FallBackToSpark as error:
-                    if engine != "auto":
-                        raise CallerError(
-                            f"engine {engine!r} stopped at: {error}; engine='auto' lets Spark answer"
-                        ) from None
-                    route = Route("spark", f"the {route.engine} engine stopped at: {error}")
-            if route.engine == "spark":
-                frame = resources.enter_context(
-                    run_on_spark.frame(self._warehouse, statement, plan.sources, _files(plan), running)
-                )
-                rows = run_on_spark.in_arrow_types(frame)
-                schema, batches = resources.enter_context(
-                    spilled(self._warehouse, rows, running.query_id, plan.table_names)
-                )
-        except BaseException:
-            resources.close()
-            raise
-        return Stream(schema, route.engine, running.query_id, _closing_with(first, batches, resources))
+                    route = _spark_instead(route, engine, error)
+            with self._on_spark(plan, running) as frame:
+                table = run_on_spark.collected(frame, most + 1)
+            self._check_bytes(table.nbytes)
+            more = table.num_rows > most
+            return Result(first_rows(table, most), "spark", more, running.elapsed_ms, running.query_id, route.why)
 
-    def explain(self, text: str, *, engine: str = "auto", analyze: bool = False) -> Explanation:
+    def stream(self, request: RunSql, *, visible: Visible | None = None) -> Stream:
+        """Run a statement and return its result in batches, of any size."""
+        self._warehouse.check_open()
+        with ExitStack() as resources:
+            running = resources.enter_context(self.running.running(request.query_id, request.timeout_s))
+            command = read_command(request.sql, self._settings.sql_text_bytes)
+            first: list[pa.RecordBatch] = []
+            if command is not None:
+                table = self._run_command(command, visible)
+                engine, schema, batches = "local", table.schema, iter(table.to_batches())
+            else:
+                plan = self._plan(parse(request.sql, self._settings.sql_text_bytes))
+                route, relations = self._route(plan, request.engine, resources)
+                if route.engine != "spark":
+                    try:
+                        schema, batches = resources.enter_context(self._duckdb_batches(plan, relations, running))
+                        # The first batch shows whether DuckDB can run it at all.
+                        first = [batch for batch in [next(batches, None)] if batch is not None]
+                    except FallBackToSpark as error:
+                        route = _spark_instead(route, request.engine, error)
+                if route.engine == "spark":
+                    frame = resources.enter_context(self._on_spark(plan, running))
+                    rows = run_on_spark.in_arrow_types(frame)
+                    schema, batches = resources.enter_context(
+                        spilled(self._warehouse, rows, running.query_id, plan.table_names)
+                    )
+                engine = route.engine
+            return Stream(schema, engine, running.query_id, _closing_with(first, batches, resources.pop_all()))
+
+    def explain(self, request: ExplainSql) -> Explanation:
         """Return the engine that would run and why, what is pruned, and the plan; `analyze` also runs it."""
         self._warehouse.check_open()
-        checked_engine(engine)
         with self.running.running(None, None) as running, ExitStack() as resources:
-            statement = parse(text, self._settings.sql_text_bytes)
-            plan = self._plan(statement)
-            route, relations = self._route(plan, engine, resources)
+            plan = self._plan(parse(request.sql, self._settings.sql_text_bytes))
+            route, relations = self._route(plan, request.engine, resources)
             if route.engine == "spark":
-                with run_on_spark.frame(
-                    self._warehouse, statement, plan.sources, _files(plan), running, before="EXPLAIN FORMATTED "
-                ) as frame:
+                with self._on_spark(plan, running, before="EXPLAIN FORMATTED ") as frame:
                     shown = run_on_spark.explained(frame)
             else:
-                assert plan.compiled is not None
                 sql, tables = self._duckdb_sql(plan, relations, None, may_copy_staged=False)
                 shown = run_on_duckdb.explained(self._warehouse.duckdb, sql, tables)
             reports = table_reports(plan.sources, {start: plan.pruned(start) for start in plan.sources}, relations)
-        result = self.sql(text, engine=route.engine) if analyze else None
+        result = self.sql(RunSql(request.sql, engine=route.engine)) if request.analyze else None
         return Explanation(route.engine, route.why, reports, hidden_paths(shown, self._warehouse.location), result)
 
     def tables_in(self, text: str) -> list[TableName]:
@@ -245,10 +205,10 @@ class Queries:
         """Cancel a running or waiting query. Raises NotFound if no query has this id."""
         self.running.cancel(query_id)
 
-    def _run_command(self, command: Command, visible: Callable[[TableName], bool] | None) -> pa.Table:
+    def _run_command(self, command: Command, visible: Visible | None) -> pa.Table:
         """Return the result of DESCRIBE, SHOW or EXPLAIN."""
         if isinstance(command, Explain):
-            explained = self.explain(command.statement)
+            explained = self.explain(ExplainSql(command.statement))
             return pa.table({"plan": [f"{explained.engine}: {explained.why}\n{explained.plan}"]})
         if isinstance(command, DescribeTable):
             name, _ = self._sources.table_named(command.parts)
@@ -259,10 +219,7 @@ class Queries:
 
     def _plan(self, statement: Statement) -> _QueryPlan:
         sources = self._sources.of(statement)
-        outcome = self._outcome(statement, sources)
-        if isinstance(outcome, _Unsupported):
-            return _QueryPlan(statement, sources, None, outcome)
-        return _QueryPlan(statement, sources, outcome, None)
+        return _QueryPlan(statement, sources, self._outcome(statement, sources))
 
     def _outcome(self, statement: Statement, sources: Mapping[int, Source]) -> Compiled | _Unsupported:
         """Return the compiled statement, or the part of it that has no rule."""
@@ -292,10 +249,10 @@ class Queries:
     def _route(self, plan: _QueryPlan, engine: str, resources: ExitStack) -> tuple[Route, dict[int, str]]:
         """Choose the engine; except for Spark, also return the sources read from memory, kept until `resources` closes."""
         relations: dict[int, str] = {}
-        not_hot = ""
-        if engine != "spark" and plan.unsupported is not None and plan.unsupported.error is not None:
-            raise plan.unsupported.error
-        if plan.compiled is not None and engine in ("auto", "hot"):
+        not_hot, unsupported = "", plan.unsupported
+        if engine != "spark" and unsupported is not None and unsupported.error is not None:
+            raise unsupported.error
+        if unsupported is None and engine in ("auto", "hot"):
             for start, source in plan.sources.items():
                 relation = None
                 if source.is_current:
@@ -310,8 +267,8 @@ class Queries:
         hot = not not_hot and bool(plan.sources)
         route = choose_engine(
             engine,
-            no_rule=plan.unsupported.reason if plan.unsupported else None,
-            hot=hot or (engine == "hot" and not plan.sources and plan.unsupported is None),
+            no_rule=unsupported.reason if unsupported else None,
+            hot=hot or (engine == "hot" and not plan.sources and unsupported is None),
             not_hot=not_hot or "no table",
             scan_bytes=plan.scan_bytes(relations),
             scan_limit=self._settings.local_scan_bytes,
@@ -320,10 +277,13 @@ class Queries:
 
     # -- running -----------------------------------------------------------------------------------------------
 
+    def _on_spark(self, plan: _QueryPlan, running: Running, *, before: str = "") -> AbstractContextManager[DataFrame]:
+        files = {} if plan.unsupported else {start: plan.pruned(start).files for start in plan.sources}
+        return run_on_spark.frame(self._warehouse, plan.statement, plan.sources, files, running, before=before)
+
     def _duckdb_sql(
         self, plan: _QueryPlan, hot: Mapping[int, str], limit: int | None, *, may_copy_staged: bool = True
     ) -> tuple[str, dict[str, pa.Table]]:
-        assert plan.compiled is not None
         relations: dict[int, str] = {}
         tables: dict[str, pa.Table] = {}
         for number, (start, source) in enumerate(plan.sources.items()):
@@ -352,7 +312,6 @@ class Queries:
         enough: int | None = None,
     ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
         """Yield the batches of up to `limit` rows; the caller will read about `enough` of them, all if not given."""
-        assert plan.compiled is not None
         sql, tables = self._duckdb_sql(plan, hot, limit)
         with (
             _leased(plan, hot, may_be_long=enough is None),
@@ -364,7 +323,6 @@ class Queries:
         self, plan: _QueryPlan, hot: Mapping[int, str], running: Running, most: int
     ) -> tuple[pa.Table, bool]:
         compiled = plan.compiled
-        assert compiled is not None
         # With a limit DuckDB uses one core. A result that was not cut off last time is likely to be short again.
         limit = None if compiled in self._short else most + 1
         table = (
@@ -381,7 +339,6 @@ class Queries:
         return table.slice(0, most), more
 
     def _small_result(self, plan: _QueryPlan, hot: Mapping[int, str], running: Running, limit: int) -> pa.Table:
-        assert plan.compiled is not None
         sql, tables = self._duckdb_sql(plan, hot, limit)
         with _leased(plan, hot):
             table = run_on_duckdb.run(self._warehouse.duckdb, plan.compiled, sql, tables, running)
@@ -421,8 +378,7 @@ class Queries:
 
     # -- limits ------------------------------------------------------------------------------------------------
 
-    def _checked_rows(self, max_rows: int | None) -> int:
-        max_rows = checked_max_rows(max_rows)
+    def _row_limit(self, max_rows: int | None) -> int:
         if max_rows is None:
             return min(self._settings.sql_max_rows, self._settings.sql_rows_ceiling)
         if max_rows > self._settings.sql_rows_ceiling:
@@ -467,8 +423,11 @@ def _leased(plan: _QueryPlan, hot: Mapping[int, str], *, may_be_long: bool = Fal
         yield
 
 
-def _files(plan: _QueryPlan) -> dict[int, tuple[str, ...]]:
-    return {start: plan.pruned(start).files for start in plan.sources} if plan.compiled is not None else {}
+def _spark_instead(route: Route, engine: str, error: FallBackToSpark) -> Route:
+    """Return the route after DuckDB stopped. Raises CallerError if the caller wanted no other engine."""
+    if engine != "auto":
+        raise CallerError(f"engine {engine!r} stopped at: {error}; engine='auto' lets Spark answer") from None
+    return Route("spark", f"the {route.engine} engine stopped at: {error}")
 
 
 def _closing_with(

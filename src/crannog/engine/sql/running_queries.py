@@ -113,13 +113,16 @@ class RunningQueries:
     @contextmanager
     def running(self, query_id: str | None, timeout_s: float | None) -> Iterator[Running]:
         """Register a query and wait for its turn. Raises Conflict if the id is running, Overloaded if too many wait."""
-        running = self.enter(query_id, timeout_s)
+        running = self._enter(query_id, timeout_s)
         try:
             yield running
         finally:
-            self.leave(running)
+            with self._changed:
+                if self._forget(running):
+                    self._active -= 1
+                    self._changed.notify_all()
 
-    def enter(self, query_id: str | None, timeout_s: float | None) -> Running:
+    def _enter(self, query_id: str | None, timeout_s: float | None) -> Running:
         running = Running(checked_query_id(query_id), checked_timeout(timeout_s) or self._settings.sql_timeout_s)
         with self._changed:
             if running.query_id in self._queries:
@@ -144,12 +147,6 @@ class RunningQueries:
                 self._waiting -= 1
             self._active += 1
         return running
-
-    def leave(self, running: Running) -> None:
-        with self._changed:
-            if self._forget(running):
-                self._active -= 1
-                self._changed.notify_all()
 
     def _forget(self, running: Running) -> bool:
         self._deadlines.remove(running.deadline)

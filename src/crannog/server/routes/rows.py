@@ -153,6 +153,6 @@ async def erase(
     def work(progress: Progress, cancellation: Cancellation) -> ErasureReceipt:
         # What was noted and not kept yet is looked through as well.
         call.service.audit.flush()
-        return operations.erase(ops.EraseRows(table_name, keys, who, why), progress, cancellation)
+        return operations.run(ops.ERASE, ops.EraseRows(table_name, keys, who, why), progress, cancellation)
 
     return await long_work(request, work)

@@ -86,7 +86,7 @@ async def create_table(
 
     def make() -> tuple[bool, dict[str, Any]]:
         request = CreateTable(TableName.parse(name), schema, **layout, if_exists=if_exists)
-        made = call.service.lake.operations.create(request)
+        made = call.service.lake.operations.call(ops.CREATE, request)
         return made, call.service.lake.table(name).describe()
 
     made, described = await call.service.threads.run("write", make)

@@ -87,7 +87,7 @@ def _name(number: float) -> str:
 def from_lossless_json(document: Any) -> Any:
     """Convert JSON from `to_lossless_json` back; dataclasses become dicts, and of a repeated key the last value counts."""
     if isinstance(document, list):
-        return [from_lossless_json(item) for item in document]
+        return [item if type(item) in _UNCHANGED_TYPES else from_lossless_json(item) for item in document]
     if not isinstance(document, dict):
         return document
     if len(document) == 1:
@@ -103,4 +103,6 @@ def from_lossless_json(document: Any) -> Any:
                 return from_lossless_json(inner[-1])
             case "$strindex":
                 return inner
-    return {key: from_lossless_json(inner) for key, inner in document.items()}
+    return {
+        key: inner if type(inner) in _UNCHANGED_TYPES else from_lossless_json(inner) for key, inner in document.items()
+    }

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Generator, Mapping
 from dataclasses import MISSING, fields
+from functools import cache
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
@@ -78,10 +79,20 @@ def _check(cancellation: Cancellation, path: str) -> None:
 
 
 def read_as(kind: type[T], document: Any) -> T:
-    """Return the value that a JSON document encodes."""
+    """Return the value of a declared type that plain JSON encodes: dataclasses by their fields, tuples, times, enums by value.
+
+    Fields that are missing have their defaults, unknown ones are ignored. A class whose JSON has another form reads it in
+    `__get_pydantic_core_schema__`.
+    """
+    found: T = _adapter(cast(Any, kind)).validate_python(document)
+    return found
+
+
+@cache
+def _adapter(kind: Any) -> Any:
     from pydantic import TypeAdapter  # slow to import, and not needed by most commands
 
-    return TypeAdapter(kind).validate_python(document)
+    return TypeAdapter(kind)  # takes milliseconds for a large type
 
 
 class HttpTransport:

@@ -258,7 +258,7 @@ def test_completion_is_silent_whatever_is_wrong(files: Path) -> None:
     assert completed("crannog describe s") == ([], "")
     (files / "crannog.toml").unlink()
     with socket.create_server(("127.0.0.1", 0)) as deaf:
-        impatient = "import sys; sys.argv = ['crannog']; from crannog.cli import completion, main; completion._LONGEST_S = 0.3; main.run()"
+        impatient = "import sys; sys.argv = ['crannog']; from crannog.cli import arguments, main; arguments._COMPLETION_TIMEOUT_S = 0.3; main.run()"
         address = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         assert completed(f"crannog --server {address} describe s", (sys.executable, "-c", impatient)) == ([], "")
 

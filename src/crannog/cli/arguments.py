@@ -17,6 +17,8 @@ from crannog.errors import CallerError, Cancelled, Refused
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from crannog.api.table import Table
+
 _COMPLETION_TIMEOUT_S = 3.0
 _ENDINGS = {".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv"}
 
@@ -46,18 +48,8 @@ NameArgument = Annotated[
 SchemaOption = Annotated[
     str, typer.Option("--schema", metavar="FILE", help="JSON Schema of the columns; - reads standard input.")
 ]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done, and change nothing.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON array, NDJSON or CSV; - reads standard input.")]
-FormatOption = Annotated[
-    str | None,
-    typer.Option("--format", metavar="json|ndjson|csv", help="Format of FILE; by default from its extension."),
-]
-BatchOption = Annotated[
-    str | None,
-    typer.Option(
-        "--batch-id", metavar="ID", help="Id of this batch; a batch sent again with the same id is stored once."
-    ),
-]
 KeysArgument = Annotated[
     list[str],
     typer.Argument(metavar="KEY...", help="Keys: text or JSON values; JSON objects if the key has several columns."),
@@ -80,6 +72,13 @@ def read_schema(source: str) -> Any:
     from crannog.formats.row_bodies import parse_document
 
     return parse_document(_read(source), _label(source))
+
+
+def read_keys(keys: list[str], table: Table) -> list[Any]:
+    """Return keys in the types of the table's key; unread if it has none, for which the engine raises the error."""
+    from crannog.formats.row_bodies import parse_keys
+
+    return parse_keys(keys, table.schema, table.key) if table.key else list(keys)
 
 
 def _label(source: str) -> str:

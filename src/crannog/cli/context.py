@@ -82,9 +82,9 @@ def open_lake(place: Place, *, make: bool) -> EmbeddedLake | RemoteLake:
 
 def _setting(name: str) -> str:
     """Return a setting that is empty by default, without loading all settings, which takes longer than a request."""
-    given = os.environ.get(f"CRANNOG_{name.upper()}")
-    if given is not None or not Path("crannog.toml").is_file():
-        return given or ""
+    value = os.environ.get(f"CRANNOG_{name.upper()}")
+    if value is not None or not Path("crannog.toml").is_file():
+        return value or ""
     from crannog.settings import load_settings
 
     return str(getattr(load_settings(), name))
@@ -141,7 +141,7 @@ def _check_there(location: str) -> None:
         )
 
 
-def answer(data: Any, *, as_json: bool, otherwise: Callable[[], None]) -> None:
+def answer(data: Any, as_json: bool, otherwise: Callable[[], None]) -> None:
     """Print `data` as JSON if `as_json`; otherwise call `otherwise`, which prints it as text."""
     if as_json:
         from crannog.formats.json_values import to_plain_json

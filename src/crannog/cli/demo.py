@@ -17,7 +17,6 @@ from crannog.cli.context import answer, place_of
 from crannog.errors import CallerError, CrannogError
 
 if TYPE_CHECKING:
-    from crannog.embedded import EmbeddedLake
     from crannog.tour.shared import Audience, Notes
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1"
@@ -45,9 +44,9 @@ def demo(
         raise CallerError("the demo uses a warehouse of its own; choose its folder with --keep DIR")
     # In a short run, half of the processor time would be spent on optimizing compilation of Java code.
     os.environ.setdefault("JAVA_TOOL_OPTIONS", QUICK_JAVA)
-    from crannog.tour.shared import Printed, Silent
+    from crannog.tour.shared import Audience, Printed
 
-    audience: Audience = Silent() if as_json else Printed()
+    audience = Audience() if as_json else Printed()
     began = time.perf_counter()
     with _folder(keep) as folder:
         audience.welcome(folder, kept=bool(keep))
@@ -61,7 +60,7 @@ def demo(
         "error": error and error.message,
         "steps": [note.as_dict() for note in notes],
     }
-    answer(document, as_json=as_json, otherwise=lambda: audience.farewell(ok=ok, seconds=seconds, kept=keep))
+    answer(document, as_json, lambda: audience.farewell(ok=ok, seconds=seconds, kept=keep))
     if error is not None:
         raise error
     if not ok:
@@ -69,32 +68,24 @@ def demo(
 
 
 def _run(folder: Path, audience: Audience) -> tuple[list[Notes], CrannogError | None]:
+    from crannog.embedded import EmbeddedLake
+    from crannog.settings import load_settings
     from crannog.tour.shared import Notes, Tour
     from crannog.tour.steps import STEPS
 
     notes: list[Notes] = []
-    with _lake(folder) as lake:
+    settings = load_settings(warehouse=str(folder), otlp_http_port=0, otlp_grpc_port=0, audit=False)
+    with EmbeddedLake(str(folder), settings=settings) as lake:
         tour = Tour(lake, folder)
         for number, (title, step) in enumerate(STEPS, 1):
             note = Notes(step.__name__, title, audience)
             notes.append(note)
-            with audience.step(number, title):
-                try:
-                    with note:
-                        step(tour, note)
-                except CrannogError as error:
-                    return notes, error
+            try:
+                with audience.step(number, title), note:
+                    step(tour, note)
+            except CrannogError as error:
+                return notes, error
     return notes, None
-
-
-@contextmanager
-def _lake(folder: Path) -> Iterator[EmbeddedLake]:
-    from crannog.embedded import EmbeddedLake
-    from crannog.settings import load_settings
-
-    free = {"otlp_http_port": 0, "otlp_grpc_port": 0, "audit": False}
-    with EmbeddedLake(str(folder), settings=load_settings(warehouse=str(folder), **free)) as lake:
-        yield lake
 
 
 @contextmanager

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crannog.api.reports import Progress
+from crannog.api.reports import Cancellation, Progress
 from crannog.cli.arguments import (
     ActorOption,
+    DryRunOption,
     JsonOption,
     KeysArgument,
     NameArgument,
@@ -23,14 +24,16 @@ from crannog.cli.arguments import (
     YesOption,
     confirm,
     day,
+    read_keys,
+    read_schema,
 )
 from crannog.cli.context import answer, lake_at
-from crannog.cli.output import ago, counted, of_bytes
+from crannog.cli.output import ago, bar, counted, facts, listing, of_bytes, say
 from crannog.errors import Cancelled, CrannogError
 
 if TYPE_CHECKING:
     from crannog.api.lake import Lake
-    from crannog.api.reports import Cancellation
+    from crannog.api.table import Table
 
 _HASHES = 4
 _CANCEL_S = 2.0
@@ -42,72 +45,64 @@ def add_to(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def fold(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
-    """Fold all staged changes into the base."""
+@contextmanager
+def _job(context: typer.Context, verb: str, name: str) -> Iterator[tuple[Table, Progress, Cancellation]]:
+    """Open a table for a job with progress on the terminal."""
     with lake_at(context) as lake:
         table = lake.table(name)
-        with running(lake, f"fold {name}") as (progress, cancellation):
-            report = table.fold(progress=progress, cancellation=cancellation).as_dict()
-    answer({"table": name, **report}, as_json=as_json, otherwise=lambda: _show_fold(name, report))
+        with running(lake, f"{verb} {name}") as (progress, cancellation):
+            yield table, progress, cancellation
+
+
+def fold(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
+    """Fold all staged changes into the base."""
+    with _job(context, "fold", name) as (table, progress, cancellation):
+        report = table.fold(progress=progress, cancellation=cancellation).as_dict()
+    answer({"table": name, **report}, as_json, lambda: _show_fold(name, report))
 
 
 def _show_fold(name: str, report: dict[str, Any]) -> None:
-    from crannog.cli.output import facts, say
-
     if report["version"] is None:
         say(f"{name} has no staged changes; its base has {counted(report['final_rows'], 'row')}.")
         return
+    staged = f"{counted(report['changes'], 'change')} of {counted(report['staged_rows'], 'row')}, up to sequence {report['folded_to']}"
     facts(
         f"{name} was folded into version {report['version']}, in {report['seconds']:.1f} s",
-        [
-            (
-                "staged",
-                f"{counted(report['changes'], 'change')} of {counted(report['staged_rows'], 'row')}, up to sequence {report['folded_to']}",
-            ),
-            *_before_and_after(report),
-        ],
+        [("staged", staged), *_rows_and_files(report)],
     )
 
 
-def _before_and_after(report: dict[str, Any]) -> list[tuple[str, str]]:
+def _rows_and_files(report: dict[str, Any]) -> list[tuple[str, str]]:
     pairs = [("rows", f"{report['base_rows']:,} → {report['final_rows']:,}")]
-    if report["tombstones_applied"]:
-        pairs.append(
-            (
-                "deletes",
-                f"{report['tombstones_applied']:,} applied, {counted(report['rows_dropped_by_tombstones'], 'row')} dropped",
-            )
-        )
-    pairs += [
-        ("files", f"{report['files_before']:,} → {report['files_after']:,}"),
+    if applied := report["tombstones_applied"]:
+        dropped = counted(report["rows_dropped_by_tombstones"], "row")
+        pairs.append(("deletes", f"{applied:,} applied, {dropped} dropped"))
+    return [*pairs, *_files(report)]
+
+
+def _files(report: dict[str, Any], details: str = "") -> list[tuple[str, str]]:
+    return [
+        ("files", f"{report['files_before']:,} → {report['files_after']:,}{details}"),
         ("size", f"{of_bytes(report['bytes_before'])} → {of_bytes(report['bytes_after'])}"),
     ]
-    return pairs
 
 
 def compact(
-    context: typer.Context,
-    name: NameArgument,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done and why.")] = False,
-    as_json: JsonOption = False,
+    context: typer.Context, name: NameArgument, dry_run: DryRunOption = False, as_json: JsonOption = False
 ) -> None:
     """Fold, then merge small files into large, sorted ones, and vacuum files that no version needs."""
-    with lake_at(context) as lake:
-        table = lake.table(name)
-        with running(lake, f"compact {name}") as (progress, cancellation):
-            report = table.compact(dry_run=dry_run, progress=progress, cancellation=cancellation).as_dict()
-    answer({"table": name, **report}, as_json=as_json, otherwise=lambda: _show_compact(name, report))
+    with _job(context, "compact", name) as (table, progress, cancellation):
+        report = table.compact(dry_run=dry_run, progress=progress, cancellation=cancellation).as_dict()
+    answer({"table": name, **report}, as_json, lambda: _show_compact(name, report))
 
 
 def _show_compact(name: str, report: dict[str, Any]) -> None:
-    from crannog.cli.output import facts
-
     title = (
         f"{name}: {report['skipped']}"
         if report["skipped"]
         else f"{name} was compacted into version {report['version']}, in {report['seconds']:.1f} s"
     )
-    facts(title, [*_before_and_after(report), *[("plan", line) for line in report["plan"]]])
+    facts(title, [*_rows_and_files(report), *[("plan", line) for line in report["plan"]]])
 
 
 def vacuum(
@@ -122,30 +117,28 @@ def vacuum(
     force: Annotated[
         bool, typer.Option("--force", help="Allow less than the minimum retention in the settings.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
+    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Delete files that no version within the retention, reader or job needs."""
     with lake_at(context) as lake:
         report = lake.table(name).vacuum(retention_hours, force=force, dry_run=dry_run).as_dict()
-    answer({"table": name, **report}, as_json=as_json, otherwise=lambda: _show_vacuum(name, report))
+    answer({"table": name, **report}, as_json, lambda: _show_vacuum(name, report))
 
 
 def _show_vacuum(name: str, report: dict[str, Any]) -> None:
-    from crannog.cli.output import facts
-
-    done = "would be deleted" if report["dry_run"] else "deleted"
+    files = f"{counted(report['files_deleted'], 'file')}, {of_bytes(report['bytes_deleted'])}"
     floor = " (the minimum; --force allows less)" if report["raised_to_floor"] else ""
+    title, done = f"{name} was vacuumed", "deleted"
+    if report["dry_run"]:
+        title, done = f"{name}: dry run, nothing was changed", "would be deleted"
     pairs = [
-        (
-            done,
-            f"{counted(report['files_deleted'], 'file')}, {of_bytes(report['bytes_deleted'])}; {counted(report['staged_files_deleted'], 'staged file')}",
-        ),
+        (done, f"{files}; {counted(report['staged_files_deleted'], 'staged file')}"),
         ("retention", f"{report['retention_s'] / 3600:g} h{floor}"),
     ]
     if report["kept_for_readers"]:
         pairs.append(("kept", f"{counted(report['kept_for_readers'], 'file')} that readers still use"))
-    facts(f"{name} was vacuumed" if not report["dry_run"] else f"{name}: dry run, nothing was changed", pairs)
+    facts(title, pairs)
 
 
 def expire(
@@ -162,44 +155,31 @@ def expire(
 ) -> None:
     """Drop rows before a day (UTC), in whole partitions where possible."""
     limit = day(before)
-    with lake_at(context) as lake:
-        table = lake.table(name)
-        with running(lake, f"expire {name}") as (progress, _):
-            report = table.expire(limit, column=column, progress=progress).as_dict()
-    answer({"table": name, **report}, as_json=as_json, otherwise=lambda: _show_expire(name, report))
+    with _job(context, "expire", name) as (table, progress, _):
+        report = table.expire(limit, column=column, progress=progress).as_dict()
+    answer({"table": name, **report}, as_json, lambda: _show_expire(name, report))
 
 
 def _show_expire(name: str, report: dict[str, Any]) -> None:
-    from crannog.cli.output import facts
-
+    details = f" ({report['files_dropped']:,} dropped whole, {report['files_rewritten']:,} rewritten)"
     facts(
         f"{name}: rows with {report['column']} before {report['before']} were dropped in {report['seconds']:.1f} s",
         [
             ("rows", f"{report['rows_dropped']:,} dropped, {report['rows_kept']:,} kept"),
-            (
-                "files",
-                f"{report['files_before']:,} → {report['files_after']:,} ({report['files_dropped']:,} dropped whole, {report['files_rewritten']:,} rewritten)",
-            ),
-            ("size", f"{of_bytes(report['bytes_before'])} → {of_bytes(report['bytes_after'])}"),
+            *_files(report, details),
         ],
     )
 
 
 def evolve(context: typer.Context, name: NameArgument, schema: SchemaOption, as_json: JsonOption = False) -> None:
     """Add nullable columns or widen types; other changes are refused with the reason."""
-    from crannog.cli.arguments import read_schema
-
     columns = read_schema(schema)
-    with lake_at(context) as lake:
-        table = lake.table(name)
-        with running(lake, f"evolve {name}") as (progress, _):
-            report = table.evolve(columns, progress=progress).as_dict()
-    answer({"table": name, **report}, as_json=as_json, otherwise=lambda: _show_evolve(name, report))
+    with _job(context, "evolve", name) as (table, progress, _):
+        report = table.evolve(columns, progress=progress).as_dict()
+    answer({"table": name, **report}, as_json, lambda: _show_evolve(name, report))
 
 
 def _show_evolve(name: str, report: dict[str, Any]) -> None:
-    from crannog.cli.output import facts, say
-
     if report["version"] is None:
         say(f"{name} already has these columns; nothing was changed.")
         return
@@ -220,55 +200,41 @@ def erase(
     as_json: JsonOption = False,
 ) -> None:
     """Remove keys from every file of a table, including old versions, and print a receipt as proof."""
-    from crannog.cli.output import bar
-    from crannog.formats.row_bodies import parse_keys
-
+    act = f"erase from {name}"
     with lake_at(context) as lake:
         table = lake.table(name)
-        wanted: list[Any] = parse_keys(keys, table.schema, table.key) if table.key else list(keys)
+        wanted = read_keys(keys, table)
         if table.key:
-            confirm(
-                f"Erase {counted(len(wanted), 'key')} from {name}, including old versions?", f"erase from {name}", yes
-            )
+            confirm(f"Erase {counted(len(wanted), 'key')} from {name}, including old versions?", act, yes)
         try:
-            with bar(f"erase from {name}") as progress:
+            with bar(act) as progress:
                 receipt = table.erase(wanted, actor=actor, reason=reason, progress=progress).as_dict()
         except KeyboardInterrupt:
             raise Cancelled(
                 f"the erasure from {name} was interrupted and is not verified; run the same command again to finish it"
             ) from None
-    answer(receipt, as_json=as_json, otherwise=lambda: show_receipt(receipt))
+    answer(receipt, as_json, lambda: show_receipt(receipt))
 
 
 def show_receipt(receipt: dict[str, Any]) -> None:
     """Print an erasure receipt."""
-    from crannog.cli.output import facts, listing
-
-    lost = ", ".join(map(str, receipt["versions_lost"])) or "none"
+    hashes = ", ".join(text[:12] + "…" for text in receipt["key_hashes"][:_HASHES])
     facts(
         f"{counted(receipt['keys'], 'key')} erased from {receipt['table']}, in {receipt['seconds']:.1f} s",
         [
             ("rows erased", f"{receipt['rows_erased']:,}"),
             ("files deleted", f"{receipt['files_deleted']:,}"),
-            ("versions removed", lost),
+            ("versions removed", ", ".join(map(str, receipt["versions_lost"])) or "none"),
             ("actor, reason", f"{receipt['actor'] or '–'}, {receipt['reason'] or '–'}"),
-            (
-                "key hashes",
-                ", ".join(text[:12] + "…" for text in receipt["key_hashes"][:_HASHES])
-                + (" and more" if receipt["keys"] > _HASHES else ""),
-            ),
+            ("key hashes", hashes + (" and more" if receipt["keys"] > _HASHES else "")),
         ],
     )
     places = [
         (place["place"], f"{place['looked_at']:,}", f"{place['before']:,}", f"{place['after']:,}")
         for place in receipt["places"]
     ]
-    listing(
-        ("place", "checked", "with a key before", "after"),
-        places,
-        empty="",
-        right=("checked", "with a key before", "after"),
-    )
+    columns = ("place", "checked", "with a key before", "after")
+    listing(columns, places, empty="", right=columns[1:])
 
 
 def tasks(context: typer.Context, as_json: JsonOption = False) -> None:
@@ -277,34 +243,22 @@ def tasks(context: typer.Context, as_json: JsonOption = False) -> None:
         found = lake.tasks()
     for task in found:
         task["last_result"] = result_of(task)
-    answer(found, as_json=as_json, otherwise=lambda: show_tasks(found))
+    answer(found, as_json, lambda: show_tasks(found))
 
 
 def show_tasks(found: list[dict[str, Any]]) -> None:
     """Print tasks as a table."""
-    from crannog.cli.output import listing
-
     now = dt.datetime.now(dt.UTC)
     rows = []
     for task in found:
         kind, _, table = task["task_name"].partition(":")
-        state = task["status"] if not task["failures"] else f"{task['status']}, failed {task['failures']}x"
-        done, due = task["completed_at"], task["next_run_at"]
-        rows.append(
-            (
-                kind,
-                table,
-                state,
-                done and ago(now - done),
-                due and (f"in {ago(due - now)}" if due > now else "now"),
-                summary(task["last_result"]),
-            )
-        )
-    listing(
-        ("task", "table", "state", "age", "due", "last result"),
-        rows,
-        empty="No tasks have run yet; `crannog serve` runs them.",
-    )
+        state = task["status"] + (f", failed {task['failures']}x" if task["failures"] else "")
+        age = task["completed_at"] and ago(now - task["completed_at"])
+        due = task["next_run_at"]
+        when = due and (f"in {ago(due - now)}" if due > now else "now")
+        rows.append((kind, table, state, age, when, summary(task["last_result"])))
+    columns = ("task", "table", "state", "age", "due", "last result")
+    listing(columns, rows, empty="No tasks have run yet; `crannog serve` runs them.")
 
 
 def result_of(task: dict[str, Any]) -> Any:
@@ -316,15 +270,13 @@ def summary(result: Any) -> str:
     """Summarize what a task did."""
     if not isinstance(result, dict):
         return "–"
-    for word in ("error", "skipped"):
-        if result.get(word):
-            return f"{'failed: ' if word == 'error' else 'skipped: '}{result[word]}"
+    for name, label in (("error", "failed"), ("skipped", "skipped")):
+        if result.get(name):
+            return f"{label}: {result[name]}"
     if "staged_rows" in result:
-        return (
-            f"{counted(result['staged_rows'], 'row')} into version {result['version']}"
-            if result["version"] is not None
-            else "nothing was staged"
-        )
+        if result["version"] is None:
+            return "nothing was staged"
+        return f"{counted(result['staged_rows'], 'row')} into version {result['version']}"
     if "rows_dropped" in result:
         return f"{counted(result['rows_dropped'], 'row')} dropped"
     if "events_removed" in result:
@@ -336,7 +288,7 @@ def summary(result: Any) -> str:
     return "done"
 
 
-def _end_spark(lake: Lake) -> None:
+def end_spark(lake: Lake) -> None:
     """Stop the Spark of this process; a server keeps its own and cancels the job itself."""
     from crannog.embedded import EmbeddedLake
 
@@ -349,16 +301,13 @@ def _end_spark(lake: Lake) -> None:
 @contextmanager
 def running(lake: Lake, title: str) -> Iterator[tuple[Progress, Cancellation]]:
     """Show the progress of a job; Ctrl-C cancels it."""
-    from crannog.api.reports import Cancellation
-    from crannog.cli.output import bar
-
     cancellation, ended = Cancellation(), threading.Event()
 
     def take_back() -> None:
         cancellation.cancel()
         # Spark may be starting or unresponsive; nothing else in this process needs it.
         if not ended.wait(_CANCEL_S):
-            _end_spark(lake)
+            end_spark(lake)
 
     def on_signal(*_: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a second Ctrl-C exits at once

@@ -44,11 +44,13 @@ def moment(value: dt.datetime) -> str:
 
 def of_bytes(count: float) -> str:
     """Return a size in a suitable unit."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024 or unit == "GiB":
-            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+    if abs(count) < 1024:
+        return f"{count:,.0f} B"
+    for unit in ("KiB", "MiB"):
         count /= 1024
-    raise AssertionError
+        if abs(count) < 1024:
+            return f"{count:,.1f} {unit}"
+    return f"{count / 1024:,.1f} GiB"
 
 
 def counted(count: int, noun: str) -> str:
@@ -104,18 +106,14 @@ def listing(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[shown(value) for value in row] for row in rows]
-    if not cells:
-        say(empty)
-        return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
         table.add_column(
             column, justify="right" if column in right else "left", overflow="fold", no_wrap=column in right
         )
-    for row in cells:
-        table.add_row(*map(Text, row))
-    console().print(table)
+    for row in rows:
+        table.add_row(*(value if isinstance(value, Text) else Text(shown(value)) for value in row))
+    console().print(table if table.row_count else Text(empty))
 
 
 def rows(columns: Sequence[str], values: Sequence[Sequence[Any]], *, empty: str) -> None:

@@ -16,7 +16,8 @@ import typer
 
 from crannog.cli.arguments import JsonOption
 from crannog.cli.context import answer, place_of, warehouse_at
-from crannog.cli.maintenance import result_of, summary
+from crannog.cli.maintenance import end_spark, result_of, summary
+from crannog.cli.output import listing
 from crannog.errors import CallerError
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def _drain(lake: EmbeddedLake, server: HttpServer, work: threading.Thread) -> No
         server.abort()
     work.join(max(0.1, _TASK_PATIENCE_S - (time.monotonic() - began)))
     if work.is_alive() or not drained:
-        _end_spark(lake)
+        end_spark(lake)
         work.join(_LAST_PATIENCE_S)
         drained = server.join(0.5)
     if work.is_alive() or not drained:
@@ -166,12 +167,6 @@ def _work(lake: EmbeddedLake, scheduler: Scheduler, stop: threading.Event) -> No
             lines.trouble(scheduler.last_error)
         except Exception as error:  # the next run may succeed
             lines.trouble(getattr(error, "message", f"{type(error).__name__}: {error}"))
-
-
-def _end_spark(lake: EmbeddedLake) -> None:
-    from crannog.spark.session import spark_runtime
-
-    spark_runtime(lake.settings).stop()
 
 
 class _Lines:
@@ -223,19 +218,17 @@ def create(
 ) -> None:
     """Create a token and show it once. From then on, every request to a server of this warehouse needs a token."""
     made = _tokens(context).create(name, scope, expires_days)
-    answer({"name": name, "token": made}, as_json=as_json, otherwise=lambda: typer.echo(made))
+    answer({"name": name, "token": made}, as_json, lambda: typer.echo(made))
 
 
 def list_(context: typer.Context, as_json: JsonOption = False) -> None:
     """List the tokens and their scopes; the tokens themselves are not stored."""
-    from crannog.cli.output import listing
-
     found = [made.as_dict() for made in _tokens(context).list()]
     rows = [(made["name"], ", ".join(made["scopes"]), made["created_at"], made["expires_at"]) for made in found]
     answer(
         found,
-        as_json=as_json,
-        otherwise=lambda: listing(
+        as_json,
+        lambda: listing(
             ("token", "scopes", "created", "expires"),
             rows,
             empty="There are no tokens; a server listens only on loopback.",
@@ -246,7 +239,7 @@ def list_(context: typer.Context, as_json: JsonOption = False) -> None:
 def revoke(context: typer.Context, name: TokenName, as_json: JsonOption = False) -> None:
     """Revoke a token; servers reject it within two seconds."""
     _tokens(context).revoke(name)
-    answer({"name": name, "revoked": True}, as_json=as_json, otherwise=lambda: typer.echo(f"{name} was revoked."))
+    answer({"name": name, "revoked": True}, as_json, lambda: typer.echo(f"{name} was revoked."))
 
 
 def _tokens(context: typer.Context) -> Tokens:

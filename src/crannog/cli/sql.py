@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,15 +10,11 @@ import typer
 
 from crannog.cli.arguments import JsonOption, NameArgument
 from crannog.cli.context import answer, lake_at
-from crannog.cli.output import counted, moment, of_bytes
+from crannog.cli.output import counted, listing, moment, of_bytes, rows, say
 from crannog.errors import CallerError
 
 if TYPE_CHECKING:
     from crannog.api.result import Explanation, Result
-
-EngineOption = Annotated[
-    str, typer.Option(metavar="auto|hot|local|spark", help="Query engine: auto, hot, local or spark.")
-]
 
 cache = typer.Typer(help="Tables held in memory.", no_args_is_help=True)
 
@@ -35,7 +32,9 @@ def sql(
     text: Annotated[
         str, typer.Argument(metavar="TEXT", help="One SELECT statement in Spark SQL; - reads standard input.")
     ],
-    engine: EngineOption = "auto",
+    engine: Annotated[
+        str, typer.Option(metavar="auto|hot|local|spark", help="Query engine: auto, hot, local or spark.")
+    ] = "auto",
     max_rows: Annotated[int, typer.Option(min=0, help="Maximum number of rows to show; 0 uses the setting.")] = 0,
     timeout_s: Annotated[
         float,
@@ -53,13 +52,13 @@ def sql(
     with lake_at(context) as lake:
         if explain or analyze:
             explanation = lake.explain(statement, engine, analyze=analyze)
-            answer(explanation.as_dict(), as_json=as_json, otherwise=lambda: _show_plan(explanation))
+            answer(explanation.as_dict(), as_json, lambda: _show_plan(explanation))
             return
         result = lake.sql(statement, max_rows=max_rows or None, engine=engine, timeout_s=timeout_s or None)
     if csv:
         _write_csv(result)
         return
-    answer(_as_data(result), as_json=as_json, otherwise=lambda: _show(result))
+    answer(_as_data(result), as_json, lambda: _show(result))
 
 
 def _as_data(result: Result) -> dict[str, Any]:
@@ -75,8 +74,6 @@ def _as_data(result: Result) -> dict[str, Any]:
 
 
 def _show(result: Result) -> None:
-    from crannog.cli.output import rows, say
-
     values = _as_data(result)["rows"]
     rows([column["name"] for column in result.columns], values, empty="No rows.")
     more = "; there are more, use --max-rows to see them" if result.truncated else ""
@@ -93,8 +90,6 @@ def _write_csv(result: Result) -> None:
 
 
 def _show_plan(explanation: Explanation) -> None:
-    from crannog.cli.output import say
-
     say(str(explanation).split("\n\n", 1)[0])
     typer.echo()
     typer.echo(explanation.plan)
@@ -105,22 +100,18 @@ def pin(context: typer.Context, name: NameArgument, as_json: JsonOption = False)
     with lake_at(context) as lake:
         held = lake.cache.pin(name)
         server = getattr(lake, "address", "")
-    ending = (
-        f"Held by the server at {server} until it is evicted."
-        if server
-        else "Held until this command ends; `crannog serve` keeps tables in memory."
-    )
-    answer(held, as_json=as_json, otherwise=lambda: _show_tables([held], ending))
+    ending = "Held until this command ends; `crannog serve` keeps tables in memory."
+    if server:
+        ending = f"Held by the server at {server} until it is evicted."
+    answer(held, as_json, lambda: _show_tables([held], ending))
 
 
 def evict(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
     """Release a table from memory."""
-    from crannog.cli.output import say
-
     with lake_at(context) as lake:
         was_held = lake.cache.evict(name)
     text = f"{name} was released from memory." if was_held else f"{name} was not in memory."
-    answer({"name": name, "evicted": was_held}, as_json=as_json, otherwise=lambda: say(text))
+    answer({"name": name, "evicted": was_held}, as_json, lambda: say(text))
 
 
 def stats(context: typer.Context, as_json: JsonOption = False) -> None:
@@ -128,15 +119,11 @@ def stats(context: typer.Context, as_json: JsonOption = False) -> None:
     with lake_at(context) as lake:
         found = lake.cache.stats()
     limit = f"The limit is {of_bytes(found['limit_bytes'])}."
-    answer(found, as_json=as_json, otherwise=lambda: _show_tables(found["tables"], limit))
+    answer(found, as_json, lambda: _show_tables(found["tables"], limit))
 
 
 def _show_tables(tables: list[dict[str, Any]], ending: str) -> None:
-    import datetime as dt
-
-    from crannog.cli.output import listing, say
-
-    rows = [
+    lines = [
         (
             held["name"],
             held["state"],
@@ -149,7 +136,7 @@ def _show_tables(tables: list[dict[str, Any]], ending: str) -> None:
         for held in tables
     ]
     columns = ("table", "state", "rows", "size", "hits", "misses", "last access")
-    listing(columns, rows, empty="No tables are held in memory.", right=("rows", "size", "hits", "misses"))
+    listing(columns, lines, empty="No tables are held in memory.", right=("rows", "size", "hits", "misses"))
     for held in tables:
         if held["error"]:
             say(f"{held['name']} could not be loaded: {held['error']}")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crannog.cli.arguments import JsonOption, NameArgument, SchemaOption, YesOption, confirm
+from crannog.cli.arguments import JsonOption, NameArgument, SchemaOption, YesOption, confirm, read_schema
 from crannog.cli.context import answer, lake_at
-from crannog.cli.output import counted, moment, of_bytes
+from crannog.cli.output import counted, facts, listing, moment, of_bytes, rows, say
 from crannog.errors import CrannogError, NotFound, Overloaded
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def tables(
     """List the tables with their numbers of rows and sizes."""
     with lake_at(context) as lake:
         found = [{"name": name} if names else _summary(lake, name) for name in lake.tables()]
-    answer(found, as_json=as_json, otherwise=lambda: _show_tables(found, names))
+    answer(found, as_json, lambda: _show_tables(found, names))
 
 
 def _summary(lake: Lake, name: str) -> dict[str, Any]:
@@ -49,8 +49,6 @@ def _summary(lake: Lake, name: str) -> dict[str, Any]:
 
 
 def _show_tables(found: list[dict[str, Any]], names: bool) -> None:
-    from crannog.cli.output import listing, say
-
     empty = "There are no tables yet; create one with `crannog create NAME --schema FILE`."
     if names:
         for table in found:
@@ -58,19 +56,13 @@ def _show_tables(found: list[dict[str, Any]], names: bool) -> None:
         if not found:
             say(empty)
         return
-    rows = [
-        (
-            table["name"],
-            f"{table['rows']:,}",
-            f"{table['staged_rows']:,}",
-            of_bytes(table["bytes"]),
-            ", ".join(table["key"]),
-        )
-        for table in found
-        if "error" not in table
-    ]
-    if rows or not found:
-        listing(("table", "rows", "staged", "size", "key"), rows, empty=empty, right=("rows", "staged", "size"))
+    readable = [table for table in found if "error" not in table]
+    if readable or not found:
+        lines = [
+            (t["name"], f"{t['rows']:,}", f"{t['staged_rows']:,}", of_bytes(t["bytes"]), ", ".join(t["key"]))
+            for t in readable
+        ]
+        listing(("table", "rows", "staged", "size", "key"), lines, empty=empty, right=("rows", "staged", "size"))
     for table in found:
         if "error" in table:
             say(f"{table['name']} cannot be read: {table['error']}")
@@ -96,8 +88,6 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Create a table, and the warehouse if it does not exist. Does not need Spark."""
-    from crannog.cli.arguments import read_schema
-
     columns = read_schema(schema)
     with lake_at(context, make=True) as lake:
         table = lake.create_table(
@@ -109,45 +99,39 @@ def create(
             if_exists=if_exists,
         )
         described = table.describe()
-    answer(described, as_json=as_json, otherwise=lambda: _show_description(described))
+    answer(described, as_json, lambda: _show_description(described))
 
 
-def _names(given: str) -> list[str]:
-    return [name.strip() for name in given.split(",")] if given.strip() else []
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")] if text.strip() else []
 
 
 def describe(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
     """Show the definition, size and state of a table."""
     with lake_at(context) as lake:
         described = lake.table(name).describe()
-    answer(described, as_json=as_json, otherwise=lambda: _show_description(described))
+    answer(described, as_json, lambda: _show_description(described))
 
 
 def _show_description(found: dict[str, Any]) -> None:
-    from crannog.cli.output import facts, listing
-
+    base = f"{counted(found['base_rows'], 'row')} in {counted(found['files'], 'file')}, {of_bytes(found['bytes'])}"
+    staged = f"{counted(found['staged_rows'], 'row')} in {counted(found['staged_files'], 'file')}, {of_bytes(found['staged_bytes'])}"
     lists = (("key", "key"), ("partitions", "partition_by"), ("sorted by", "cluster_by"))
     facts(
         found["name"],
         [
             ("rows", f"{found['rows']:,}"),
-            (
-                "base",
-                f"version {found['version']}: {counted(found['base_rows'], 'row')} in {counted(found['files'], 'file')}, {of_bytes(found['bytes'])}",
-            ),
+            ("base", f"version {found['version']}: {base}"),
             (
                 "staged",
-                f"{counted(found['staged_rows'], 'row')} in {counted(found['staged_files'], 'file')}, {of_bytes(found['staged_bytes'])} in memory;"
-                f" sequence {found['sequence']}, folded up to {found['folded_sequence']}",
+                f"{staged} in memory; sequence {found['sequence']}, folded up to {found['folded_sequence']}",
             ),
             *[(label, ", ".join(found[part])) for label, part in lists if found[part]],
             ("created", moment(found["created_at"])),
             *[("warning", warning) for warning in found.get("warnings", ())],
         ],
     )
-    columns = [
-        (column["name"], column["type"], "" if column["nullable"] else "not null") for column in found["columns"]
-    ]
+    columns = [(part["name"], part["type"], "" if part["nullable"] else "not null") for part in found["columns"]]
     listing(("column", "type", ""), columns, empty="")
 
 
@@ -164,18 +148,16 @@ def history(
         found = lake.table(name).history(limit)
     for entry in found:
         entry["timestamp"] = dt.datetime.fromtimestamp(entry["timestamp"] / 1000, dt.UTC)
-    answer(found, as_json=as_json, otherwise=lambda: show_history(found))
+    answer(found, as_json, lambda: show_history(found))
 
 
 def show_history(found: list[dict[str, Any]]) -> None:
     """Print versions as a table."""
-    from crannog.cli.output import listing
-
-    rows = [(entry["version"], moment(entry["timestamp"]), entry.get("operation"), _what(entry)) for entry in found]
-    listing(("version", "time (UTC)", "operation", "details"), rows, empty="The log is empty.", right=("version",))
+    lines = [(entry["version"], moment(entry["timestamp"]), entry.get("operation"), _details(entry)) for entry in found]
+    listing(("version", "time (UTC)", "operation", "details"), lines, empty="The log is empty.", right=("version",))
 
 
-def _what(entry: dict[str, Any]) -> str:
+def _details(entry: dict[str, Any]) -> str:
     parts = []
     for name, text in (entry.get("operationParameters") or {}).items():
         try:
@@ -204,30 +186,22 @@ def preview(
 ) -> None:
     """Show some rows."""
     with lake_at(context) as lake:
-        found = lake.table(name).preview(n, raw=raw)
-    rows = found.to_pylist(maps_as_pydicts="strict")
-    columns = [column for column in found.column_names if system or not column.startswith("_")]
-    answer(rows, as_json=as_json, otherwise=lambda: _show_rows(columns, rows))
-
-
-def _show_rows(columns: list[str], found: list[dict[str, Any]]) -> None:
-    from crannog.cli.output import rows
-
-    rows(columns, [[row[column] for column in columns] for row in found], empty="There are no rows yet.")
+        table = lake.table(name).preview(n, raw=raw)
+    found = table.to_pylist(maps_as_pydicts="strict")
+    columns = [column for column in table.column_names if system or not column.startswith("_")]
+    lines = [[row[column] for column in columns] for row in found]
+    answer(found, as_json, lambda: rows(columns, lines, empty="There are no rows yet."))
 
 
 def drop(context: typer.Context, name: NameArgument, yes: YesOption = False, as_json: JsonOption = False) -> None:
     """Remove a table and all its files."""
     with lake_at(context) as lake:
-        rows = _rows_of(lake, name)
-        what = "and its rows, which cannot be read" if rows is None else f"with {counted(rows, 'row')}"
+        count = _rows_of(lake, name)
+        what = "and its rows, which cannot be read" if count is None else f"with {counted(count, 'row')}"
         confirm(f"Drop {name} {what}?", f"drop {name}", yes)
         lake.drop_table(name)
-    answer(
-        {"table": name, "dropped": True, "rows": rows},
-        as_json=as_json,
-        otherwise=lambda: typer.echo(f"Dropped {name} {what}."),
-    )
+    done = {"table": name, "dropped": True, "rows": count}
+    answer(done, as_json, lambda: typer.echo(f"Dropped {name} {what}."))
 
 
 def _rows_of(lake: Lake, name: str) -> int | None:

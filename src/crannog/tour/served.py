@@ -5,16 +5,27 @@ from __future__ import annotations
 import json
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import httpx
+
+import crannog
+from crannog.builds import (
+    BuildEvent,
+    BuildRequestEvent,
+    BuildRequestStatus,
+    JobEvent,
+    JobStatus,
+    PartitionEvent,
+    PartitionStatus,
+)
 from crannog.cli.output import counted
-from crannog.tour.shared import ORDERS, READINGS, Tour, order, took
-
-if TYPE_CHECKING:
-    from crannog.embedded import EmbeddedLake
-    from crannog.server.http_server import HttpServer
-    from crannog.tour.shared import Notes
+from crannog.cli.traces import show_trace
+from crannog.server.http_server import HttpServer
+from crannog.tour.shared import ORDERS, READINGS, Notes, Tour, order, took
 
 _INSERTS = 2_000
 _REQUESTS, _TRACES = 20, 100
@@ -26,108 +37,61 @@ _TREE = (
     ("pay", "bank", 45),
 )
 _PARENTS = (None, 0, 0, 0, 3)
+_QUESTION = f"SELECT customer, count(*) AS orders, sum(amount) AS total FROM {ORDERS} GROUP BY customer ORDER BY total DESC, customer LIMIT 5"
+_BUILDS = 20
 
 
 def served(tour: Tour, note: Notes) -> None:
     """Write and query through a server, as from another machine."""
-    import crannog
+    with _server(tour) as server, crannog.connect(server.url) as far:
+        table, before = far.table(ORDERS), tour.orders.count()
+        p50 = statistics.median(took(lambda: table.upsert([order(10)])) for _ in range(30))
+        note.figure("http_upsert_p50_ms", p50, "1 row over HTTP", f"{p50:.1f} ms until acknowledged (median of 30)")
 
-    server = _server(tour)
-    try:
-        with crannog.connect(server.url) as far:
-            table, before = far.table(ORDERS), tour.orders.count()
-            times = [took(lambda: table.upsert([order(10)])) for _ in range(30)]
-            p50 = statistics.median(times)
-            note.figure(
-                "http_upsert_p50_ms",
-                round(p50, 2),
-                "1 row over HTTP",
-                f"{p50:.1f} ms until acknowledged (median of 30)",
-            )
+        def produce() -> None:
+            with far.producer(ORDERS) as producer:
+                for number in range(_INSERTS):
+                    producer.insert(order(900_000 + number))
 
-            def produce() -> None:
-                with far.producer(ORDERS) as producer:
-                    for number in range(_INSERTS):
-                        producer.insert(order(900_000 + number))
-
-            ms = took(produce)
-            note.figure(
-                "producer_rows_per_s",
-                round(_INSERTS / ms * 1000),
-                "a producer",
-                f"{_INSERTS / ms * 1000:,.0f} rows per second, in batches, each stored once",
-            )
-            question = f"SELECT count(*) AS n, sum(quantity) AS items FROM {ORDERS}"
-            note.check(
-                "the client gets the same result as this process",
-                far.sql(question).rows() == tour.lake.sql(question).rows(),
-            )
-            note.check(f"all {_INSERTS:,} rows are stored, once", tour.orders.count() == before + _INSERTS)
-    finally:
-        _end(server)
+        rate = _INSERTS / took(produce) * 1000
+        note.figure(
+            "producer_rows_per_s",
+            round(rate),
+            "a producer",
+            f"{rate:,.0f} rows per second, in batches, each stored once",
+        )
+        question = f"SELECT count(*) AS n, sum(quantity) AS items FROM {ORDERS}"
+        note.check(
+            "the client gets the same result as this process",
+            far.sql(question).rows() == tour.lake.sql(question).rows(),
+        )
+        note.check(f"all {_INSERTS:,} rows are stored, once", tour.orders.count() == before + _INSERTS)
 
 
 def traces(tour: Tour, note: Notes) -> None:
     """Receive spans over OTLP, search them, derive tables with Spark, and erase a trace."""
-    import httpx
+    now, total = time.time_ns(), _REQUESTS * _TRACES
+    _send_spans(tour, note, now)
+    found = _search(tour, note)
+    store = tour.lake.traces
 
-    from crannog.cli.traces import show_trace
+    def charged() -> tuple[int, int]:
+        [series] = store.metrics(service="pay", operation="charge", step="1d", start=now - 10**12)[:1]
+        return series.count, series.errors
 
-    now = time.time_ns()
-    bodies = [json.dumps(_request(now, number)).encode() for number in range(_REQUESTS)]
-    spans = _REQUESTS * _TRACES * len(_TREE)
-    server = _server(tour)
-    assert server.receivers is not None
-    address = f"http://127.0.0.1:{server.receivers.http_port}/v1/traces"
-    try:
-        with httpx.Client(headers={"Content-Type": "application/json"}, timeout=60) as client:
-            answers: list[int] = []
-            ms = took(
-                lambda: answers.extend(client.post(address, content=body).status_code for body in [*bodies, bodies[0]])
-            )
-        note.figure(
-            "spans_per_s",
-            round(spans / ms * 1000),
-            "OTLP over HTTP",
-            f"{counted(spans, 'span')} in {ms:.0f} ms, each request durable when acknowledged; one was sent twice",
-        )
-        note.check("every request was acknowledged", set(answers) == {200})
-    finally:
-        _end(server)
-    store = _lake(tour).traces
-    page = store.search(service="pay", has_errors=True, limit=5, count=True)
-    search_ms = took(lambda: store.search(service="pay", has_errors=True, limit=5))
-    note.figure(
-        "search_ms",
-        round(search_ms, 1),
-        "search",
-        f"{page.total} traces with an error in pay, the newest five in {search_ms:.0f} ms",
-    )
-    note.check(
-        "one in ten has the error, and the repeated request is counted once", page.total == _REQUESTS * _TRACES // 10
-    )
-    found = page.traces[0].trace_id
-    view = store.show(found)
-    note.exhibit(lambda: show_trace(view, details=False))
-    [fresh] = store.metrics(service="pay", operation="charge", step="1d", start=now - 10**12)[:1]
+    fresh = charged()
     report = store.derive()
-    [derived] = store.metrics(service="pay", operation="charge", step="1d", start=now - 10**12)[:1]
     note.figure(
         "derive_s",
-        round(report.seconds, 1),
+        report.seconds,
         "Spark",
         f"folded the spans and derived summaries, metrics, edges and keys in {report.seconds:.1f} s",
     )
-    note.check(
-        "metrics are the same before and after",
-        (fresh.count, fresh.errors)
-        == (derived.count, derived.errors)
-        == (_REQUESTS * _TRACES, _REQUESTS * _TRACES // 10),
-    )
+    note.check("metrics are the same before and after", fresh == charged() == (total, total // 10))
     edges = {(edge.parent, edge.child): edge.calls for edge in store.dependencies()}
     note.check(
         "the calls between services are known: shop → stock, shop → pay",
-        edges == {("shop", "stock"): _REQUESTS * _TRACES, ("shop", "pay"): _REQUESTS * _TRACES},
+        edges == {("shop", "stock"): total, ("shop", "pay"): total},
     )
     receipt = store.erase([found], actor="demo", reason="requested")
     note.check(
@@ -136,25 +100,49 @@ def traces(tour: Tour, note: Notes) -> None:
     )
 
 
-def _lake(tour: Tour) -> EmbeddedLake:
-    from crannog.embedded import EmbeddedLake
+def _send_spans(tour: Tour, note: Notes, now: int) -> None:
+    bodies = [json.dumps(_request(now, number)).encode() for number in range(_REQUESTS)]
+    answers: list[int] = []
+    with _server(tour) as server, httpx.Client(headers={"Content-Type": "application/json"}, timeout=60) as client:
+        assert server.receivers is not None
+        address = f"http://127.0.0.1:{server.receivers.http_port}/v1/traces"
+        ms = took(
+            lambda: answers.extend(client.post(address, content=body).status_code for body in [*bodies, bodies[0]])
+        )
+    spans = _REQUESTS * _TRACES * len(_TREE)
+    note.figure(
+        "spans_per_s",
+        round(spans / ms * 1000),
+        "OTLP over HTTP",
+        f"{counted(spans, 'span')} in {ms:.0f} ms, each request durable when acknowledged; one was sent twice",
+    )
+    note.check("every request was acknowledged", set(answers) == {200})
 
-    assert isinstance(tour.lake, EmbeddedLake)
-    return tour.lake
+
+def _search(tour: Tour, note: Notes) -> str:
+    """Search for traces with an error, show one, and return its id."""
+    store = tour.lake.traces
+    page = store.search(service="pay", has_errors=True, limit=5, count=True)
+    ms = took(lambda: store.search(service="pay", has_errors=True, limit=5))
+    note.figure("search_ms", ms, "search", f"{page.total} traces with an error in pay, the newest five in {ms:.0f} ms")
+    note.check(
+        "one in ten has the error, and the repeated request is counted once", page.total == _REQUESTS * _TRACES // 10
+    )
+    view = store.show(page.traces[0].trace_id)
+    note.exhibit(lambda: show_trace(view, details=False))
+    return page.traces[0].trace_id
 
 
-def _server(tour: Tour) -> HttpServer:
-    from crannog.server.http_server import HttpServer
-
-    server = HttpServer(_lake(tour), "127.0.0.1", 0)
+@contextmanager
+def _server(tour: Tour) -> Iterator[HttpServer]:
+    server = HttpServer(tour.lake, "127.0.0.1", 0)
     server.start()
-    return server
-
-
-def _end(server: HttpServer) -> None:
-    server.stop_accepting()
-    server.join(10)
-    server.close()
+    try:
+        yield server
+    finally:
+        server.stop_accepting()
+        server.join(10)
+        server.close()
 
 
 def _request(now: int, number: int) -> dict[str, Any]:
@@ -192,51 +180,31 @@ def _request(now: int, number: int) -> dict[str, Any]:
     }
 
 
-_QUESTION = f"SELECT customer, count(*) AS orders, sum(amount) AS total FROM {ORDERS} GROUP BY customer ORDER BY total DESC, customer LIMIT 5"
-_BUILDS = 20
-
-
 def sql(tour: Tour, note: Notes) -> None:
     """Run one query on three engines."""
-    tour.lake.cache.pin(ORDERS)
+    lake = tour.lake
+    lake.cache.pin(ORDERS)
     answers = {}
     for engine in ("spark", "local", "hot"):
-        answers[engine] = tour.lake.sql(_QUESTION, engine=engine)
-        times = [took(partial(tour.lake.sql, _QUESTION, engine=engine)) for _ in range(5)]
-        p50 = statistics.median(times)
-        note.figure(f"sql_{engine}_p50_ms", round(p50, 1), engine, f"{p50:.1f} ms (median of 5)")
-    same = answers["spark"].to_arrow().equals(answers["local"].to_arrow()) and answers["spark"].to_arrow().equals(
-        answers["hot"].to_arrow()
-    )
+        answers[engine] = lake.sql(_QUESTION, engine=engine).to_arrow()
+        p50 = statistics.median(took(partial(lake.sql, _QUESTION, engine=engine)) for _ in range(5))
+        note.figure(f"sql_{engine}_p50_ms", p50, engine, f"{p50:.1f} ms (median of 5)")
+    same = answers["spark"].equals(answers["local"]) and answers["spark"].equals(answers["hot"])
     note.check("the three results are equal, including names and types", same)
-    chosen = tour.lake.sql(f"SELECT count(*) AS n FROM {READINGS}")
+    chosen = lake.sql(f"SELECT count(*) AS n FROM {READINGS}")
     note.fact("automatic choice", f"a count of {READINGS} ran on {chosen.engine}: {chosen.why}")
-    known = answers["hot"].rows()[0]["customer"]
-    key = tour.lake.sql(f"SELECT min(order_id) AS k FROM {ORDERS} WHERE customer = '{known}'").rows()[0]["k"]
-    before = tour.lake.sql(
-        f"SELECT count(*) AS n FROM {ORDERS} WHERE order_id = '{key}' AND quantity = 77", engine="hot"
-    ).rows()
-    [row] = tour.lake.sql(f"SELECT * FROM {ORDERS} WHERE order_id = '{key}'").rows()
-    changed = {name: value for name, value in row.items() if not name.startswith("_")} | {"quantity": 77}
-    tour.orders.upsert([changed])
-    after = tour.lake.sql(
-        f"SELECT count(*) AS n FROM {ORDERS} WHERE order_id = '{key}' AND quantity = 77", engine="hot"
-    ).rows()
+    known = answers["hot"].to_pylist()[0]["customer"]
+    key = lake.sql(f"SELECT min(order_id) AS k FROM {ORDERS} WHERE customer = '{known}'").rows()[0]["k"]
+    changed_rows = f"SELECT count(*) AS n FROM {ORDERS} WHERE order_id = '{key}' AND quantity = 77"
+    before = lake.sql(changed_rows, engine="hot").rows()
+    [row] = lake.sql(f"SELECT * FROM {ORDERS} WHERE order_id = '{key}'").rows()
+    tour.orders.upsert([{name: value for name, value in row.items() if not name.startswith("_")} | {"quantity": 77}])
+    after = lake.sql(changed_rows, engine="hot").rows()
     note.check("a table in memory shows an upsert at the next read", (before, after) == ([{"n": 0}], [{"n": 1}]))
 
 
 def builds(tour: Tour, note: Notes) -> None:
     """Write the events of some builds to the same warehouse."""
-    from crannog.builds import (
-        BuildEvent,
-        BuildRequestEvent,
-        BuildRequestStatus,
-        JobEvent,
-        JobStatus,
-        PartitionEvent,
-        PartitionStatus,
-    )
-
     with tour.lake.builds as log:
         times = []
         for number in range(_BUILDS):
@@ -251,11 +219,11 @@ def builds(tour: Tour, note: Notes) -> None:
             )
             times += [took(partial(log.append_event, BuildEvent.new(build, payload))) for payload in payloads]
         p50 = statistics.median(times)
-        note.figure("build_event_p50_ms", round(p50, 2), "one event", f"{p50:.1f} ms until acknowledged")
+        note.figure("build_event_p50_ms", p50, "one event", f"{p50:.1f} ms until acknowledged")
         status = log.get_latest_partition_status("sales/2026-01-05")
         failed = log.list_build_requests(status=BuildRequestStatus.FAILED)
         read_ms = took(lambda: log.list_build_requests(limit=50))
-        note.figure("build_list_ms", round(read_ms, 2), "list of builds", f"{read_ms:.2f} ms")
+        note.figure("build_list_ms", read_ms, "list of builds", f"{read_ms:.2f} ms")
         note.check(
             "the log shows which builds failed",
             status is not None and status.status is PartitionStatus.FAILED and failed.total == _BUILDS // 5,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -79,14 +78,16 @@ def took(work: Callable[[], Any]) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-class Audience(Protocol):
-    """Receives the results of the tour."""
+class Audience:
+    """Receives the results of the tour. This one prints nothing: the results are printed at the end as JSON."""
 
     def welcome(self, folder: Path, *, kept: bool) -> None:
         """Called when the tour starts."""
 
-    def step(self, number: int, title: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def step(self, number: int, title: str) -> Iterator[None]:
         """Return a context manager around a step."""
+        yield
 
     def line(self, label: str, text: str) -> None:
         """Called for a figure or a fact."""
@@ -115,7 +116,7 @@ class Notes:
 
     def figure(self, name: str, value: Any, label: str, text: str) -> None:
         """Record a value under a name, and show it as text."""
-        self.figures[name] = value
+        self.figures[name] = round(value, 2) if isinstance(value, float) else value
         self._audience.line(label, text)
 
     def fact(self, label: str, text: str) -> None:
@@ -150,38 +151,13 @@ class Notes:
         self._began = time.perf_counter()
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self.seconds = round(time.perf_counter() - self._began, 3)
         if error is not None:
             self.error = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
 
 
-class Silent:
-    """Prints nothing; the results are printed at the end as JSON."""
-
-    def welcome(self, folder: Path, *, kept: bool) -> None:
-        pass
-
-    @contextmanager
-    def step(self, number: int, title: str) -> Iterator[None]:
-        yield
-
-    def line(self, label: str, text: str) -> None:
-        pass
-
-    def check(self, claim: str, ok: bool) -> None:
-        pass
-
-    def exhibit(self, show: Callable[[], None]) -> None:
-        pass
-
-    def farewell(self, *, ok: bool, seconds: float, kept: str) -> None:
-        pass
-
-
-class Printed:
+class Printed(Audience):
     """Prints the results to a terminal."""
 
     def __init__(self) -> None:
@@ -235,19 +211,16 @@ class Printed:
     def farewell(self, *, ok: bool, seconds: float, kept: str) -> None:
         from rich.text import Text
 
+        verdict = Text.assemble(("All checks passed", "bold green"), f", in {seconds:.0f} s.")
+        if not ok:
+            verdict = Text(f"Some checks failed ({seconds:.0f} s); see ✗ above.", style="bold red")
         self._console.print()
-        if ok:
-            self._console.print(Text.assemble(("All checks passed", "bold green"), f", in {seconds:.0f} s."))
-        else:
-            self._console.print(Text(f"Some checks failed ({seconds:.0f} s); see ✗ above.", style="bold red"))
-        if kept:
-            self._console.print(
-                f"The warehouse was kept; look at it with: crannog --warehouse {kept} tables", markup=False
-            )
-        self._console.print(
-            "Next: README.md for the first steps, ARCHITECTURE.md for how it works and why,", markup=False
-        )
-        self._console.print(
+        self._console.print(verdict)
+        lines = [
+            "Next: README.md for the first steps, ARCHITECTURE.md for how it works and why,",
             "docs/index.md for the guides, `crannog --help` for every command, `crannog serve` for the server.",
-            markup=False,
-        )
+        ]
+        if kept:
+            lines.insert(0, f"The warehouse was kept; look at it with: crannog --warehouse {kept} tables")
+        for line in lines:
+            self._console.print(line, markup=False)

@@ -8,14 +8,19 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
+from crannog.cli.maintenance import result_of, show_receipt, show_tasks
 from crannog.cli.output import counted, of_bytes
+from crannog.cli.tables import show_history
+from crannog.embedded import EmbeddedLake
+from crannog.spark.session import spark_runtime
 from crannog.tour.served import builds, served, sql, traces
 from crannog.tour.shared import (
     CALLS,
@@ -26,24 +31,20 @@ from crannog.tour.shared import (
     ROWS,
     THREADS,
     TIMES,
+    Notes,
     Tour,
     order,
     reading,
     took,
 )
 
-if TYPE_CHECKING:
-    from crannog.tour.shared import Notes
-
 
 def tables(tour: Tour, note: Notes) -> None:
-    from crannog.spark.session import spark_runtime
-
     ms = took(lambda: tour.lake.create_table(ORDERS, pa.schema(ORDER), key="order_id"))
     tour.lake.create_table(READINGS, READING, partition_by="_date")
     note.fact(ORDERS, "key order_id: a later row replaces the row with the same key")
     note.fact(READINGS, "append-only, partitioned by the day of the write")
-    note.figure("create_ms", round(ms, 1), "created in", f"{ms:.0f} ms each")
+    note.figure("create_ms", ms, "created in", f"{ms:.0f} ms each")
     note.check(
         "no Java process runs yet: creating and writing tables does not need Spark",
         spark_runtime(tour.lake.settings).state() == "absent",
@@ -58,7 +59,7 @@ def appends(tour: Tour, note: Notes) -> None:
         p50 = statistics.median(times)
         note.figure(
             f"append_{size}_p50_ms",
-            round(p50, 2),
+            p50,
             counted(size, "row"),
             f"{p50:.1f} ms until acknowledged (median of {TIMES})",
         )
@@ -93,8 +94,6 @@ def group_commit(tour: Tour, note: Notes) -> None:
 
 
 def twice(tour: Tour, note: Notes) -> None:
-    from crannog.embedded import EmbeddedLake
-
     batch = [order(number) for number in range(20 * ROWS)]
     first = tour.orders.append(batch, batch_id="import-2026-01")
     again = tour.orders.append(batch, batch_id="import-2026-01")
@@ -125,18 +124,14 @@ def visible(tour: Tour, note: Notes) -> None:
         counted_rows = table.count()
 
     ms = took(count)
-    note.figure("count_ms", round(ms, 2), "count", f"{counted_rows:,} rows, {ms:.1f} ms after the acknowledgement")
+    note.figure("count_ms", ms, "count", f"{counted_rows:,} rows, {ms:.1f} ms after the acknowledgement")
     note.check("the row just written is among them", counted_rows == before + 1)
     some, everything = took(lambda: table.preview(10)), took(lambda: tour.readings.to_arrow())
-    note.figure("preview_ms", round(some, 2), "ten rows", f"{some:.1f} ms, by DuckDB in this process")
-    note.figure(
-        "scan_ms", round(everything, 2), "all readings", f"{tour.readings.count():,} rows in {everything:.0f} ms"
-    )
+    note.figure("preview_ms", some, "ten rows", f"{some:.1f} ms, by DuckDB in this process")
+    note.figure("scan_ms", everything, "all readings", f"{tour.readings.count():,} rows in {everything:.0f} ms")
 
 
 def spark_starts(tour: Tour, note: Notes) -> None:
-    from crannog.spark.session import spark_runtime
-
     runtime = spark_runtime(tour.lake.settings)
     runtime.start_in_background()
     table = tour.readings
@@ -147,7 +142,7 @@ def spark_starts(tour: Tour, note: Notes) -> None:
     tour.lake.warehouse.spark()
     note.figure(
         "spark_start_s",
-        round(runtime.start_seconds, 1),
+        runtime.start_seconds,
         "Spark started in",
         f"{runtime.start_seconds:.1f} s, in the background",
     )
@@ -188,8 +183,8 @@ def change(tour: Tour, note: Notes) -> None:
     deleted = took(
         lambda: table.delete(["order-000001", "order-000002", "order-000003"], actor="demo", reason="returned")
     )
-    note.figure("upsert_ms", round(upserted, 1), "upsert", f"one order replaced in {upserted:.1f} ms")
-    note.figure("delete_ms", round(deleted, 1), "delete", f"three orders in {deleted:.1f} ms")
+    note.figure("upsert_ms", upserted, "upsert", f"one order replaced in {upserted:.1f} ms")
+    note.figure("delete_ms", deleted, "delete", f"three orders in {deleted:.1f} ms")
     rows = {row["order_id"]: row for row in table.to_arrow().to_pylist()}
     note.check(
         "reads return the new row, not the old one",
@@ -227,8 +222,6 @@ def compact(tour: Tour, note: Notes) -> None:
 
 
 def open_elsewhere(tour: Tour, note: Notes) -> None:
-    from deltalake import DeltaTable
-
     rows, path = tour.orders.count(), str(tour.orders_folder)
     found = {"delta-rs": pa.table(DeltaTable(path).to_pyarrow_dataset().to_table(columns=["order_id"])).num_rows}
     try:
@@ -244,8 +237,6 @@ def open_elsewhere(tour: Tour, note: Notes) -> None:
 
 
 def time_travel(tour: Tour, note: Notes) -> None:
-    from deltalake import DeltaTable
-
     def rows_at(version: int) -> int:
         return int(DeltaTable(str(tour.orders_folder), version=version).to_pyarrow_dataset().count_rows())
 
@@ -277,10 +268,6 @@ def evolve(tour: Tour, note: Notes) -> None:
 
 
 def erase(tour: Tour, note: Notes) -> None:
-    from dataclasses import asdict
-
-    from crannog.cli.maintenance import show_receipt
-
     wanted, rows = "order-000000", tour.orders.count()
     before = files_with(tour.orders_folder, wanted)
     note.figure(
@@ -304,13 +291,12 @@ def erase(tour: Tour, note: Notes) -> None:
 
 def files_with(folder: Path, text: str) -> list[Path]:
     """Search every file for a text: in its bytes, and in the decompressed values of Parquet files."""
-    found = []
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and (
-            text.encode() in path.read_bytes() or (path.suffix == ".parquet" and _holds(path, text))
-        ):
-            found.append(path)
-    return found
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return [
+        path
+        for path in files
+        if text.encode() in path.read_bytes() or (path.suffix == ".parquet" and _holds(path, text))
+    ]
 
 
 def _holds(path: Path, text: str) -> bool:
@@ -324,9 +310,6 @@ def _holds(path: Path, text: str) -> bool:
 
 
 def records(tour: Tour, note: Notes) -> None:
-    from crannog.cli.maintenance import result_of, show_tasks
-    from crannog.cli.tables import show_history
-
     found, entries = tour.lake.tasks(), tour.orders.history()
     for task in found:
         task["last_result"] = result_of(task)

@@ -142,17 +142,17 @@ def test_a_batch_that_was_kept_although_it_seemed_to_fail_is_kept_once(lake: Lak
 
 
 def test_a_bad_row_is_reported_and_its_neighbours_are_kept_in_order(lake: Lake) -> None:
-    told: list[tuple[list[dict[str, Any]], Exception]] = []
+    failures: list[tuple[list[dict[str, Any]], Exception]] = []
     with lake.producer(
-        NAME, batch_rows=64, max_age_s=60, on_failure=lambda rows, error: told.append((rows, error))
+        NAME, batch_rows=64, max_age_s=60, on_failure=lambda rows, error: failures.append((rows, error))
     ) as producer:
         for n in range(128):
             producer.insert({"n": n if n not in (5, 6, 100) else f"no number {n}"})
         assert producer.flush()
         assert (producer.sent, producer.failed, producer.retries) == (125, 3, 0)
     assert numbers(lake) == [n for n in range(128) if n not in (5, 6, 100)]
-    assert [rows[0]["n"] for rows, _ in told] == ["no number 5", "no number 6", "no number 100"]
-    assert all(isinstance(error, BadRows) and "no number" in error.message for _, error in told)
+    assert [rows[0]["n"] for rows, _ in failures] == ["no number 5", "no number 6", "no number 100"]
+    assert all(isinstance(error, BadRows) and "no number" in error.message for _, error in failures)
     assert [failure.rows[0]["n"] for failure in producer.failures] == ["no number 5", "no number 6", "no number 100"]
 
 

@@ -51,7 +51,7 @@ def http(build_server: BuildServer) -> Iterator[httpx.Client]:  # noqa: F811
 
 
 def test_each_route_says_what_python_says(kept: EventLog, http: httpx.Client) -> None:
-    asked: dict[str, tuple[dict[str, Any], Any]] = {
+    queries: dict[str, tuple[dict[str, Any], Any]] = {
         "": ({"status": "FAILED", "limit": 1}, kept.list_build_requests("FAILED", 1)),
         "/build": ({"build_request_id": "b1"}, kept.get_build("b1")),
         "/build/partitions": ({"build_request_id": "b1"}, kept.get_build_partitions("b1")),
@@ -70,7 +70,7 @@ def test_each_route_says_what_python_says(kept: EventLog, http: httpx.Client) ->
         "/activity": ({"recent": 2}, kept.get_activity_summary(2)),
         "/prunable": ({"keep_events": 5, "limit": 7}, {"indexes": kept.list_prunable(None, 5, 7)}),
     }  # fmt: skip
-    for path, (params, expected) in asked.items():
+    for path, (params, expected) in queries.items():
         answer = http.get(f"/builds{path}", params=params)
         assert answer.status_code == 200, (path, answer.text)
         assert json.loads(answer.text) == plain(expected), path

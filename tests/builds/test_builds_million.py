@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 
-def told(uri: str, count: int) -> dict[str, Any]:
+def measured(uri: str, count: int) -> dict[str, Any]:
     child = subprocess.run(
         [sys.executable, str(Path(__file__).parents[1] / "support" / "build_million.py"), uri, str(count)],
         capture_output=True,
@@ -36,7 +36,7 @@ def check(found: dict[str, Any], count: int) -> None:
 @pytest.mark.parametrize("kind", ["sqlite", "delta"])
 def test_the_short_of_it(kind: str, tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/log.db" if kind == "sqlite" else f"delta://{tmp_path}/warehouse"
-    check(told(uri, 4_000), 4_000)
+    check(measured(uri, 4_000), 4_000)
 
 
 @pytest.mark.slow
@@ -44,7 +44,7 @@ def test_the_short_of_it(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "most_mib"), [("sqlite", 500), ("delta", 2_000)])
 def test_a_million_events(kind: str, most_mib: int, tmp_path: Path, record_property: Any) -> None:
     uri = f"sqlite:///{tmp_path}/log.db" if kind == "sqlite" else f"delta://{tmp_path}/warehouse"
-    found = told(uri, 1_000_000)
+    found = measured(uri, 1_000_000)
     check(found, 1_000_000)
     record_property(f"{kind} with a million events", found)
     print(kind, found)

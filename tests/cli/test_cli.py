@@ -412,9 +412,9 @@ def test_an_answer_on_a_terminal_is_taken(
 ) -> None:
     shell.with_tables()
     monkeypatch.setattr("crannog.cli.arguments._somebody_is_there", lambda: True)
-    asked = shell("drop", NOTES, stdin=reply)
-    assert asked.code == code
-    assert f"Drop {NOTES} with 0 rows? [y/N]" in asked.err
+    answer = shell("drop", NOTES, stdin=reply)
+    assert answer.code == code
+    assert f"Drop {NOTES} with 0 rows? [y/N]" in answer.err
     assert len(shell("tables", "--json").json) == 1 + left
 
 
@@ -453,8 +453,8 @@ def test_a_batch_is_kept_once(shell: Shell) -> None:
 
 def test_deletes_hide_are_listed_and_show_raw(shell: Shell) -> None:
     shell.with_rows()
-    told = shell("delete", ORDERS, "o-0", '"o-1"', "nobody", "--actor", "Ada", "--reason", "returned")
-    assert told.out == f"3 keys deleted from {ORDERS}, sequence 2.\n"
+    deleted = shell("delete", ORDERS, "o-0", '"o-1"', "nobody", "--actor", "Ada", "--reason", "returned")
+    assert deleted.out == f"3 keys deleted from {ORDERS}, sequence 2.\n"
     assert [row["order_id"] for row in shell("preview", ORDERS, "--json").json] == ["o-2"]
     assert sorted(row["order_id"] for row in shell("preview", ORDERS, "--raw", "--json").json) == ["o-0", "o-1", "o-2"]
     listed = shell("tombstones", ORDERS, "--json").json
@@ -673,7 +673,7 @@ def test_upkeep_reports_what_it_did(shell: Shell, spark: SparkRuntime) -> None:
         "column note (string) is new"
     ]
     assert "already" in shell("evolve", ORDERS, "--schema", shell.file("wider.json", wider)).out
-    receipt = shell("erase", ORDERS, "o-1", "--yes", "--reason", "asked", "--json").json
+    receipt = shell("erase", ORDERS, "o-1", "--yes", "--reason", "requested", "--json").json
     assert receipt["rows_erased"] == 1
     assert not any(place["after"] for place in receipt["places"])
     assert [entry["operation"] for entry in shell("history", ORDERS, "--json").json] == [

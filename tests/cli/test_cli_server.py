@@ -115,7 +115,7 @@ _VOLATILE = re.compile(
 )
 
 
-def told(answer: tuple[int, str, str]) -> tuple[int, str, str]:
+def comparable(answer: tuple[int, str, str]) -> tuple[int, str, str]:
     """What a command said, without times and ids of its own."""
     code, out, err = answer
     return code, " ".join(_VOLATILE.sub("…", out).split()), _VOLATILE.sub("…", err)
@@ -129,7 +129,7 @@ def test_every_command_says_the_same_through_a_server(
     through = Shell(monkeypatch, capsys, "--server", server.url)
     for command in COMMANDS:
         words = [word.replace("NAME", "same") for word in command]
-        expected, found = told(direct(*words)), told(through(*words))
+        expected, found = comparable(direct(*words)), comparable(through(*words))
         assert found == expected, command
 
 

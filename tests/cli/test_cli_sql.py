@@ -70,8 +70,8 @@ def test_a_wrong_statement_is_one_line_and_exit_code_2(shell: Shell, text: str, 
 
 def test_explain_and_analyze(shell: Shell) -> None:
     shell.with_rows()
-    told = shell("sql", f"SELECT quantity FROM {ORDERS} WHERE order_id = 'o-1'", "--explain", "--json").json
-    assert (told["engine"], told["tables"][0]["staged_rows"]) == ("local", 3)
+    plan = shell("sql", f"SELECT quantity FROM {ORDERS} WHERE order_id = 'o-1'", "--explain", "--json").json
+    assert (plan["engine"], plan["tables"][0]["staged_rows"]) == ("local", 3)
     assert "engine: local" in shell("sql", f"SELECT quantity FROM {ORDERS}", "--analyze").out
 
 

@@ -57,7 +57,7 @@ def crannog(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield run
 
 
-def told(result: Result) -> Any:
+def parsed(result: Result) -> Any:
     assert result.exit_code == 0, (result.output, result.exception)
     return json.loads(result.stdout)
 
@@ -67,11 +67,11 @@ def test_a_search_lists_traces_newest_first(crannog: Crannog) -> None:
     assert [line.split()[0] for line in lines[1:4]] == [SHORT, DEEP, CHECKOUT]
     assert "GET /checkout shop" in lines[3]
     assert lines[4] == "3 match."
-    found = told(crannog("search", "--json", "-a", "card=visa", "-s", "shop"))
+    found = parsed(crannog("search", "--json", "-a", "card=visa", "-s", "shop"))
     assert [one["trace_id"] for one in found["traces"]] == [CHECKOUT]
     assert found["traces"][0]["services"] == ["bank/eu", "shop"]
-    assert told(crannog("search", "--json", "-a", "http.status_code=50"))["traces"] == []
-    assert [one["trace_id"] for one in told(crannog("search", "--json", "--errors"))["traces"]] == [CHECKOUT]
+    assert parsed(crannog("search", "--json", "-a", "http.status_code=50"))["traces"] == []
+    assert [one["trace_id"] for one in parsed(crannog("search", "--json", "--errors"))["traces"]] == [CHECKOUT]
     assert crannog("search", "--start", "2h").stdout == "No traces match.\n"
 
 
@@ -81,14 +81,14 @@ def test_a_search_goes_on_where_a_page_ended(crannog: Crannog) -> None:
     second = crannog("search", "-n", "2", "--cursor", more).stdout
     assert CHECKOUT in second
     [back] = re.findall(r"^Back: --cursor (\S+)$", second, re.MULTILINE)
-    assert [one["trace_id"] for one in told(crannog("search", "-n", "2", "--cursor", back, "--json"))["traces"]] == [
+    assert [one["trace_id"] for one in parsed(crannog("search", "-n", "2", "--cursor", back, "--json"))["traces"]] == [
         SHORT,
         DEEP,
     ]
 
 
 def test_a_search_lists_spans_if_asked(crannog: Crannog) -> None:
-    found = told(crannog("search", "--spans", "-w", "kind = server and error", "--json"))
+    found = parsed(crannog("search", "--spans", "-w", "kind = server and error", "--json"))
     assert [one["name"] for one in found["spans"]] == ["GET /checkout"]
     # What JSON cannot say is marked, so nothing is lost.
     assert found["spans"][0]["attributes"]["raw"] == {"$bytes": "AP8="}
@@ -132,33 +132,35 @@ def test_a_large_trace_is_shown_in_windows(crannog: Crannog) -> None:
     assert "op 15" in text
     assert "op 16" not in text
     assert "+1 op 14" in text  # deeper than there is room for
-    view = told(crannog("show", DEEP, "--offset", "38", "--json"))
+    view = parsed(crannog("show", DEEP, "--offset", "38", "--json"))
     assert [one["name"] for one in view["spans"]] == ["op 39", "op 40"]
     assert (view["next_offset"], view["total"], view["spans"][1]["depth"]) == (None, 40, 39)
     assert [
         one["name"]
-        for one in told(crannog("show", DEEP, "--under", "0000000000000003", "--depth", "1", "--json"))["spans"]
+        for one in parsed(crannog("show", DEEP, "--under", "0000000000000003", "--depth", "1", "--json"))["spans"]
     ] == ["op 3", "op 4"]
 
 
 def test_names_figures_and_edges_are_listed(crannog: Crannog) -> None:
     assert crannog("services").stdout.split() == ["bank/eu", "deep", "shop"]
-    assert told(crannog("services", "--json")) == ["bank/eu", "deep", "shop"]
-    assert told(crannog("operations", "bank/eu", "--json")) == [{"operation": "debit", "kind": "SERVER"}]
+    assert parsed(crannog("services", "--json")) == ["bank/eu", "deep", "shop"]
+    assert parsed(crannog("operations", "bank/eu", "--json")) == [{"operation": "debit", "kind": "SERVER"}]
     assert "debit      server" in crannog("operations", "bank/eu").stdout
-    points = told(crannog("metrics", "-s", "shop", "--step", "1m", "--json"))
+    points = parsed(crannog("metrics", "-s", "shop", "--step", "1m", "--json"))
     assert [(one["count"], one["errors"]) for one in points] == [(3, 1), (1, 0)]
     assert points[0]["start"] == "2025-10-09T08:53:00+00:00"
     assert "33.3%" in crannog("metrics", "-s", "shop", "--step", "1m").stdout
     assert "bank/eu" in crannog("metrics", "--by", "service").stdout
-    assert told(crannog("dependencies", "--json")) == [{"parent": "shop", "child": "bank/eu", "calls": 1, "errors": 0}]
+    assert parsed(crannog("dependencies", "--json")) == [
+        {"parent": "shop", "child": "bank/eu", "calls": 1, "errors": 0}
+    ]
     assert "shop    bank/eu" in crannog("dependencies").stdout
-    assert told(crannog("complete", "value", "v", "--key", "card", "--json")) == [{"value": "visa", "count": 1}]
+    assert parsed(crannog("complete", "value", "v", "--key", "card", "--json")) == [{"value": "visa", "count": 1}]
     assert "service.name" in crannog("complete", "key", "service").stdout
 
 
 def test_two_traces_are_compared(crannog: Crannog) -> None:
-    found = told(crannog("compare", CHECKOUT, SHORT, "--json"))
+    found = parsed(crannog("compare", CHECKOUT, SHORT, "--json"))
     assert {one["change"] for one in found["changes"]} == {"added", "removed"}
     assert "GET /checkout / charge / debit" in crannog("compare", CHECKOUT, SHORT).stdout
 
@@ -212,7 +214,7 @@ def test_lines_are_read_while_they_are_taken_and_a_wrong_one_is_told_with_its_pl
 
 
 def test_an_erasure_tells_first_what_would_go_and_asks(crannog: Crannog) -> None:
-    plan = told(crannog("erase", "--where", 'user = "u1"', "--dry-run", "--json"))
+    plan = parsed(crannog("erase", "--where", 'user = "u1"', "--dry-run", "--json"))
     assert plan == {"traces": 1, "spans": 4, "services": {"bank/eu": 1, "shop": 3}, "days": {"2025-10-09": 4}}
     assert "1 trace with 4 spans would be erased" in crannog("erase", CHECKOUT, "--dry-run").stdout
     assert crannog("erase", CHECKOUT).exit_code == 2  # nobody is there to ask

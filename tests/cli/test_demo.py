@@ -29,12 +29,12 @@ def test_the_tour_holds_what_it_says(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr or done.stdout
     assert done.stderr == ""
-    told = json.loads(done.stdout)
-    assert told["ok"]
-    assert told["error"] is None
-    assert [step["step"] for step in told["steps"]] == [step.__name__ for _, step in STEPS]
-    assert all(check["ok"] for step in told["steps"] for check in step["checks"])
-    figures = {name: value for step in told["steps"] for name, value in step["figures"].items()}
+    report = json.loads(done.stdout)
+    assert report["ok"]
+    assert report["error"] is None
+    assert [step["step"] for step in report["steps"]] == [step.__name__ for _, step in STEPS]
+    assert all(check["ok"] for step in report["steps"] for check in step["checks"])
+    figures = {name: value for step in report["steps"] for name, value in step["figures"].items()}
     assert 0 < figures["append_1_p50_ms"] < 1000
     assert figures["group_commit_per_s"] > 10
     assert figures["rows_delta-rs"] == figures["rows_Polars"] == figures["rows_delta-spark"] == 19_998

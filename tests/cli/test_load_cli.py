@@ -30,14 +30,14 @@ def test_a_file_is_loaded_told_and_not_loaded_twice(shell: Shell) -> None:
     assert "would be created, and 2 rows would be loaded" in " ".join(missing.out.split())
     made = shell("load", path, NAME, "--create", "--key", "id")
     assert made.code == 0
-    for told in (
+    for text in (
         "2 rows loaded into shop.eu.visits, which was created.",
         "bigint",
         "timestamp",
         "Page Name     Page_Name",
         "rows/s",
     ):
-        assert told in made.out
+        assert text in made.out
     again = shell("load", path, NAME)
     assert again.code == 0
     assert "loaded into shop.eu.visits before; nothing was added. Use --again to load again." in " ".join(
@@ -71,7 +71,7 @@ def test_every_refusal_has_its_exit_code_and_speaks_of_flags(shell: Shell) -> No
     good = shell.file("g.csv", "a,b\n1,x\n")
     assert shell("load", good, NAME, "--create").code == 0
     wide = shell.file("w.csv", "a,b,c\n1,x,2\n")
-    for arguments, code, told in (
+    for arguments, code, message in (
         (("load", NAME), 2, "crannog load FILE... NAME"),
         (("load", good, "shop.eu.other"), 2, "set the option create to make it from the files"),
         (("load", "no*.csv", NAME), 2, "no file matches no*.csv"),
@@ -82,7 +82,7 @@ def test_every_refusal_has_its_exit_code_and_speaks_of_flags(shell: Shell) -> No
         (("load", shell.file("x.dat", "??"), NAME), 2, "set the format to csv, json, ndjson or parquet"),
     ):
         answer = shell(*arguments)
-        assert (answer.code, told in answer.error) == (code, True), answer
+        assert (answer.code, message in answer.error) == (code, True), answer
     bad = shell("load", path, NAME, "--reject", str(shell.folder / "bad.ndjson"))
     assert bad.code == 0
     assert "the row has 1 value, the first line" in " ".join(bad.out.split())

@@ -134,8 +134,8 @@ def test_a_table_is_made_listed_described_and_dropped(connection: Lake, name: st
         [*ORDERS, pa.field("_created_at", INSTANT, nullable=False), pa.field("_batch_id", pa.string(), nullable=False)]
     )
     assert name in connection.tables()
-    told = connection.table(name).describe()
-    assert set(told) == {
+    description = connection.table(name).describe()
+    assert set(description) == {
         *(
             "name",
             "table_id",
@@ -161,16 +161,22 @@ def test_a_table_is_made_listed_described_and_dropped(connection: Lake, name: st
             "warnings",
         ),
     }
-    assert (told["name"], told["key"], told["cluster_by"], told["rows"], told["version"]) == (
+    assert (
+        description["name"],
+        description["key"],
+        description["cluster_by"],
+        description["rows"],
+        description["version"],
+    ) == (
         name,
         ["id"],
         ["at"],
         0,
         0,
     )
-    assert abs(dt.datetime.now(dt.UTC) - told["created_at"]) < dt.timedelta(minutes=5)
-    assert told["columns"][0] == {"name": "id", "type": "string", "nullable": False}
-    assert told["properties"]["crannog.key"] == '["id"]'
+    assert abs(dt.datetime.now(dt.UTC) - description["created_at"]) < dt.timedelta(minutes=5)
+    assert description["columns"][0] == {"name": "id", "type": "string", "nullable": False}
+    assert description["properties"]["crannog.key"] == '["id"]'
     [entry] = table.history()
     assert (entry["version"], entry["operation"]) == (0, "CREATE TABLE")
     assert isinstance(entry["timestamp"], int)
@@ -324,7 +330,7 @@ def test_upserts_replace_and_deletes_hide(connection: Lake, orders: Table) -> No
     assert orders.upsert([{"id": "a", "amount": 10}], batch_id="u").rows == 1
     assert orders.append(pa.table({"id": ["b"], "amount": [20]})).rows == 1
     assert by_id(orders.to_arrow()) == {"a": 10, "b": 20, "c": None}
-    assert orders.delete(["c"], actor="Ada", reason="asked") == WriteReceipt(
+    assert orders.delete(["c"], actor="Ada", reason="requested") == WriteReceipt(
         4, 1, orders.tombstones()[0]["batch_id"], duplicate=False
     )
     assert orders.delete([{"id": "b"}], batch_id="d").batch_id == "d"
@@ -438,17 +444,17 @@ def test_what_needs_a_key_says_so_and_keys_that_do_not_fit_are_refused(
 
 
 def test_a_full_stage_is_said_with_when_to_try_again(lakes: dict[str, Lake], name: str) -> None:
-    told = []
+    errors = []
     for lake in lakes.values():
         table = lake.create_table(name, ORDERS)
         for _ in range(2):
             table.append([{"id": "x"}] * 5_000)
         with pytest.raises(Overloaded) as caught:
             table.append([{"id": "x"}] * 5_000)
-        told.append((caught.value.message, caught.value.retry_after_s))
+        errors.append((caught.value.message, caught.value.retry_after_s))
         assert table.count() == 10_000
-    assert told[0] == told[1]
-    assert told[0][1] is not None
+    assert errors[0] == errors[1]
+    assert errors[0][1] is not None
 
 
 def test_a_table_made_anew_under_its_name_takes_rows_by_its_new_columns(connection: Lake, notes: Table) -> None:
@@ -562,13 +568,13 @@ def test_an_answer_is_cut_where_it_was_asked_to_be(connection: Lake, orders: Tab
 def test_a_wrong_question_is_refused_in_the_same_words(
     lakes: dict[str, Lake], name: str, given: dict[str, Any], kind: type[CrannogError], words: str
 ) -> None:
-    asked = {**given, "text": given["text"].format(name=name)}
+    arguments = {**given, "text": given["text"].format(name=name)}
     messages = []
     for lake in lakes.values():
         lake.create_table(name, ORDERS)
         for verb in (lake.sql, lake.stream) if "max_rows" not in given else (lake.sql,):
             with pytest.raises(kind) as caught:
-                verb(**asked)  # type: ignore[operator]
+                verb(**arguments)  # type: ignore[operator]
             assert type(caught.value) is kind
             assert words.format(name=name) in caught.value.message
             messages.append((caught.value.message, caught.value.retry_after_s))
@@ -684,10 +690,14 @@ def test_an_error_in_the_middle_of_a_stream_is_raised_there(connection: Lake, na
 
 
 def test_an_explanation_is_the_same(connection: Lake, orders: Table) -> None:
-    told = connection.explain(f"select id from {orders.name} where amount = 1")
-    assert isinstance(told, Explanation)
-    assert (told.engine, told.why, told.result) == ("local", "0 bytes are left to read after pruning", None)
-    [report] = told.tables
+    explanation = connection.explain(f"select id from {orders.name} where amount = 1")
+    assert isinstance(explanation, Explanation)
+    assert (explanation.engine, explanation.why, explanation.result) == (
+        "local",
+        "0 bytes are left to read after pruning",
+        None,
+    )
+    [report] = explanation.tables
     assert (report.table, report.version, report.sequence, report.files, report.staged_rows, report.pruned_by) == (
         orders.name,
         0,
@@ -696,7 +706,7 @@ def test_an_explanation_is_the_same(connection: Lake, orders: Table) -> None:
         3,
         (),
     )
-    assert told.plan
+    assert explanation.plan
     ran = connection.explain(f"select id from {orders.name} where amount = 1", analyze=True)
     assert ran.result is not None
     assert ran.result.rows() == [{"id": "a"}]
@@ -794,11 +804,11 @@ def test_a_producer_works_on_either(connection: Lake, notes: Table) -> None:
 
 @pytest.mark.slow
 def test_the_whole_pipeline_reports_the_same(lakes: dict[str, Lake], name: str) -> None:
-    told: dict[str, list[Any]] = {}
+    results: dict[str, list[Any]] = {}
     for kind, lake in lakes.items():
         table = lake.create_table(name, ORDERS, key="id")
         table.append([{"id": str(n), "amount": n, "at": dt.datetime(2026, 1, 1 + n, tzinfo=dt.UTC)} for n in range(10)])
-        table.delete(["1"], actor="Ada", reason="asked")
+        table.delete(["1"], actor="Ada", reason="requested")
         steps: list[tuple[str, float]] = []
         fold = table.fold(progress=lambda step, share, steps=steps: steps.append((step, share)))  # type: ignore[misc]
         assert steps
@@ -819,8 +829,8 @@ def test_the_whole_pipeline_reports_the_same(lakes: dict[str, Lake], name: str) 
         with pytest.raises(CallerError) as refused:
             table.evolve(pa.schema([("id", pa.string())]))
         reports = [fold, again, dry, compact, evolved, erased, expired, vacuum]
-        told[kind] = [type(report) for report in reports]
-        told[kind] += [
+        results[kind] = [type(report) for report in reports]
+        results[kind] += [
             (
                 fold.changes,
                 fold.final_rows,
@@ -832,7 +842,7 @@ def test_the_whole_pipeline_reports_the_same(lakes: dict[str, Lake], name: str) 
                 evolved.version,
             )
         ]
-        told[kind] += [
+        results[kind] += [
             (
                 erased.keys,
                 erased.rows_erased,
@@ -841,14 +851,17 @@ def test_the_whole_pipeline_reports_the_same(lakes: dict[str, Lake], name: str) 
                 expired.before,
             )
         ]
-        told[kind] += [refused.value.message, [(entry["actor"], entry["reason"], entry["outcome"]) for entry in audit]]
-        told[kind] += [
+        results[kind] += [
+            refused.value.message,
+            [(entry["actor"], entry["reason"], entry["outcome"]) for entry in audit],
+        ]
+        results[kind] += [
             sorted(by_id(table.to_arrow()).items()),
             [entry["operation"] for entry in table.history()],
             len(table.history(2)),
         ]
         assert {task["task_name"].partition(":")[2] for task in lake.tasks()} >= {name}
-    assert told["embedded"] == told["remote"]
+    assert results["embedded"] == results["remote"]
 
 
 @pytest.mark.slow

@@ -53,16 +53,16 @@ def test_staged_rows_are_kept_only_while_their_snapshot_is(settings: Settings) -
     with opened(settings) as lake:
         made(lake)
         engine = lake.warehouse.duckdb
-        asked = f"SELECT max(v) AS v FROM {NAME}"
-        lake.sql(asked)
+        query = f"SELECT max(v) AS v FROM {NAME}"
+        lake.sql(query)
         assert not kept(engine), "a snapshot that is read once is not copied"
-        lake.sql(asked)
-        lake.sql(asked)
+        lake.sql(query)
+        lake.sql(query)
         first = kept(engine)
         assert len(first) == 1
         for number in range(3):
             lake.table(NAME).upsert([{"id": 5, "v": f"x{number}"}])
-            assert [lake.sql(asked).rows() for _ in range(3)] == [[{"v": f"x{number}"}]] * 3
+            assert [lake.sql(query).rows() for _ in range(3)] == [[{"v": f"x{number}"}]] * 3
         gc.collect()
         last = kept(engine)
         assert len(last) == 1

@@ -119,7 +119,7 @@ def test_every_cursor_reads_times_as_utc_and_remembers_footers(engine: DuckDBEng
 
 
 def test_a_machine_in_another_time_zone_gives_the_same_answer() -> None:
-    asked = """
+    program = """
 import datetime as dt, sys, tempfile
 import pyarrow as pa
 import crannog
@@ -131,7 +131,7 @@ with tempfile.TemporaryDirectory() as folder, crannog.connect(folder) as lake:
     print(*lake.sql(sql, engine="local").to_arrow().to_pylist()[0].values(), sep="|")
 """
     ran = subprocess.run(
-        [sys.executable, "-c", asked],
+        [sys.executable, "-c", program],
         env={**os.environ, "TZ": "America/New_York"},
         capture_output=True,
         text=True,

@@ -373,8 +373,8 @@ def test_a_vacuum_follows_a_compaction_and_its_failure_shows_in_the_tasks(
     table.compact()
     settle(lake)
     [task] = lake.tasks()
-    told = json.loads(task["last_result"])
-    assert (told["retention_s"], told["raised_to_floor"], told["dry_run"]) == (3600.0, False, False)
+    result = json.loads(task["last_result"])
+    assert (result["retention_s"], result["raised_to_floor"], result["dry_run"]) == (3600.0, False, False)
     assert task["failures"] == 0
 
 

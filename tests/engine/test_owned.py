@@ -122,14 +122,14 @@ def test_reading_and_upkeep_stay_allowed(lake: EmbeddedLake, spark: SparkRuntime
 
 def test_each_advice_names_what_there_is(lake: EmbeddedLake) -> None:
     """A message that names a call or a command must not send anybody to one that is not there."""
-    told = " ".join([owner.instead + " " + " ".join(owner.advice.values()) for owner in OWNERS])
+    advice = " ".join([owner.instead + " " + " ".join(owner.advice.values()) for owner in OWNERS])
     assert all(hasattr(lake.traces, verb) for verb in ("erase", "expire", "write_otlp"))
     assert all(hasattr(crannog.builds, verb) for verb in ("open_log", "prune", "wipe_build"))
     for words in (("traces", "erase"), ("traces", "expire"), ("builds", "prune")):
-        assert f"crannog {' '.join(words)}" in told
+        assert f"crannog {' '.join(words)}" in advice
         assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0
-    assert "POST /api/v1/builds/events" in told
-    assert "audit_days" in told
+    assert "POST /api/v1/builds/events" in advice
+    assert "audit_days" in advice
     assert "audit_days" in Settings.model_fields
 
 
@@ -431,13 +431,13 @@ def test_a_deleted_row_leaves_other_readers_with_the_fold_and_all_say_so(
         assert sorted(read_delta_rs(root(lake, "a.b.t"))["n"].to_pylist()) == [1, 2]
         table.fold()
         assert read_delta_rs(root(lake, "a.b.t"))["n"].to_pylist() == [2]
-    for told in (
+    for text in (
         Table.delete.__doc__,
         cli_delete.__doc__,
         delete_route.__doc__,
     ):
         assert "Programs that read the Delta table directly, without Crannog, see the rows until that fold" in (
-            told or ""
+            text or ""
         )
     for page in (ROOT / "README.md", *ROOT.glob("docs/*.md")):
         assert not re.search(r"at once,? (on every engine|everywhere)", page.read_text()), page

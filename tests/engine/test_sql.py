@@ -157,9 +157,9 @@ def test_earlier_versions_can_be_read(folded: Lake) -> None:
 
 
 def test_the_router_is_a_pure_choice() -> None:
-    def chosen(asked: str = "auto", **facts: Any) -> str:
+    def chosen(engine: str = "auto", **facts: Any) -> str:
         given = {"no_rule": None, "hot": False, "not_hot": "a.b.c", "scan_bytes": 10, "scan_limit": 100, **facts}
-        return choose_engine(asked, **given).engine
+        return choose_engine(engine, **given).engine
 
     assert chosen() == "local"
     assert chosen(hot=True) == "hot"
@@ -168,13 +168,13 @@ def test_the_router_is_a_pure_choice() -> None:
     assert chosen(no_rule="explode", hot=True) == "spark"
     assert chosen("spark", hot=True) == "spark"
     assert chosen("local", hot=True, scan_bytes=1000) == "local"
-    for asked, facts in (
+    for engine, facts in (
         ("hot", {}),
         ("hot", {"no_rule": "explode", "hot": True}),
         ("local", {"no_rule": "explode"}),
     ):
         with pytest.raises(CallerError, match="cannot run"):
-            chosen(asked, **facts)
+            chosen(engine, **facts)
 
 
 def test_what_has_no_rule_goes_to_spark(folded: Lake) -> None:
@@ -226,15 +226,17 @@ def test_an_unknown_engine_is_refused(lake: Lake, engine: Any) -> None:
 
 
 def test_explain_tells_engine_pruning_and_plan_without_paths(folded: Lake) -> None:
-    told = folded.explain(f"SELECT sum(amount) AS s FROM {NAME} WHERE id BETWEEN 2100 AND 2200 AND customer = 'c1'")
-    assert told.engine == "local"
-    [table] = told.tables
+    explanation = folded.explain(
+        f"SELECT sum(amount) AS s FROM {NAME} WHERE id BETWEEN 2100 AND 2200 AND customer = 'c1'"
+    )
+    assert explanation.engine == "local"
+    [table] = explanation.tables
     assert (table.files, table.files_read, table.staged_rows) == (3, 1, 10)
     assert sum(count for _, count in table.pruned_by) == 2
     assert any(what.startswith("id") for what, _ in table.pruned_by)
     by_spark = folded.explain(f"SELECT collect_set(customer) AS s FROM {NAME}")
     assert by_spark.engine == "spark"
-    for shown in (told, by_spark, folded.explain(f"SELECT count(*) AS n FROM {NAME}", engine="spark")):
+    for shown in (explanation, by_spark, folded.explain(f"SELECT count(*) AS n FROM {NAME}", engine="spark")):
         assert shown.plan
         assert str(Path(folded.warehouse.location)) not in str(shown)
         assert ".parquet" not in str(shown)
@@ -277,8 +279,8 @@ def test_rows_are_limited_and_the_cut_is_flagged(folded: Lake) -> None:
         assert ([row[0] for row in cut.rows()], cut.truncated) == ([0, 1, 2, 3, 4], True)
         whole = folded.sql(f"SELECT id FROM {NAME} ORDER BY id", max_rows=6010, engine=engine)
         assert (whole.row_count, whole.truncated) == (6010, False)
-        asked = folded.sql(f"SELECT id FROM {NAME} ORDER BY id DESC LIMIT 7", max_rows=5, engine=engine)
-        assert ([row[0] for row in asked.rows()], asked.truncated) == ([6009, 6008, 6007, 6006, 6005], True)
+        result = folded.sql(f"SELECT id FROM {NAME} ORDER BY id DESC LIMIT 7", max_rows=5, engine=engine)
+        assert ([row[0] for row in result.rows()], result.truncated) == ([6009, 6008, 6007, 6006, 6005], True)
         none = folded.sql(f"SELECT id FROM {NAME}", max_rows=0, engine=engine)
         assert (none.row_count, none.truncated) == (0, True)
     # An answer that was whole is read without a limit the next time; it is cut off all the same.

@@ -82,14 +82,14 @@ def test_a_statement_is_made_as_small_as_it_can_be() -> None:
         columns,
         node("clause", " where {}", node("truth", "a > 1", least="true"), least=""),
     )
-    asked: list[str] = []
+    candidates: list[str] = []
 
     def shows_it(candidate: Node) -> bool:
-        asked.append(str(candidate))
+        candidates.append(str(candidate))
         return "b" in str(candidate).removeprefix("select").replace("abs", "")
 
     assert str(shrunk(tree, shows_it, 100)) == "select b from t"
-    assert len(asked) == len(set(asked)) < 30
+    assert len(candidates) == len(set(candidates)) < 30
     assert str(shrunk(tree, shows_it, 0)) == str(tree)
 
 

@@ -174,8 +174,8 @@ def test_changed_rows_keep_every_type(settings: Settings) -> None:
         for turn, word in enumerate(("second", None, "third", "fourth")):
             table.upsert([row(number, word) for number in range(turn * 30, turn * 30 + 200, 7)])
             table.delete([{"id": f"k{number}", "part": number % 3} for number in range(turn, 330, 11)])
-            asked = f"SELECT * FROM {KEYED} ORDER BY id, part"
-            assert lake.sql(asked, engine="hot").to_arrow() == lake.sql(asked, engine="local").to_arrow()
+            query = f"SELECT * FROM {KEYED} ORDER BY id, part"
+            assert lake.sql(query, engine="hot").to_arrow() == lake.sql(query, engine="local").to_arrow()
         assert lake.cache.stats()["tables"][0]["rows"] == table.count()
 
 

@@ -71,9 +71,9 @@ def test_the_checks_notice_what_is_lost_doubled_or_halved(tmp_path: Path) -> Non
             send(lake, PLAIN, batch_of(PLAIN, "w", turn))
         assert check_kept(lake, {(PLAIN, "w"): 5}) == {(PLAIN, "w"): 5}
         assert check_kept(lake, {(PLAIN, "w"): 4}) == {(PLAIN, "w"): 5}
-        for told in (3, 6):
+        for count in (3, 6):
             with pytest.raises(AssertionError, match="missing"):
-                check_kept(lake, {(PLAIN, "w"): told})
+                check_kept(lake, {(PLAIN, "w"): count})
         lake.table(PLAIN).append([dict(batch_of(PLAIN, "w", 7).rows[0])])
         with pytest.raises(AssertionError, match="1 unexpected"):
             check_kept(lake, {(PLAIN, "w"): 5})
@@ -113,7 +113,7 @@ def check_after_kill(location: Path, last: Last, *, fold: bool = True) -> Last:
 def killed(child: Child) -> None:
     code = child.wait()
     assert code == -signal.SIGKILL, f"the child ended with {code} before it was killed: {child.words()}"
-    assert not child.told("error"), child.words()
+    assert not child.reported("error"), child.words()
 
 
 def new_lake(location: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_task_of_a_killed_process_is_taken_over(nursery: Child, tmp_path: Path
         str(tmp_path), mother=nursery, phase="control.claimed", hit=hit, do=["claim"], life="1", writers=0
     ) as child:
         killed(child)
-        *done, unfinished = child.told("claiming")
+        *done, unfinished = child.reported("claiming")
     assert len(done) == hit - 1
     with connect(str(tmp_path)) as lake:
         storage = lake.warehouse.storage
@@ -221,12 +221,12 @@ def kill_at_random(
     while not number or time.monotonic() < ends:
         number = next(lives)
         with Child(str(location), mother=nursery, life=str(number), seconds=60, watch=True, **plan) as child:
-            child.await_told("ready", timeout_s=240)
+            child.await_reported("ready", timeout_s=240)
             time.sleep(chance.uniform(0, plan.get("longest", 1.0)))
             child.kill()
             killed(child)
             last = everyone(child, last)
-        print(f"life {number}: {len(child.acknowledged())} acknowledged, {len(child.told('step'))} steps")
+        print(f"life {number}: {len(child.acknowledged())} acknowledged, {len(child.reported('step'))} steps")
         last = check_after_kill(location, last, fold=number % 3 == 2)
     return last
 
@@ -347,7 +347,7 @@ def kill_with_spark(
             f"{phase}, {during}: killed after {time.monotonic() - began:.1f} s, {len(child.acknowledged())} acknowledged"
         )
         last = everyone(child, BASE)
-        erasing, erased = child.told("erasing"), child.told("erased")
+        erasing, erased = child.reported("erasing"), child.reported("erased")
     last = check_after_kill(location, last)
     aged(leftovers(location) if erasing else set())
     for name in erasing:

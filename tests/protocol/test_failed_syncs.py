@@ -121,13 +121,13 @@ def test_a_fold_is_done_only_after_a_sync_that_means_something(
     broken = disk("/_delta_log", failures)
     try:
         table.fold()
-        told = True
+        succeeded = True
     except CrannogError:
-        told = False
+        succeeded = False
     assert broken.failed == failures
-    assert told == (failures == 1)
+    assert succeeded == (failures == 1)
     broken.cut_power()
-    assert Behind(lakes.root, NAME).folded() == (1 if told else 0)
+    assert Behind(lakes.root, NAME).folded() == (1 if succeeded else 0)
     assert ids_of(lakes().table(NAME)) == [1]
 
 

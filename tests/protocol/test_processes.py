@@ -63,19 +63,19 @@ def run_together(
             for plan in plans
         ]
         for child in started:
-            child.await_told("ready", timeout_s=240)
+            child.await_reported("ready", timeout_s=240)
         print(f"{len(plans)} processes ready after {time.monotonic() - began:.1f} s")
         go.touch()
         time.sleep(seconds)
         for child in started:
             if child.plan.get("spark"):
-                child.await_told("step", steps)
+                child.await_reported("step", steps)
         stop.touch()
         for child in started:
             code = child.wait(280)
-            assert not child.told("error"), child.words()
+            assert not child.reported("error"), child.words()
             assert code == 0, child.words()
-            assert child.told("done"), child.words()
+            assert child.reported("done"), child.words()
             child.all_lines()
     for child in started:
         took = [f"{line['step']} {line['seconds']} s" for line in child.lines if "step" in line]
@@ -352,7 +352,7 @@ def crew(nursery: Child, tmp_path_factory: pytest.TempPathFactory) -> Iterator[l
     with ExitStack() as children:
         members = [children.enter_context(Child(location, mother=nursery, mode="obey")) for _ in range(5)]
         for member in members:
-            member.await_told("ready")
+            member.await_reported("ready")
         yield members
 
 
@@ -475,7 +475,7 @@ def test_a_failure_keeps_a_task_due_and_counts(crew: list[Child], races: Any) ->
 
 def test_a_claim_whose_holder_fell_silent_is_taken_over_once(nursery: Child, crew: list[Child], races: Any) -> None:
     with Child(races.warehouse.location, mother=nursery, mode="obey") as holder:
-        holder.await_told("ready")
+        holder.await_reported("ready")
         assert holder.ask(do="claim", owner="dead", tasks=["stale"])() == ["stale"]
         orders = [{"do": "claim", "owner": f"o{n}", "tasks": ["stale"], "lease_s": 1.0} for n in range(5)]
         holder.kill()

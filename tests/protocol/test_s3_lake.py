@@ -261,8 +261,8 @@ def test_spark_folds_compacts_erases_and_reads_in_a_bucket(
         for line in child.all_lines():
             print(f"{line.get('step', 'in all')}: {line.get('seconds', round(time.monotonic() - began, 1))} s")
         assert code == 0, child.words()
-    [told] = [line for line in child.lines if "done" in line]
-    last = {(table, writer): turn for table, writer, turn in told["last"]}
+    [report] = [line for line in child.lines if "done" in line]
+    last = {(table, writer): turn for table, writer, turn in report["last"]}
     with connect(s3_location) as lake:
         assert check_kept(lake, last) == last
         for table in TABLES:

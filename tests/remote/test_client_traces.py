@@ -91,7 +91,7 @@ def test_a_trace_is_the_same_value_with_bytes_nan_and_large_numbers(sides: Sides
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "query",
     [
         {},
         {"service": "shop", "operation": "GET /checkout"},
@@ -110,14 +110,14 @@ def test_a_trace_is_the_same_value_with_bytes_nan_and_large_numbers(sides: Sides
         {"limit": 1, "count": True},
     ],
 )
-def test_searches_find_the_same(sides: Sides, asked: dict[str, Any]) -> None:
-    page = sides.same(lambda traces: traces.search(**asked))
+def test_searches_find_the_same(sides: Sides, query: dict[str, Any]) -> None:
+    page = sides.same(lambda traces: traces.search(**query))
     assert isinstance(page, TracePage)
     of_spans = {
-        name: value for name, value in asked.items() if name not in ("has_errors", "min_duration_ms", "max_duration_ms")
+        name: value for name, value in query.items() if name not in ("has_errors", "min_duration_ms", "max_duration_ms")
     }
     assert isinstance(sides.same(lambda traces: traces.search_spans(**of_spans)), SpanPage)
-    assert page == sides.embedded.traces.search(**asked)
+    assert page == sides.embedded.traces.search(**query)
 
 
 def test_pages_go_both_ways_across_both_sides(sides: Sides) -> None:

@@ -222,7 +222,7 @@ BOTH, FIRST, SECOND = ["0000000000abc123", CHECKOUT], [CHECKOUT], ["0000000000ab
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("params", "expected"),
     [
         ({"service": "shop"}, BOTH),
         ({}, BOTH),  # a service is not needed
@@ -249,8 +249,8 @@ BOTH, FIRST, SECOND = ["0000000000abc123", CHECKOUT], [CHECKOUT], ["0000000000ab
         ({"service": "shop", "limit": "1"}, SECOND),
     ],
 )
-def test_a_search_finds_traces_newest_first(api: httpx.Client, asked: dict[str, Any], expected: list[str]) -> None:
-    found = got(api, "/api/traces", **DAY, **asked)
+def test_a_search_finds_traces_newest_first(api: httpx.Client, params: dict[str, Any], expected: list[str]) -> None:
+    found = got(api, "/api/traces", **DAY, **params)
     assert ids(found) == expected
     assert found == enveloped(found["data"])
 
@@ -268,7 +268,7 @@ def test_times_of_a_search_are_microseconds_and_told_from_others_by_their_size(a
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "params",
     [
         {"limit": "no"},
         {"limit": "0"},
@@ -283,8 +283,8 @@ def test_times_of_a_search_are_microseconds_and_told_from_others_by_their_size(a
         {"end": "9" * 30},
     ],
 )
-def test_a_wrong_search_is_400_in_the_envelope(api: httpx.Client, asked: dict[str, str]) -> None:
-    found = got(api, "/api/traces", 400, service="shop", **asked)
+def test_a_wrong_search_is_400_in_the_envelope(api: httpx.Client, params: dict[str, str]) -> None:
+    found = got(api, "/api/traces", 400, service="shop", **params)
     assert found["data"] is None
     assert found["errors"][0]["code"] == 400
     assert found["errors"][0]["msg"]
@@ -316,14 +316,14 @@ def test_dependencies_of_a_time(api: httpx.Client) -> None:
 
 
 def test_metrics_are_a_family_of_gauges(api: httpx.Client) -> None:
-    asked = {
+    params = {
         "service": "shop",
         "endTs": str(T0 // 10**6 + 300_000),
         "lookback": "600000",
         "step": "60000",
         "ratePer": "600000",
     }
-    found = got(api, "/api/metrics/calls", **asked)
+    found = got(api, "/api/metrics/calls", **params)
     assert (found["name"], found["type"]) == ("service_call_rate", "GAUGE")
     [line] = found["metrics"]
     assert line["labels"] == [{"name": "service_name", "value": "shop"}]
@@ -332,9 +332,9 @@ def test_metrics_are_a_family_of_gauges(api: httpx.Client) -> None:
     ]
     assert line["metricPoints"][5]["gaugeValue"] == {"doubleValue": pytest.approx(1 / 60)}
     before, after = [NO_VALUE] * 5, [NO_VALUE] * 4
-    errors = got(api, "/api/metrics/errors", **asked)
+    errors = got(api, "/api/metrics/errors", **params)
     assert values_of(errors["metrics"][0]) == [*before, 1.0, 0.0, *after]
-    slow = got(api, "/api/metrics/latencies", quantile="0.95", **asked)
+    slow = got(api, "/api/metrics/latencies", quantile="0.95", **params)
     latencies = [pytest.approx(2000, rel=0.02), pytest.approx(5, rel=0.02)]  # milliseconds
     assert values_of(slow["metrics"][0]) == [*before, *latencies, *after]
     spread = {
@@ -369,7 +369,7 @@ def test_a_series_has_a_point_for_every_step(tmp_path: Any) -> None:
         of(f"{number + 1:032x}", 2, None, start=hour + number * 60 * S, took=10**6, name="steady", kind=2)
         for number in range(60)
     ]
-    asked = {
+    params = {
         "service": "shop",
         "endTs": str(hour // 10**6 + 3_600_000),
         "lookback": "3600000",
@@ -380,7 +380,7 @@ def test_a_series_has_a_point_for_every_step(tmp_path: Any) -> None:
         server.service.lake.traces.write_otlp(request_of(*rare, *steady, service="shop").SerializeToString())
 
         def lines(metric: str, **more: str) -> dict[str, dict[str, Any]]:
-            found = got(api, f"/api/metrics/{metric}", **{**asked, **more})["metrics"]
+            found = got(api, f"/api/metrics/{metric}", **{**params, **more})["metrics"]
             return {line["labels"][-1]["value"]: line for line in found}
 
         calls = lines("calls")
@@ -401,24 +401,24 @@ def test_a_series_has_a_point_for_every_step(tmp_path: Any) -> None:
 
 
 def test_the_points_of_a_response_are_limited(api: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {"service": "shop", "endTs": str(T0 // 10**6 + 300_000), "lookback": "600000", "groupByOperation": "true"}
-    refused = got(api, "/api/metrics/calls", 400, **{**asked, "lookback": "86400000", "step": "1000"})
+    params = {"service": "shop", "endTs": str(T0 // 10**6 + 300_000), "lookback": "600000", "groupByOperation": "true"}
+    refused = got(api, "/api/metrics/calls", 400, **{**params, "lookback": "86400000", "step": "1000"})
     assert "the limit is 11,000" in refused["errors"][0]["msg"]
     monkeypatch.setattr("crannog.traces.jaeger.monitor.MAX_POINTS", 20)
-    lines = got(api, "/api/metrics/calls", step="60000", **asked)["metrics"]
+    lines = got(api, "/api/metrics/calls", step="60000", **params)["metrics"]
     assert [len(line["metricPoints"]) for line in lines] == [6, 6]  # two minutes each
     assert sum(value * 120 for line in lines for value in values_of(line)) == pytest.approx(2)
 
 
 def test_metrics_may_be_by_operation_kind_and_several_services(api: httpx.Client) -> None:
-    asked = {"endTs": str(T0 // 10**6 + 300_000), "lookback": "600000", "step": "60000"}
+    window = {"endTs": str(T0 // 10**6 + 300_000), "lookback": "600000", "step": "60000"}
     found = got(
         api,
         "/api/metrics/calls",
         service=["shop", "bank/eu"],
         groupByOperation="true",
         spanKind=["SPAN_KIND_SERVER", "client"],
-        **asked,
+        **window,
     )
     assert found["name"] == "service_operation_call_rate"
     labels = [tuple(label["value"] for label in line["labels"]) for line in found["metrics"]]
@@ -429,7 +429,7 @@ def test_metrics_may_be_by_operation_kind_and_several_services(api: httpx.Client
         ("shop", "charge"),
     ]
     assert found["metrics"][0]["labels"][1]["name"] == "operation"
-    assert got(api, "/api/metrics/calls", service="nobody", **asked)["metrics"] == []
+    assert got(api, "/api/metrics/calls", service="nobody", **window)["metrics"] == []
     assert got(api, "/api/metrics/minstep")["data"] == 1000
     for path, params, status in (
         ("calls", {}, 400),
@@ -477,7 +477,7 @@ def spans_of(found: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "params",
     [
         {**HOUR_V3, "query.service_name": "shop", "query.attributes": '{"card":"visa"}'},
         {**HOUR_V3, "query.serviceName": "shop", "query.operationName": "GET /checkout"},
@@ -491,8 +491,8 @@ def spans_of(found: dict[str, Any]) -> set[str]:
         {**HOUR_V3, "query.service_name": "bank/eu", "query.search_depth": "5"},
     ],
 )
-def test_a_v3_search_gives_whole_traces_in_either_spelling(api: httpx.Client, asked: dict[str, str]) -> None:
-    assert spans_of(got(api, "/api/v3/traces", **asked)) == {"GET /checkout", "charge", "debit", "late"}
+def test_a_v3_search_gives_whole_traces_in_either_spelling(api: httpx.Client, params: dict[str, str]) -> None:
+    assert spans_of(got(api, "/api/v3/traces", **params)) == {"GET /checkout", "charge", "debit", "late"}
 
 
 def test_a_v3_search_without_a_match_is_404_and_without_times_400(api: httpx.Client) -> None:
@@ -504,9 +504,9 @@ def test_a_v3_search_without_a_match_is_404_and_without_times_400(api: httpx.Cli
         {**HOUR_V3, "query.search_depth": "many"},
         {**HOUR_V3, "query.attributes": "{"},
     ):
-        told = got(api, "/api/v3/traces", 400, **wrong)["error"]
-        assert told["httpCode"] == 400
-        assert told["message"]
+        error = got(api, "/api/v3/traces", 400, **wrong)["error"]
+        assert error["httpCode"] == 400
+        assert error["message"]
 
 
 def test_v3_summaries(api: httpx.Client) -> None:

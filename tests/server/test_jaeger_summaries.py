@@ -181,9 +181,9 @@ def test_a_file_of_otlp_is_shown_as_the_same_spans_kept_are(api: httpx.Client, t
 def test_a_file_that_cannot_be_read_is_refused_in_the_envelope(api: httpx.Client, body: bytes, status: int) -> None:
     answer = api.post("/api/transform", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == status
-    told = answer.json()
-    assert told["data"] is None
-    assert (told["errors"][0]["code"], bool(told["errors"][0]["msg"])) == (status, True)
+    document = answer.json()
+    assert document["data"] is None
+    assert (document["errors"][0]["code"], bool(document["errors"][0]["msg"])) == (status, True)
 
 
 def invalid(trace: int, number: int) -> Any:

@@ -281,9 +281,9 @@ def test_http_1_is_told_where_it_belongs(doors: Doors) -> None:
     host, port = doors.grpc_address.split(":")
     with socket.create_connection((host, int(port)), timeout=20) as sock:
         sock.sendall(b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        told = b"".join(iter(lambda: sock.recv(1_000), b""))
-    assert told.startswith(b"HTTP/1.1 400 ")
-    assert b"OTLP over HTTP is on port" in told
+        answer = b"".join(iter(lambda: sock.recv(1_000), b""))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"OTLP over HTTP is on port" in answer
 
 
 # -- what would wear a server out ----------------------------------------------------------------------------------

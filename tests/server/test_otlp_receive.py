@@ -144,9 +144,9 @@ def test_spans_that_cannot_be_kept_are_told_in_partial_success_and_the_others_ar
             assert sent.status_code == 200
             answer = ExportTraceServiceResponse.FromString(sent.content)
         else:
-            told = doors.post(json.dumps(json_of_request(request)).encode(), JSON).json()["partialSuccess"]
-            assert told["rejectedSpans"] == "2"  # a 64-bit number
-            assert "after the year 2262" in told["errorMessage"]
+            outcome = doors.post(json.dumps(json_of_request(request)).encode(), JSON).json()["partialSuccess"]
+            assert outcome["rejectedSpans"] == "2"  # a 64-bit number
+            assert "after the year 2262" in outcome["errorMessage"]
             continue
         assert answer.partial_success.rejected_spans == 2
         assert "span id is not 8 bytes" in answer.partial_success.error_message
@@ -360,8 +360,8 @@ def test_at_a_limit_clients_are_told_to_come_back_and_nothing_is_kept(tmp_path: 
         assert status.code == 14
         assert info is not None
         assert info.retry_delay.ToNanoseconds() > 0
-        told = full.post(json.dumps(json_of_request(request_of(span(2, 1)))).encode(), JSON)
-        assert (told.status_code, told.json()["code"]) == (429, 14)
+        answer = full.post(json.dumps(json_of_request(request_of(span(2, 1)))).encode(), JSON)
+        assert (answer.status_code, answer.json()["code"]) == (429, 14)
         with pytest.raises(grpc.RpcError) as refused:
             full.call(more)
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -447,8 +447,8 @@ def basic(user: str, password: str) -> dict[str, str]:
 def test_langfuses_clients_send_to_a_path_of_their_own(doors: Doors) -> None:
     sent = doors.post(request_of(span(7_700, 1)).SerializeToString(), path=LANGFUSE, **basic("pk-lf-1", "sk-lf-1"))
     assert (sent.status_code, sent.content) == (200, b"")
-    told = doors.post(json.dumps(json_of_request(request_of(span(7_701, 1)))).encode(), JSON, LANGFUSE)
-    assert (told.status_code, told.json()) == (200, {})
+    answer = doors.post(json.dumps(json_of_request(request_of(span(7_701, 1)))).encode(), JSON, LANGFUSE)
+    assert (answer.status_code, answer.json()) == (200, {})
     assert (doors.ask("GET", LANGFUSE).status_code, doors.post(b"", "text/plain", LANGFUSE).status_code) == (405, 415)
     assert (kept(doors, 7_700), kept(doors, 7_701)) == (["op 1"], ["op 1"])
 

@@ -155,14 +155,14 @@ def ask(guarded: tuple[Server, dict[str, str]]) -> Iterator[Ask]:
     server, tokens = guarded
     with server.client() as client:
 
-        def asked(who: str | None, method: str, path: str, **request: Any) -> httpx.Response:
+        def send(who: str | None, method: str, path: str, **request: Any) -> httpx.Response:
             headers = {
                 **request.pop("headers", {}),
                 **({"Authorization": f"Bearer {tokens.get(who, who)}"} if who else {}),
             }
             return client.request(method, path, headers=headers, **request)
 
-        yield asked
+        yield send
 
 
 READS = [

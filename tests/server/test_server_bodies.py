@@ -27,7 +27,7 @@ Ask = Any
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ask, Ask]]:
+def senders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ask, Ask]]:
     """How to ask the API and the receiver of spans, with headers that need not be true."""
     with in_process(tmp_path_factory.mktemp("bodies"), build_log="sqlite::memory:") as (service, ask):
         assert ask("PUT", f"/api/v1/tables/{NAME}", json=DEFINITION).status_code == 201
@@ -47,15 +47,15 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ask, Ask]]
 
 
 @pytest.mark.parametrize(("length", "body"), [("200", b'[{"id": 1}]'), ("3", b"[]"), ("10", b""), ("1", b"[]")])
-def test_a_body_of_another_length_than_it_says_is_refused(asked: tuple[Ask, Ask], length: str, body: bytes) -> None:
-    ask, sent = asked
-    told = {"Content-Length": length, "Content-Type": "application/json"}
-    assert "Content-Length says" in error(ask("POST", ROWS, content=body, headers=told), 400, "bad_request")
+def test_a_body_of_another_length_than_it_says_is_refused(senders: tuple[Ask, Ask], length: str, body: bytes) -> None:
+    ask, sent = senders
+    headers = {"Content-Length": length, "Content-Type": "application/json"}
+    assert "Content-Length says" in error(ask("POST", ROWS, content=body, headers=headers), 400, "bad_request")
     assert "Content-Length says" in error(
-        ask("POST", f"/api/v1/tables/{NAME}/fold", content=body, headers=told), 400, "bad_request"
+        ask("POST", f"/api/v1/tables/{NAME}/fold", content=body, headers=headers), 400, "bad_request"
     )
     for path in ("/v1/traces", "/api/v2/spans"):
-        answer = sent(path, content=body, headers=told)
+        answer = sent(path, content=body, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (400, 3)
         assert "Content-Length says" in answer.json()["message"]
     assert ask("GET", f"/api/v1/tables/{NAME}/count").json() == {"rows": 0}
@@ -64,8 +64,8 @@ def test_a_body_of_another_length_than_it_says_is_refused(asked: tuple[Ask, Ask]
 @pytest.mark.parametrize("verb", ["POST", "PUT"])
 @pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson", "text/csv", ARROW])
 @pytest.mark.parametrize("packed", [False, True])
-def test_an_empty_body_is_no_batch(asked: tuple[Ask, Ask], verb: str, kind: str, packed: bool) -> None:
-    ask, _ = asked
+def test_an_empty_body_is_no_batch(senders: tuple[Ask, Ask], verb: str, kind: str, packed: bool) -> None:
+    ask, _ = senders
     headers = {"Content-Type": kind, **({"Content-Encoding": "gzip"} if packed else {})}
     bodies = [b"", b"\xef\xbb\xbf", *([b" \n"] if "/json" in kind else [])]
     for body in bodies if kind != ARROW else [b""]:
@@ -77,23 +77,23 @@ def test_an_empty_body_is_no_batch(asked: tuple[Ask, Ask], verb: str, kind: str,
     ("kind", "body"),
     [("application/json", b"[]"), ("application/x-ndjson", b"\n"), ("text/csv", b"id\n"), (ARROW, stream_of(EMPTY))],
 )
-def test_a_batch_without_rows_is_one_where_it_says_so(asked: tuple[Ask, Ask], kind: str, body: bytes) -> None:
-    ask, _ = asked
+def test_a_batch_without_rows_is_one_where_it_says_so(senders: tuple[Ask, Ask], kind: str, body: bytes) -> None:
+    ask, _ = senders
     answer = ask("POST", ROWS, content=body, headers={"Content-Type": kind})
     assert (answer.status_code, answer.json()["rows"]) == (200, 0)
 
 
-def test_an_empty_body_is_no_batch_of_build_events(asked: tuple[Ask, Ask]) -> None:
-    ask, _ = asked
+def test_an_empty_body_is_no_batch_of_build_events(senders: tuple[Ask, Ask]) -> None:
+    ask, _ = senders
     for kind in ("application/json", "application/x-ndjson"):
         error(ask("POST", "/api/v1/builds/events", content=b"", headers={"Content-Type": kind}), 400, "bad_request")
     answer = ask("POST", "/api/v1/builds/events", json=[])
     assert (answer.status_code, answer.json()) == (200, {"indexes": []})
 
 
-def test_a_message_without_spans_has_a_length(asked: tuple[Ask, Ask]) -> None:
+def test_a_message_without_spans_has_a_length(senders: tuple[Ask, Ask]) -> None:
     """Zero bytes are a protobuf message without spans, to be answered with success, where the request says that it has a body."""
-    ask, sent = asked
+    ask, sent = senders
     declared = {"Content-Type": PROTOBUF, "Content-Length": "0"}
     assert sent("/v1/traces", content=b"", headers=declared).status_code == 200
     assert (

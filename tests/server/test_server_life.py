@@ -252,9 +252,9 @@ def test_a_second_signal_does_not_wait(warehouse: Path) -> None:
         asking.join(20)
 
 
-def _quietly(client: httpx.Client, asked: dict[str, str]) -> None:
+def _quietly(client: httpx.Client, body: dict[str, str]) -> None:
     with suppress(httpx.TransportError):
-        client.post("/api/v1/sql", json=asked)
+        client.post("/api/v1/sql", json=body)
 
 
 # -- many ------------------------------------------------------------------------------------------------------------

@@ -51,9 +51,9 @@ def test_no_request_makes_a_log_line_of_its_own(tmp_path: Path, form: str) -> No
     assert all(line.isprintable() for line in lines)
     assert max(map(len, lines)) < 2_000
     if form == "json":
-        told = [json.loads(line) for line in lines]
-        assert {one["message"] for one in told} == {"request"}
-        assert [one["path"] for one in told[: 2 * len(NASTY) : 2]] == NASTY
+        records = [json.loads(line) for line in lines]
+        assert {one["message"] for one in records} == {"request"}
+        assert [one["path"] for one in records[: 2 * len(NASTY) : 2]] == NASTY
         return
     for line in lines:
         assert re.match(r"\d\d:\d\d:\d\d info request method=(GET|POST) path=", line), line
@@ -83,6 +83,6 @@ def test_messages_and_tracebacks_hold_no_line_of_a_client(text: str) -> None:
     assert all(each.startswith("    ") and each.isprintable() for each in rest)
     whole = formatted(logs._Json(), text, ValueError(text))
     assert whole.isprintable()
-    told = json.loads(whole)
-    assert told["message"] == text
-    assert "ValueError" in told["exception"]
+    record = json.loads(whole)
+    assert record["message"] == text
+    assert "ValueError" in record["exception"]

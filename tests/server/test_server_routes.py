@@ -132,7 +132,7 @@ def test_a_table_is_made_from_an_arrow_schema_with_its_layout_in_the_address(htt
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         ({}, "schema: field required"),
         ({"schema": NOTE, "keys": ["id"]}, "keys: extra inputs are not permitted"),
@@ -142,8 +142,8 @@ def test_a_table_is_made_from_an_arrow_schema_with_its_layout_in_the_address(htt
         ([], "the body"),
     ],
 )
-def test_a_definition_that_is_wrong_is_told_so(http: httpx.Client, body: Any, told: str) -> None:
-    assert told in error(http.put("/api/v1/tables/t.wrong.one", json=body), 400, "bad_request")
+def test_a_definition_that_is_wrong_is_told_so(http: httpx.Client, body: Any, message: str) -> None:
+    assert message in error(http.put("/api/v1/tables/t.wrong.one", json=body), 400, "bad_request")
 
 
 @pytest.mark.parametrize("name", ["a", "a.b", "a.b.c.d", "a.b._c", "a.b.c$", "a.b.%2e"])
@@ -154,12 +154,17 @@ def test_names_that_are_none_are_told_so(http: httpx.Client, name: str) -> None:
 def test_history_tombstones_audit_and_count(http: httpx.Client, notes: str) -> None:
     table = f"/api/v1/tables/{notes}"
     http.post(f"{table}/rows", json=[{"id": 1, "text": "a"}, {"id": 2}])
-    deleted = http.post(f"{table}/delete", json={"keys": [1], "actor": "joe", "reason": "asked"})
+    deleted = http.post(f"{table}/delete", json={"keys": [1], "actor": "joe", "reason": "requested"})
     assert deleted.json()["rows"] == 1
     assert http.get(f"{table}/count").json() == {"rows": 1}
     assert http.get(f"{table}/count?raw=true").json() == {"rows": 2}
     [stone] = http.get(f"{table}/tombstones").json()
-    assert (stone["key"], stone["actor"], stone["reason"], stone["outcome"]) == ({"id": 1}, "joe", "asked", "hidden")
+    assert (stone["key"], stone["actor"], stone["reason"], stone["outcome"]) == (
+        {"id": 1},
+        "joe",
+        "requested",
+        "hidden",
+    )
     [typed_stone] = read_stream(http.get(f"{table}/tombstones", headers={"Accept": ARROW}).content).to_pylist()
     assert typed_stone["key"] == {"id": 1}
     assert typed_stone["deleted_at"].tzinfo is not None
@@ -330,15 +335,15 @@ def test_a_stream_has_no_limit_of_rows(http: httpx.Client, typed: str) -> None:
         content=stream_of(pa.table({"i": range(250_000)})),
         headers={"Content-Type": ARROW},
     )
-    asked = {"sql": f"SELECT i FROM {typed}"}
-    answered = http.post("/api/v1/sql/stream", json=asked, headers={"Accept": ARROW})
+    query = {"sql": f"SELECT i FROM {typed}"}
+    answered = http.post("/api/v1/sql/stream", json=query, headers={"Accept": ARROW})
     assert answered.status_code == 200, answered.text
     found = read_stream(answered.content)
     assert (found.num_rows, answered.headers["crannog-truncated"]) == (250_000, "false")
-    assert http.post("/api/v1/sql/stream", json=asked).json() == found.to_pylist()
-    lines = http.post("/api/v1/sql/stream", json=asked, headers={"Accept": "application/x-ndjson"})
+    assert http.post("/api/v1/sql/stream", json=query).json() == found.to_pylist()
+    lines = http.post("/api/v1/sql/stream", json=query, headers={"Accept": "application/x-ndjson"})
     assert [json.loads(line) for line in lines.text.splitlines()] == found.to_pylist()
-    values = http.post("/api/v1/sql/stream", json=asked, headers={"Accept": "text/csv"}).text.splitlines()
+    values = http.post("/api/v1/sql/stream", json=query, headers={"Accept": "text/csv"}).text.splitlines()
     assert (values[0], [int(value) for value in values[1:]]) == ('"i"', found["i"].to_pylist())
 
 
@@ -375,10 +380,10 @@ def test_an_error_within_a_stream_is_a_batch_that_tells_it(tmp_path: Path, monke
 
 
 def test_explain_tells_the_engine_and_the_tables(http: httpx.Client, notes: str) -> None:
-    told = http.post("/api/v1/sql/explain", json={"sql": f"SELECT * FROM {notes}", "analyze": True}).json()
-    assert told["engine"] == "local"
-    assert told["tables"][0]["table"] == notes
-    assert told["analyzed"]["rows"] == 0
+    plan = http.post("/api/v1/sql/explain", json={"sql": f"SELECT * FROM {notes}", "analyze": True}).json()
+    assert plan["engine"] == "local"
+    assert plan["tables"][0]["table"] == notes
+    assert plan["analyzed"]["rows"] == 0
 
 
 def test_a_query_is_cancelled_by_its_id_and_by_going_away(http: httpx.Client, server: Server, notes: str) -> None:
@@ -458,9 +463,11 @@ def test_jobs_with_nothing_to_do_answer_their_reports(http: httpx.Client, notes:
 
 def test_progress_comes_in_lines_and_the_result_last(http: httpx.Client, notes: str) -> None:
     lines = {"Accept": "application/x-ndjson"}
-    told = [json.loads(line) for line in http.post(f"/api/v1/tables/{notes}/fold", headers=lines).text.splitlines()]
-    assert told[-1]["result"]["staged_rows"] == 0
-    assert all(set(line) <= {"progress"} for line in told[:-1])
+    documents = [
+        json.loads(line) for line in http.post(f"/api/v1/tables/{notes}/fold", headers=lines).text.splitlines()
+    ]
+    assert documents[-1]["result"]["staged_rows"] == 0
+    assert all(set(line) <= {"progress"} for line in documents[:-1])
     failed = http.post("/api/v1/tables/no.such.table/fold", headers=lines)
     assert failed.status_code == 200
     assert json.loads(failed.text.splitlines()[-1])["error"]["code"] == "not_found"

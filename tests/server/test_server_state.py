@@ -117,8 +117,8 @@ def test_the_document_is_valid_and_names_every_route(http: httpx.Client) -> None
     for path, methods in wanted.items():
         assert set(document["paths"].get(path, {})) == set(methods.split()), path
     for path, methods in document["paths"].items():
-        for told in methods.values():
-            assert told["description"], path
+        for operation in methods.values():
+            assert operation["description"], path
 
 
 def asked_by_the_document(tmp_path: Path, examples: int) -> None:
@@ -206,14 +206,14 @@ def test_answers_with_data_are_as_the_document_says(tmp_path: Path) -> None:
                     if one["in"] == "query" and one.get("required")
                 }
                 answer = ask("GET", address, params=query)
-                told = methods["get"]["responses"].get(str(answer.status_code)) or methods["get"]["responses"].get(
+                declared = methods["get"]["responses"].get(str(answer.status_code)) or methods["get"]["responses"].get(
                     f"{answer.status_code // 100}XX"
                 )
                 media = answer.headers["content-type"].partition(";")[0]
-                if told is None or media not in told["content"]:
+                if declared is None or media not in declared["content"]:
                     wrong.append(f"{path}: {answer.status_code} {media}")
                 elif media == "application/json":
-                    schema = told["content"][media].get("schema", {})
+                    schema = declared["content"][media].get("schema", {})
                     wrong += [
                         f"{path} {values is known}: {error.message[:200]}"
                         for error in Draft202012Validator(schema).iter_errors(answer.json())
@@ -275,10 +275,10 @@ def test_spans_are_sent_where_a_setting_says(tmp_path: Path) -> None:
     ]
     one = next(span for span in spans if span.name == "POST /api/v1/tables/{name}/rows")
     assert one.trace_id.hex() == "ab" * 16
-    told = {attribute.key: attribute.value for attribute in one.attributes}
-    assert told["crannog.request_id"].string_value == "spanned"
-    assert told["crannog.rows"].int_value == 2
-    assert told["http.response.status_code"].int_value == 200
+    attributes = {attribute.key: attribute.value for attribute in one.attributes}
+    assert attributes["crannog.request_id"].string_value == "spanned"
+    assert attributes["crannog.rows"].int_value == 2
+    assert attributes["http.response.status_code"].int_value == 200
 
 
 def test_a_large_answer_comes_in_parts(http: httpx.Client, server: Server) -> None:
@@ -290,10 +290,10 @@ def test_a_large_answer_comes_in_parts(http: httpx.Client, server: Server) -> No
         http.post(f"/api/v1/tables/{name}/rows", content=stream_of(rows), headers={"Content-Type": ARROW}).status_code
         == 200
     )
-    asked = {"sql": f"SELECT id, text FROM {name} ORDER BY id", "max_rows": 200_000}
+    query = {"sql": f"SELECT id, text FROM {name} ORDER BY id", "max_rows": 200_000}
     for accept in ("application/json", ARROW, "application/x-ndjson", "text/csv"):
         with http.stream(
-            "POST", "/api/v1/sql", json=asked, headers={"Accept": accept, "Accept-Encoding": "identity"}
+            "POST", "/api/v1/sql", json=query, headers={"Accept": accept, "Accept-Encoding": "identity"}
         ) as answer:
             assert answer.status_code == 200
             assert "content-length" not in answer.headers

@@ -101,11 +101,11 @@ def test_secrets_stay_off_the_command_line_and_in_a_folder_of_our_own(spark: Spa
 @contextmanager
 def counting_server() -> Iterator[tuple[str, list[str]]]:
     """An address that an XML parser may be sent to, and the paths it was asked for."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     class Counting(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            requests.append(self.path)
             body = b"<!ELEMENT a ANY>"
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
@@ -118,7 +118,7 @@ def counting_server() -> Iterator[tuple[str, list[str]]]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Counting)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
+        yield f"http://127.0.0.1:{server.server_port}", requests
     finally:
         server.shutdown()
         server.server_close()
@@ -134,7 +134,7 @@ def outcome(spark: SparkRuntime, statement: str) -> str:
 def test_xml_in_a_query_opens_no_address_and_no_file(spark: SparkRuntime, tmp_path: Path) -> None:
     """Asked of Spark itself: what Crannog refuses before is not the only thing that stands between."""
     (tmp_path / "a.dtd").write_text('<!ELEMENT a ANY><!ENTITY told "hush">')
-    with counting_server() as (address, asked):
+    with counting_server() as (address, requests):
         schema = '<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema">{}<xs:element name="a" type="xs:string"/></xs:schema>'
         (tmp_path / "includes.xsd").write_text(schema.format(f'<xs:include schemaLocation="{address}/included.xsd"/>'))
         (tmp_path / "doctype.xsd").write_text(f'<!DOCTYPE xs:schema SYSTEM "{address}/schema.dtd">' + schema.format(""))
@@ -151,7 +151,7 @@ def test_xml_in_a_query_opens_no_address_and_no_file(spark: SparkRuntime, tmp_pa
             for path in (f"{address}/s.xsd", tmp_path / "includes.xsd", tmp_path / "doctype.xsd")
         ]
         answers = [outcome(spark, statement) for statement in statements]
-        assert asked == []
+        assert requests == []
     assert "hush" not in "".join(answers)
     assert re.search("'http' access is not allowed", answers[-2])
 

@@ -371,17 +371,17 @@ class Faulty:
                 request = Request(behind + self.path, body or None, headers, method=self.command)
                 try:
                     with urlopen(request) as found:
-                        status, answer, told = found.status, found.read(), dict(found.headers)
+                        status, answer, answered = found.status, found.read(), dict(found.headers)
                 except OSError as error:
-                    status, answer, told = getattr(error, "code", 502), b"", {}
+                    status, answer, answered = getattr(error, "code", 502), b"", {}
                 if faulty.lose_answers_to and self.command == "PUT":
                     faulty.lose_answers_to -= 1
                     self.close_connection = True
                     return
                 self.send_response(status)
                 for name in ("ETag", "Last-Modified"):
-                    if name in told:
-                        self.send_header(name, told[name])
+                    if name in answered:
+                        self.send_header(name, answered[name])
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
                 self.wfile.write(answer)

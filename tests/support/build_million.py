@@ -50,12 +50,12 @@ def events(count: int) -> Iterator[BuildEvent]:
 
 
 def main(uri: str, count: int) -> None:
-    told: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
 
     def timed(name: str, act: Callable[[], Any]) -> Any:
         began = time.perf_counter()
         found = act()
-        told[f"{name}_s"] = round(time.perf_counter() - began, 3)
+        figures[f"{name}_s"] = round(time.perf_counter() - began, 3)
         return found
 
     def load() -> None:
@@ -68,18 +68,18 @@ def main(uri: str, count: int) -> None:
     timed("load", load)
     log.close()
     log = timed("open", lambda: open_log(uri))
-    told["head"] = log.head()
-    told["last"] = timed("query", lambda: log.list_events(limit=1, descending=True)).events[0].event_id
-    told["of_a_build"] = len(timed("build", lambda: log.get_build_request_events("b7")))
-    told["status"] = timed("status", lambda: log.get_latest_partition_status("p/7")).index
-    told["followed"] = timed("follow", lambda: sum(1 for _ in log.follow(0, idle_s=0)))
-    told["pruned"] = timed("prune", lambda: prune(log, keep_events=count - count // 10)).removed
-    told["kept"] = log.stats().events
+    figures["head"] = log.head()
+    figures["last"] = timed("query", lambda: log.list_events(limit=1, descending=True)).events[0].event_id
+    figures["of_a_build"] = len(timed("build", lambda: log.get_build_request_events("b7")))
+    figures["status"] = timed("status", lambda: log.get_latest_partition_status("p/7")).index
+    figures["followed"] = timed("follow", lambda: sum(1 for _ in log.follow(0, idle_s=0)))
+    figures["pruned"] = timed("prune", lambda: prune(log, keep_events=count - count // 10)).removed
+    figures["kept"] = log.stats().events
     log.close()
     # Not ru_maxrss: that remembers how large the process was that started this one.
     lines = Path("/proc/self/status").read_text().splitlines()
-    told["memory_mib"] = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) // 1024
-    print(json.dumps(told))
+    figures["memory_mib"] = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) // 1024
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

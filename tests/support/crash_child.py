@@ -531,7 +531,7 @@ def adopt(spark: Any, runtime: Any) -> None:
 def begin(wanted: Mapping[str, Any]) -> None:
     """Do what the first order says, telling into the file it names."""
     os.environ.update(wanted["environment"])
-    for path, descriptor in ((wanted["told"], 1), (wanted["errors"], 2)):
+    for path, descriptor in ((wanted["reports"], 1), (wanted["errors"], 2)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
     location, plan = wanted["location"], wanted["plan"]
     mode = plan.get("mode", "work")
@@ -549,13 +549,13 @@ def begin(wanted: Mapping[str, Any]) -> None:
 
 
 class Child:
-    """A process and what it told so far; a context manager that ends it and waits for its Java process."""
+    """A process and what it reported so far; a context manager that ends it and waits for its Java process."""
 
     def __init__(self, location: str = "", *, mother: Child | None = None, **plan: Any) -> None:
         self.location = location
         self.plan = plan
         self._folder = Path(tempfile.mkdtemp(prefix="crannog-child-"))
-        self._told = self._folder / "told"
+        self._reports = self._folder / "reports"
         self._errors = self._folder / "errors"
         self._orders = self._folder / "orders"
         self._read_to = 0
@@ -565,7 +565,7 @@ class Child:
         order = {
             "location": location,
             "plan": plan,
-            "told": str(self._told),
+            "reports": str(self._reports),
             "errors": str(self._errors),
             "orders": str(self._orders),
             # Where the bucket is; a mother may be older than it.
@@ -575,9 +575,9 @@ class Child:
             self._process = subprocess.Popen([sys.executable, __file__, json.dumps(order)], stdin=subprocess.DEVNULL)
             self.pid = self._process.pid
         else:
-            before = len(mother.told("born"))
+            before = len(mother.reported("born"))
             mother.order(**order)
-            self.pid = mother.await_told("born", before + 1)[before]
+            self.pid = mother.await_reported("born", before + 1)[before]
             births = [place for place, line in enumerate(mother.all_lines()) if "born" in line]
             self._born_at = births[before]
 
@@ -593,26 +593,26 @@ class Child:
         return ended[0] if ended else None
 
     def all_lines(self) -> list[dict[str, Any]]:
-        if self._told.exists():
-            with self._told.open("rb") as file:
+        if self._reports.exists():
+            with self._reports.open("rb") as file:
                 file.seek(self._read_to)
                 whole, _, _ = file.read().rpartition(b"\n")
             self._read_to += len(whole) + 1 if whole else 0
             self.lines += map(json.loads, whole.splitlines())
         return self.lines
 
-    def told(self, kind: str) -> list[Any]:
+    def reported(self, kind: str) -> list[Any]:
         return [line[kind] for line in self.all_lines() if kind in line]
 
     def acknowledged(self) -> list[dict[str, Any]]:
         return [line for line in self.all_lines() if "ack" in line]
 
-    def await_told(self, kind: str, count: int = 1, timeout_s: float = 120) -> list[Any]:
+    def await_reported(self, kind: str, count: int = 1, timeout_s: float = 120) -> list[Any]:
         """Wait until `count` lines of a kind are told; fails with the child's words if it ends before."""
         deadline = time.monotonic() + timeout_s
-        while len(found := self.told(kind)) < count:
+        while len(found := self.reported(kind)) < count:
             alive = self.code() is None
-            if (not alive and len(found := self.told(kind)) < count) or time.monotonic() > deadline:
+            if (not alive and len(found := self.reported(kind)) < count) or time.monotonic() > deadline:
                 raise AssertionError(f"the child told {len(found)} of {count} {kind!r}: {self.words()}")
             time.sleep(0.002)
         return found
@@ -623,9 +623,9 @@ class Child:
 
     def ask(self, **order: Any) -> Callable[[], Any]:
         """Give an order; the function returned waits for its answer."""
-        before = len(self.told("answer"))
+        before = len(self.reported("answer"))
         self.order(**order)
-        return lambda: self.await_told("answer", before + 1)[before]
+        return lambda: self.await_reported("answer", before + 1)[before]
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):  # `wait` tells what it ended with
@@ -642,7 +642,7 @@ class Child:
     def words(self) -> str:
         """Return what the child complained of."""
         errors = self._errors.read_text(errors="replace") if self._errors.exists() else ""
-        return "\n".join([*map(str, self.told("error")), errors[-4000:]])
+        return "\n".join([*map(str, self.reported("error")), errors[-4000:]])
 
     def __enter__(self) -> Child:
         return self
@@ -651,7 +651,7 @@ class Child:
         if self.code() is None:
             self.kill()
         self.wait()
-        for pid in self.told("jvm"):
+        for pid in self.reported("jvm"):
             await_end(pid)
         for folder in (self._folder, *glob.glob(f"{tempfile.gettempdir()}/crannog-spark-{self.pid}-*")):
             shutil.rmtree(folder, ignore_errors=True)
@@ -744,5 +744,5 @@ else:  # a child needs no pytest
     def nursery() -> Iterator[Child]:
         """A process with Spark that bears children, so that a kill costs no new start of Spark."""
         with Child(mode="nursery") as mother:
-            mother.await_told("ready", timeout_s=240)
+            mother.await_reported("ready", timeout_s=240)
             yield mother

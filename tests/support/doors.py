@@ -36,8 +36,8 @@ class Doors:
 
     def post(self, body: bytes, media: str = PROTOBUF, path: str = "/v1/traces", **headers: str) -> httpx.Response:
         """Send a body over HTTP; headers by name, with _ for -."""
-        told = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self._http.post(path, content=body, headers={"Content-Type": media, **told})
+        extra = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self._http.post(path, content=body, headers={"Content-Type": media, **extra})
 
     def ask(self, method: str, path: str, **request: Any) -> httpx.Response:
         return self._http.request(method, path, **request)

@@ -117,11 +117,11 @@ def _text(found: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _says(operator: str, asked: str, span: Span, blob: str) -> bool:
+def _says(operator: str, wanted: str, span: Span, blob: str) -> bool:
     texts = [text for text in (span.input, span.output) if text is not None]
     if operator == "contains":
-        return escaped_value(asked) in blob or any(asked in text for text in texts)
+        return escaped_value(wanted) in blob or any(wanted in text for text in texts)
     return all(
         lower_case(escaped_value(word)) in lower_case(blob) or any(word in lower_case(text) for text in texts)
-        for word in search_words(asked)
+        for word in search_words(wanted)
     )

@@ -158,12 +158,12 @@ def in_process(
         app = make_app(service)
 
         def ask(method: str, path: str, **request: Any) -> httpx.Response:
-            async def asked() -> httpx.Response:
+            async def send() -> httpx.Response:
                 transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=(address, 123))
                 async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:7117") as client:
                     return await client.request(method, path, **request)
 
-            return asyncio.run(asked())
+            return asyncio.run(send())
 
         yield service, ask
         service.threads.close()

@@ -38,10 +38,10 @@ class Finding:
     kind: str
     statement: Node
     tables: tuple[MadeTable, ...]
-    told: str
+    difference: str
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.told}\n  {self.statement}\n" + "".join(f"  {table}" for table in self.tables)
+        return f"{self.kind}: {self.difference}\n  {self.statement}\n" + "".join(f"  {table}" for table in self.tables)
 
 
 class Versus:

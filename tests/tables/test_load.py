@@ -221,8 +221,8 @@ def test_every_form_and_packing_gives_the_same_rows(lake: Lake, tmp_path: Path) 
 def test_delimiters_and_formats_can_be_told(lake: Lake, tmp_path: Path) -> None:
     lake.load(put(tmp_path, "f.txt", "a;b\n1;2\n"), NAME, create=True, format="csv", delimiter=";")
     assert rows_of(lake) == [{"a": 1, "b": 2}]
-    for wrong, told in (({"delimiter": ";;"}, "one ASCII character"), ({"format": "xml"}, "one of csv, json")):
-        with pytest.raises(CallerError, match=told):
+    for wrong, message in (({"delimiter": ";;"}, "one ASCII character"), ({"format": "xml"}, "one of csv, json")):
+        with pytest.raises(CallerError, match=message):
             lake.load(put(tmp_path, "g.txt", "a;b\n1;2\n"), NAME, **wrong)
     with pytest.raises(CallerError, match="cannot detect the format"):
         lake.load(put(tmp_path, "g.txt", "a;b\n1;2\n"), NAME)
@@ -234,8 +234,8 @@ def test_patterns_stand_for_sorted_files_and_nothing_is_an_error(lake: Lake, tmp
     report = lake.load([str(tmp_path / "*.csv"), tmp_path / "a1.csv"], NAME, create=True)
     assert [Path(file.file).name for file in report.files] == ["a1.csv", "b2.csv", "c3.csv"]
     assert [row["a"] for row in rows_of(lake)] == ["a1", "b2", "c3"]
-    for given_, told in (("*.parquet", "no file matches"), ("z.csv", "there is no file"), ("", "is a folder")):
-        with pytest.raises(CallerError, match=told):
+    for given_, message in (("*.parquet", "no file matches"), ("z.csv", "there is no file"), ("", "is a folder")):
+        with pytest.raises(CallerError, match=message):
             lake.load(str(tmp_path / given_), NAME)
     with pytest.raises(CallerError, match="no file to load"):
         lake.load([], NAME)
@@ -280,7 +280,7 @@ def test_parquet_types_that_a_table_lacks_become_the_nearest_it_has(lake: Lake, 
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("f.csv", b"", "is empty"),
         ("f.csv", b"a,b\n1,\xff\n", "not UTF-8"),
@@ -298,9 +298,9 @@ def test_parquet_types_that_a_table_lacks_become_the_nearest_it_has(lake: Lake, 
     ],
 )
 def test_a_broken_file_is_told_and_nothing_is_made(
-    lake: Lake, tmp_path: Path, name: str, content: bytes, told: str
+    lake: Lake, tmp_path: Path, name: str, content: bytes, message: str
 ) -> None:
-    with pytest.raises(CallerError, match=told):
+    with pytest.raises(CallerError, match=message):
         lake.load(put(tmp_path, name, content), NAME, create=True)
     assert lake.tables() == []
 
@@ -405,12 +405,12 @@ def test_progress_tells_bytes_and_rows_and_reaches_the_end(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_parts, "_EVERY_S", 0)
-    told: list[tuple[str, float]] = []
+    steps: list[tuple[str, float]] = []
     path = put(tmp_path, "f.csv", "a,b\n" + "".join(f"{n},some text\n" for n in range(100_000)))
-    lake.load(path, NAME, create=True, progress=lambda step, share: told.append((step, share)))
-    assert any("check" in step and "MiB" in step and "rows/s" in step for step, _ in told)
-    assert [share for _, share in told] == sorted(share for _, share in told)
-    assert told[-1][1] == 1.0
+    lake.load(path, NAME, create=True, progress=lambda step, share: steps.append((step, share)))
+    assert any("check" in step and "MiB" in step and "rows/s" in step for step, _ in steps)
+    assert [share for _, share in steps] == sorted(share for _, share in steps)
+    assert steps[-1][1] == 1.0
 
 
 # -- keys, modes, tables ---------------------------------------------------------------------------------------
@@ -433,7 +433,7 @@ def test_keys_and_partitions_are_made_and_upserts_replace(lake: Lake, tmp_path: 
 
 def test_wrong_wishes_are_refused_before_anything_is_made(lake: Lake, tmp_path: Path) -> None:
     path = put(tmp_path, "f.csv", "a,b\n1,x\n")
-    for wishes, error, told in (
+    for wishes, error, message in (
         ({}, NotFound, "set the option create"),
         ({"create": True, "key": "z"}, CallerError, "no column z"),
         ({"create": True, "partition_by": "z"}, CallerError, "z is not a column"),
@@ -442,7 +442,7 @@ def test_wrong_wishes_are_refused_before_anything_is_made(lake: Lake, tmp_path: 
         ({"create": True, "max_bad": -1}, CallerError, "whole number"),
         ({"create": True, "colour": 1}, CallerError, "no option colour"),
     ):
-        with pytest.raises(error, match=told):
+        with pytest.raises(error, match=message):
             lake.load(path, NAME, **wishes)
         assert lake.tables() == []
     lake.load(path, NAME, create=True)

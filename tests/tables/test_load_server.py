@@ -24,7 +24,7 @@ VISITS = 'id,n,page\n1,10,home\n2,x,cart\n3,30\n4,40,"two\nlines"\n'
 REPORTS = ("dry run", "loaded", "again", "key", "drift")
 
 
-def told(lake: Lake, folder: Path) -> dict[str, Any]:
+def outcomes(lake: Lake, folder: Path) -> dict[str, Any]:
     """Load files into a lake, one way after the other; return each report, and each refusal, without what was measured."""
     folder.mkdir()
     visits, wide = put(folder, "visits.csv", VISITS), put(folder, "wide.csv", "id,n,page,who\n5,50,home,Ada\n")
@@ -66,8 +66,8 @@ def both(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     here, there = tmp_path_factory.mktemp("embedded"), tmp_path_factory.mktemp("remote")
     with crannog.connect(str(here / "warehouse")) as embedded, crannog.connect(server.url) as remote:
         return {
-            "embedded": (told(embedded, here / "files"), here / "files"),
-            "remote": (told(remote, there / "files"), there / "files"),
+            "embedded": (outcomes(embedded, here / "files"), here / "files"),
+            "remote": (outcomes(remote, there / "files"), there / "files"),
         }
 
 

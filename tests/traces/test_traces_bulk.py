@@ -57,9 +57,9 @@ def test_many_traces_are_cut_where_one_is(settings: Settings) -> None:
     store = Model(settings.model_copy(update={"trace_spans_limit": 4}))
     store.send(*(span(trace, trace * 10 + number) for trace in range(1, 7) for number in range(1, trace + 1)))
     assert store.export([trace_id(4).hex()])["resourceSpans"]
-    for asked in ([5], [4, 6, 1]):  # whole or not at all
+    for numbers in ([5], [4, 6, 1]):  # whole or not at all
         with pytest.raises(TooLarge, match="trace_spans_limit"):
-            store.export([trace_id(number).hex() for number in asked])
+            store.export([trace_id(number).hex() for number in numbers])
     assert [(len(trace.spans), trace.truncated) for trace in store.get_many(ids_of(store))] == [
         (1, False),
         (2, False),
@@ -85,11 +85,11 @@ def test_many_traces_are_exported_as_they_came_in(store: Model) -> None:
 
 
 def test_a_page_of_jaeger_is_read_at_once(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    statements: list[str] = []
     query = SnapshotReader.query
 
     def counted(self: SnapshotReader, sql: str, *rest: Any) -> Any:
-        asked.append(sql)
+        statements.append(sql)
         return query(self, sql, *rest)
 
     with serving_here(tmp_path) as server, httpx.Client(base_url=server.url) as api:
@@ -101,7 +101,7 @@ def test_a_page_of_jaeger_is_read_at_once(tmp_path: Any, monkeypatch: pytest.Mon
             "/api/traces", params={"service": "many", "start": "1", "end": str(START // 1000 + 1), "limit": "60"}
         ).json()["data"]
         assert {trace["traceID"].rjust(32, "0") for trace in found} == {trace_id(number).hex() for number in range(60)}
-        assert len(asked) < 8
+        assert len(statements) < 8
         assert [api.get(f"/api/traces/{trace['traceID']}").json()["data"][0] for trace in found[:5]] == found[:5]
 
 

@@ -180,8 +180,8 @@ class TraceStore(RuleBasedStateMachine):
         trace = data.draw(st.sampled_from([sent.trace for request in self.requests for sent in request]))
         found, plain = [], derive_module.find_missing_rows
 
-        def overtaken(*asked: Any) -> Any:
-            missing = plain(*asked)
+        def overtaken(*arguments: Any) -> Any:
+            missing = plain(*arguments)
             if not found:
                 found.append(missing)
                 with opened(self.settings) as other:

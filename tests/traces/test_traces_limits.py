@@ -151,9 +151,9 @@ def test_the_time_is_that_of_queries_unless_another_is_asked_for(tmp_path: Path,
             with pytest.raises(TimedOut, match=r"0\.1 s"):
                 traces.within(timeout_s=0.1).search()
         with httpx.Client(base_url=server.url) as api:
-            told = api.get("/api/traces", params={"service": "shop", "start": "1"})
-            assert told.status_code == TimedOut.http_status
-            assert "longer than 0.05 s" in told.json()["errors"][0]["msg"]
+            answer = api.get("/api/traces", params={"service": "shop", "start": "1"})
+            assert answer.status_code == TimedOut.http_status
+            assert "longer than 0.05 s" in answer.json()["errors"][0]["msg"]
             assert api.get("/api/v3/services").json()["error"]["httpCode"] == TimedOut.http_status
 
 
@@ -221,8 +221,8 @@ def test_limits_that_are_none_are_refused_on_both_sides(server: HttpServer, limi
                 traces.within(**limits)
     with httpx.Client(base_url=server.url) as api:
         for wrong in ("soon", "-1", "nan"):
-            told = api.get("/api/v1/services", headers={"Crannog-Timeout-S": wrong})
-            assert (told.status_code, told.json()["error"]["code"]) == (400, CallerError.code)
+            answer = api.get("/api/v1/services", headers={"Crannog-Timeout-S": wrong})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, CallerError.code)
 
 
 def test_what_is_within_limits_is_answered_as_ever(server: HttpServer) -> None:

@@ -181,10 +181,10 @@ def test_a_request_that_would_leave_spans_out_says_how_to_get_them(settings: Set
             whole_export([LONG])
     assert len(spans_of(list(small.export_lines([LONG])))) == 5
     small.warehouse.close()
-    told: Any = CliRunner().invoke(
+    result: Any = CliRunner().invoke(
         app, ["--warehouse", settings.warehouse, "traces", "export", LONG], env={"CRANNOG_TRACE_SPANS_LIMIT": "3"}
     )
-    assert "export it as lines (NDJSON), or raise" in told.exception.message
+    assert "export it as lines (NDJSON), or raise" in result.exception.message
 
 
 # -- while they are read -------------------------------------------------------------------------------------------

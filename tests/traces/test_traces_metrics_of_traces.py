@@ -35,7 +35,7 @@ _DAY_ONE = dt.timedelta(days=1)
 def test_metrics_of_traces_equal_what_python_counts(
     requests: list[list[Sent]], step_s: int, start: int | None, end: int | None, group: str | None, service: str | None
 ) -> None:
-    asked: dict[str, Any] = {
+    query: dict[str, Any] = {
         "start": start,
         "end": end,
         "step": f"{step_s}s",
@@ -51,11 +51,11 @@ def test_metrics_of_traces_equal_what_python_counts(
         stand_in_for_all(patch)
         traces = LocalTraces(lake.warehouse, lake.engine)
         requests = [request for request in requests if not traces.write_otlp(body(request)).duplicate]
-        found = traces.metrics(**asked)
+        found = traces.metrics(**query)
         # A filter that holds of every span makes the same question go to the spans.
-        assert traces.metrics(**asked, where="duration >= 0ns") == found
+        assert traces.metrics(**query, where="duration >= 0ns") == found
         traces.derive()
-        assert traces.metrics(**asked) == found
+        assert traces.metrics(**query) == found
     _check(found, _traces(counted(requests), start, end, service), step_s, group)
 
 

@@ -104,12 +104,12 @@ def several(inner: st.SearchStrategy[Filter]) -> st.SearchStrategy[Filter]:
 filters = st.recursive(comparisons(), several, max_leaves=5)
 
 
-def checked(request: ExportTraceServiceRequest, *asked: Filter) -> list[list[bool]]:
+def checked(request: ExportTraceServiceRequest, *filters: Filter) -> list[list[bool]]:
     """Which spans of a request meet each filter, after the two evaluators were compared."""
     rows, _ = span_rows(resource_spans(request))
-    columns = ", ".join(f"{null_as_false(condition_sql(one))} AS c{place}" for place, one in enumerate(asked))
+    columns = ", ".join(f"{null_as_false(condition_sql(one))} AS c{place}" for place, one in enumerate(filters))
     CONNECTION.register("spans", rows)
-    for one in asked:  # what walks use to look quickly misses nothing
+    for one in filters:  # what walks use to look quickly misses nothing
         exact, loose = null_as_false(condition_sql(one)), null_as_false(prefilter_sql(one))
         if exact != loose:
             assert CONNECTION.execute(f"SELECT count(*) FROM spans WHERE {exact} AND NOT {loose}").fetchall() == [
@@ -117,24 +117,24 @@ def checked(request: ExportTraceServiceRequest, *asked: Filter) -> list[list[boo
             ], one
     found = CONNECTION.execute(f"SELECT {columns} FROM spans").fetchall()
     for row, answers in zip(rows.to_pylist(), found, strict=True):
-        for one, answer in zip(asked, answers, strict=True):
+        for one, answer in zip(filters, answers, strict=True):
             assert matches(one, span_from_row(row), row["search_blob"]) == answer, (one, condition_sql(one), row)
     return [list(answers) for answers in zip(*found, strict=True)]
 
 
 @SOME
 @given(requests, st.lists(filters, min_size=1, max_size=4))
-def test_sql_says_what_the_plain_evaluator_says(request: ExportTraceServiceRequest, asked: list[Filter]) -> None:
-    checked(request, *asked)
+def test_sql_says_what_the_plain_evaluator_says(request: ExportTraceServiceRequest, filters: list[Filter]) -> None:
+    checked(request, *filters)
 
 
 @pytest.mark.slow
 @MANY
 @given(requests, st.lists(filters, min_size=4, max_size=12))
 def test_sql_says_what_the_plain_evaluator_says_over_and_over(
-    request: ExportTraceServiceRequest, asked: list[Filter]
+    request: ExportTraceServiceRequest, filters: list[Filter]
 ) -> None:
-    checked(request, *asked)
+    checked(request, *filters)
 
 
 @st.composite
@@ -187,7 +187,7 @@ def near(draw: st.DrawFn) -> tuple[ExportTraceServiceRequest, list[Filter]]:
             if isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
         ]
     )
-    asked = []
+    filters = []
     for _ in range(8):
         operator = draw(st.sampled_from(OPERATORS[Type.ATTRIBUTE]))
         value = draw(plain)
@@ -197,27 +197,27 @@ def near(draw: st.DrawFn) -> tuple[ExportTraceServiceRequest, list[Filter]]:
             value = 1
         field = Field(draw(st.sampled_from([Level.ANY, Level.SPAN])), "k")
         if operator == "exists":
-            asked.append(Exists(field))
+            filters.append(Exists(field))
         elif operator in ("in", "not in"):
-            asked.append(OneOf(field, (value, draw(plain)), operator == "not in"))
+            filters.append(OneOf(field, (value, draw(plain)), operator == "not in"))
         else:
-            asked.append(Compare(field, operator, value))
-    return request, asked
+            filters.append(Compare(field, operator, value))
+    return request, filters
 
 
 @SOME
 @given(near())
 def test_values_that_look_alike_keep_apart(made: tuple[ExportTraceServiceRequest, list[Filter]]) -> None:
-    request, asked = made
-    checked(request, *asked)
+    request, filters = made
+    checked(request, *filters)
 
 
 @pytest.mark.slow
 @MANY
 @given(near())
 def test_values_that_look_alike_keep_apart_over_and_over(made: tuple[ExportTraceServiceRequest, list[Filter]]) -> None:
-    request, asked = made
-    checked(request, *asked)
+    request, filters = made
+    checked(request, *filters)
 
 
 # -- text and back ---------------------------------------------------------------------------------------------------
@@ -357,10 +357,10 @@ def test_reads(text: str, tree: Filter) -> None:
     ],
 )
 def test_a_mistake_is_told_with_its_place_and_what_was_expected(text: str, place: int, expected: str) -> None:
-    with pytest.raises(CallerError) as told:
+    with pytest.raises(CallerError) as error:
         parse_filter(text)
-    assert f"at character {place}:" in told.value.message
-    assert expected in told.value.message
+    assert f"at character {place}:" in error.value.message
+    assert expected in error.value.message
 
 
 @pytest.mark.parametrize(
@@ -397,7 +397,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 def test_a_missing_attribute_meets_nothing_but_a_not() -> None:
     request = request_of(span(1, 1, attributes={"a": 1, "s": "x"}), span(1, 2, attributes={"a": 10}))
-    asked = [
+    texts = [
         "a = 1",
         "a != 1",
         "a != '1'",
@@ -409,7 +409,7 @@ def test_a_missing_attribute_meets_nothing_but_a_not() -> None:
         "a > 1",
         "a = '1'",
     ]
-    assert checked(request, *map(parse_filter, asked)) == [
+    assert checked(request, *map(parse_filter, texts)) == [
         [True, False], [False, True], [True, True], [True, False], [True, False], [False, True], [True, False], [True, False],
         [False, True], [False, False],
     ]  # fmt: skip

@@ -260,10 +260,10 @@ class Settings(BaseSettings):
 
     @field_validator("table_retention_days", "trace_service_retention_days", mode="before")
     @classmethod
-    def _days_by_name(cls, given: Any) -> Any:
-        if not isinstance(given, str):
-            return given
-        pairs = [part.rpartition("=") for part in given.split(",") if part.strip()]
+    def _days_by_name(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        pairs = [part.rpartition("=") for part in value.split(",") if part.strip()]
         if not all(name.strip() and days.strip() for name, _, days in pairs):
             raise ValueError("it is a list of name=days, such as checkout=7,web=30")
         return {name.strip(): days.strip() for name, _, days in pairs}
@@ -293,14 +293,14 @@ def load_settings(**overrides: Any) -> Settings:
         raise CallerError("; ".join(lines) + f" (from arguments, CRANNOG_* or {Path('crannog.toml')})") from None
     except (TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise CallerError(
-            f"cannot read the settings in {Path('crannog.toml').resolve()}: {error}; mend it or take it away"
+            f"cannot read the settings in {Path('crannog.toml').resolve()}: {error}; correct or remove it"
         ) from None
 
 
 def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that look like settings and are none, each with the one that is nearest, or nothing.
+    """Return the variables that look like settings and are none, each with the nearest setting, or nothing.
 
-    They are told, not refused: where containers run, others may set variables of that form.
+    They are reported, not refused: where containers run, others may set variables of that form.
     """
     known = [_PREFIX + name.upper() for name in Settings.model_fields]
     strange = [name for name in environment if name.startswith(_PREFIX) and name not in known]

@@ -160,7 +160,7 @@ def test_a_folder_whose_making_was_not_synced_is_made_anew(tmp_path: Path, monke
         if len(synced) == 2:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(local, "_sync_path", fail_once)
+    monkeypatch.setattr(local, "sync_path", fail_once)
     with pytest.raises(Unavailable, match="cannot create the folder a/b"):
         storage.make_folder("a/b")
     synced.clear()

@@ -36,8 +36,8 @@ def fetches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_they_are_resolved_once(kept: Settings, fetches: list[str]) -> None:
-    first = jars.delta(kept)
-    assert jars.delta(kept) == first
+    first = jars.ensure(jars.DELTA_SET, kept)
+    assert jars.ensure(jars.DELTA_SET, kept) == first
     assert fetches == ["delta"]
     assert [file.name for file in first.files] == ["org_a-1.0.jar", "org_b-2.0.jar"]
     assert first.size == sum(len(file.name) for file in first.files)
@@ -45,19 +45,19 @@ def test_they_are_resolved_once(kept: Settings, fetches: list[str]) -> None:
 
 
 def test_the_s3_set_is_resolved_only_when_asked_for(kept: Settings, fetches: list[str]) -> None:
-    jars.delta(kept)
+    jars.ensure(jars.DELTA_SET, kept)
     assert jars.present(jars.S3_SET, kept) is None
-    jars.s3(kept)
+    jars.ensure(jars.S3_SET, kept)
     assert fetches == ["delta", "s3"]
 
 
 def test_nothing_is_left_beside_the_sets(kept: Settings, fetches: list[str]) -> None:
-    jars.delta(kept)
+    jars.ensure(jars.DELTA_SET, kept)
     assert [each.name for each in Path(kept.jars_dir).iterdir()] == ["4.2.0-4.4.0"]
 
 
 def test_the_marker_lists_sizes_and_sums(kept: Settings, fetches: list[str]) -> None:
-    folder = jars.delta(kept).folder
+    folder = jars.ensure(jars.DELTA_SET, kept).folder
     listed = json.loads((folder / jars.MARKER).read_text())["files"]
     assert set(listed) == {"org_a-1.0.jar", "org_b-2.0.jar"}
     assert all(entry["size"] == len(name) and len(entry["sha256"]) == 64 for name, entry in listed.items())
@@ -65,7 +65,7 @@ def test_the_marker_lists_sizes_and_sums(kept: Settings, fetches: list[str]) -> 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "no marker", "broken marker"])
 def test_a_damaged_set_is_seen_and_resolved_again(kept: Settings, fetches: list[str], damage: str) -> None:
-    found = jars.delta(kept)
+    found = jars.ensure(jars.DELTA_SET, kept)
     marker = found.folder / jars.MARKER
     match damage:
         case "gone":
@@ -77,12 +77,12 @@ def test_a_damaged_set_is_seen_and_resolved_again(kept: Settings, fetches: list[
         case "broken marker":
             marker.write_text("{")
     assert jars.present(jars.DELTA_SET, kept) is None
-    assert jars.delta(kept) == found
+    assert jars.ensure(jars.DELTA_SET, kept) == found
     assert fetches == ["delta", "delta"]
 
 
 def test_sums_show_what_sizes_do_not(kept: Settings, fetches: list[str]) -> None:
-    found = jars.delta(kept)
+    found = jars.ensure(jars.DELTA_SET, kept)
     content = found.files[0].read_bytes()
     found.files[0].write_bytes(content[::-1])
     assert jars.present(jars.DELTA_SET, kept) is not None
@@ -100,7 +100,7 @@ def test_two_that_resolve_at_once_end_with_one_set(
         return made
 
     monkeypatch.setattr(jars, "_fetch", fetch_together)
-    threads = [threading.Thread(target=lambda: found.append(jars.delta(kept))) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: found.append(jars.ensure(jars.DELTA_SET, kept))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -125,14 +125,14 @@ def test_a_failed_resolution_leaves_nothing_and_says_what_to_do(
     with pytest.raises(
         Unavailable, match=r"unresolved dependency: io.delta#x;1: not found\).*python -m crannog.spark.jars"
     ):
-        jars.delta(kept)
+        jars.ensure(jars.DELTA_SET, kept)
     assert list(Path(kept.jars_dir).iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Unavailable, match="CRANNOG_JARS_DIR"):
-        jars.delta(Settings(jars_dir=str(tmp_path / "file" / "jars")))
+        jars.ensure(jars.DELTA_SET, Settings(jars_dir=str(tmp_path / "file" / "jars")))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_the_versions_belong_to_the_installed_spark() -> None:
 
 
 def test_the_real_set_holds_delta_and_nothing_spark_brings() -> None:
-    found = jars.delta(Settings())
+    found = jars.ensure(jars.DELTA_SET, Settings())
     bundled = {jars.module_name(each.name) for each in (jars.spark_home() / "jars").glob("*.jar")}
     ours = {jars.module_name(file.name.partition("_")[2]) for file in found.files}
     assert "delta-spark_4.2_2.13" in ours
@@ -166,5 +166,5 @@ def test_the_real_set_holds_delta_and_nothing_spark_brings() -> None:
 @pytest.mark.slow
 def test_resolution_from_nothing_gives_the_same_jars(kept: Settings) -> None:
     find_java(kept)
-    fresh = jars.delta(kept)
-    assert [file.name for file in fresh.files] == [file.name for file in jars.delta(Settings()).files]
+    fresh = jars.ensure(jars.DELTA_SET, kept)
+    assert [file.name for file in fresh.files] == [file.name for file in jars.ensure(jars.DELTA_SET, Settings()).files]

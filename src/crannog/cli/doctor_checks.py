@@ -25,7 +25,7 @@ from crannog.protocol.leases import CLOCK_SKEW_S
 from crannog.settings import GIB, MIB, Settings, unknown_variables
 from crannog.spark import configuration, jars
 from crannog.spark.java import find_java
-from crannog.storage.local import LocalStorage
+from crannog.storage.local import LocalStorage, sync_path
 
 OLDEST_PYTHON = (3, 11)
 LEAST_MEMORY = 2 * GIB
@@ -292,13 +292,10 @@ def _trouble_in(scratch: Path) -> str:
     else:
         return "a hard link replaced another file"
     for path in (file, scratch):
-        handle = os.open(path, os.O_RDONLY)
         try:
-            os.fsync(handle)
+            sync_path(str(path))
         except OSError as error:
             return f"no fsync ({error.strerror})"
-        finally:
-            os.close(handle)
     return _trouble_with_locks(file)
 
 

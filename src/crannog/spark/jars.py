@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -26,6 +26,7 @@ from crannog.errors import CrannogError, Unavailable
 from crannog.missing import not_installed
 from crannog.settings import Settings, load_settings
 from crannog.spark.java import find_java
+from crannog.storage.local import sync_path
 
 # These versions belong together; delta-spark 4.4.1's jar does not resolve.
 SPARK, DELTA, HADOOP, AWS_SDK = "4.2.0", "4.4.0", "3.5.0", "2.35.4"
@@ -85,19 +86,17 @@ class JarSet:
         return sum(file.stat().st_size for file in self.files)
 
 
-def delta(settings: Settings) -> JarSet:
-    """Return the Delta jars, resolving them on first use. Raises Unavailable if that fails."""
-    return _ensure(DELTA_SET, settings)
-
-
-def s3(settings: Settings) -> JarSet:
-    """Return the jars that let Spark read and write S3, resolving them on first use."""
-    return _ensure(S3_SET, settings)
+def ensure(spec: JarSetSpec, settings: Settings) -> JarSet:
+    """Return a set of jars, resolving it on first use. Raises Unavailable if that fails."""
+    return present(spec, settings) or _resolve(spec, settings)
 
 
 def present(spec: JarSetSpec, settings: Settings, *, check_sums: bool = False) -> JarSet | None:
     """Return the set if it is complete on disk, else None; uses no network."""
-    folder = _root(settings) / spec.folder
+    return _read_set(_root(settings) / spec.folder, check_sums=check_sums)
+
+
+def _read_set(folder: Path, *, check_sums: bool = False) -> JarSet | None:
     try:
         listed: dict[str, dict[str, object]] = json.loads((folder / MARKER).read_text(encoding="utf-8"))["files"]
         files = tuple(folder / name for name in sorted(listed))
@@ -131,10 +130,6 @@ def _root(settings: Settings) -> Path:
         return Path(settings.jars_dir).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(cache).expanduser() / "crannog" / "jars"
-
-
-def _ensure(spec: JarSetSpec, settings: Settings) -> JarSet:
-    return present(spec, settings) or _resolve(spec, settings)
 
 
 def _resolve(spec: JarSetSpec, settings: Settings) -> JarSet:
@@ -214,34 +209,16 @@ def _publish(jars: Sequence[Path], staging: Path, target: Path) -> None:
     kept = [Path(shutil.copy(jar, staging)) for jar in jars]
     listed = {jar.name: {"size": jar.stat().st_size, "sha256": _sha256(jar)} for jar in kept}
     (staging / MARKER).write_text(json.dumps({"files": listed}, indent=1), encoding="utf-8")
-    _sync([*kept, staging / MARKER, staging])
+    for path in (*kept, staging / MARKER, staging):
+        sync_path(str(path))
     try:
         staging.rename(target)
     except OSError:
         # The folder exists: another process was faster, or it is damaged and is replaced.
-        if _same_listing(staging, target):
+        if _read_set(target) is not None and (target / MARKER).read_bytes() == (staging / MARKER).read_bytes():
             return
         target.rename(staging.with_name("damaged"))
         staging.rename(target)
-
-
-def _same_listing(staging: Path, target: Path) -> bool:
-    try:
-        listing = (target / MARKER).read_bytes()
-        names = json.loads(listing)["files"]
-        whole = all((target / name).stat().st_size == entry["size"] for name, entry in names.items())
-        return whole and listing == (staging / MARKER).read_bytes()
-    except (OSError, ValueError, KeyError):
-        return False
-
-
-def _sync(paths: Iterable[Path]) -> None:
-    for path in paths:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _sha256(file: Path) -> str:
@@ -258,9 +235,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         settings = load_settings()
-        for name, ensure in (("delta", delta), ("s3", s3))[: 2 if options.s3 else 1]:
-            jars = ensure(settings)
-            print(f"{name}: {len(jars.files)} jars, {jars.size / 1e6:.0f} MB in {jars.folder}")
+        for spec in (DELTA_SET, S3_SET) if options.s3 else (DELTA_SET,):
+            jars = ensure(spec, settings)
+            print(f"{spec.name}: {len(jars.files)} jars, {jars.size / 1e6:.0f} MB in {jars.folder}")
     except CrannogError as error:
         print(error.message, file=sys.stderr)
         return error.exit_code

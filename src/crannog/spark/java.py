@@ -54,7 +54,7 @@ def find_java(settings: Settings) -> JavaHome:
             raise Unavailable(f"java_home {home} is Java {version}, Spark needs {MIN_VERSION} or later", hint=ADVICE)
         return JavaHome(home, version)
     too_old = []
-    for home in _candidates():
+    for home in dict.fromkeys(_candidates()):
         version = version_at(home)
         if version is None:
             continue
@@ -99,17 +99,9 @@ def _reported_version(java: Path) -> int | None:
 
 
 def _candidates() -> Iterator[Path]:
-    """Yield possible homes, each once: JAVA_HOME, PATH, then the usual folders, oldest version first."""
-    seen: set[Path] = set()
-    for home in _candidate_paths():
-        if home not in seen:
-            seen.add(home)
-            yield home
-
-
-def _candidate_paths() -> Iterator[Path]:
-    if given := os.environ.get("JAVA_HOME"):
-        yield Path(given)
+    """Yield possible homes: JAVA_HOME, PATH, then the usual folders, oldest version first."""
+    if java_home := os.environ.get("JAVA_HOME"):
+        yield Path(java_home)
     if on_path := shutil.which("java"):
         yield Path(on_path).resolve().parent.parent
     for pattern in _USUAL_FOLDERS:

@@ -197,7 +197,9 @@ class SparkRuntime:
     def _launch(self, start: _Start) -> None:
         secret = secret_conf(self._settings)
         java, home = find_java(self._settings), jars.spark_home()
-        jar_sets = [jars.delta(self._settings), *([jars.s3(self._settings)] if start.with_s3 else [])]
+        jar_sets = [
+            jars.ensure(spec, self._settings) for spec in (jars.DELTA_SET, *([jars.S3_SET] if start.with_s3 else []))
+        ]
         from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
 

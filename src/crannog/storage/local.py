@@ -71,7 +71,7 @@ class LocalStorage:
             try:
                 target.mkdir(parents=True, exist_ok=True)
                 for made in missing:
-                    _sync_path(str(made.parent))
+                    sync_path(str(made.parent))
             except FileNotFoundError as error:
                 # In /proc and the like; callers would take it to mean that a table was dropped.
                 raise Unavailable(
@@ -105,7 +105,7 @@ class LocalStorage:
                     return False
                 if failpoints.hook is not None:
                     failpoints.reached("stage.linked")
-                _sync_path(target.rpartition("/")[0])
+                sync_path(target.rpartition("/")[0])
                 return True
             finally:
                 with suppress(OSError):
@@ -143,7 +143,7 @@ class LocalStorage:
                     return False
                 finally:
                     os.unlink(temporary, dir_fd=folder)
-                _sync_path(os.path.dirname(relative), folder)
+                sync_path(os.path.dirname(relative), folder)
                 return True
             finally:
                 os.close(folder)
@@ -165,7 +165,7 @@ class LocalStorage:
                 if must_exist:
                     os.stat(target)  # a file deleted meanwhile must not come back
                 os.replace(temporary, target)
-                _sync_path(target.rpartition("/")[0])
+                sync_path(target.rpartition("/")[0])
             except BaseException:
                 _remove(temporary)
                 raise
@@ -227,7 +227,7 @@ class LocalStorage:
                 folders.add(path.rpartition("/")[0])
         for folder in folders:
             with suppress(FileNotFoundError), _os_errors_translated("sync", folder):
-                _sync_path(self._full_path(folder))
+                sync_path(self._full_path(folder))
 
     def delete_folder(self, folder: str) -> None:
         # Renamed first: for everyone else it is gone in one step, however long the removal takes.
@@ -238,7 +238,7 @@ class LocalStorage:
                 os.rename(self._full_path(folder), away)
             except FileNotFoundError:
                 return
-            _sync_path(os.path.dirname(self._full_path(folder)))
+            sync_path(os.path.dirname(self._full_path(folder)))
             # Also remove what an earlier, killed removal left. The trash folder stays: others may be using it.
             for name in os.listdir(self._full_path(TRASH)):
                 shutil.rmtree(self._full_path(f"{TRASH}/{name}"), ignore_errors=True)
@@ -253,12 +253,12 @@ class LocalStorage:
         folders = set()
         for path in paths:
             with _os_errors_translated("sync", path):
-                _sync_path(self._full_path(path))
+                sync_path(self._full_path(path))
             while path := path.rpartition("/")[0]:
                 folders.add(path)
         for folder in folders:
             with _os_errors_translated("sync", folder):
-                _sync_path(self._full_path(folder))
+                sync_path(self._full_path(folder))
 
     def touch(self, path: str) -> None:
         with _os_errors_translated("touch", path):
@@ -320,7 +320,8 @@ def _temporary_path(path: str) -> str:
     return f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
 
 
-def _sync_path(path: str, folder: int | None = None) -> None:
+def sync_path(path: str, folder: int | None = None) -> None:
+    """Make a file, or the names in a folder, durable; `path` may be relative to the open `folder`."""
     descriptor = os.open(path, os.O_RDONLY, dir_fd=folder)
     try:
         os.fsync(descriptor)

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
 from urllib.parse import urlsplit
 
 import obstore
@@ -283,10 +283,12 @@ class ObjectStorage:
         key = self._key(path)
         with self._store_errors_translated("touch", path):
             found = obstore.get(self._store, key)
-            data, version = bytes(found.bytes()), _version(found.meta["e_tag"], found.meta["version"])
+            data = bytes(found.bytes())
+            # obstore accepts no None inside a version.
+            known = {name: value for name in ("e_tag", "version") if (value := found.meta.get(name)) is not None}
             try:
                 # Conditional, so that a heartbeat neither revives a lease just deleted nor overwrites its successor.
-                obstore.put(self._store, key, data, mode=version or "overwrite")
+                obstore.put(self._store, key, data, mode=cast("UpdateVersion", known) if known else "overwrite")
             except PreconditionError:
                 # Changed since, so it is as new as a touch would make it; or deleted, and then this raises.
                 obstore.head(self._store, key)
@@ -478,10 +480,8 @@ class ObjectStorage:
         if "RequestTimeTooSkewed" in answer:
             return said, "this machine's clock is wrong, set it"
         if (status and status[1] in ("401", "403")) or "lacked" in answer:
-            return (
-                f"bucket {bucket}{where} refused access ({said})",
-                f"check {keys}, and that they may list, get, put and delete there",
-            )
+            hint = f"check {keys}, and that they may list, get, put and delete there"
+            return f"bucket {bucket}{where} refused access ({said})", hint
         if "configured region" in answer:
             return f"bucket {bucket} is in another region", "check AWS_REGION"
         if "kind: Timeout" in answer:
@@ -489,10 +489,8 @@ class ObjectStorage:
         if "kind: Connect" in answer:
             return f"no connection to bucket {bucket}{where}", "check the network and the endpoint"
         if (status and status[1] == "501") or "not supported" in answer:
-            return (
-                f"bucket {bucket}{where} does not support this operation ({said})",
-                "Crannog needs a store with conditional puts",
-            )
+            finding = f"bucket {bucket}{where} does not support this operation ({said})"
+            return finding, "Crannog needs a store with conditional puts"
         return f"bucket {bucket}{where} failed ({said})", "try again"
 
 
@@ -531,21 +529,11 @@ def _option_name(key: str) -> str:
     return lowered if lowered in _DEFAULTS else key.upper()
 
 
-def _version(e_tag: str | None, version: str | None) -> UpdateVersion | None:
-    """Return the version that a conditional put compares; obstore accepts no None inside it."""
-    found: UpdateVersion = {}
-    if e_tag is not None:
-        found["e_tag"] = e_tag
-    if version is not None:
-        found["version"] = version
-    return found or None
-
-
-def _s3_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the effective AWS_* settings: the given ones, else the environment's."""
+def _s3_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the effective AWS_* settings: those among the options, else the environment's."""
 
     def first(*names: str) -> str:
-        return next((value for name in names if (value := given.get(name) or os.environ.get(name))), "")
+        return next((value for name in names if (value := options.get(name) or os.environ.get(name))), "")
 
     found = {
         "AWS_ACCESS_KEY_ID": first("AWS_ACCESS_KEY_ID"),

@@ -20,7 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
-from crannog.api.traces import Trace
+from crannog.api.traces import Span, Trace
 from crannog.errors import CallerError, TooLarge
 from crannog.traces.attribute_values import attribute_word, to_python
 from crannog.traces.export import request_of_rows
@@ -31,7 +31,7 @@ from crannog.traces.ingest.llm_dialects import COLUMN_KEYS
 from crannog.traces.jaeger.v1 import trace_of
 from crannog.traces.jaeger.v3 import traces_of
 from crannog.traces.span_table import SCHEMA
-from crannog.traces.trace import span_from_row
+from crannog.traces.trace import span_values
 from flatten_reference import flat_by_objects
 from otlp_samples import START, attribute, comparable, recorded_by_sdk, request_of, requests, span, trace_id
 
@@ -263,7 +263,7 @@ def test_a_span_that_ends_before_it_starts_is_kept_and_marked() -> None:
     assert rows["end_time"][0] == rows["start_time"][0]
     assert rows["reported_end_ns"].to_pylist() == [0, START - 5, None]
     assert comparable(request_of_rows(rows)) == comparable(request), "an export has the ends as they were sent"
-    shown = [span_from_row(row) for row in rows.to_pylist()]
+    shown = [Span(*values) for values in span_values(rows)]
     assert [one.warnings for one in shown] == [
         ("the span was sent with an end of 0; it is shown to end when it started",),
         (f"the span was sent with an end of {START - 5}, 5 ns before its start; it is shown to end when it started",),

@@ -24,7 +24,7 @@ from crannog.traces.search.filter_parser import parse_filter
 from crannog.traces.search.filter_tree import MATCH_ALL
 from crannog.traces.search.request import SPAN_ORDERS, TRACE_ORDERS, SearchRequest
 from crannog.traces.search.snapshot_reader import EARLIEST, TimeBin, TimeHistogram
-from crannog.traces.trace import span_from_row
+from crannog.traces.trace import span_values
 from filter_reference import matches
 from flatten_reference import flat_by_objects
 from local_traces import LocalTraces
@@ -44,9 +44,10 @@ class Model(LocalTraces):
     def send(self, *made: Any, **more: Any) -> None:
         request = request_of(*made, **more)
         assert self.write_otlp(request.SerializeToString()).accepted == len(made)
-        for row in flat_by_objects(request)[0].to_pylist():
-            one = span_from_row(row)
-            self.kept[one.trace_id, one.span_id] = (one, row["search_blob"])
+        rows = flat_by_objects(request)[0]
+        for values, words in zip(span_values(rows), rows["search_blob"].to_pylist(), strict=True):
+            one = Span(*values)
+            self.kept[one.trace_id, one.span_id] = (one, words)
 
     def matching(self, where: str) -> list[Span]:
         return [one for one, blob in self.kept.values() if matches(parse_filter(where), one, blob)]

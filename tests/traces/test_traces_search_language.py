@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from crannog.api.traces import Span
 from crannog.errors import CallerError
 from crannog.traces.ingest.decode import resource_spans
 from crannog.traces.ingest.flatten import span_rows
@@ -36,7 +37,7 @@ from crannog.traces.search.filter_tree import (
     Type,
 )
 from crannog.traces.search.snapshot_reader import pruning_conditions
-from crannog.traces.trace import span_from_row
+from crannog.traces.trace import span_values
 from filter_reference import matches
 from otlp_samples import START, attribute, doubles, keys, request_of, requests, span, span_id, texts, trace_id, whole
 
@@ -116,9 +117,9 @@ def checked(request: ExportTraceServiceRequest, *filters: Filter) -> list[list[b
                 (0,)
             ], one
     found = CONNECTION.execute(f"SELECT {columns} FROM spans").fetchall()
-    for row, answers in zip(rows.to_pylist(), found, strict=True):
+    for row, values, answers in zip(rows.to_pylist(), span_values(rows), found, strict=True):
         for one, answer in zip(filters, answers, strict=True):
-            assert matches(one, span_from_row(row), row["search_blob"]) == answer, (one, condition_sql(one), row)
+            assert matches(one, Span(*values), row["search_blob"]) == answer, (one, condition_sql(one), row)
     return [list(answers) for answers in zip(*found, strict=True)]
 
 

@@ -20,7 +20,7 @@ from crannog.errors import CallerError, NotFound
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
 from crannog.traces.span_table import SCHEMA
-from crannog.traces.trace import in_tree_order, span_from_row
+from crannog.traces.trace import spans_in_tree_order
 from crannog.traces.tree import Tree, build_tree, critical_times, span_arrays_of
 from crannog.traces.tree_views import compare_trees
 from flatten_reference import flat_by_objects
@@ -57,14 +57,13 @@ shapes = st.lists(
 def tree_and_spans(shape: list[tuple[int | None, int, int]]) -> tuple[Tree, list[Span]]:
     made = [span(1, n + 1, parent, start=START + begin, took=took) for n, (parent, begin, took) in enumerate(shape)]
     rows = flat_by_objects(request_of(*made))[0]
-    return build_tree(span_arrays_of(trace_id(1), rows)), [span_from_row(row) for row in rows.to_pylist()]
+    return build_tree(span_arrays_of(trace_id(1), rows)), spans_in_tree_order(rows)
 
 
 @SOME
 @given(shapes)
 def test_the_tree_is_that_of_a_whole_trace(shape: list[tuple[int | None, int, int]]) -> None:
-    tree, spans = tree_and_spans(shape)
-    expected = in_tree_order(spans)
+    tree, expected = tree_and_spans(shape)
     listed = [tree.arrays.span_id(index) for index in tree.order]
     assert listed == [one.span_id for one in expected]
     for index, one in zip(tree.order, expected, strict=True):
@@ -78,7 +77,7 @@ def test_the_tree_is_that_of_a_whole_trace(shape: list[tuple[int | None, int, in
         assert [tree.parents[child] for child in tree.children(index)] == [index] * sum(
             p == index for p in tree.parents
         )
-    assert tree.roots == sum(one.parent_span_id is None for one in spans)
+    assert tree.roots == sum(one.parent_span_id is None for one in expected)
     assert tree.orphans == sum(one.orphan for one in expected)
     assert tree.cycles == sum(one.in_cycle for one in expected)
 

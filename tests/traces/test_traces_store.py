@@ -22,6 +22,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as OtlpSpan
 
 from crannog.api.table_requests import RunSql
+from crannog.api.traces import Span
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.sql.queries import Queries
 from crannog.engine.tables import Tables
@@ -32,7 +33,7 @@ from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
 from crannog.traces.export import request_of_rows
 from crannog.traces.span_table import SCHEMA, SPANS
-from crannog.traces.trace import in_tree_order, span_from_row
+from crannog.traces.trace import spans_in_tree_order
 from flatten_reference import flat_by_objects
 from lakes import actions, footers, live_files, read_delta_rs
 from local_traces import LocalTraces
@@ -282,17 +283,21 @@ def test_ids_are_read_in_either_case_and_short_ones_as_jaeger_prints_them(store:
 
 
 def test_cycles_and_great_depth_end_in_a_tree() -> None:
-    def made(number: int, parent: int | None) -> Any:
-        row = dict.fromkeys(SCHEMA.names) | {
-            "trace_id": trace_id(1), "span_id": span_id(number), "parent_span_id": None if parent is None else span_id(parent),
-            "status_code": 0, "start_ns": number, "end_ns": number + 1,
-        }  # fmt: skip
-        return span_from_row(row)
+    def in_order(parents: dict[int, int | None]) -> list[Span]:
+        rows = [
+            dict.fromkeys(SCHEMA.names)
+            | {
+                "trace_id": trace_id(1), "span_id": span_id(number), "parent_span_id": None if parent is None else span_id(parent),
+                "status_code": 0, "start_ns": number, "end_ns": number + 1,
+            }
+            for number, parent in parents.items()
+        ]  # fmt: skip
+        return spans_in_tree_order(pa.Table.from_pylist(rows))
 
-    cycle = in_tree_order([made(1, 3), made(2, 1), made(3, 2), made(4, 4), made(5, 3), made(6, None)])
+    cycle = in_order({1: 3, 2: 1, 3: 2, 4: 4, 5: 3, 6: None})
     shown = [(int(one.span_id, 16), one.depth, one.in_cycle) for one in cycle]
     assert shown == [(6, 0, False), (1, 0, True), (2, 1, False), (3, 2, False), (5, 3, False), (4, 0, True)]
-    deep = in_tree_order([made(number, number - 1 or None) for number in range(1, 5_000)])
+    deep = in_order({number: number - 1 or None for number in range(1, 5_000)})
     assert [one.depth for one in deep] == list(range(4_999))
 
 

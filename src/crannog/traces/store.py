@@ -83,7 +83,7 @@ from crannog.traces.search.request import (
 from crannog.traces.search.span_search import search_spans
 from crannog.traces.search.trace_search import search
 from crannog.traces.span_table import SCHEMA, SPANS, existing_spans, open_spans, parse_trace_id
-from crannog.traces.trace import SPAN_COLUMNS, in_tree_order, span_from_row
+from crannog.traces.trace import SPAN_COLUMNS, spans_in_tree_order
 from crannog.traces.tree_views import TraceOrSpanMissing, TreeAnalysis, TreeCache, compare_trees, trace_view
 
 _MAX_NAMES = 10_000
@@ -227,13 +227,12 @@ class TraceStore:
         if not rows.num_rows:
             raise _no_trace(wanted)
         truncated = rows.num_rows > limit
-        spans = in_tree_order(span_from_row(row) for row in newest_copies(rows.slice(0, limit)).to_pylist())
-        return Trace(wanted.hex(), tuple(spans), truncated)
+        return Trace(wanted.hex(), tuple(spans_in_tree_order(newest_copies(rows.slice(0, limit)))), truncated)
 
     def get_many(self, trace_ids: Sequence[str]) -> Iterator[Trace]:
         """Yield the traces that exist, in order and as `get` returns them; reads many at once."""
         for trace_id, rows, truncated in self._many(trace_ids, SPAN_COLUMNS):
-            yield Trace(trace_id.hex(), tuple(in_tree_order(map(span_from_row, rows.to_pylist()))), truncated)
+            yield Trace(trace_id.hex(), tuple(spans_in_tree_order(rows)), truncated)
 
     def span_counts(self, trace_ids: Sequence[str]) -> dict[str, int]:
         """Return the number of span rows, duplicates included, of each trace that exists."""

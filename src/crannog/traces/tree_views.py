@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from crannog.errors import CallerError
 from crannog.traces.search.snapshot_reader import open_reader
 from crannog.traces.search.summaries import newest_copies_sql
 from crannog.traces.span_table import trace_id_high
-from crannog.traces.trace import SPAN_COLUMNS, span_from_row
+from crannog.traces.trace import SPAN_COLUMNS, span_values
 from crannog.traces.tree import Tree, build_tree, critical_times, dictionary_codes, read_span_arrays
 
 MAX_PATH = 128
@@ -115,10 +115,11 @@ def trace_view(
     )
 
 
-def _tree_span(analysis: TreeAnalysis, index: int, span: Span) -> ShownSpan:
+def _tree_span(analysis: TreeAnalysis, index: int, values: tuple[Any, ...]) -> ShownSpan:
     tree = analysis.tree
+    place = (tree.depths[index], tree.is_orphan(index), tree.is_in_cycle(index))
     return ShownSpan(
-        span=replace(span, depth=tree.depths[index], orphan=tree.is_orphan(index), in_cycle=tree.is_in_cycle(index)),
+        span=Span(*(values + place)),
         order=tree.tree_position[index],
         path=tuple(map(tree.arrays.span_id, tree.path(index, MAX_PATH))),
         self_ns=tree.self_ns[index],
@@ -130,8 +131,10 @@ def _tree_span(analysis: TreeAnalysis, index: int, span: Span) -> ShownSpan:
     )
 
 
-def _read_spans(table: OpenTable, snapshot: Snapshot, tree: Tree, window: Sequence[int]) -> dict[bytes, Span]:
-    """Read the complete spans of a window, by span id."""
+def _read_spans(
+    table: OpenTable, snapshot: Snapshot, tree: Tree, window: Sequence[int]
+) -> dict[bytes, tuple[Any, ...]]:
+    """Read the values of the spans of a window, by span id."""
     arrays = tree.arrays
     if not window:
         return {}
@@ -147,7 +150,7 @@ def _read_spans(table: OpenTable, snapshot: Snapshot, tree: Tree, window: Sequen
             newest_copies_sql(f"SELECT * FROM ({of_trace}) SEMI JOIN wanted USING (span_id)"),
             {"wanted": pa.table([wanted], names=["span_id"])},
         )
-    return {row["span_id"]: span_from_row(row) for row in found.to_pylist()}
+    return dict(zip(found["span_id"].to_pylist(), span_values(found), strict=True))
 
 
 _CACHED_FROM_SPANS = 10_000

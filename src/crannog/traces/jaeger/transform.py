@@ -6,14 +6,16 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pyarrow.compute as pc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from crannog.api.traces import Span, Trace
+from crannog.api.traces import Trace
 from crannog.errors import CallerError, TooLarge
 from crannog.traces.ingest.decode import parse_otlp_json, resource_spans
 from crannog.traces.ingest.flatten import RejectedSpans, rejection_reason, span_rows
+from crannog.traces.lookup import split_by_trace
 from crannog.traces.span_table import NO_TRACE_ID, TRACE_ID_BYTES
-from crannog.traces.trace import SPAN_COLUMNS, in_tree_order, span_from_row
+from crannog.traces.trace import spans_in_tree_order
 
 _NO_TRACE = ""
 
@@ -55,11 +57,11 @@ def file_traces(body: bytes, *, max_bytes: int, max_spans: int) -> FileTraces:
         )
     if rejected.count and not rows.num_rows:
         raise CallerError(_message(rejected, "the file"))
-    spans: dict[str, list[Span]] = {}
-    for row in rows.select(SPAN_COLUMNS).to_pylist():
-        span = span_from_row(row)
-        spans.setdefault(span.trace_id, []).append(span)
-    traces = [Trace(trace_id, tuple(in_tree_order(found)), False) for trace_id, found in spans.items()]
+    by_trace = dict(split_by_trace(rows.take(pc.sort_indices(rows["trace_id"]))))
+    traces = [
+        Trace(trace_id.hex(), tuple(spans_in_tree_order(by_trace[trace_id])))
+        for trace_id in rows["trace_id"].unique().to_pylist()
+    ]
     return FileTraces(traces, _rejected_by_trace(request) if rejected.count else {})
 
 

@@ -30,7 +30,7 @@ from crannog.traces.search.summaries import (
     trace_id_table,
     traces_with_duplicates,
 )
-from crannog.traces.trace import SPAN_COLUMNS, span_from_row
+from crannog.traces.trace import SPAN_COLUMNS, span_values
 
 _ORDERS = {
     "newest": ("start_ns", True),
@@ -182,9 +182,9 @@ def _spans(reader: SnapshotReader, matches: list[_SpanMatch]) -> tuple[Span, ...
     if not matches:
         return ()
     columns = ", ".join(map(quoted, dict.fromkeys([*SPAN_COLUMNS, "_created_at", "_batch_id"])))
-    rows = _newest_copies_of(reader, matches, columns).to_pylist()
-    spans = {(row["trace_id"], row["span_id"]): span_from_row(row) for row in rows}
-    return tuple(spans[match.ids] for match in matches)
+    spans = [Span(*values) for values in span_values(_newest_copies_of(reader, matches, columns))]
+    by_ids = {(span.trace_id, span.span_id): span for span in spans}
+    return tuple(by_ids[match.trace_id.hex(), match.span_id.hex()] for match in matches)
 
 
 def _count_spans(reader: SnapshotReader, request: SearchRequest) -> int:

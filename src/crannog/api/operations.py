@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
+from inspect import cleandoc
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from crannog.api.reports import Cancellation, Progress
@@ -58,7 +59,7 @@ class Operation(Generic[Q, R]):
 
     @property
     def summary(self) -> str:
-        return (self.request.__doc__ or "").strip()
+        return cleandoc(self.request.__doc__ or "")
 
 
 def in_query(name: str, parse: Callable[[list[str]], Any] | None = None) -> Mapping[str, Any]:

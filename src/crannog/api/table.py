@@ -63,7 +63,7 @@ class Table:
 
     def upsert(self, rows: Any, batch_id: str | None = None) -> WriteReceipt:
         """Write rows, each replacing the row with the same key; raises CallerError on a table without a key."""
-        return self._transport.call(ops.UPSERT, ops.WriteRows(self._name, rows, batch_id))
+        return self._transport.call(ops.UPSERT, ops.UpsertRows(self._name, rows, batch_id))
 
     def delete(self, keys: Any, actor: str = "", reason: str = "", batch_id: str | None = None) -> WriteReceipt:
         """Hide the rows of these keys immediately from every query; the next fold removes them from the base.
@@ -136,7 +136,7 @@ class Table:
 
     def preview(self, n: int = 100, raw: bool = False) -> pa.Table:
         """Return some rows; `raw` includes deleted ones until they are folded."""
-        return self._transport.call(ops.PREVIEW, ops.PreviewRows(self._name, n, raw or self._raw))
+        return self._transport.call(ops.PREVIEW, ops.PreviewRows(self._name, raw or self._raw, n))
 
     def to_arrow(self, *, raw: bool = False) -> pa.Table:
         """Return all rows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from crannog.api.arguments import (
@@ -108,41 +108,46 @@ class ListDeletes(OfTable):
 
 
 @dataclass(frozen=True, slots=True)
-class PreviewRows(OfTable):
+class ReadRows(OfTable):
+    """Return all rows."""
+
+    raw: bool = field(default=False, metadata={"about": "Include deleted rows until they are folded."})
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewRows(ReadRows):
     """Return some rows."""
 
     n: int = 100
-    raw: bool = False
 
     def __post_init__(self) -> None:
         checked_limit(self.n)
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRows(OfTable):
-    """Return all rows."""
-
-    raw: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CountRows(OfTable):
+class CountRows(ReadRows):
     """Count the rows."""
-
-    raw: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WriteRows(OfTable):
-    """Write rows; they are durable and visible when the call returns."""
+    """Append rows; they are durable and visible when the call returns. On a table with a key, each replaces the row of its key."""
 
     rows: Any
     batch_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
+class UpsertRows(WriteRows):
+    """Write rows, each replacing the row with the same key."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteRows(OfTable):
-    """Hide the rows of these keys immediately from every query; the next fold removes them from the base."""
+    """Hide the rows of these keys immediately from every query; the next fold removes them from the base.
+
+    Programs that read the Delta table directly, without Crannog, see the rows until that fold.
+    """
 
     keys: Any
     actor: str = ""
@@ -263,7 +268,7 @@ PREVIEW = Operation("preview", PreviewRows, Any, "read", (get(f"{_TABLE}/preview
 READ = Operation("rows", ReadRows, Any, "read", (get(f"{_TABLE}/rows"),))
 COUNT = Operation("count", CountRows, int, "read", (get(f"{_TABLE}/count"),))
 APPEND = Operation("append", WriteRows, WriteReceipt, "write", (post(f"{_TABLE}/rows"),))
-UPSERT = Operation("upsert", WriteRows, WriteReceipt, "write", (put(f"{_TABLE}/rows"),))
+UPSERT = Operation("upsert", UpsertRows, WriteReceipt, "write", (put(f"{_TABLE}/rows"),))
 DELETE = Operation("delete", DeleteRows, WriteReceipt, "write", (post(f"{_TABLE}/delete"),))
 ERASE = Operation("erase", EraseRows, ErasureReceipt, "admin", (post(f"{_TABLE}/erase"),))
 FOLD = Operation("fold", FoldTable, FoldReport, "write", (post(f"{_TABLE}/fold"),))

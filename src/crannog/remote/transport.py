@@ -160,7 +160,7 @@ def _sent(route: Route, request: Any) -> dict[str, Any]:
     params: dict[str, Any] = {}
     for field in fields(request):
         value = getattr(request, field.name)
-        if value is not None and f"{{{field.name}" not in route.path:
+        if value is not None and f"{{{field.name}}}" not in route.path:
             params[field.metadata.get("query", field.name)] = (
                 [str(item) for item in value] if isinstance(value, (list, tuple)) else _text(value)
             )

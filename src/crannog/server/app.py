@@ -1,15 +1,19 @@
-"""The application: all routes, in their frame."""
+"""The application: all routes, the way to them, and the layers around them."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Awaitable, Callable
+from inspect import signature
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from crannog.errors import CallerError, CrannogError, MethodNotAllowed, NotFound
 from crannog.server.middleware import CompressionMiddleware, RequestMiddleware, unknown
@@ -27,15 +31,49 @@ from crannog.server.routes import (
     traces,
 )
 from crannog.server.service import Service
-from crannog.server.shortcut import Shortcut
 from crannog.version import VERSION
 
+_Handler = Callable[[Request], Awaitable[Response]]
+_ROUTERS = [
+    module.router for module in (tables, rows, sql, cache, builds, builds_maintenance, traces, jaeger, health)
+] + [rows.jobs, tables.jobs, cache.aliases]
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
 def make_app(service: Service) -> ASGIApp:
     """Return the application that serves a lake."""
-    return RequestMiddleware(CompressionMiddleware(Shortcut(api(service))), service)
+    return RequestMiddleware(CompressionMiddleware(_Dispatcher(api(service))), service)
+
+
+class _Dispatcher:
+    """Calls handlers that take the request alone directly, since FastAPI's way to them costs as much as a small write.
+
+    The table of routes is FastAPI's, which serves the others, and the requests that fit none.
+    """
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+        # By method and number of slashes, so that few are tried; in FastAPI's order. None is for FastAPI to call.
+        self._routes: dict[tuple[str, int], list[tuple[re.Pattern[str], APIRoute, _Handler | None]]] = {}
+        for route in (route for router in _ROUTERS for route in router.routes):
+            if isinstance(route, APIRoute) and ":path}" not in route.path:
+                takes_request_alone = [*signature(route.endpoint).parameters] == ["request"] and not route.dependencies
+                entry = (route.path_regex, route, route.endpoint if takes_request_alone else None)
+                for method in route.methods or ():
+                    self._routes.setdefault((method, route.path.count("/")), []).append(entry)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            path = scope["path"]
+            for pattern, route, handler in self._routes.get((scope["method"], path.count("/")), ()):
+                if found := pattern.match(path):
+                    if handler is None:
+                        break
+                    scope["route"], scope["path_params"] = route, found.groupdict()
+                    response = await handler(Request(scope, receive, send))
+                    await response(scope, receive, send)
+                    return
+        await self._app(scope, receive, send)
 
 
 def api(service: Service) -> FastAPI:
@@ -58,10 +96,8 @@ def api(service: Service) -> FastAPI:
         },
     )
     app.state.service = service
-    for module in (tables, rows, sql, cache, builds, builds_maintenance, traces, jaeger, health):
-        app.include_router(module.router)
-    for further in (rows.jobs, tables.jobs, tables.cache, cache.aliases):
-        app.include_router(further)
+    for router in _ROUTERS:
+        app.include_router(router)
     for kind, handler in {
         CrannogError: _known,
         HTTPException: _routing,

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Header, Path, Query
 from pydantic import BaseModel, TypeAdapter
 
 from crannog.server.responses import ARROW, CSV, JSON, NDJSON
 
-Name = Annotated[str, Path(description="The table, as catalog.schema.table.", examples=["main.default.orders"])]
-Raw = Annotated[bool, Query(description="Show deleted rows too, until they are folded.")]
-BatchId = Annotated[
-    str | None,
-    Header(
-        alias="Crannog-Batch-Id",
-        description="1 to 256 characters. The same id again keeps nothing and answers `duplicate`.",
-    ),
-]
+
+def parameter(
+    name: str, place: str, schema: dict[str, Any], about: str = "", *, required: bool = False
+) -> dict[str, Any]:
+    """Describe a parameter in the path, in the query string or in a header."""
+    return {
+        "name": name,
+        "in": place,
+        "required": required,
+        "schema": schema,
+        **({"description": about} if about else {}),
+    }
+
+
+TEXT: dict[str, Any] = {"type": "string"}
+TABLE_IN_PATH = parameter("name", "path", TEXT, "The table, as catalog.schema.table.", required=True)
+BATCH_ID = parameter(
+    "Crannog-Batch-Id",
+    "header",
+    TEXT,
+    "1 to 256 characters. The same id again keeps nothing and answers `duplicate`.",
+)
 
 _ANY_ROWS: dict[str, Any] = {"oneOf": [{"type": "array", "items": {"type": "object"}}, {"type": "object"}]}
 _BYTES: dict[str, Any] = {"type": "string", "format": "binary"}

@@ -6,8 +6,9 @@ Requests are read from what came over HTTP: a query string, or a JSON document.
 from __future__ import annotations
 
 import datetime as dt
+import re
 import types
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -20,8 +21,8 @@ from starlette.responses import Response
 from crannog.api.operations import Operation, Route, day_of
 from crannog.errors import CallerError
 from crannog.formats.row_bodies import parse_document
-from crannog.names import TableName
-from crannog.server.openapi import gives, inlined
+from crannog.names import TableName, without_raw_prefix
+from crannog.server.openapi import TABLE_IN_PATH, gives, inlined, parameter
 from crannog.server.requests import BODY, call_of, form_of
 from crannog.server.responses import JSON
 
@@ -44,6 +45,7 @@ class _Argument:
     def __init__(self, field: Field[Any], hint: Any) -> None:
         self.name = field.name
         self.parameter: str = field.metadata.get("query", field.name)
+        self.about: str = field.metadata.get("about", "")
         self.is_required = field.default is MISSING and field.default_factory is MISSING
         self._parse: Callable[[list[str]], Any] | None = field.metadata.get("parse")
         options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
@@ -93,6 +95,10 @@ class RequestReader(Generic[Q]):
         hints = get_type_hints(operation.request)
         self._arguments = {field.name: _Argument(field, hints[field.name]) for field in fields(operation.request)}  # type: ignore[arg-type]
 
+    def takes(self, argument: str) -> bool:
+        """Return whether the request has an argument."""
+        return argument in self._arguments
+
     async def read(self, request: Request) -> Q:
         """Return the request; CallerError says which argument is wrong."""
         if self._route.method == "GET":
@@ -136,15 +142,9 @@ class RequestReader(Generic[Q]):
     def described(self) -> dict[str, Any]:
         """Describe the request for the OpenAPI document."""
         schema = inlined(TypeAdapter(self._kind).json_schema(mode="validation"))
-        in_path = [name for name in self._arguments if f"{{{name}" in self._route.path]
+        in_path = re.findall(r"{(\w+)", self._route.path)
         parameters: list[dict[str, Any]] = [
-            {
-                "name": name,
-                "in": "path",
-                "required": True,
-                "schema": {"type": "string"},
-                **({"description": "The table, as catalog.schema.table."} if name == "name" else {}),
-            }
+            TABLE_IN_PATH if name == "name" else parameter(name, "path", {"type": "string"}, required=True)
             for name in in_path
         ]
         if self._route.method != "GET":
@@ -159,10 +159,12 @@ class RequestReader(Generic[Q]):
         for name, argument in self._arguments.items():
             if name not in in_path and name != "attributes":  # a query string has them as pairs
                 shape = {
-                    key: part for key, part in schema["properties"][name].items() if key not in ("title", "default")
+                    key: part
+                    for key, part in schema["properties"][name].items()
+                    if key != "title" and not (key == "default" and part is None)
                 }
                 parameters.append(
-                    {"name": argument.parameter, "in": "query", "required": argument.is_required, "schema": shape}
+                    parameter(argument.parameter, "query", shape, argument.about, required=argument.is_required)
                 )
         return {"parameters": parameters}
 
@@ -189,20 +191,26 @@ def add_routes(
     answers: dict[int | str, dict[str, Any]] | None = None,
     owner: TableName | None = None,
     typed: bool = False,
-    parameters: tuple[dict[str, Any], ...] = (),
+    parameters: Sequence[dict[str, Any]] = (),
+    takes: dict[str, Any] | None = None,
 ) -> None:
     """Add the routes of an operation.
 
     The caller needs the operation's right to `owner`, or to the table in the path. `answers` describes the answer,
-    `parameters` are headers that the routes take besides; see `RequestReader` for `typed`.
+    `parameters` are headers that the routes take besides; see `RequestReader` for `typed`. `takes` describes a body that is not
+    a document of the request's fields: then `carry_out` gets the name of the table, and reads the body itself.
     """
     for route in operation.routes:
         reader = RequestReader(operation, route, typed=typed)
-        description = reader.described()
+        description = reader.described() if takes is None else {"parameters": [TABLE_IN_PATH], **takes}
         description["parameters"] = [*description["parameters"], *parameters]
+        if takes is None:
+            endpoint = _endpoint(operation, reader, carry_out, owner)
+        else:
+            endpoint = _endpoint_of_change(operation, carry_out)
         router.add_api_route(
             route.path,
-            _endpoint(operation, reader, carry_out, owner),
+            endpoint,
             methods=[route.method],
             name=operation.name,
             operation_id=_operation_id(operation, route),
@@ -216,12 +224,28 @@ def _endpoint(
     operation: Operation[Any, Any], reader: RequestReader[Any], carry_out: CarryOut, owner: TableName | None
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        call = call_of(request)
+        call, path = call_of(request), request.path_params
         if owner is not None:
             call.need(operation.right, owner)
-        elif "name" in request.path_params:
-            request.path_params["name"] = call.named_table(operation.right, request.path_params["name"])
+        elif "name" in path:
+            plain, is_raw = without_raw_prefix(path["name"])
+            path["name"] = TableName.parse(plain)
+            call.need(operation.right, path["name"])
+            if is_raw and reader.takes("raw"):
+                path["raw"] = True
         return await carry_out(request, operation, await reader.read(request))
+
+    return endpoint
+
+
+def _endpoint_of_change(
+    operation: Operation[Any, Any], carry_out: CarryOut
+) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        # A table cannot be changed under the name of its raw form, which is not valid here.
+        name = TableName.parse(request.path_params["name"])
+        call_of(request).need(operation.right, name)
+        return await carry_out(request, operation, name)
 
     return endpoint
 

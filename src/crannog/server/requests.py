@@ -61,21 +61,11 @@ class Call:
         """Return a header by its lower-case name; empty if it was not sent."""
         return self.headers.get(name, b"").decode("latin-1")
 
-    def table(self, level: str, text: str) -> str:
-        """Check a table's name and the right to it; return the name as it was given."""
-        self.named_table(level, text)
-        return text
-
     def named_table(self, level: str, text: str) -> TableName:
         """Check a table's name and the right to it; return the name without the prefix of its raw form."""
         name = TableName.parse(without_raw_prefix(text)[0])
         self.need(level, name)
         return name
-
-    def written_table(self, level: str, text: str) -> str:
-        """The same for a change of rows, which cannot be made under the name of a table's raw form."""
-        self.need(level, TableName.parse(text))
-        return text
 
     @property
     def elapsed_ms(self) -> float:

@@ -9,14 +9,24 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.responses import Response
 
 from crannog.api.operations import Operation
-from crannog.api.table_requests import COMPACT, EVICT, PIN, CompactTable, EvictTable, PinTable
+from crannog.api.table_requests import (
+    CACHE_STATS,
+    COMPACT,
+    EVICT,
+    PIN,
+    CompactTable,
+    EvictTable,
+    GetCacheStats,
+    PinTable,
+)
 from crannog.names import TableName
 from crannog.server.openapi import OBJECT, gives, takes_json
+from crannog.server.operations import add_routes
 from crannog.server.requests import call_of, document, form_of
 from crannog.server.responses import answer
-from crannog.server.routes.tables import read, run_job
+from crannog.server.routes.tables import read, result_of, run_job
 
-router = APIRouter(prefix="/api/v1/cache", tags=["cache"])
+router = APIRouter(prefix="/api/v1", tags=["cache"])
 aliases = APIRouter(prefix="/query", tags=["aliases"])
 
 
@@ -31,52 +41,45 @@ class Which(BaseModel):
 _WHICH: TypeAdapter[Which] = TypeAdapter(Which)
 
 
-@router.get("", responses=gives(OBJECT))
-async def stats(request: Request) -> Response:
-    """The tables held in memory, those that the caller may read, and the limit."""
-    call = call_of(request)
-    found = await call.service.threads.run("read", lambda: call.service.lake.cache.stats())
-    found["tables"] = [entry for entry in found["tables"] if call.caller.may("read", TableName.parse(entry["name"]))]
-    return answer(found)
+async def _stats(request: Request, operation: Operation[Any, Any], wanted: GetCacheStats) -> Response:
+    found, may = await result_of(request, operation, wanted), call_of(request).caller.may
+    return answer({**found, "tables": [held for held in found["tables"] if may("read", TableName.parse(held["name"]))]})
 
 
-async def _named(request: Request) -> str:
-    given = request.query_params.get("name") or request.query_params.get("table")
+for _operation in (PIN, EVICT):
+    add_routes(router, _operation, read, answers=gives(OBJECT), typed=True)
+add_routes(router, CACHE_STATS, _stats, answers=gives(OBJECT))
+
+
+async def _table_of(request: Request, operation: Operation[Any, Any]) -> TableName:
+    """Return the table that a request names in its body or its query string, if the caller has the right to it."""
+    name = request.query_params.get("name") or request.query_params.get("table")
     form_of(request, ("json",))
     data = await call_of(request).service.bodies.read(request)
-    if given is not None and not data.strip():
-        return given
-    found: Which = document(data, _WHICH)
-    return found.name
-
-
-async def _named_table(request: Request, right: str) -> TableName:
-    return call_of(request).named_table(right, await _named(request))
-
-
-async def _call(request: Request, operation: Operation[Any, Any], kind: type[Any]) -> Response:
-    return await read(request, operation, kind(await _named_table(request, operation.right)))
+    if name is None or data.strip():
+        name = document(data, _WHICH).name
+    return call_of(request).named_table(operation.right, name)
 
 
 @aliases.post("/cache/pin", responses=gives(OBJECT), openapi_extra=takes_json(Which))
 async def pin_by_body(request: Request) -> Response:
     """The same as PUT /api/v1/cache/{name}."""
-    return await _call(request, PIN, PinTable)
+    return await read(request, PIN, PinTable(await _table_of(request, PIN)))
 
 
 @aliases.post("/cache/evict", responses=gives(OBJECT), openapi_extra=takes_json(Which))
 async def evict_by_body(request: Request) -> Response:
     """The same as DELETE /api/v1/cache/{name}."""
-    return await _call(request, EVICT, EvictTable)
+    return await read(request, EVICT, EvictTable(await _table_of(request, EVICT)))
 
 
 @aliases.get("/cache/stats", responses=gives(OBJECT))
 async def stats_by_alias(request: Request) -> Response:
     """The same as GET /api/v1/cache."""
-    return await stats(request)
+    return await _stats(request, CACHE_STATS, GetCacheStats())
 
 
 @aliases.post("/compact", responses=gives(OBJECT), openapi_extra=takes_json(Which))
 async def compact_by_body(request: Request) -> Response:
     """The same as POST /api/v1/tables/{name}/compact."""
-    return await run_job(request, COMPACT, CompactTable(await _named_table(request, "admin")))
+    return await run_job(request, COMPACT, CompactTable(await _table_of(request, COMPACT)))

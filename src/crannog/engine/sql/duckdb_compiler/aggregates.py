@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from crannog.api.spark_types import spark_name
-from crannog.engine.sql.duckdb_compiler.operators import boolean, divided, named
+from crannog.engine.sql.duckdb_compiler.operators import boolean, called, divided
 from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed, checked, constant, converted, widened
 from crannog.engine.sql.spark_types import is_atomic, is_decimal, is_integral
 
@@ -25,12 +25,7 @@ def plain_zero(term: Typed) -> str:
 
 
 def _shown(name: str, terms: list[Typed], distinct: bool) -> str | None:
-    return named(
-        f"{name}(",
-        "DISTINCT " if distinct else "",
-        named(*[part for term in terms for part in (", ", term.name)][1:]),
-        ")",
-    )
+    return called(name, terms, "DISTINCT " if distinct else "")
 
 
 def _one(name: str, terms: list[Typed]) -> Typed:

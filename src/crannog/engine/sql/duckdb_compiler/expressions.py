@@ -95,11 +95,10 @@ class Expressions:
 
     # -- names and constants -----------------------------------------------------------------------------------
 
-    def on_column(self, node: exp.Column) -> Typed:
+    def on_column(self, node: exp.Column | exp.Dot) -> Typed:
         return self.scope.resolve(self._take.path(node))
 
-    def on_dot(self, node: exp.Dot) -> Typed:
-        return self.scope.resolve(self._take.path(node))
+    on_dot = on_column
 
     def on_literal(self, node: exp.Literal) -> Typed:
         text = self._take(node, "this") or ""
@@ -150,30 +149,25 @@ class Expressions:
         return operators.arithmetic(operator, left, right)
 
     def on_neq(self, node: exp.NEQ) -> Typed:
-        equal = operators.comparison("=", *self._sides(node))
-        return Typed(f"(NOT {equal.sql})", pa.bool_(), named("(NOT ", equal.name, ")"))
+        return _negated(operators.comparison("=", *self._sides(node)))
 
-    def on_and(self, node: exp.And) -> Typed:
+    def on_and(self, node: exp.And | exp.Or) -> Typed:
+        word = f" {node.key.upper()} "
         parts = [boolean(self.term(part)) for part in self._take.operands(node)]
         name = parts[0].name
         for part in parts[1:]:
-            name = named("(", name, " AND ", part.name, ")")
-        conditions = tuple(condition for part in parts for condition in part.conditions)
-        return Typed(f"({' AND '.join(part.sql for part in parts)})", pa.bool_(), name, conditions=conditions)
+            name = named("(", name, word, part.name, ")")
+        # Only what every row must meet can prune files.
+        conditions = [] if isinstance(node, exp.Or) else [condition for part in parts for condition in part.conditions]
+        return Typed(f"({word.join(part.sql for part in parts)})", pa.bool_(), name, conditions=tuple(conditions))
 
-    def on_or(self, node: exp.Or) -> Typed:
-        parts = [boolean(self.term(part)) for part in self._take.operands(node)]
-        name = parts[0].name
-        for part in parts[1:]:
-            name = named("(", name, " OR ", part.name, ")")
-        return Typed(f"({' OR '.join(part.sql for part in parts)})", pa.bool_(), name)
+    on_or = on_and
 
     def on_not(self, node: exp.Not) -> Typed:
         inside = self._take(node, "this")
         if isinstance(inside, exp.Is):
             return self.on_is(inside, negated=True)
-        inner = boolean(self.term(inside))
-        return Typed(f"(NOT {inner.sql})", pa.bool_(), named("(NOT ", inner.name, ")"))
+        return _negated(boolean(self.term(inside)))
 
     def on_is(self, node: exp.Is, negated: bool = False) -> Typed:
         negated = negated or bool(self._take(node, "negate"))
@@ -212,7 +206,7 @@ class Expressions:
 
     def on_like(self, node: exp.Like, escape: str = "\\") -> Typed:
         found = operators.like(*self._sides(node), escape)
-        return _maybe_not(found, bool(self._take(node, "negate")))
+        return _negated(found) if self._take(node, "negate") else found
 
     def on_escape(self, node: exp.Escape) -> Typed:
         inner, escape = self._take(node, "this"), self.term(self._take(node, "expression"))
@@ -286,18 +280,14 @@ class Expressions:
             raise NoRule(f"the function {name}")
         return functions.RULES[name](name, [self.term(argument) for argument in arguments])
 
-    def on_trim(self, node: exp.Trim) -> Typed:
-        return self._call("trim", [self._take(node, "this")])
+    def on_trim(self, node: exp.Trim | exp.Ceil | exp.Floor) -> Typed:
+        return self._call(node.key, [self._take(node, "this")])
+
+    on_ceil = on_floor = on_trim
 
     def on_substring(self, node: exp.Substring) -> Typed:
         parts = [self._take(node, part) for part in ("this", "start", "length")]
         return self._call(node.meta.get("name", "substring"), [part for part in parts if part is not None])
-
-    def on_ceil(self, node: exp.Ceil) -> Typed:
-        return self._call("ceil", [self._take(node, "this")])
-
-    def on_floor(self, node: exp.Floor) -> Typed:
-        return self._call("floor", [self._take(node, "this")])
 
     def on_extract(self, node: exp.Extract) -> Typed:
         unit = self._take(node, "this")
@@ -363,12 +353,9 @@ class Expressions:
     def on_window(self, node: exp.Window) -> Typed:
         self._take(node, "over")
         named_by = self._take(node, "alias")
-        parts = node
-        if named_by is not None:
-            defined = self._windows.get(self._take.name(named_by).lower())
-            if defined is None:
-                raise NoRule("a window by this name")
-            parts = defined
+        parts = node if named_by is None else self._windows.get(self._take.name(named_by).lower())
+        if parts is None:
+            raise NoRule("a window by this name")
         inside = []
         partition = [self.term(part) for part in self._take.nodes(parts, "partition_by")]
         if partition:
@@ -502,5 +489,5 @@ def _shown_double(value: float) -> str | None:
     return text if value == 0 or (1e-3 <= abs(value) < 1e7 and len(text) <= 15) else None
 
 
-def _maybe_not(term: Typed, negated: bool) -> Typed:
-    return Typed(f"(NOT {term.sql})", pa.bool_(), named("(NOT ", term.name, ")")) if negated else term
+def _negated(term: Typed) -> Typed:
+    return Typed(f"(NOT {term.sql})", pa.bool_(), named("(NOT ", term.name, ")"))

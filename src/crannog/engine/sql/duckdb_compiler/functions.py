@@ -9,17 +9,13 @@ import pyarrow as pa
 
 from crannog.api.spark_types import INSTANT, spark_name
 from crannog.engine.sql.duckdb_compiler import operators
-from crannog.engine.sql.duckdb_compiler.operators import common, named, value_of
-from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed, checked, constant, widened
+from crannog.engine.sql.duckdb_compiler.operators import called, common, named, value_of
+from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed, checked, constant, duck_type, widened
 from crannog.engine.sql.function_calls import PIECES, own_call
-from crannog.engine.sql.spark_types import is_atomic, is_decimal, is_integral
+from crannog.engine.sql.spark_types import is_atomic, is_decimal, is_integral, is_numeric
 
 Rule = Callable[[str, list[Typed]], Typed]
 TEXT, INT, LONG, BOOL, DATE = pa.string(), pa.int32(), pa.int64(), pa.bool_(), pa.date32()
-
-
-def _called(name: str, terms: list[Typed]) -> str | None:
-    return named(f"{name}(", named(*[part for term in terms for part in (", ", term.name)][1:]), ")")
 
 
 def _arguments(name: str, terms: list[Typed], *kinds: pa.DataType | None) -> None:
@@ -30,46 +26,32 @@ def _arguments(name: str, terms: list[Typed], *kinds: pa.DataType | None) -> Non
             raise NoRule(f"{name} of {spark_name(term.type)}")
 
 
-def _text(template: str, result: pa.DataType = TEXT, *, ascii_only: bool = False) -> Rule:
-    """Return the rule of a function of one string; `ascii_only` where the engines differ beyond ASCII."""
+def _plain(template: str, result: pa.DataType, *kinds: pa.DataType) -> Rule:
+    """Return the rule of a function whose arguments have these types, in the template by their positions."""
 
     def rule(name: str, terms: list[Typed]) -> Typed:
-        _arguments(name, terms, TEXT)
-        x = terms[0].sql
-        sql = template.format(x=x)
-        if ascii_only:
-            sql = checked(f"{x} IS NULL OR strlen({x}) = length({x})", sql, "text beyond ASCII")
-        return Typed(sql, result, _called(name, terms))
+        _arguments(name, terms, *kinds)
+        return Typed(template.format(*(term.sql for term in terms)), result, called(name, terms))
 
     return rule
 
 
-def _texts(template: str, count: int, result: pa.DataType) -> Rule:
-    """Return the rule of a function of several strings."""
+def _text(template: str, result: pa.DataType = TEXT) -> Rule:
+    return _plain(template, result, TEXT)
 
-    def rule(name: str, terms: list[Typed]) -> Typed:
-        _arguments(name, terms, *[TEXT] * count)
-        return Typed(template.format(*(term.sql for term in terms)), result, _called(name, terms))
 
-    return rule
+def _ascii(template: str, result: pa.DataType = TEXT) -> Rule:
+    """Return the rule of a function of one string, where the engines differ beyond ASCII."""
+    return _text(checked("{0} IS NULL OR strlen({0}) = length({0})", template, "text beyond ASCII"), result)
 
 
 def _part(template: str, result: pa.DataType = INT, *, of_instant: bool = False) -> Rule:
     """Return the rule of a part of a date or a timestamp."""
 
     def rule(name: str, terms: list[Typed]) -> Typed:
-        if len(terms) != 1:
-            raise NoRule(f"{name} with {len(terms)} arguments")
-        [term] = terms
-        if term.type == INSTANT:
-            sql = f"CAST({term.sql} AS TIMESTAMP)"
-        elif term.type == DATE and not of_instant:
-            sql = term.sql
-        else:
-            raise NoRule(f"{name} of {spark_name(term.type)}")
-        return Typed(
-            f"CAST({template.format(x=sql)} AS {'INTEGER' if result == INT else 'DATE'})", result, _called(name, terms)
-        )
+        _arguments(name, terms, INSTANT if of_instant or (len(terms) == 1 and terms[0].type == INSTANT) else DATE)
+        x = terms[0].sql if terms[0].type == DATE else f"CAST({terms[0].sql} AS TIMESTAMP)"
+        return Typed(f"CAST({template.format(x)} AS {duck_type(result)})", result, called(name, terms))
 
     return rule
 
@@ -78,7 +60,7 @@ def _coalesce(name: str, terms: list[Typed]) -> Typed:
     if name in ("nvl", "ifnull") and len(terms) != 2:
         raise NoRule(f"{name} with {len(terms)} arguments")
     kind = common(terms)
-    return Typed(f"coalesce({', '.join(widened(term, kind).sql for term in terms)})", kind, _called(name, terms))
+    return Typed(f"coalesce({', '.join(widened(term, kind).sql for term in terms)})", kind, called(name, terms))
 
 
 def _nullif(name: str, terms: list[Typed]) -> Typed:
@@ -86,28 +68,28 @@ def _nullif(name: str, terms: list[Typed]) -> Typed:
     same = operators.comparison("=", terms[0], terms[1])
     if not is_atomic(terms[0].type):
         raise NoRule(f"nullif of {spark_name(terms[0].type)}")
-    return Typed(f"(CASE WHEN {same.sql} THEN NULL ELSE {terms[0].sql} END)", terms[0].type, _called(name, terms))
+    return Typed(f"(CASE WHEN {same.sql} THEN NULL ELSE {terms[0].sql} END)", terms[0].type, called(name, terms))
 
 
 def _extreme(name: str, terms: list[Typed]) -> Typed:
     kind = common(terms)
     if len(terms) < 2 or not is_atomic(kind) or kind in (BOOL, pa.binary()):
         raise NoRule(f"{name} of {spark_name(kind)}")
-    return Typed(f"{name}({', '.join(widened(term, kind).sql for term in terms)})", kind, _called(name, terms))
+    return Typed(f"{name}({', '.join(widened(term, kind).sql for term in terms)})", kind, called(name, terms))
 
 
 def _abs(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, None)
-    if not (is_integral(terms[0].type) or is_decimal(terms[0].type) or pa.types.is_floating(terms[0].type)):
+    if not is_numeric(terms[0].type):
         raise NoRule(f"abs of {spark_name(terms[0].type)}")
-    return Typed(f"abs({terms[0].sql})", terms[0].type, _called(name, terms))
+    return Typed(f"abs({terms[0].sql})", terms[0].type, called(name, terms))
 
 
 def _to_whole(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, None)
     [term] = terms
     word = "FLOOR" if name == "floor" else "CEIL"
-    shown = _called(name if name == "ceiling" else word, terms)
+    shown = called(name if name == "ceiling" else word, terms)
     if pa.types.is_floating(term.type):
         return Typed(f"CAST({word}({term.sql}) AS BIGINT)", LONG, shown)
     if is_decimal(term.type):
@@ -126,7 +108,7 @@ def _round(name: str, terms: list[Typed]) -> Typed:
     return Typed(
         f"CAST(round({terms[0].sql}, {places}) AS DECIMAL({result.precision}, {result.scale}))",
         result,
-        _called(name, shown),
+        called(name, shown),
     )
 
 
@@ -140,7 +122,7 @@ def _substring(name: str, terms: list[Typed]) -> Typed:
     # Spark shows the largest integer where no length was given.
     shown = terms if length is not None else [*terms, constant(2147483647, INT, "2147483647")]
     end = "" if length is None else f", {length}"
-    return Typed(f"substring({terms[0].sql}, {start}{end})", TEXT, _called(name, shown))
+    return Typed(f"substring({terms[0].sql}, {start}{end})", TEXT, called(name, shown))
 
 
 def _side(name: str, terms: list[Typed]) -> Typed:
@@ -148,12 +130,12 @@ def _side(name: str, terms: list[Typed]) -> Typed:
     count = value_of(terms[1], int)
     if count < 1:
         raise NoRule(f"{name} of no characters")
-    return Typed(f"{name}({terms[0].sql}, {count})", TEXT, _called(name, terms))
+    return Typed(f"{name}({terms[0].sql}, {count})", TEXT, called(name, terms))
 
 
 def _concat_ws(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, *[TEXT] * max(len(terms), 2))
-    return Typed(f"concat_ws({', '.join(term.sql for term in terms)})", TEXT, _called(name, terms))
+    return Typed(f"concat_ws({', '.join(term.sql for term in terms)})", TEXT, called(name, terms))
 
 
 def _instr(name: str, terms: list[Typed]) -> Typed:
@@ -161,14 +143,14 @@ def _instr(name: str, terms: list[Typed]) -> Typed:
     x, y = terms if name == "instr" else reversed(terms)
     shown = terms if name == "instr" else [*terms, constant(1, INT, "1")]
     sql = checked(f"{y.sql} IS NULL OR {y.sql} <> ''", f"instr({x.sql}, {y.sql})", "an empty text to find")
-    return Typed(f"CAST({sql} AS INTEGER)", INT, _called(name, shown))
+    return Typed(f"CAST({sql} AS INTEGER)", INT, called(name, shown))
 
 
 def _replace(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, TEXT, TEXT, TEXT)
     if not value_of(terms[1], str):
         raise NoRule("replace of an empty text")
-    return Typed(f"replace({', '.join(term.sql for term in terms)})", TEXT, _called(name, terms))
+    return Typed(f"replace({', '.join(term.sql for term in terms)})", TEXT, called(name, terms))
 
 
 def _repeat(name: str, terms: list[Typed]) -> Typed:
@@ -176,21 +158,21 @@ def _repeat(name: str, terms: list[Typed]) -> Typed:
     count = value_of(terms[1], int)
     if not 0 <= count <= 10_000:
         raise NoRule("repeat very often")
-    return Typed(f"repeat({terms[0].sql}, {count})", TEXT, _called(name, terms))
+    return Typed(f"repeat({terms[0].sql}, {count})", TEXT, called(name, terms))
 
 
 def _pad(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, TEXT, INT, TEXT)
     if not value_of(terms[2], str) or not 0 <= value_of(terms[1], int) <= 10_000:
         raise NoRule(f"{name} with nothing")
-    return Typed(f"{name}({terms[0].sql}, {terms[1].literal}, {terms[2].sql})", TEXT, _called(name, terms))
+    return Typed(f"{name}({terms[0].sql}, {terms[1].literal}, {terms[2].sql})", TEXT, called(name, terms))
 
 
 def _sha2(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, TEXT, INT)
     if value_of(terms[1], int) not in (0, 256):
         raise NoRule("sha2 of other than 256 bits")
-    return Typed(f"sha256({terms[0].sql})", TEXT, _called(name, terms))
+    return Typed(f"sha256({terms[0].sql})", TEXT, called(name, terms))
 
 
 def _date_add(name: str, terms: list[Typed]) -> Typed:
@@ -198,12 +180,7 @@ def _date_add(name: str, terms: list[Typed]) -> Typed:
     if terms[1].type not in (pa.int8(), pa.int16(), INT):
         raise NoRule(f"{name} by {spark_name(terms[1].type)}")
     sign = "-" if name == "date_sub" else "+"
-    return Typed(f"({terms[0].sql} {sign} CAST({terms[1].sql} AS INTEGER))", DATE, _called(name, terms))
-
-
-def _datediff(name: str, terms: list[Typed]) -> Typed:
-    _arguments(name, terms, DATE, DATE)
-    return Typed(f"CAST(({terms[0].sql} - {terms[1].sql}) AS INTEGER)", INT, _called(name, terms))
+    return Typed(f"({terms[0].sql} {sign} CAST({terms[1].sql} AS INTEGER))", DATE, called(name, terms))
 
 
 def _date_trunc(name: str, terms: list[Typed]) -> Typed:
@@ -212,7 +189,7 @@ def _date_trunc(name: str, terms: list[Typed]) -> Typed:
     if unit not in ("year", "quarter", "month", "week", "day", "hour", "minute", "second"):
         raise NoRule(f"date_trunc to {unit}")
     return Typed(
-        f"CAST(date_trunc('{unit}', CAST({terms[1].sql} AS TIMESTAMP)) AS TIMESTAMPTZ)", INSTANT, _called(name, terms)
+        f"CAST(date_trunc('{unit}', CAST({terms[1].sql} AS TIMESTAMP)) AS TIMESTAMPTZ)", INSTANT, called(name, terms)
     )
 
 
@@ -221,34 +198,26 @@ def _trunc(name: str, terms: list[Typed]) -> Typed:
     unit = {"mon": "month", "mm": "month", "yyyy": "year", "yy": "year"}.get(u := value_of(terms[1], str).lower(), u)
     if unit not in ("year", "quarter", "month", "week"):
         raise NoRule(f"trunc to {unit}")
-    return Typed(f"CAST(date_trunc('{unit}', {terms[0].sql}) AS DATE)", DATE, _called(name, terms))
+    return Typed(f"CAST(date_trunc('{unit}', {terms[0].sql}) AS DATE)", DATE, called(name, terms))
 
 
 def _to_date(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, None)
     done = operators.cast(terms[0], DATE)
-    return Typed(done.sql, DATE, _called(name, terms) if name == "to_date" else terms[0].name)
+    return Typed(done.sql, DATE, called(name, terms) if name == "to_date" else terms[0].name)
 
 
-def _unix(scale: int) -> Rule:
-    def rule(name: str, terms: list[Typed]) -> Typed:
-        _arguments(name, terms, INSTANT)
-        divisor = 1_000_000 // scale
-        # Rounded down, also before 1970.
-        micros = f"epoch_us({terms[0].sql})"
-        sql = (
-            f"(({micros} - ((({micros} % {divisor}) + {divisor}) % {divisor})) // {divisor})" if divisor > 1 else micros
-        )
-        return Typed(f"CAST({sql} AS BIGINT)", LONG, _called(name, terms))
-
-    return rule
+def _unix(divisor: int) -> Rule:
+    # Rounded down, also before 1970.
+    whole = f"((epoch_us({{0}}) - (((epoch_us({{0}}) % {divisor}) + {divisor}) % {divisor})) // {divisor})"
+    return _plain(f"CAST({whole} AS BIGINT)", LONG, INSTANT)
 
 
 def _isnan(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, None)
     if not pa.types.is_floating(terms[0].type):
         raise NoRule(f"isnan of {spark_name(terms[0].type)}")
-    return Typed(f"coalesce(isnan({terms[0].sql}), false)", BOOL, _called(name, terms))
+    return Typed(f"coalesce(isnan({terms[0].sql}), false)", BOOL, called(name, terms))
 
 
 def _is_null(name: str, terms: list[Typed]) -> Typed:
@@ -260,14 +229,14 @@ def _is_null(name: str, terms: list[Typed]) -> Typed:
 def _mod(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, None, None)
     done = operators.arithmetic("%", *terms)
-    return Typed(done.sql, done.type, _called(name, terms))
+    return Typed(done.sql, done.type, called(name, terms))
 
 
 def _nvl2(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, None, None, None)
     kind = common(terms[1:])
     a, b = (widened(term, kind).sql for term in terms[1:])
-    return Typed(f"(CASE WHEN {terms[0].sql} IS NOT NULL THEN {a} ELSE {b} END)", kind, _called(name, terms))
+    return Typed(f"(CASE WHEN {terms[0].sql} IS NOT NULL THEN {a} ELSE {b} END)", kind, called(name, terms))
 
 
 def _concat(_: str, terms: list[Typed]) -> Typed:
@@ -289,7 +258,7 @@ def _sign(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, None)
     if not is_integral(terms[0].type):
         raise NoRule(f"{name} of {spark_name(terms[0].type)}")
-    shown = _called("SIGNUM" if name == "signum" else name, terms)
+    shown = called("SIGNUM" if name == "signum" else name, terms)
     return Typed(f"CAST(sign({terms[0].sql}) AS DOUBLE)", pa.float64(), shown)
 
 
@@ -297,7 +266,7 @@ def _size(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, None)
     if not pa.types.is_list(terms[0].type):
         raise NoRule(f"{name} of {spark_name(terms[0].type)}")
-    return Typed(f"CAST(len({terms[0].sql}) AS INTEGER)", INT, _called(name, terms))
+    return Typed(f"CAST(len({terms[0].sql}) AS INTEGER)", INT, called(name, terms))
 
 
 def _own(name: str, terms: list[Typed]) -> Typed:
@@ -305,97 +274,91 @@ def _own(name: str, terms: list[Typed]) -> Typed:
     return Typed(own_call(name, [term.sql for term in terms]), BOOL, None)
 
 
+_LENGTH = _text("CAST(length({0}) AS INTEGER)", INT)
+_LOWER, _UPPER = _ascii("lower({0})"), _ascii("upper({0})")
+_DAYS_BETWEEN = _plain("CAST(({0} - {1}) AS INTEGER)", INT, DATE, DATE)
 RULES: dict[str, Rule] = {
     "abs": _abs,
-    "ascii": _text("ascii({x})", INT, ascii_only=True),
+    "ascii": _ascii("ascii({0})", INT),
     "bigint": _cast_to(LONG),
     "ceil": _to_whole,
     "ceiling": _to_whole,
-    "char_length": _text("CAST(length({x}) AS INTEGER)", INT),
-    "character_length": _text("CAST(length({x}) AS INTEGER)", INT),
+    "char_length": _LENGTH,
+    "character_length": _LENGTH,
     "coalesce": _coalesce,
     "concat": _concat,
     "concat_ws": _concat_ws,
-    "contains": _texts("contains({0}, {1})", 2, BOOL),
+    "contains": _plain("contains({0}, {1})", BOOL, TEXT, TEXT),
     "date": _to_date,
     "date_add": _date_add,
-    "date_diff": _datediff,
+    "date_diff": _DAYS_BETWEEN,
     "date_sub": _date_add,
     "date_trunc": _date_trunc,
-    "datediff": _datediff,
-    "day": _part("day({x})"),
-    "dayofmonth": _part("day({x})"),
-    "dayofweek": _part("(dayofweek({x}) + 1)"),
-    "dayofyear": _part("dayofyear({x})"),
+    "datediff": _DAYS_BETWEEN,
+    "day": _part("day({0})"),
+    "dayofmonth": _part("day({0})"),
+    "dayofweek": _part("(dayofweek({0}) + 1)"),
+    "dayofyear": _part("dayofyear({0})"),
     "double": _cast_to(pa.float64()),
-    "endswith": _texts("suffix({0}, {1})", 2, BOOL),
+    "endswith": _plain("suffix({0}, {1})", BOOL, TEXT, TEXT),
     "floor": _to_whole,
     "greatest": _extreme,
-    "hour": _part("hour({x})", of_instant=True),
+    "hour": _part("hour({0})", of_instant=True),
     "ifnull": _coalesce,
     "instr": _instr,
     "int": _cast_to(INT),
     "isnan": _isnan,
     "isnotnull": _is_null,
     "isnull": _is_null,
-    "last_day": _part("last_day({x})", DATE),
-    "lcase": _text("lower({x})", ascii_only=True),
+    "last_day": _part("last_day({0})", DATE),
+    "lcase": _LOWER,
     "least": _extreme,
     "left": _side,
-    "len": _text("CAST(length({x}) AS INTEGER)", INT),
-    "length": _text("CAST(length({x}) AS INTEGER)", INT),
+    "len": _LENGTH,
+    "length": _LENGTH,
     "locate": _instr,
-    "lower": _text("lower({x})", ascii_only=True),
+    "lower": _LOWER,
     "lpad": _pad,
-    "ltrim": _text("ltrim({x}, ' ')"),
+    "ltrim": _text("ltrim({0}, ' ')"),
     "match_attr": _own,
-    "md5": _text("md5({x})"),
-    "minute": _part("minute({x})", of_instant=True),
+    "md5": _text("md5({0})"),
+    "minute": _part("minute({0})", of_instant=True),
     "mod": _mod,
-    "month": _part("month({x})"),
+    "month": _part("month({0})"),
     "nullif": _nullif,
     "nvl": _coalesce,
     "nvl2": _nvl2,
-    "octet_length": _text("CAST(strlen({x}) AS INTEGER)", INT),
-    "quarter": _part("quarter({x})"),
+    "octet_length": _text("CAST(strlen({0}) AS INTEGER)", INT),
+    "quarter": _part("quarter({0})"),
     "repeat": _repeat,
     "replace": _replace,
-    "reverse": _text("reverse({x})", ascii_only=True),
+    "reverse": _ascii("reverse({0})"),
     "right": _side,
     "round": _round,
     "rpad": _pad,
-    "rtrim": _text("rtrim({x}, ' ')"),
-    "second": _part("second({x})", of_instant=True),
+    "rtrim": _text("rtrim({0}, ' ')"),
+    "second": _part("second({0})", of_instant=True),
     "sha2": _sha2,
     "sign": _sign,
     "signum": _sign,
     "size": _size,
-    "startswith": _texts("prefix({0}, {1})", 2, BOOL),
+    "startswith": _plain("prefix({0}, {1})", BOOL, TEXT, TEXT),
     "string": _cast_to(TEXT),
     "substr": _substring,
     "substring": _substring,
     "to_date": _to_date,
-    "trim": _text("trim({x}, ' ')"),
+    "trim": _text("trim({0}, ' ')"),
     "trunc": _trunc,
-    "ucase": _text("upper({x})", ascii_only=True),
-    "unix_micros": _unix(1_000_000),
+    "ucase": _UPPER,
+    "unix_micros": _plain("CAST(epoch_us({0}) AS BIGINT)", LONG, INSTANT),
     "unix_millis": _unix(1_000),
-    "unix_seconds": _unix(1),
-    "upper": _text("upper({x})", ascii_only=True),
-    "year": _part("year({x})"),
+    "unix_seconds": _unix(1_000_000),
+    "upper": _UPPER,
+    "year": _part("year({0})"),
 }
 
-EXTRACTED = {
-    "year": "year",
-    "quarter": "quarter",
-    "month": "month",
-    "day": "day",
-    "hour": "hour",
-    "minute": "minute",
-    "dow": "dayofweek",
-    "dayofweek": "dayofweek",
-    "doy": "dayofyear",
-}
+EXTRACTED = {name: name for name in ("year", "quarter", "month", "day", "hour", "minute", "dayofweek")}
+EXTRACTED |= {"dow": "dayofweek", "doy": "dayofyear"}
 
 
 def now_term(name: str, now: dt.datetime) -> Typed:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -43,6 +46,11 @@ _UNITS = {
 def named(*parts: str | None) -> str | None:
     """Join the parts of a column's name; None if one of them is unknown."""
     return None if any(part is None for part in parts) else "".join(part for part in parts if part is not None)
+
+
+def called(name: str, terms: list[Typed], word: str = "") -> str | None:
+    """Return Spark's name of a column that is a call; `word` stands before the arguments, such as DISTINCT."""
+    return named(f"{name}({word}", *[part for term in terms for part in (", ", term.name)][1:], ")")
 
 
 def arithmetic(operator: str, left: Typed, right: Typed) -> Typed:
@@ -175,9 +183,7 @@ def comparable(left: Typed, right: Typed) -> tuple[Typed, Typed]:
 
 def membership(term: Typed, options: list[Typed]) -> Typed:
     """Return `term IN (constants or expressions)`."""
-    name = named(
-        "(", term.name, " IN (", named(*[part for option in options for part in (", ", option.name)][1:]), "))"
-    )
+    name = named("(", term.name, called(" IN ", options), ")")
     pairs = [comparable(term, option) for option in options]
     kinds = {pair[0].type for pair in pairs}
     if len(kinds) != 1:
@@ -228,29 +234,11 @@ def like(term: Typed, pattern: Typed, escape: str = "\\") -> Typed:
     """Return `term LIKE pattern` for a constant pattern whose escapes Spark accepts."""
     if term.type != pa.string() or pattern.type != pa.string() or not isinstance(pattern.literal, str):
         raise NoRule("LIKE with other than a constant pattern")
-    text, place = pattern.literal, 0
-    plain: list[str] = []
-    only_prefix = True
-    while place < len(text):
-        letter = text[place]
-        if letter == escape:
-            if text[place + 1 : place + 2] not in ("%", "_", escape) or place + 1 >= len(text):
-                raise NoRule("an escape in LIKE that Spark refuses")
-            plain.append(text[place + 1])
-            place += 2
-            continue
-        if letter in "%_":
-            break
-        plain.append(letter)
-        place += 1
-    only_prefix = bool(plain)
-    rest = text[place:]
-    while escape in rest:
-        at = rest.index(escape)
-        if rest[at + 1 : at + 2] not in ("%", "_", escape) or at + 1 >= len(rest):
-            raise NoRule("an escape in LIKE that Spark refuses")
-        rest = rest[at + 2 :]
-    conditions = (Condition(*term.column, "prefix", ("".join(plain),)),) if term.column and only_prefix else ()
+    tokens = re.findall(f"{re.escape(escape)}.?|.", pattern.literal, re.DOTALL)
+    if any(token[0] == escape and token[1:] not in ("%", "_", escape) for token in tokens):
+        raise NoRule("an escape in LIKE that Spark refuses")
+    prefix = "".join(token[-1] for token in itertools.takewhile(lambda token: token not in ("%", "_"), tokens))
+    conditions = (Condition(*term.column, "prefix", (prefix,)),) if term.column and prefix else ()
     quoted = escape.replace("'", "''")
     named_as = named(term.name, " LIKE ", pattern.name) if escape == "\\" else None
     return Typed(f"({term.sql} LIKE {pattern.sql} ESCAPE '{quoted}')", pa.bool_(), named_as, conditions=conditions)
@@ -269,28 +257,24 @@ def cast(term: Typed, to: pa.DataType, *, safe: bool = False) -> Typed:
     if safe:
         raise NoRule("TRY_CAST")
     target = duck_type(to)
-    if is_integral(kind) and (is_integral(to) or to == pa.float64()):
+    plain = (
+        (is_integral(kind) and (is_integral(to) or is_decimal(to) or to == pa.float64()))
+        or (is_decimal(kind) and is_decimal(to))
+        or (kind, to) in ((pa.float32(), pa.float64()), (pa.date32(), INSTANT))
+        or (to == pa.string() and (is_integral(kind) or kind in (pa.bool_(), pa.date32())))
+    )
+    if plain:
         return Typed(f"CAST({term.sql} AS {target})", to, name)
-    if is_integral(kind) and is_decimal(to):
-        return Typed(f"CAST({term.sql} AS {target})", to, name)
-    if kind == pa.float32() and to == pa.float64():
-        return Typed(f"CAST({term.sql} AS {target})", to, name)
-    if pa.types.is_floating(kind) and is_integral(to):
+    if is_integral(to) and (is_decimal(kind) or pa.types.is_floating(kind)):
         return Typed(f"CAST(trunc({term.sql}) AS {target})", to, name)
-    if is_decimal(kind) and is_integral(to):
-        return Typed(f"CAST(trunc({term.sql}) AS {target})", to, name)
-    if is_decimal(kind) and is_decimal(to):
-        return Typed(f"CAST({term.sql} AS {target})", to, name)
     if is_decimal(kind) and to == pa.float64() and (kind.precision <= 15 or term.is_literal):
         return Typed(widened(term, to).sql, to, name)
-    if to == pa.string() and (is_integral(kind) or kind in (pa.bool_(), pa.date32())):
-        return Typed(f"CAST({term.sql} AS VARCHAR)", to, name)
     if to == pa.string() and is_decimal(kind) and not kind.precision == kind.scale == 38:
         # DuckDB writes .25 for a decimal that has no digits before the point.
         wide = pa.decimal128(max(kind.precision, kind.scale + 1), kind.scale)
         return Typed(f"CAST(CAST({term.sql} AS {duck_type(wide)}) AS VARCHAR)", to, name)
-    if to == pa.string() and kind == INSTANT:
-        return Typed(f"CAST(CAST({term.sql} AS TIMESTAMP) AS VARCHAR)", to, name)
+    if kind == INSTANT and to in (pa.string(), pa.date32()):
+        return Typed(f"CAST(CAST({term.sql} AS TIMESTAMP) AS {target})", to, name)
     if kind == pa.string() and is_integral(to):
         number = checked(
             f"{term.sql} IS NULL OR regexp_full_match({term.sql}, '[+-]?[0-9]+')", term.sql, "not a plain whole number"
@@ -303,10 +287,6 @@ def cast(term: Typed, to: pa.DataType, *, safe: bool = False) -> Typed:
             "not a plain date",
         )
         return Typed(f"CAST({day} AS DATE)", to, name)
-    if kind == INSTANT and to == pa.date32():
-        return Typed(f"CAST(CAST({term.sql} AS TIMESTAMP) AS DATE)", to, name)
-    if kind == pa.date32() and to == INSTANT:
-        return Typed(f"CAST({term.sql} AS TIMESTAMPTZ)", to, name)
     raise NoRule(f"a cast of {spark_name(kind)} to {spark_name(to)}")
 
 
@@ -322,14 +302,10 @@ def shifted(term: Typed, amount: int, unit: str) -> Typed:
         if unit in ("hour", "minute", "second"):
             raise NoRule("a date moved by less than a day")
         if term.is_literal and unit == "day" and term.literal is not None:
-            from datetime import timedelta
-
             return constant(term.literal + timedelta(days=amount), pa.date32())
         return Typed(f"CAST(({term.sql} + {by}) AS DATE)", pa.date32())
     if term.type == INSTANT:
         if term.is_literal and term.literal is not None and unit not in ("month", "year"):
-            from datetime import timedelta
-
             return constant(term.literal + timedelta(**{f"{unit}s": amount}), INSTANT)
         return Typed(f"CAST((CAST({term.sql} AS TIMESTAMP) + {by}) AS TIMESTAMPTZ)", INSTANT)
     raise NoRule(f"{spark_name(term.type)} moved by an interval")
@@ -338,8 +314,7 @@ def shifted(term: Typed, amount: int, unit: str) -> Typed:
 def concatenated(terms: list[Typed]) -> Typed:
     if any(term.type != pa.string() for term in terms):
         raise NoRule("concatenation of other than text")
-    name = named("concat(", named(*[part for term in terms for part in (", ", term.name)][1:]), ")")
-    return Typed(f"({' || '.join(term.sql for term in terms)})", pa.string(), name)
+    return Typed(f"({' || '.join(term.sql for term in terms)})", pa.string(), called("concat", terms))
 
 
 def value_of(term: Typed, kinds: Any) -> Any:

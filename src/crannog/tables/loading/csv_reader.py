@@ -18,23 +18,26 @@ from crannog.tables.loading.file_parts import (
     FEW,
     Block,
     Fault,
+    Reader,
     Seen,
     Survey,
     Target,
+    check_filled,
     exact_or_fault,
     first_fault_of_each,
     fitting_names,
     shown_value,
     whole_array,
+    with_all_columns,
     without,
 )
 
 
-class CsvReader:
+class CsvReader(Reader):
     """One CSV file; a column that the table has no name for is renamed."""
 
     def __init__(self, source: Source) -> None:
-        self.source = source
+        super().__init__(source)
         self._file = CsvFile(source)
         self._names = fitting_names(self._file.names, source.name)
 
@@ -51,8 +54,7 @@ class CsvReader:
                 for chunk in rows.column(name).chunks:
                     found.observe(chunk)
             columns, faults = _fit(rows, target, nodes)
-            for name, column in columns.items():
-                survey.good_in[name] = survey.good_in.get(name, 0) + len(column) - column.null_count
+            survey.add_good(columns)
             survey.sure = survey.sure and not any(
                 _has_empty(rows.column(name)) for name in kinds if name in target.required
             )
@@ -67,8 +69,7 @@ class CsvReader:
         return survey
 
     def _start(self, target: Target) -> tuple[Survey, dict[str, TextTypeInference]]:
-        renamed = {old: new for old, new in self._names.items() if old != new}
-        return Survey(renamed=renamed), {
+        return Survey(renamed=self._renamed), {
             name: TextTypeInference() for name in self._names.values() if name not in target.known.names
         }
 
@@ -78,8 +79,7 @@ class CsvReader:
             for block in self._file.blocks(data):
                 rows = self._named(block)
                 columns, faults = _fit(rows, target, nodes)
-                arrays = [columns.get(field.name, pa.nulls(rows.num_rows, field.type)) for field in target.known]
-                whole = without(pa.Table.from_arrays(arrays, names=target.known.names), faults).cast(target.known)
+                whole = without(with_all_columns(columns, target), faults)
                 bad = self._explained(block, faults, place, lines)
                 place += rows.num_rows
                 seen(data.consumed, rows.num_rows)
@@ -113,7 +113,7 @@ def _has_empty(column: pa.ChunkedArray) -> bool:
     return bool(pc.any(pc.equal(column, "")).as_py())
 
 
-def _fit(rows: pa.Table, target: Target, nodes: dict[str, Node]) -> tuple[dict[str, pa.Array], list[Fault]]:
+def _fit(rows: pa.Table, target: Target, nodes: dict[str, Node]) -> tuple[pa.Table, list[Fault]]:
     """Return the known columns as values, and the rows that cannot be kept."""
     columns: dict[str, pa.Array] = {}
     faults: list[Fault] = []
@@ -126,8 +126,8 @@ def _fit(rows: pa.Table, target: Target, nodes: dict[str, Node]) -> tuple[dict[s
             if unread is not None:
                 values = _read_one_by_one(text, values, unread, node, target, faults)
             columns[name] = values
-        _check_all(text, values, name, target, faults)
-    return columns, first_fault_of_each(faults)
+        check_filled(values, name, target, faults)
+    return pa.table(columns) if columns else rows.select([]), first_fault_of_each(faults)
 
 
 def _read_one_by_one(
@@ -143,26 +143,9 @@ def _read_one_by_one(
                 reason = f"this is no {spark_name(node.type)}"
             faults.append(Fault(place, node.name, given, reason))
         read.append(value)
-    return (
-        pc.replace_with_mask(values, unread, pa.array(read, node.type))
-        if not pa.types.is_nested(node.type)
-        else _placed(values, places, read, node)
-    )
-
-
-def _placed(values: pa.Array, places: list[int], read: list[object], node: Node) -> pa.Array:
+    if not pa.types.is_nested(node.type):
+        return pc.replace_with_mask(values, unread, pa.array(read, node.type))
     whole = values.to_pylist()
     for place, value in zip(places, read, strict=True):
         whole[place] = value
     return pa.array(whole, node.type)
-
-
-def _check_all(text: pa.Array, values: pa.Array, name: str, target: Target, faults: list[Fault]) -> None:
-    if name in target.required and values.null_count:
-        known = {fault.place for fault in faults}
-        for place in pc.indices_nonzero(pc.is_null(values)).to_pylist():
-            if place not in known:
-                faults.append(Fault(place, name, text[place].as_py(), target.fault(None, name)))
-    if name in target.filled and pa.types.is_string(values.type):
-        for place in pc.indices_nonzero(pc.equal(values, "")).to_pylist():
-            faults.append(Fault(place, name, "", target.fault("", name)))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -83,6 +84,11 @@ class Survey:
     good_in: dict[str, int] = field(default_factory=dict)
     sure: bool = True
 
+    def add_good(self, rows: pa.Table) -> None:
+        """Count the values of each column that fit."""
+        for name in rows.column_names:
+            self.good_in[name] = self.good_in.get(name, 0) + rows.num_rows - rows.column(name).null_count
+
     def add_bad(self, found: list[BadRow]) -> None:
         self.bad += len(found)
         self.first_bad += found[: FEW - len(self.first_bad)]
@@ -90,14 +96,23 @@ class Survey:
             self.bad_in[row.column] = self.bad_in.get(row.column, 0) + 1
 
 
-class Reader(Protocol):
+class Reader(ABC):
     """One file, in one form."""
 
-    source: Source
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        # The name of each column in the file, and in a table.
+        self._names: dict[str, str] = {}
 
+    @property
+    def _renamed(self) -> dict[str, str]:
+        return {old: new for old, new in self._names.items() if old != new}
+
+    @abstractmethod
     def survey(self, target: Target, seen: Seen) -> Survey:
         """Read the whole file: its hash, its rows, the types of columns that `target` does not know, and what does not fit it."""
 
+    @abstractmethod
     def blocks(self, target: Target, seen: Seen) -> Iterator[Block]:
         """Yield rows with exactly the columns of `target`; other columns of the file are left out."""
 
@@ -111,6 +126,18 @@ def exact_or_fault(value: Any, node: Node, target: Target) -> tuple[Any, str]:
         return exact_value(value, node), ""
     except BadValue as bad:
         return None, bad.reason if bad.path == node.path else f"{bad.path}: {bad.reason}"
+
+
+def check_filled(column: pa.Array | pa.ChunkedArray, name: str, target: Target, faults: list[Fault]) -> None:
+    """Add a fault for each null and each empty text that the table does not allow in a column."""
+    if name in target.required and column.null_count:
+        faults += [Fault(place, name, None, target.fault(None, name)) for place in _places(column.is_null())]
+    if name in target.filled and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        faults += [Fault(place, name, "", target.fault("", name)) for place in _places(pc.equal(column, ""))]
+
+
+def _places(mask: pa.Array | pa.ChunkedArray) -> list[int]:
+    return list(pc.indices_nonzero(mask).to_pylist())
 
 
 def first_fault_of_each(faults: list[Fault]) -> list[Fault]:
@@ -127,6 +154,13 @@ def without(rows: pa.Table, faults: list[Fault]) -> pa.Table:
         return rows
     bad = pa.array([fault.place for fault in faults], pa.int64())
     return rows.filter(pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), bad)))
+
+
+def with_all_columns(rows: pa.Table, target: Target) -> pa.Table:
+    """Return rows with exactly the columns of the target; those that the file does not have are null."""
+    have = set(rows.column_names)
+    arrays = [rows.column(f.name) if f.name in have else pa.nulls(rows.num_rows, f.type) for f in target.known]
+    return pa.Table.from_arrays(arrays, schema=target.known)
 
 
 def whole_array(column: pa.ChunkedArray) -> pa.Array:

@@ -35,6 +35,7 @@ from crannog.formats.json_types import (
 from crannog.formats.text_columns import read_column
 from crannog.tables.loading.file_parts import (
     Block,
+    Reader,
     Seen,
     Survey,
     Target,
@@ -42,20 +43,20 @@ from crannog.tables.loading.file_parts import (
     fitting_names,
     shown_value,
     whole_array,
+    with_all_columns,
 )
 
 _CALL = Call("", "load")
 
 
-class JsonReader:
+class JsonReader(Reader):
     """One file of JSON: an array, objects, or lines."""
 
     def __init__(self, source: Source, *, flatten: bool = False) -> None:
-        self.source = source
+        super().__init__(source)
         self._flatten = flatten
         # The columns as the file has them, nested; known once it was looked through.
         self._shape: dict[str, pa.DataType | None] = {}
-        self._names: dict[str, str] = {}
 
     def survey(self, target: Target, seen: Seen) -> Survey:
         survey, shape, nodes = Survey(), JsonTypeInference(), target.nodes()
@@ -72,14 +73,15 @@ class JsonReader:
                     more = more or not nodes.keys() >= set(self._names.values())
                     rows = self._by_arrow(block, target, "ignore") if checks else None
                 if rows is not None:
-                    self._count(rows, survey)
+                    survey.rows += rows.num_rows
+                    survey.add_good(rows)
                 elif checks:
                     self._check_lines(block, target, nodes, survey)
                 else:
                     survey.rows += len(block.lines)
                 seen(data.consumed, len(block.lines))
             survey.digest = data.digest()
-        survey.renamed = {old: new for old, new in self._names.items() if old != new}
+        survey.renamed = self._renamed
         for name, kind in (flat_types(self._shape) if self._flatten else self._shape).items():
             column = self._names[name]
             survey.columns[column] = nodes[column].type if column in nodes else kind
@@ -92,12 +94,6 @@ class JsonReader:
     def _learn(self, shape: JsonTypeInference) -> None:
         self._shape = shape.types()
         self._names = fitting_names(list(flat_types(self._shape) if self._flatten else self._shape), self.source.name)
-
-    @staticmethod
-    def _count(rows: pa.Table, survey: Survey) -> None:
-        survey.rows += rows.num_rows
-        for name in rows.column_names:
-            survey.good_in[name] = survey.good_in.get(name, 0) + rows.num_rows - rows.column(name).null_count
 
     def _check_lines(self, block: JsonBlock, target: Target, nodes: dict[str, Node], survey: Survey) -> None:
         good, bad = self._by_line(block, target, nodes)
@@ -117,7 +113,7 @@ class JsonReader:
                     arrays = [pa.array([row.get(f.name) for row in good], f.type) for f in target.known]
                     rows = pa.Table.from_arrays(arrays, schema=target.known)
                 seen(data.consumed, len(block.lines))
-                yield Block(_whole(rows, target), bad)
+                yield Block(with_all_columns(rows, target), bad)
 
     def _blocks(self, data: Bytes) -> Iterator[JsonBlock]:
         return (
@@ -231,9 +227,3 @@ def _exact(read: pa.Table, target: Target) -> pa.Table:
         raise InexactValue
     schema = pa.schema([target.known.field(name) for name in read.column_names])
     return from_table(pa.table(columns, names=read.column_names), plan_of(schema), _CALL, naive_is_utc=True)
-
-
-def _whole(rows: pa.Table, target: Target) -> pa.Table:
-    have = set(rows.column_names)
-    arrays = [rows.column(f.name) if f.name in have else pa.nulls(rows.num_rows, f.type) for f in target.known]
-    return pa.Table.from_arrays(arrays, schema=target.known)

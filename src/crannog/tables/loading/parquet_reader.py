@@ -20,13 +20,16 @@ from crannog.formats.json_types import flat_table
 from crannog.tables.loading.file_parts import (
     Block,
     Fault,
+    Reader,
     Seen,
     Survey,
     Target,
+    check_filled,
     exact_or_fault,
     first_fault_of_each,
     fitting_names,
     shown_value,
+    with_all_columns,
     without,
 )
 
@@ -38,8 +41,6 @@ _CALL = Call("", "load")
 @contextmanager
 def open_parquet(source: Source) -> Iterator[Any]:
     """Open a Parquet file. Raises CallerError if it is invalid, also while it is read."""
-    import pyarrow.parquet as pq
-
     try:
         with pq.ParquetFile(source.path, page_checksum_verification=True) as file:
             yield file
@@ -96,11 +97,11 @@ def castable_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-class ParquetReader:
+class ParquetReader(Reader):
     """One Parquet file; a bad row is named by its number."""
 
     def __init__(self, source: Source, *, flatten: bool = False) -> None:
-        self.source = source
+        super().__init__(source)
         self._flatten = flatten
         with open_parquet(source) as file:
             # Without rows: only how the columns are called and typed.
@@ -111,14 +112,13 @@ class ParquetReader:
         self._types = {self._names[field.name]: stored_type(field.type) for field in shape.schema}
 
     def survey(self, target: Target, seen: Seen) -> Survey:
-        survey = Survey(renamed={old: new for old, new in self._names.items() if old != new})
+        survey = Survey(renamed=self._renamed)
         survey.digest = self._digest()
         nodes, first = target.nodes(), 1
         with open_parquet(self.source) as file:
             for rows, share in self._blocks(file):
                 kept, faults = self._fit(rows, target, nodes)
-                for name in kept.column_names:
-                    survey.good_in[name] = survey.good_in.get(name, 0) + len(kept) - kept.column(name).null_count
+                survey.add_good(kept)
                 survey.rows += kept.num_rows
                 survey.add_bad(self._bad(faults, first))
                 first += rows.num_rows
@@ -136,16 +136,12 @@ class ParquetReader:
         with open_parquet(self.source) as file:
             for rows, share in self._blocks(file):
                 kept, faults = self._fit(rows, target, nodes)
-                have = set(kept.column_names)
-                arrays = [
-                    kept.column(f.name) if f.name in have else pa.nulls(kept.num_rows, f.type) for f in target.known
-                ]
                 bad: list[tuple[BadRow, object]] = []
                 for fault, row in zip(faults, self._bad(faults, first), strict=True):
                     bad.append((row, rows.slice(fault.place, 1).to_pylist()[0]))
                 first += rows.num_rows
                 seen(share, rows.num_rows)
-                yield Block(pa.Table.from_arrays(arrays, schema=target.known), bad)
+                yield Block(with_all_columns(kept, target), bad)
 
     def _digest(self) -> str:
         found = hashlib.sha256()
@@ -175,9 +171,7 @@ class ParquetReader:
             column = rows.column(name)
             if name in nodes:
                 columns[name] = self._column(castable_column(column), nodes[name], target, faults)
-            for is_bad, value in ((name in target.required, None), (name in target.filled, "")):
-                if is_bad:
-                    self._check(column, name, value, target, faults)
+            check_filled(column, name, target, faults)
         faults = first_fault_of_each(faults)
         kept = pa.table(list(columns.values()), names=list(columns)) if columns else rows.select([])
         return without(kept, faults) if columns else kept, faults
@@ -185,9 +179,8 @@ class ParquetReader:
     def _column(self, column: pa.ChunkedArray, node: Node, target: Target, faults: list[Fault]) -> pa.ChunkedArray:
         schema = pa.schema([pa.field(node.name, node.type)])
         try:
-            return from_table(pa.table([column], names=[node.name]), plan_of(schema), _CALL, naive_is_utc=True).column(
-                0
-            )
+            [fitted] = from_table(pa.table({node.name: column}), plan_of(schema), _CALL, naive_is_utc=True).columns
+            return fitted
         except BadRows:
             pass
         except SchemaMismatch:
@@ -214,19 +207,6 @@ class ParquetReader:
                 faults.append(Fault(place, node.name, given, reason))
             found.append(value)
         return pa.chunked_array([pa.array(found, node.type)])
-
-    def _check(
-        self, column: pa.ChunkedArray, name: str, value: str | None, target: Target, faults: list[Fault]
-    ) -> None:
-        if value is None:
-            is_bad = column.is_null()
-        elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            is_bad = pc.equal(column, value)
-        else:
-            return
-        faults += [
-            Fault(place, name, value, target.fault(value, name)) for place in pc.indices_nonzero(is_bad).to_pylist()
-        ]
 
     def _bad(self, faults: list[Fault], first: int) -> list[BadRow]:
         return [BadRow(self.source.name, first + f.place, f.column, shown_value(f.value), f.reason) for f in faults]

@@ -14,17 +14,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import csv
 
 from crannog.errors import CallerError
 from crannog.formats.input_files import BOM, Bytes, Source
-from crannog.formats.json_rows import InexactValue, Number, check_numbers, exact_value, is_calendar, is_scalar
+from crannog.formats.json_rows import (
+    LARGEST_ARROW_BLOCK,
+    STRADDLES,
+    InexactValue,
+    Number,
+    check_numbers,
+    exact_value,
+    is_calendar,
+    is_scalar,
+)
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
-_LARGEST_BLOCK = (1 << 31) - 1
 BLOCK_BYTES = 1024**2  # Arrow reads some thirty blocks ahead
-_LARGEST_FILE_BLOCK = 1 << 30
-_STRADDLES = "straddl"
+_LARGEST_BLOCK = 1 << 30
 _HEADER_RECORD = 1
 
 
@@ -57,23 +65,23 @@ def parse_csv_rows(data: bytes, schema: pa.Schema, source_name: str) -> pa.Table
 
 
 def _csv_by_arrow(data: bytes, types: dict[str, pa.DataType]) -> pa.Table:
-    from pyarrow import csv
-
     return csv.read_csv(
         io.BytesIO(data),
         # One block: a row may be of any length.
-        read_options=csv.ReadOptions(block_size=min(len(data) + 1, _LARGEST_BLOCK)),
+        read_options=csv.ReadOptions(block_size=min(len(data) + 1, LARGEST_ARROW_BLOCK)),
         parse_options=csv.ParseOptions(newlines_in_values=True),
-        # Nothing between two commas is null, "" is an empty string, and NA is a country.
-        convert_options=csv.ConvertOptions(
-            column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
-        ),
+        convert_options=_conversion(types),
+    )
+
+
+def _conversion(types: dict[str, pa.DataType]) -> csv.ConvertOptions:
+    # Nothing between two commas is null, "" is an empty string, and NA is a country.
+    return csv.ConvertOptions(
+        column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
     )
 
 
 def _header(data: bytes) -> list[str]:
-    from pyarrow import csv
-
     return list(csv.open_csv(io.BytesIO(data), parse_options=csv.ParseOptions(newlines_in_values=True)).schema.names)
 
 
@@ -169,7 +177,7 @@ class CsvFile:
 
     def _grow(self, error: Exception) -> bool:
         """Use larger blocks if a row did not fit into one; return False if that was not the reason."""
-        if _STRADDLES not in str(error) or self.block_bytes >= _LARGEST_FILE_BLOCK:
+        if STRADDLES not in str(error) or self.block_bytes >= _LARGEST_BLOCK:
             return False
         self.block_bytes *= 4
         return True
@@ -216,8 +224,6 @@ class CsvFile:
             yield CsvBlock(empty, found, numbers)
 
     def _reader(self, data: Bytes, types: dict[str, pa.DataType], skip_empty: bool, handler: Any) -> Any:
-        from pyarrow import csv
-
         return csv.open_csv(
             pa.PythonFile(data, mode="r"),
             # Without threads Arrow reports the number of a row that it skips.
@@ -230,10 +236,7 @@ class CsvFile:
                 ignore_empty_lines=skip_empty,
                 invalid_row_handler=handler or (lambda _row: "skip"),
             ),
-            # Nothing between two commas is null, "" is an empty string, and NA is a country.
-            convert_options=csv.ConvertOptions(
-                column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
-            ),
+            convert_options=_conversion(types),
         )
 
 

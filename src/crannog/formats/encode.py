@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
 
 from crannog.formats.json_values import to_plain_json
 
@@ -104,8 +106,6 @@ def _ndjson(tables: Iterable[pa.Table]) -> Iterator[bytes]:
 
 def _csv(schema: pa.Schema, tables: Iterable[pa.Table]) -> Iterator[bytes]:
     """Yield a line of names, then rows; null is an empty cell, an empty string "". Nested values are JSON text."""
-    from pyarrow import csv as arrow_csv
-
     for number, part in enumerate(itertools.chain([schema.empty_table()], tables)):
         sink = pa.BufferOutputStream()
         columns = [_csv_column(column) for column in part.columns]
@@ -131,28 +131,6 @@ def _csv_column(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     return pa.array(texts, pa.string())
 
 
-class _Sink:
-    """A file object that collects what is written to it."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self.closed = False
-
-    def write(self, data: Any) -> int:
-        self._parts.append(bytes(data))
-        return len(self._parts[-1])
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        self.closed = True
-
-    def taken(self) -> bytes:
-        data, self._parts = b"".join(self._parts), []
-        return data
-
-
 def arrow(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, failure: Callable[[Exception], bytes] | None = None
 ) -> Iterator[bytes]:
@@ -161,16 +139,23 @@ def arrow(
     With `failure`, an error of the batches ends the stream properly: an empty batch has the result of `failure` in its
     metadata as `crannog-error`.
     """
-    sink = _Sink()
+    sink = io.BytesIO()
+
+    def taken() -> bytes:
+        data = sink.getvalue()
+        sink.seek(0)
+        sink.truncate()
+        return data
+
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema) as writer:
-        yield sink.taken()
+        yield taken()
         try:
             for batch in batches:
                 writer.write_batch(batch)
-                yield sink.taken()
+                yield taken()
         except Exception as error:
             if failure is None:
                 raise
             empty = pa.RecordBatch.from_pylist([], schema=schema)
             writer.write_batch(empty, custom_metadata={"crannog-error": failure(error)})
-    yield sink.taken()
+    yield taken()

@@ -6,6 +6,7 @@ import codecs
 import glob
 import hashlib
 import io
+import json
 import os
 import shutil
 import sys
@@ -220,8 +221,6 @@ def _form_of(source_name: str, head: bytes) -> str:
 
 def _is_lines(head: bytes) -> bool:
     """Tell whether the first line of JSON text is a complete object, and so every line."""
-    import json
-
     text = head.removeprefix(BOM).lstrip()
     first, newline, _ = text.partition(b"\n")
     if not newline or not first.startswith(b"{"):

@@ -18,11 +18,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import json as arrow_json
 
 from crannog.errors import CallerError
 from crannog.formats.input_files import BOM, Bytes, Source
 
 BLOCK_BYTES = 8 * 1024**2
+_ARROW_BLOCK_BYTES = 1 << 20
+LARGEST_ARROW_BLOCK = (1 << 31) - 1
+STRADDLES = "straddl"
+"""Part of Arrow's error for a row that does not fit into one block."""
 LONGEST_VALUE_BYTES = 256 * 1024**2
 _LONGEST_TOKEN = 32
 _BLANK = re.compile(r"[ \t\n\r]*")
@@ -87,9 +92,14 @@ STRICT: dict[str, Any] = {"parse_constant": _constant, "object_pairs_hook": _wit
 """Arguments with which `parse_json` rejects what two parsers might read differently."""
 
 
-def exact_value(value: Any, kind: pa.DataType) -> Any:
-    """Convert a value of a JSON document for the engine; one that does not fit is unchanged, for the engine to refuse."""
+def exact_value(value: Any, kind: pa.DataType, *, any_as_text: bool = False) -> Any:
+    """Convert a value of a JSON document for the engine; one that does not fit is unchanged, for the engine to refuse.
+
+    With `any_as_text`, a text column takes any value as JSON.
+    """
     types = pa.types
+    if any_as_text and types.is_string(kind) and value is not None and not isinstance(value, str):
+        return value.text if isinstance(value, Number) else json.dumps(value, ensure_ascii=False)
     if isinstance(value, Number):
         return Decimal(value.text) if types.is_decimal(kind) else float(value)
     if types.is_binary(kind) and isinstance(value, str):
@@ -99,11 +109,14 @@ def exact_value(value: Any, kind: pa.DataType) -> Any:
             return value
     if types.is_struct(kind) and isinstance(value, dict):
         inner = {field.name: field.type for field in kind}
-        return {name: exact_value(part, inner[name]) if name in inner else part for name, part in value.items()}
+        return {
+            name: exact_value(part, inner[name], any_as_text=any_as_text) if name in inner else part
+            for name, part in value.items()
+        }
     if types.is_map(kind) and isinstance(value, dict):
-        return {name: exact_value(part, kind.item_type) for name, part in value.items()}
+        return {name: exact_value(part, kind.item_type, any_as_text=any_as_text) for name, part in value.items()}
     if types.is_list(kind) and isinstance(value, list):
-        return [exact_value(part, kind.value_type) for part in value]
+        return [exact_value(part, kind.value_type, any_as_text=any_as_text) for part in value]
     return value
 
 
@@ -169,14 +182,11 @@ def _exact_rows(rows: Any, schema: pa.Schema) -> list[Any]:
 
 
 def _lines_by_arrow(data: bytes, schema: pa.Schema) -> pa.Table:
-    from pyarrow import json as arrow_json
-
     types = pa.types
     if not all(types.is_string(f.type) or is_scalar(f.type) or is_calendar(f.type) for f in schema):
         raise InexactValue
     read_as = pa.schema([pa.field(f.name, pa.string() if is_calendar(f.type) else f.type) for f in schema])
-    options = arrow_json.ParseOptions(explicit_schema=read_as, unexpected_field_behavior="error")
-    read = arrow_json.read_json(io.BytesIO(data), parse_options=options)
+    read = read_json(data, read_as, "error")
     columns = []
     for field in schema:
         column = read.column(field.name)
@@ -188,6 +198,20 @@ def _lines_by_arrow(data: bytes, schema: pa.Schema) -> pa.Table:
             column = pc.cast(column, field.type)
         columns.append(column)
     return pa.table(columns, names=read.column_names)
+
+
+def read_json(data: bytes, schema: pa.Schema, unexpected: str) -> pa.Table:
+    """Read lines of JSON with Arrow."""
+    options = arrow_json.ParseOptions(
+        explicit_schema=schema if len(schema) else None, unexpected_field_behavior=unexpected
+    )
+    try:
+        return arrow_json.read_json(io.BytesIO(data), arrow_json.ReadOptions(block_size=_ARROW_BLOCK_BYTES), options)
+    except pa.ArrowInvalid as error:
+        if STRADDLES not in str(error):
+            raise
+    size = min(len(data) + 1, LARGEST_ARROW_BLOCK)
+    return arrow_json.read_json(io.BytesIO(data), arrow_json.ReadOptions(block_size=size), options)
 
 
 @dataclass(slots=True)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from crannog.errors import CallerError
-from crannog.formats.json_rows import STRICT, InexactValue, JsonBlock, Number, check_numbers, contains_type, exact_value
+from crannog.formats.json_rows import STRICT, InexactValue, JsonBlock, Number, check_numbers, contains_type, read_json
 from crannog.formats.text_columns import CALENDAR, TextTypeInference
 
-_STRADDLES = "straddl"
 _LONG_NUMBER = re.compile(rb"[0-9]{16}")
-_BLOCK_BYTES = 1 << 20
-_LARGEST_BLOCK = (1 << 31) - 1
 _FIRST_INT, _LAST_INT = -(1 << 63), (1 << 63) - 1
 
 
@@ -42,15 +38,16 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 def storable_type(kind: pa.DataType) -> pa.DataType:
     """Return a type that a table supports: what was only null or empty becomes text."""
-    if pa.types.is_null(kind):
-        return pa.string()
+    return _each_inside(kind, lambda inner: pa.string() if _is_open(inner) else inner)
+
+
+def _each_inside(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return a type with every type inside lists and structs changed."""
     if pa.types.is_list(kind):
-        return pa.list_(storable_type(kind.value_type))
-    if pa.types.is_struct(kind):
-        return (
-            pa.struct([(field.name, storable_type(field.type)) for field in kind]) if kind.num_fields else pa.string()
-        )
-    return kind
+        return pa.list_(_each_inside(kind.value_type, change))
+    if pa.types.is_struct(kind) and kind.num_fields:
+        return pa.struct([(field.name, _each_inside(field.type, change)) for field in kind])
+    return change(kind)
 
 
 def type_of(value: Any) -> pa.DataType:
@@ -170,29 +167,7 @@ def _is_open(kind: pa.DataType) -> bool:
 
 
 def _without_times(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
-        return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(_without_times(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _without_times(field.type)) for field in kind])
-    return kind
-
-
-def read_json(data: bytes, schema: pa.Schema, unexpected: str) -> pa.Table:
-    """Read lines of JSON with Arrow."""
-    from pyarrow import json as arrow_json
-
-    options = arrow_json.ParseOptions(
-        explicit_schema=schema if len(schema) else None, unexpected_field_behavior=unexpected
-    )
-    try:
-        return arrow_json.read_json(io.BytesIO(data), arrow_json.ReadOptions(block_size=_BLOCK_BYTES), options)
-    except pa.ArrowInvalid as error:
-        if _STRADDLES not in str(error):
-            raise
-    size = min(len(data) + 1, _LARGEST_BLOCK)
-    return arrow_json.read_json(io.BytesIO(data), arrow_json.ReadOptions(block_size=size), options)
+    return _each_inside(kind, lambda inner: pa.string() if pa.types.is_timestamp(inner) else inner)
 
 
 def check_digits(rows: pa.Table, data: bytes) -> None:
@@ -230,21 +205,6 @@ def parse_line(line: bytes) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise ValueError("a row is a JSON object, this is another value")
     return row
-
-
-def fit_value(value: Any, kind: pa.DataType) -> Any:
-    """Convert a value for the engine; a text column takes any value as JSON. One that does not fit is unchanged."""
-    types = pa.types
-    if types.is_string(kind) and value is not None and not isinstance(value, str):
-        return value.text if isinstance(value, Number) else json.dumps(value, ensure_ascii=False)
-    if types.is_struct(kind) and isinstance(value, dict):
-        inner = {field.name: field.type for field in kind}
-        return {name: fit_value(part, inner[name]) if name in inner else part for name, part in value.items()}
-    if types.is_map(kind) and isinstance(value, dict):
-        return {name: fit_value(part, kind.item_type) for name, part in value.items()}
-    if types.is_list(kind) and isinstance(value, list):
-        return [fit_value(part, kind.value_type) for part in value]
-    return exact_value(value, kind)
 
 
 def flat_types(types: Mapping[str, pa.DataType | None]) -> dict[str, pa.DataType | None]:

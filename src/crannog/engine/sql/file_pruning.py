@@ -6,6 +6,7 @@ Reads nothing but the statistics. Where they do not decide, the file stays.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -84,28 +85,22 @@ def _may_contain(base: Base, condition: Condition) -> pa.Array | None:
 def _compare(
     operator: str, values: Sequence[Any], wanted: Sequence[pa.Scalar], low: pa.Array, high: pa.Array
 ) -> pa.Array:
-    if operator == "=":
-        return pc.and_(pc.less_equal(low, wanted[0]), pc.greater_equal(high, wanted[0]))
-    if operator == "<":
-        return pc.less(low, wanted[0])
-    if operator == "<=":
-        return pc.less_equal(low, wanted[0])
-    if operator == ">":
-        return pc.greater(high, wanted[0])
-    if operator == ">=":
-        return pc.greater_equal(high, wanted[0])
-    if operator == "prefix":
-        start = values[0]
-        # A text with this prefix is not below it: truncated to that length, the minimum is at most the prefix.
-        return pc.and_(
-            pc.less_equal(pc.utf8_slice_codeunits(low, 0, len(start)), wanted[0]), pc.greater_equal(high, wanted[0])
-        )
-    found: pa.Array | None = None
-    for value in wanted:
-        within = pc.and_(pc.less_equal(low, value), pc.greater_equal(high, value))
-        found = within if found is None else pc.or_(found, within)
-    assert found is not None
-    return found
+    first = wanted[0]
+    match operator:
+        case "<":
+            return pc.less(low, first)
+        case "<=":
+            return pc.less_equal(low, first)
+        case ">":
+            return pc.greater(high, first)
+        case ">=":
+            return pc.greater_equal(high, first)
+        case "prefix":
+            # A text with this prefix is not below it: truncated to that length, the minimum is at most the prefix.
+            start = pc.utf8_slice_codeunits(low, 0, len(values[0]))
+            return pc.and_(pc.less_equal(start, first), pc.greater_equal(high, first))
+    within = (pc.and_(pc.less_equal(low, value), pc.greater_equal(high, value)) for value in wanted)
+    return functools.reduce(pc.or_, within)
 
 
 def _statistic(base: Base, which: str, column: str) -> pa.Array | None:

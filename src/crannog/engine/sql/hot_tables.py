@@ -112,41 +112,25 @@ class HotCache:
     def stats(self) -> dict[str, Any]:
         """Return the tables in memory, their use, the limit, and the failed loads with their errors."""
         with self._lock:
-            tables: list[dict[str, Any]] = [
-                {
-                    "name": str(held.name),
-                    "rows": held.rows,
-                    "bytes": held.bytes,
-                    "hits": held.hits,
-                    "misses": self._misses.get(held.name, 0),
-                    "last_access": held.last_access,
-                    "version": held.version,
-                    "sequence": held.sequence,
-                    "state": "pinned" if held.pinned else "loaded",
-                    "pinned": held.pinned,
-                    "error": failed.error if (failed := self._failed.get(held.name)) else None,
-                }
-                for held in self._tables.values()
-            ]
-            tables += [
+            tables = [
                 {
                     "name": str(name),
-                    "rows": 0,
-                    "bytes": 0,
-                    "hits": 0,
+                    "rows": held.rows if held else 0,
+                    "bytes": held.bytes if held else 0,
+                    "hits": held.hits if held else 0,
                     "misses": self._misses.get(name, 0),
-                    "last_access": failed.failed_at,
-                    "version": None,
-                    "sequence": None,
-                    "state": "failed",
-                    "pinned": False,
-                    "error": failed.error,
+                    "last_access": held.last_access if held else self._failed[name].failed_at,
+                    "version": held.version if held else None,
+                    "sequence": held.sequence if held else None,
+                    "state": "failed" if held is None else "pinned" if held.pinned else "loaded",
+                    "pinned": held is not None and held.pinned,
+                    "error": self._failed[name].error if name in self._failed else None,
                 }
-                for name, failed in self._failed.items()
-                if name not in self._tables
+                for name in sorted({*self._tables, *self._failed}, key=str)
+                for held in [self._tables.get(name)]
             ]
             return {
-                "tables": sorted(tables, key=lambda entry: str(entry["name"])),
+                "tables": tables,
                 "bytes": sum(held.bytes for held in self._tables.values()),
                 "limit_bytes": self.limit_bytes,
                 "hits": sum(held.hits for held in self._tables.values()),

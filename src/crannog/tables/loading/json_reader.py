@@ -19,18 +19,18 @@ from crannog.formats.json_rows import (
     blocks_of_lines,
     blocks_of_values,
     contains_type,
+    exact_value,
     is_calendar,
     is_scalar,
+    read_json,
 )
 from crannog.formats.json_types import (
     JsonTypeInference,
     check_digits,
-    fit_value,
     flat_row,
     flat_table,
     flat_types,
     parse_line,
-    read_json,
 )
 from crannog.formats.text_columns import read_column
 from crannog.tables.loading.file_parts import (
@@ -179,7 +179,7 @@ class JsonReader(Reader):
         for name, node in nodes.items():
             value = values.get(name)
             try:
-                row[name], reason = exact_or_fault(fit_value(value, node.type), node, target)
+                row[name], reason = exact_or_fault(exact_value(value, node.type, any_as_text=True), node, target)
             except (ValueError, RecursionError):
                 reason = "the value cannot be read"
             if reason:

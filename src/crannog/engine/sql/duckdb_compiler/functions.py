@@ -36,13 +36,10 @@ def _plain(template: str, result: pa.DataType, *kinds: pa.DataType) -> Rule:
     return rule
 
 
-def _text(template: str, result: pa.DataType = TEXT) -> Rule:
-    return _plain(template, result, TEXT)
-
-
 def _ascii(template: str, result: pa.DataType = TEXT) -> Rule:
     """Return the rule of a function of one string, where the engines differ beyond ASCII."""
-    return _text(checked("{0} IS NULL OR strlen({0}) = length({0})", template, "text beyond ASCII"), result)
+    rule = _plain(checked("{0} IS NULL OR strlen({0}) = length({0})", template, "text beyond ASCII"), result, TEXT)
+    return rule
 
 
 def _part(template: str, result: pa.DataType = INT, *, of_instant: bool = False) -> Rule:
@@ -210,7 +207,8 @@ def _to_date(name: str, terms: list[Typed]) -> Typed:
 def _unix(divisor: int) -> Rule:
     # Rounded down, also before 1970.
     whole = f"((epoch_us({{0}}) - (((epoch_us({{0}}) % {divisor}) + {divisor}) % {divisor})) // {divisor})"
-    return _plain(f"CAST({whole} AS BIGINT)", LONG, INSTANT)
+    rule = _plain(f"CAST({whole} AS BIGINT)", LONG, INSTANT)
+    return rule
 
 
 def _isnan(name: str, terms: list[Typed]) -> Typed:
@@ -274,7 +272,7 @@ def _own(name: str, terms: list[Typed]) -> Typed:
     return Typed(own_call(name, [term.sql for term in terms]), BOOL, None)
 
 
-_LENGTH = _text("CAST(length({0}) AS INTEGER)", INT)
+_LENGTH = _plain("CAST(length({0}) AS INTEGER)", INT, TEXT)
 _LOWER, _UPPER = _ascii("lower({0})"), _ascii("upper({0})")
 _DAYS_BETWEEN = _plain("CAST(({0} - {1}) AS INTEGER)", INT, DATE, DATE)
 RULES: dict[str, Rule] = {
@@ -319,16 +317,16 @@ RULES: dict[str, Rule] = {
     "locate": _instr,
     "lower": _LOWER,
     "lpad": _pad,
-    "ltrim": _text("ltrim({0}, ' ')"),
+    "ltrim": _plain("ltrim({0}, ' ')", TEXT, TEXT),
     "match_attr": _own,
-    "md5": _text("md5({0})"),
+    "md5": _plain("md5({0})", TEXT, TEXT),
     "minute": _part("minute({0})", of_instant=True),
     "mod": _mod,
     "month": _part("month({0})"),
     "nullif": _nullif,
     "nvl": _coalesce,
     "nvl2": _nvl2,
-    "octet_length": _text("CAST(strlen({0}) AS INTEGER)", INT),
+    "octet_length": _plain("CAST(strlen({0}) AS INTEGER)", INT, TEXT),
     "quarter": _part("quarter({0})"),
     "repeat": _repeat,
     "replace": _replace,
@@ -336,7 +334,7 @@ RULES: dict[str, Rule] = {
     "right": _side,
     "round": _round,
     "rpad": _pad,
-    "rtrim": _text("rtrim({0}, ' ')"),
+    "rtrim": _plain("rtrim({0}, ' ')", TEXT, TEXT),
     "second": _part("second({0})", of_instant=True),
     "sha2": _sha2,
     "sign": _sign,
@@ -347,7 +345,7 @@ RULES: dict[str, Rule] = {
     "substr": _substring,
     "substring": _substring,
     "to_date": _to_date,
-    "trim": _text("trim({0}, ' ')"),
+    "trim": _plain("trim({0}, ' ')", TEXT, TEXT),
     "trunc": _trunc,
     "ucase": _UPPER,
     "unix_micros": _plain("CAST(epoch_us({0}) AS BIGINT)", LONG, INSTANT),

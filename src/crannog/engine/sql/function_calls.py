@@ -12,8 +12,8 @@ holds it as `|key=value|`, where a bar is written `\\p`, a backslash `\\\\`, and
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence, Set
-from itertools import zip_longest
 
 from sqlglot.tokens import Token, TokenType
 
@@ -174,7 +174,7 @@ PIECES: Mapping[str, tuple[str, ...]] = {
 
 def own_call(name: str, arguments: Sequence[str]) -> str:
     """Return the SQL of a call."""
-    return "".join(part for pair in zip_longest(PIECES[name], arguments, fillvalue="") for part in pair)
+    return "".join(part for pair in itertools.zip_longest(PIECES[name], arguments, fillvalue="") for part in pair)
 
 
 # Keywords that may precede a parenthesis, types with parameters, and calls that Spark's grammar has
@@ -249,22 +249,24 @@ def _called(tokens: Sequence[Token], aliases: Set[int]) -> Iterator[tuple[int, s
             yield place, name
 
 
-def _arguments(tokens: Sequence[Token], opening: int) -> list[list[Token]]:
-    """Return the tokens of each argument of a call."""
-    found: list[list[Token]] = [[]]
+def _separators(tokens: Sequence[Token], opening: int) -> list[int]:
+    """Return the places of the parentheses of a call and of the commas between its arguments."""
+    found = []
     depth = 0
-    for token in tokens[opening:]:
-        if token.token_type in CLOSING:
-            depth -= 1
-            if depth == 0:
-                break
-        if token.token_type is TokenType.COMMA and depth == 1:
-            found.append([])
-        elif depth:
-            found[-1].append(token)
-        if token.token_type in OPENING:
-            depth += 1
-    return found if found != [[]] else []
+    for place in range(opening, len(tokens)):
+        kind = tokens[place].token_type
+        depth += (kind in OPENING) - (kind in CLOSING)
+        if place == opening or (depth == 1 and kind is TokenType.COMMA):
+            found.append(place)
+        elif not depth:
+            return [*found, place]
+    return found
+
+
+def _arguments(tokens: Sequence[Token], opening: int) -> list[Sequence[Token]]:
+    """Return the tokens of each argument of a call."""
+    found = [tokens[one + 1 : other] for one, other in itertools.pairwise(_separators(tokens, opening))]
+    return found if found != [tokens[:0]] else []
 
 
 def _check_options(tokens: Sequence[Token], place: int, name: str) -> None:
@@ -303,15 +305,22 @@ def guarded_documents(tokens: Sequence[Token], aliases: Set[int]) -> dict[int, t
     for place, name in _called(tokens, aliases):
         if name not in XPATH:
             continue
-        arguments = _arguments(tokens, place + 1)
-        if len(arguments) < 2:
-            continue
-        opening = tokens[place + 1]
-        swaps[opening.start] = (opening.end, "(" + _GUARD[0])
-        comma = next(
-            token for token in tokens if token.start > arguments[0][-1].end and token.token_type is TokenType.COMMA
-        )
-        swaps[comma.start] = (comma.end, _GUARD[1] + ",")
+        separators = _separators(tokens, place + 1)
+        if len(separators) > 2:
+            opening, comma = (tokens[place] for place in separators[:2])
+            swaps[opening.start] = (opening.end, "(" + _GUARD[0])
+            swaps[comma.start] = (comma.end, _GUARD[1] + ",")
+    return swaps
+
+
+def own_calls(tokens: Sequence[Token], aliases: Set[int]) -> dict[int, tuple[int, str]]:
+    """Return replacements for the tokens around the arguments of our own functions, which Spark does not know."""
+    swaps: dict[int, tuple[int, str]] = {}
+    for place, name in _called(tokens, aliases):
+        if name in PIECES and tokens[place].token_type is TokenType.VAR:
+            swaps[tokens[place].start] = (tokens[place].end, "")
+            for separator, piece in zip(_separators(tokens, place + 1), PIECES[name], strict=True):
+                swaps[tokens[separator].start] = (tokens[separator].end, piece)
     return swaps
 
 

@@ -166,7 +166,7 @@ class HotCache:
                     self._load(table, pinned=True)
                     held = lending.enter_context(self._borrowed(table.name))
                 else:
-                    self._reload_in_background(table, held)
+                    self._load_in_background(table, pinned=held.pinned)
                     held = None
             if held is None:
                 self._missed(table)
@@ -290,28 +290,25 @@ class HotCache:
             recent.append(time.monotonic())
             wanted = len(recent) == self._auto_reads and recent[-1] - recent[0] <= _WINDOW_S
         if wanted:
-            self._in_background(lambda: self._load(table, pinned=False), table.name)
+            self._load_in_background(table, pinned=False)
 
-    def _reload_in_background(self, table: OpenTable, held: HotTable) -> None:
-        self._in_background(lambda: self._load(table, pinned=held.pinned), table.name)
-
-    def _in_background(self, load: Callable[[], object], name: TableName) -> None:
+    def _load_in_background(self, table: OpenTable, *, pinned: bool) -> None:
         with self._lock:
-            if name in self._loading:
+            if table.name in self._loading:
                 return
-            self._loading.add(name)
+            self._loading.add(table.name)
 
         def run() -> None:
             try:
-                load()
+                self._load(table, pinned=pinned)
             except NotFound:
                 return  # dropped meanwhile
             except Exception as error:
                 # The table is read from its files meanwhile; the next read tries again.
-                self._note_failure(name, error)
+                self._note_failure(table.name, error)
             finally:
                 with self._lock:
-                    self._loading.discard(name)
+                    self._loading.discard(table.name)
 
         threading.Thread(target=run, name="crannog-hot-load", daemon=True).start()
 

@@ -16,13 +16,11 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
-from crannog.engine.sql.function_calls import PIECES, check_calls, guarded_documents
+from crannog.engine.sql.function_calls import check_calls, guarded_documents, own_calls
 from crannog.engine.sql.table_names import FoundNames, TableRef, dotted_names, find_names
 from crannog.engine.sql.tokens import (
-    CLOSING,
     DIALECT,
     MAX_NESTING,
-    OPENING,
     STRINGS,
     checked_slice,
     first_line,
@@ -80,7 +78,7 @@ class Statement:
             swaps[start] = (start + len("TABLE") - 1, "SELECT * FROM")
         for start, end in self._qualifiers:
             swaps[start] = (end, "")
-        swaps |= self._own_calls
+        swaps |= own_calls(self._tokens, self.names.aliases)
         swaps |= self._guards
         out: list[str] = []
         done = -1
@@ -131,39 +129,6 @@ class Statement:
                     found.append((chain[0].start, chain[count - 1].start - 1))
                     break
         return found
-
-    @cached_property
-    def _own_calls(self) -> dict[int, tuple[int, str]]:
-        """The replacements for the tokens around the arguments of our own functions, which Spark does not know."""
-        swaps: dict[int, tuple[int, str]] = {}
-        opened: list[tuple[str | None, int]] = []  # of each bracket: our function's name, and the arguments so far
-        called: str | None = None
-        for place, token in enumerate(self._tokens):
-            following = self._tokens[place + 1] if place + 1 < len(self._tokens) else None
-            name = token.text.lower()
-            if (
-                name in PIECES
-                and token.token_type is TokenType.VAR
-                and following
-                and following.token_type is TokenType.L_PAREN
-            ):
-                called = name
-                swaps[token.start] = (token.end, "")
-            elif token.token_type in OPENING:
-                opened.append((called, 1))
-                if called is not None:
-                    swaps[token.start] = (token.end, PIECES[called][0])
-                called = None
-            elif token.token_type in CLOSING and opened:
-                name_of, _ = opened.pop()
-                if name_of is not None:
-                    swaps[token.start] = (token.end, PIECES[name_of][-1])
-            elif token.token_type is TokenType.COMMA and opened and opened[-1][0] is not None:
-                name_of, count = opened.pop()
-                opened.append((name_of, count + 1))
-                assert name_of is not None
-                swaps[token.start] = (token.end, PIECES[name_of][count])
-        return swaps
 
 
 def check_text(text: str, longest: int) -> None:

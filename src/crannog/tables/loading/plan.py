@@ -89,7 +89,7 @@ def compared(
     return found
 
 
-def check(name: str, table: pa.Schema, found: Comparison) -> None:
+def check(name: str, found: Comparison) -> None:
     """Raise SchemaMismatch if the load cannot go on with these differences."""
     open_ones = [drift for drift in found.drift if not drift.done]
     faults = []
@@ -191,7 +191,7 @@ class Planning:
         surveys = self._survey(replace(target, known=pa.schema([*schema, *self._requested_columns(schema)])))
         comparison = compared(schema, together(surveys), self._wider(surveys, target), self._options)
         if not self._options.dry_run:
-            check(self._name, schema, comparison)
+            check(self._name, comparison)
         if comparison.evolved is not None:
             target = Target(comparison.evolved, required, filled)
         if comparison.evolved is not None or not all(survey.sure for survey in surveys):

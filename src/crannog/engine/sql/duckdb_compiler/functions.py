@@ -26,19 +26,20 @@ def _arguments(name: str, terms: list[Typed], *kinds: pa.DataType | None) -> Non
             raise NoRule(f"{name} of {spark_name(term.type)}")
 
 
-def _plain(template: str, result: pa.DataType, *kinds: pa.DataType) -> Rule:
-    """Return the rule of a function whose arguments have these types, in the template by their positions."""
+def _plain(template: str, result: pa.DataType, *kinds: pa.DataType, ascii_only: bool = False) -> Rule:
+    """Return the rule of a function whose arguments have these types, in the template by their positions.
+
+    `ascii_only` is for a function of one text where the engines differ beyond ASCII.
+    """
 
     def rule(name: str, terms: list[Typed]) -> Typed:
         _arguments(name, terms, *kinds)
-        return Typed(template.format(*(term.sql for term in terms)), result, called(name, terms))
+        sql = template.format(*(term.sql for term in terms))
+        if ascii_only:
+            x = terms[0].sql
+            sql = checked(f"{x} IS NULL OR strlen({x}) = length({x})", sql, "text beyond ASCII")
+        return Typed(sql, result, called(name, terms))
 
-    return rule
-
-
-def _ascii(template: str, result: pa.DataType = TEXT) -> Rule:
-    """Return the rule of a function of one string, where the engines differ beyond ASCII."""
-    rule = _plain(checked("{0} IS NULL OR strlen({0}) = length({0})", template, "text beyond ASCII"), result, TEXT)
     return rule
 
 
@@ -204,13 +205,6 @@ def _to_date(name: str, terms: list[Typed]) -> Typed:
     return Typed(done.sql, DATE, called(name, terms) if name == "to_date" else terms[0].name)
 
 
-def _unix(divisor: int) -> Rule:
-    # Rounded down, also before 1970.
-    whole = f"((epoch_us({{0}}) - (((epoch_us({{0}}) % {divisor}) + {divisor}) % {divisor})) // {divisor})"
-    rule = _plain(f"CAST({whole} AS BIGINT)", LONG, INSTANT)
-    return rule
-
-
 def _isnan(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, None)
     if not pa.types.is_floating(terms[0].type):
@@ -272,12 +266,15 @@ def _own(name: str, terms: list[Typed]) -> Typed:
     return Typed(own_call(name, [term.sql for term in terms]), BOOL, None)
 
 
+# Rounded down, also before 1970.
+_UNIX = "CAST(((epoch_us({{0}}) - (((epoch_us({{0}}) % {0}) + {0}) % {0})) // {0}) AS BIGINT)"
 _LENGTH = _plain("CAST(length({0}) AS INTEGER)", INT, TEXT)
-_LOWER, _UPPER = _ascii("lower({0})"), _ascii("upper({0})")
+_LOWER = _plain("lower({0})", TEXT, TEXT, ascii_only=True)
+_UPPER = _plain("upper({0})", TEXT, TEXT, ascii_only=True)
 _DAYS_BETWEEN = _plain("CAST(({0} - {1}) AS INTEGER)", INT, DATE, DATE)
 RULES: dict[str, Rule] = {
     "abs": _abs,
-    "ascii": _ascii("ascii({0})", INT),
+    "ascii": _plain("ascii({0})", INT, TEXT, ascii_only=True),
     "bigint": _cast_to(LONG),
     "ceil": _to_whole,
     "ceiling": _to_whole,
@@ -330,7 +327,7 @@ RULES: dict[str, Rule] = {
     "quarter": _part("quarter({0})"),
     "repeat": _repeat,
     "replace": _replace,
-    "reverse": _ascii("reverse({0})"),
+    "reverse": _plain("reverse({0})", TEXT, TEXT, ascii_only=True),
     "right": _side,
     "round": _round,
     "rpad": _pad,
@@ -349,8 +346,8 @@ RULES: dict[str, Rule] = {
     "trunc": _trunc,
     "ucase": _UPPER,
     "unix_micros": _plain("CAST(epoch_us({0}) AS BIGINT)", LONG, INSTANT),
-    "unix_millis": _unix(1_000),
-    "unix_seconds": _unix(1_000_000),
+    "unix_millis": _plain(_UNIX.format(1_000), LONG, INSTANT),
+    "unix_seconds": _plain(_UNIX.format(1_000_000), LONG, INSTANT),
     "upper": _UPPER,
     "year": _part("year({0})"),
 }

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from crannog.engine.duckdb.engine import quoted
 from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed
 
 
@@ -114,7 +113,3 @@ def _inside(term: Typed, path: Sequence[str]) -> Typed:
         # By itself such a column is named after the field; inside an expression Spark shows the path in its own form.
         term = Typed(f"struct_extract({term.sql}, '{fields[0].name.replace(chr(39), chr(39) * 2)}')", fields[0].type)
     return term
-
-
-def column_sql(name: str) -> str:
-    return quoted(name)

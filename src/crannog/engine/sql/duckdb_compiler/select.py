@@ -15,11 +15,12 @@ from functools import cached_property
 import pyarrow as pa
 from sqlglot import exp
 
+from crannog.engine.duckdb.engine import quoted
 from crannog.engine.sql.duckdb_compiler.aggregates import plain_zero
 from crannog.engine.sql.duckdb_compiler.expressions import Expressions, atomic, conjuncts
 from crannog.engine.sql.duckdb_compiler.node_coverage import NodeCoverage, excerpt
 from crannog.engine.sql.duckdb_compiler.operators import boolean
-from crannog.engine.sql.duckdb_compiler.scope import Column, Relation, Scope, column_sql
+from crannog.engine.sql.duckdb_compiler.scope import Column, Relation, Scope
 from crannog.engine.sql.duckdb_compiler.terms import Condition, NoRule, Typed, widened
 from crannog.engine.sql.spark_types import is_atomic, plain_schema, widest
 from crannog.engine.sql.statement import Statement
@@ -240,7 +241,7 @@ class _Compiler:
         if condition_node is not None:
             expressions.conjuncts = conjuncts(condition_node)
             condition = _condition(expressions.term(condition_node))
-            self._note(scope, condition.conditions)
+            self._note(scope.relations, condition.conditions)
             where = f" WHERE {condition.sql}"
         group = self._group(node, expressions)
         outputs = self._outputs(node, expressions)
@@ -427,7 +428,7 @@ class _Compiler:
                 self._take_travel(node, travels=ref.version is not None or ref.timestamp is not None)
                 self.sources.add(ref.start)
                 shape = self.shapes[ref.start]
-                columns = tuple(Column(column.name, column.type, column_sql(column.name)) for column in shape.schema)
+                columns = tuple(Column(column.name, column.type, quoted(column.name)) for column in shape.schema)
                 called, renamed = self._renamed(columns, given)
                 source = ref.start if renamed is columns else None
                 scope.relations.append(
@@ -481,7 +482,7 @@ class _Compiler:
         using = [self.coverage.name(part) for part in self.coverage.nodes(join, "using")]
         expressions = self._expressions(scope, ctes, {})
         if using:
-            return self._using(side, kind, using, before, joined[0], scope, right_sql)
+            return self._using(side, kind, using, before, joined[0], right_sql)
         if kind == "CROSS" or (on is None and not side and kind in ("", "INNER")):
             if on is not None or side:
                 raise NoRule("CROSS JOIN of this kind")
@@ -495,13 +496,13 @@ class _Compiler:
             if side not in ("", "LEFT"):
                 raise NoRule(f"{side} {kind} JOIN")
             prunes = before + joined if kind == "SEMI" else joined
-            self._note_among(prunes, condition.conditions)
+            self._note(prunes, condition.conditions)
             del scope.relations[len(before) :]
             return f" {kind} JOIN {right_sql} ON {condition.sql}"
         if kind not in ("", "INNER", "OUTER"):
             raise NoRule(f"{kind} JOIN")
         if side == "":
-            self._note_among(before + joined, condition.conditions)
+            self._note(before + joined, condition.conditions)
             return f" JOIN {right_sql} ON {condition.sql}"
         if side in ("LEFT", "FULL"):
             for relation in joined:
@@ -510,18 +511,11 @@ class _Compiler:
             for relation in before:
                 relation.optional = True
         if side != "FULL":
-            self._note_among(joined if side == "LEFT" else before, condition.conditions)
+            self._note(joined if side == "LEFT" else before, condition.conditions)
         return f" {side} JOIN {right_sql} ON {condition.sql}"
 
     def _using(
-        self,
-        side: str,
-        kind: str,
-        names: list[str],
-        before: list[Relation],
-        right: Relation,
-        scope: Scope,
-        right_sql: str,
+        self, side: str, kind: str, names: list[str], before: list[Relation], right: Relation, right_sql: str
     ) -> str:
         if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
             raise NoRule("USING in this kind of join")
@@ -538,10 +532,7 @@ class _Compiler:
         right.optional = side == "LEFT"
         return f" {side + ' ' if side else ''}JOIN {right_sql} ON ({' AND '.join(matches)})"
 
-    def _note(self, scope: Scope, conditions: Sequence[Condition]) -> None:
-        self._note_among(scope.relations, conditions)
-
-    def _note_among(self, relations: Sequence[Relation], conditions: Sequence[Condition]) -> None:
+    def _note(self, relations: Sequence[Relation], conditions: Sequence[Condition]) -> None:
         """Record the conditions that every relevant row of a source must meet."""
         sources = {relation.source: relation for relation in relations if relation.source is not None}
         for condition in conditions:
@@ -559,6 +550,3 @@ def _condition(term: Typed) -> Typed:
 def _cast_column(item: exp.Expression) -> exp.Column | None:
     """Return the column of a CAST(column AS …) without anything else."""
     return item.this if isinstance(item, exp.Cast) and isinstance(item.this, exp.Column) else None
-
-
-__all__ = ["Compiled", "Query", "SourceShape", "compile_statement", "placeholder"]

@@ -16,6 +16,8 @@ from crannog.builds import EventLog, results
 from reference.markdown import code, document, paragraphs, table
 
 _WIDTH = 100
+# What a store of build events provides for the verbs that are listed.
+_FOR_STORES = ("call",)
 _VERBS: tuple[tuple[str, str, type[Any]], ...] = (
     ("A lake", "lake", lake.Lake),
     ("A table", "table", table_class.Table),
@@ -61,7 +63,12 @@ def page() -> str:
         for name, member in vars(kind).items():
             is_property = isinstance(member, (property, cached_property))
             function = member.fget if isinstance(member, property) else member.func if is_property else member
-            if name.startswith("_") or not inspect.isfunction(function) or not inspect.getdoc(function):
+            if (
+                name.startswith("_")
+                or name in _FOR_STORES
+                or not inspect.isfunction(function)
+                or not inspect.getdoc(function)
+            ):
                 continue
             if is_property:
                 lines += [f"### {word}.{name}", "", *paragraphs(inspect.getdoc(function) or "")]

@@ -16,15 +16,16 @@ from crannog.builds.events import (
     PartitionInvalidationEvent,
     TaskCancelEvent,
 )
-from crannog.builds.filters import EventFilter
 from crannog.builds.follow import Watch
 from crannog.builds.json_documents import DataDep, JobConfig, JobGraph, PartitionManifest, Task
 from crannog.builds.log import EventLog
 from crannog.builds.open_log import open_log, register_scheme
+from crannog.builds.requests import EventFilter
 from crannog.builds.results import (
     ActivitySummary,
     BuildPage,
     BuildSummary,
+    CheckReport,
     Edge,
     EventPage,
     JobRun,
@@ -32,10 +33,11 @@ from crannog.builds.results import (
     Lineage,
     LogStats,
     PartitionSummary,
+    PruneReport,
     plain,
 )
 from crannog.builds.transfer import CopyReport, ImportReport, copy, export_lines, import_lines
-from crannog.builds.upkeep import CheckReport, PruneReport, check, prune, wipe_build
+from crannog.builds.upkeep import check, prune, wipe_build
 
 __all__ = [
     "ActivitySummary",

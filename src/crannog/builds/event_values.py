@@ -161,6 +161,11 @@ class Status(IntEnum):
         self.label = f"{self.prefix()}{self._name_}"
 
     @classmethod
+    def _missing_(cls, value: object) -> Status | None:
+        """Let a stored name stand for its status."""
+        return cls.__members__.get(value.removeprefix(cls.prefix())) if isinstance(value, str) else None
+
+    @classmethod
     def prefix(cls) -> str:
         """Return the prefix of the stored names of this kind."""
         return _PREFIXES[cls.__name__]

@@ -1,6 +1,7 @@
 """The interface of the build event log: what every store provides, and what is derived from that.
 
-A store implements the abstract methods; everything else is derived from them here, so it is the same everywhere.
+A store implements the abstract methods; everything else is the same everywhere. A read is a request that the store carries
+out (`call`), or derived from other reads.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from crannog.api.operations import Operation, Q, R
+from crannog.builds import requests as ops
 from crannog.builds.event_values import BuildRequestStatus, PartitionStatus
-from crannog.builds.events import BuildEvent
-from crannog.builds.filters import EventFilter
+from crannog.builds.events import BuildEvent, JobEvent, Kind
 from crannog.builds.results import (
     ActivitySummary,
     BuildPage,
@@ -27,8 +29,6 @@ from crannog.builds.results import (
 )
 from crannog.errors import CallerError
 
-LARGEST_PAGE = 100_000
-LARGEST_INDEX = 2**62
 _CHUNK = 5_000
 
 
@@ -56,73 +56,8 @@ class EventLog(ABC):
         """
 
     @abstractmethod
-    def list_events(
-        self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any
-    ) -> EventPage:
-        """Return a page strictly after index `since`; 0 or None starts at the first event, descending at the last."""
-
-    @abstractmethod
-    def get_event(self, event_id: str) -> BuildEvent | None:
-        """Return one event; None if the log does not have it."""
-
-    @abstractmethod
-    def head(self) -> int:
-        """Return the largest index assigned; 0 for an empty log."""
-
-    @abstractmethod
-    def get_latest_partition_status(self, partition_ref: str) -> PartitionSummary | None:
-        """Return the last status of a partition by commit order; None if it has none."""
-
-    @abstractmethod
-    def get_active_builds_for_partition(self, partition_ref: str) -> list[str]:
-        """Return the ids of the unfinished builds of a partition, following delegations."""
-
-    @abstractmethod
-    def list_build_requests(
-        self, status: BuildRequestStatus | str | None = None, limit: int = 50, offset: int = 0
-    ) -> BuildPage:
-        """Return builds, latest start first, and their total number."""
-
-    @abstractmethod
-    def get_build(self, build_request_id: str) -> BuildSummary | None:
-        """Return the state of a build; None if the log has no request for it."""
-
-    @abstractmethod
-    def get_build_partitions(self, build_request_id: str) -> dict[str, PartitionStatus]:
-        """Return the status of each partition in one build."""
-
-    @abstractmethod
-    def list_recent_partitions(self, limit: int = 50) -> list[PartitionSummary]:
-        """Return the partitions whose status changed last, newest first."""
-
-    @abstractmethod
-    def list_job_runs(
-        self, build_request_id: str | None = None, job_label: str | None = None, limit: int = 1_000
-    ) -> list[JobRun]:
-        """Return runs of jobs, newest first."""
-
-    @abstractmethod
-    def list_jobs(self, limit: int = 1_000) -> list[JobSummary]:
-        """Return each job with its success rate, durations, retries and last run, latest run first."""
-
-    @abstractmethod
-    def get_activity_summary(self, recent: int = 10) -> ActivitySummary:
-        """Return an overview of the log."""
-
-    @abstractmethod
-    def stats(self) -> LogStats:
-        """Return the size of the log and facts about its store."""
-
-    @abstractmethod
-    def list_edges(self, partition_refs: Iterable[str], *, upstream: bool) -> list[Edge]:
-        """Return the inputs (upstream) or outputs of these partitions, from configs and manifests."""
-
-    @abstractmethod
-    def list_prunable(self, before_ns: int | None, keep_events: int | None, limit: int) -> list[int]:
-        """Return the indexes of events that may be pruned, oldest first: older than a time, or beyond the newest `keep_events`.
-
-        Never includes a partition's latest status, nor events of an unfinished build that has newer events.
-        """
+    def call(self, operation: Operation[Q, R], request: Q) -> R:
+        """Carry out one of the reads that `crannog.builds.requests` declares; the methods below build their requests."""
 
     @abstractmethod
     def remove_events(self, indexes: Iterable[int]) -> int:
@@ -131,6 +66,79 @@ class EventLog(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close files and connections; acknowledged events are durable already."""
+
+    # -- reads -----------------------------------------------------------------------------------------------------
+
+    def list_events(
+        self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any
+    ) -> EventPage:
+        """Return a page strictly after index `since`; 0 or None starts at the first event, descending at the last."""
+        query = ops.EventQuery.of(filter, since=since, limit=limit, descending=bool(descending))
+        return self.call(ops.LIST_EVENTS, query)
+
+    def get_event(self, event_id: str) -> BuildEvent | None:
+        """Return one event; None if the log does not have it."""
+        return self.call(ops.GET_EVENT, ops.EventById(event_id))
+
+    def head(self) -> int:
+        """Return the largest index assigned; 0 for an empty log."""
+        return self.call(ops.HEAD, ops.HeadQuery()).index
+
+    def get_latest_partition_status(self, partition_ref: str) -> PartitionSummary | None:
+        """Return the last status of a partition by commit order; None if it has none."""
+        return self.call(ops.PARTITION_STATUS, ops.PartitionStatusQuery(partition_ref))
+
+    def get_active_builds_for_partition(self, partition_ref: str) -> list[str]:
+        """Return the ids of the unfinished builds of a partition, following delegations."""
+        return self.call(ops.ACTIVE_BUILDS, ops.ActiveBuildsQuery(partition_ref))
+
+    def list_build_requests(
+        self, status: BuildRequestStatus | str | None = None, limit: int = 50, offset: int = 0
+    ) -> BuildPage:
+        """Return builds, latest start first, and their total number."""
+        label = None if status is None else BuildRequestStatus.read(status).label
+        return self.call(ops.LIST_BUILDS, ops.BuildQuery(label, limit, offset))
+
+    def get_build(self, build_request_id: str) -> BuildSummary | None:
+        """Return the state of a build; None if the log has no request for it."""
+        return self.call(ops.GET_BUILD, ops.BuildById(build_request_id))
+
+    def get_build_partitions(self, build_request_id: str) -> dict[str, PartitionStatus]:
+        """Return the status of each partition in one build."""
+        return self.call(ops.BUILD_PARTITIONS, ops.BuildPartitionsQuery(build_request_id))
+
+    def list_recent_partitions(self, limit: int = 50) -> list[PartitionSummary]:
+        """Return the partitions whose status changed last, newest first."""
+        return self.call(ops.RECENT_PARTITIONS, ops.RecentPartitionsQuery(limit))
+
+    def list_job_runs(
+        self, build_request_id: str | None = None, job_label: str | None = None, limit: int = 1_000
+    ) -> list[JobRun]:
+        """Return runs of jobs, newest first."""
+        return self.call(ops.LIST_RUNS, ops.RunQuery(build_request_id, job_label, limit))
+
+    def list_jobs(self, limit: int = 1_000) -> list[JobSummary]:
+        """Return each job with its success rate, durations, retries and last run, latest run first."""
+        return self.call(ops.LIST_JOBS, ops.JobQuery(limit))
+
+    def get_activity_summary(self, recent: int = 10) -> ActivitySummary:
+        """Return an overview of the log."""
+        return self.call(ops.ACTIVITY, ops.ActivityQuery(recent))
+
+    def stats(self) -> LogStats:
+        """Return the size of the log and facts about its store."""
+        return self.call(ops.STATS, ops.StatsQuery())
+
+    def list_edges(self, partition_refs: Iterable[str], *, upstream: bool) -> list[Edge]:
+        """Return the inputs (upstream) or outputs of these partitions, from configs and manifests."""
+        return self.call(ops.EDGES, ops.EdgeQuery(list(partition_refs), upstream))
+
+    def list_prunable(self, before_ns: int | None, keep_events: int | None, limit: int) -> list[int]:
+        """Return the indexes of events that may be pruned, oldest first: older than a time, or beyond the newest `keep_events`.
+
+        Never includes a partition's latest status, nor events of an unfinished build that has newer events.
+        """
+        return self.call(ops.PRUNABLE, ops.PrunableQuery(before_ns, keep_events, limit)).indexes
 
     # -- derived ---------------------------------------------------------------------------------------------------
 
@@ -170,8 +178,6 @@ class EventLog(ABC):
 
     def get_manifests(self, build_request_id: str | None = None, partition_ref: str | None = None) -> list[Any]:
         """Return the manifests of jobs, oldest first; of one build or one partition if given."""
-        from crannog.builds.events import JobEvent, Kind
-
         found: list[Any] = []
         for event in self.all_events(build_request_id=build_request_id, partition_ref=partition_ref, kinds=[Kind.JOB]):
             assert isinstance(event.payload, JobEvent)
@@ -227,26 +233,6 @@ class EventLog(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.uri!r})"
-
-
-def page_arguments(
-    since: int | None, limit: int, descending: bool, filter: dict[str, Any]
-) -> tuple[int | None, EventFilter]:
-    """Check the arguments of `list_events`; return where the page starts (None: first or last event) and the filter."""
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LARGEST_PAGE:
-        raise CallerError(f"limit is a whole number from 1 to {LARGEST_PAGE:,}, got {limit!r}")
-    if since is not None and (isinstance(since, bool) or not isinstance(since, int) or not 0 <= since <= LARGEST_INDEX):
-        raise CallerError(f"since is the index of an event, 0 or more, got {since!r}")
-    # No event has an index below 1, so a cursor of 0 means the same as none in both directions.
-    start = since or None
-    return start, EventFilter.of(filter)
-
-
-def whole_number(value: Any, name: str, *, least: int, most: int) -> int:
-    """Return a whole number within limits. Raises CallerError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise CallerError(f"{name} is a whole number from {least} to {most:,}, got {value!r}")
-    return value
 
 
 def _lineage(log: EventLog, partition_ref: str, direction: str, *, depth: int, limit: int) -> Lineage:

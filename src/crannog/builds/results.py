@@ -180,6 +180,34 @@ class Lineage:
     truncated: bool
 
 
+@dataclass(frozen=True, slots=True)
+class PruneReport:
+    """What a prune removed, or would remove."""
+
+    dry_run: bool
+    before_ns: int | None
+    keep_events: int | None
+    events_before: int
+    removed: int
+    events_after: int
+    batches: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What a check read and the problems it found."""
+
+    uri: str
+    events: int
+    last_index: int
+    problems: tuple[str, ...]
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
 def plain(value: Any) -> Any:
     """Return a result as values of JSON."""
     if isinstance(value, BuildEvent):

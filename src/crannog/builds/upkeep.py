@@ -16,6 +16,7 @@ from crannog.builds.append_plan import same_event
 from crannog.builds.event_values import LARGEST_TIMESTAMP
 from crannog.builds.events import BuildEvent
 from crannog.builds.read_model.tables import ALL_TABLES
+from crannog.builds.results import CheckReport, PruneReport
 from crannog.builds.stores.read_model_log import ModelLog
 from crannog.builds.stores.sqlite_log import PastLog
 from crannog.errors import BadRows, CallerError, CrannogError
@@ -25,19 +26,6 @@ if TYPE_CHECKING:
 
 _BATCH = 1_000
 _MOST = 10_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class PruneReport:
-    """What a prune removed, or would remove."""
-
-    dry_run: bool
-    before_ns: int | None
-    keep_events: int | None
-    events_before: int
-    removed: int
-    events_after: int
-    batches: int
 
 
 def prune(
@@ -85,21 +73,6 @@ def wipe_build(log: EventLog, build_request_id: str) -> int:
 
 
 _MOST_PROBLEMS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class CheckReport:
-    """What a check read and the problems it found."""
-
-    uri: str
-    events: int
-    last_index: int
-    problems: tuple[str, ...]
-    seconds: float
-
-    @property
-    def ok(self) -> bool:
-        return not self.problems
 
 
 @dataclass(slots=True)

@@ -71,7 +71,7 @@ Params = Mapping[str, str | list[str] | None]
 T = TypeVar("T")
 
 # A little longer than the time limit of the server, whose error says more than a timeout here.
-_CONNECT_S, _READ_S, _WRITE_S, _POOL_S = 10.0, 330.0, 60.0, 30.0
+_CONNECT_S, READ_S, _WRITE_S, _POOL_S = 10.0, 330.0, 60.0, 30.0
 _CONNECTIONS, _KEPT = 1_000, 64
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 WRITE_TRIES, READ_TRIES, ONE_TRY = 6, 3, 1
@@ -117,7 +117,7 @@ class Connection:
             limits=httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_KEPT, keepalive_expiry=30),
             socket_options=_KEEPALIVE,
         )
-        timeout = httpx.Timeout(connect=_CONNECT_S, read=_READ_S, write=_WRITE_S, pool=_POOL_S)
+        timeout = httpx.Timeout(connect=_CONNECT_S, read=READ_S, write=_WRITE_S, pool=_POOL_S)
         return httpx.Client(base_url=self._url, headers=headers, timeout=timeout, transport=transport, trust_env=False)
 
     def check_open(self) -> None:
@@ -134,7 +134,7 @@ class Connection:
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         tries: int = ONE_TRY,
-        read_s: float | None = _READ_S,
+        read_s: float | None = READ_S,
     ) -> httpx.Response:
         """Send a request and return the whole response; raises the error of an error response.
 
@@ -159,7 +159,7 @@ class Connection:
         document: Any = None,
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-        read_s: float | None = _READ_S,
+        read_s: float | None = READ_S,
     ) -> Iterator[httpx.Response]:
         """Send a request and yield its response while it arrives; leaving the block closes it."""
         try:

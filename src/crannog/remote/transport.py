@@ -98,6 +98,9 @@ def _adapter(kind: Any) -> Any:
 class HttpTransport:
     """Carries out operations on a server."""
 
+    read_s: float | None = None
+    """How long to wait for a result; a query may run for hours."""
+
     def __init__(self, connection: Connection, *, timeout_s: float | None = None, query_id: str | None = None) -> None:
         self.connection = connection
         # A call with an id is sent once: a retry could conflict with the first try, which may still run.
@@ -116,12 +119,12 @@ class HttpTransport:
         if operation.result is bytes:
             headers = {**headers, "Accept": "application/x-protobuf"}
         answer = self.connection.ask(
-            route.method, path_of(route, request), headers=headers, tries=self._tries, read_s=None, **sent
+            route.method, path_of(route, request), headers=headers, tries=self._tries, read_s=self.read_s, **sent
         )
         if operation.result is bytes:
             content: R = cast(R, answer.content)
             return content
-        return decoded(operation.result, answer.json())
+        return self.decoded(operation.result, answer.json())
 
     def run(
         self, operation: Operation[Q, R], request: Q, progress: Progress | None, cancellation: Cancellation | None
@@ -131,7 +134,7 @@ class HttpTransport:
             self.connection,
             path_of(route, request),
             operation.result,
-            document=_document(request),
+            document=document_of(request),
             progress=progress,
             cancellation=cancellation,
         )
@@ -140,23 +143,22 @@ class HttpTransport:
         from crannog.remote.streaming import opened_lines
 
         [route] = operation.routes
-        return opened_lines(self.connection, path_of(route, request), _document(request), self.headers)
+        return opened_lines(self.connection, path_of(route, request), document_of(request), self.headers)
 
     def cancel(self, query_id: str) -> None:
         self.connection.ask("DELETE", f"/traces/questions/{quote(str(query_id), safe='')}")
 
-
-def decoded(kind: type[R], document: Any) -> R:
-    """Return the value that a server encoded as JSON."""
-    values = from_lossless_json(document)
-    if kind is TraceView:
-        values = view_document(values)
-    return read_as(kind, values)
+    def decoded(self, kind: type[R], document: Any) -> R:
+        """Return the result that a server encoded as JSON."""
+        values = from_lossless_json(document)
+        if kind is TraceView:
+            values = view_document(values)
+        return read_as(kind, values)
 
 
 def _sent(route: Route, request: Any) -> dict[str, Any]:
     if route.method != "GET":
-        return {"document": _document(request)}
+        return {"document": document_of(request)}
     params: dict[str, Any] = {}
     for field in fields(request):
         value = getattr(request, field.name)
@@ -171,8 +173,8 @@ def _text(value: Any) -> str:
     return value.isoformat() if isinstance(value, dt.date) else str(value)
 
 
-def _document(request: Any) -> dict[str, Any]:
-    """Return the arguments that differ from their defaults."""
+def document_of(request: Any) -> dict[str, Any]:
+    """Return the arguments of a request that differ from their defaults."""
     found = {}
     for field in fields(request):
         value = getattr(request, field.name)
@@ -207,7 +209,7 @@ class TraceTransport(HttpTransport):
 
     def call(self, operation: Operation[Q, R], request: Q) -> R:
         if isinstance(request, WriteSpans):
-            return decoded(operation.result, self._write(request))
+            return self.decoded(operation.result, self._write(request))
         return super().call(operation, request)
 
     def _write(self, request: WriteSpans) -> Any:

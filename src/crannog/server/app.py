@@ -21,7 +21,6 @@ from crannog.server.requests import call_of
 from crannog.server.responses import error_answer
 from crannog.server.routes import (
     builds,
-    builds_maintenance,
     cache,
     health,
     jaeger,
@@ -34,9 +33,11 @@ from crannog.server.service import Service
 from crannog.version import VERSION
 
 _Handler = Callable[[Request], Awaitable[Response]]
-_ROUTERS = [
-    module.router for module in (tables, rows, sql, cache, builds, builds_maintenance, traces, jaeger, health)
-] + [rows.jobs, tables.jobs, cache.aliases]
+_ROUTERS = [module.router for module in (tables, rows, sql, cache, builds, traces, jaeger, health)] + [
+    rows.jobs,
+    tables.jobs,
+    cache.aliases,
+]
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 

@@ -22,7 +22,7 @@ from crannog.api.operations import Operation, Route, day_of
 from crannog.errors import CallerError
 from crannog.formats.row_bodies import parse_document
 from crannog.names import TableName, without_raw_prefix
-from crannog.server.openapi import TABLE_IN_PATH, gives, inlined, parameter
+from crannog.server.openapi import OBJECT, OBJECT_OR_NULL, TABLE_IN_PATH, gives, inlined, parameter
 from crannog.server.requests import BODY, call_of, form_of
 from crannog.server.responses import JSON
 
@@ -161,7 +161,7 @@ class RequestReader(Generic[Q]):
                 shape = {
                     key: part
                     for key, part in schema["properties"][name].items()
-                    if key != "title" and not (key == "default" and part is None)
+                    if key != "title" and not (key == "default" and part in (None, []))
                 }
                 parameters.append(
                     parameter(argument.parameter, "query", shape, argument.about, required=argument.is_required)
@@ -171,8 +171,10 @@ class RequestReader(Generic[Q]):
 
 def result_schema(operation: Operation[Any, Any]) -> dict[str, Any]:
     """Describe what an operation returns, as far as JSON clients need to know."""
+    if get_origin(operation.result) is types.UnionType:
+        return OBJECT_OR_NULL
     if get_origin(operation.result) is not list:
-        return {"type": "object"}
+        return OBJECT
     [item] = get_args(operation.result)
     if get_origin(item) is tuple:
         return {"type": "array", "items": {"type": "array", "items": {"type": ["string", "null"]}}}
@@ -197,7 +199,7 @@ def add_routes(
     """Add the routes of an operation.
 
     The caller needs the operation's right to `owner`, or to the table in the path. `answers` describes the answer,
-    `parameters` are headers that the routes take besides; see `RequestReader` for `typed`. `takes` describes a body that is not
+    `parameters` are what the routes take besides; see `RequestReader` for `typed`. `takes` describes a body that is not
     a document of the request's fields: then `carry_out` gets the name of the table, and reads the body itself.
     """
     for route in operation.routes:

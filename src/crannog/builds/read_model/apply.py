@@ -24,6 +24,7 @@ from crannog.builds.events import (
 from crannog.builds.json_documents import made_from
 from crannog.builds.read_model.event_queries import COLUMNS, event_of, in_chunks, one_of
 from crannog.builds.read_model.tables import Connection, set_meta
+from crannog.builds.requests import Indexes, PrunableQuery
 
 _EVENT = (
     "INSERT INTO events (idx, event_id, timestamp, build_request_id, kind, job_run_id, job_label, body)"
@@ -220,15 +221,14 @@ def _message_column(message: str) -> str:
     return json.dumps(message)
 
 
-def prunable(connection: Connection, before_ns: int | None, keep_events: int | None, limit: int) -> list[int]:
-    """Return the indexes of events that may be pruned, oldest first."""
+def prunable(connection: Connection, query: PrunableQuery) -> Indexes:
     oldest_kept = 0
-    if keep_events is not None:
-        rows = connection.query("SELECT idx FROM events ORDER BY idx DESC LIMIT 1 OFFSET ?", (keep_events,))
+    if query.keep_events is not None:
+        rows = connection.query("SELECT idx FROM events ORDER BY idx DESC LIMIT 1 OFFSET ?", (query.keep_events,))
         oldest_kept = rows[0][0] if rows else 0
-    before = -1 if before_ns is None else before_ns
+    before = -1 if query.before_ns is None else query.before_ns
     finished = ", ".join(str(int(status)) for status in FINISHED_BUILDS)
-    return [
+    found = [
         index
         for (index,) in connection.query(
             "SELECT e.idx FROM events e JOIN builds b ON b.build_request_id = e.build_request_id"
@@ -236,9 +236,10 @@ def prunable(connection: Connection, before_ns: int | None, keep_events: int | N
             f" AND (b.status IN ({finished}) OR b.updated_at < ? OR b.last_idx <= ?)"
             " AND NOT EXISTS (SELECT 1 FROM partitions p WHERE p.status_idx = e.idx)"
             " ORDER BY e.idx LIMIT ?",
-            (before, oldest_kept, before, oldest_kept, limit),
+            (before, oldest_kept, before, oldest_kept, query.limit),
         )
     ]
+    return Indexes(found)
 
 
 def remove_events(connection: Connection, indexes: Sequence[int]) -> int:

@@ -13,20 +13,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from crannog.builds.events import BuildEvent, Kind, payload_of, stored_event
-from crannog.builds.filters import EventFilter
 from crannog.builds.read_model.tables import Connection
+from crannog.builds.requests import EventById, EventFilter, EventQuery
 from crannog.builds.results import EventPage
 
 COLUMNS = "idx, event_id, timestamp, build_request_id, kind, body"
+_CHUNK = 500
 
 
 def event_of(row: Sequence[Any]) -> BuildEvent:
     """Return the event of a row of `COLUMNS`."""
     index, event_id, timestamp, build, kind, body = row
     return stored_event(event_id, timestamp, build, payload_of(kind, json.loads(body)), index)
-
-
-_CHUNK = 500
 
 
 def one_of(column: str, listed: Sequence[Any]) -> str:
@@ -40,9 +38,8 @@ def in_chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
         yield values[start : start + _CHUNK]
 
 
-def event(connection: Connection, event_id: str) -> BuildEvent | None:
-    """Return one event by its id."""
-    rows = connection.query(f"SELECT {COLUMNS} FROM events WHERE event_id = ?", (event_id,))
+def event(connection: Connection, query: EventById) -> BuildEvent | None:
+    rows = connection.query(f"SELECT {COLUMNS} FROM events WHERE event_id = ?", (query.event_id,))
     return event_of(rows[0]) if rows else None
 
 
@@ -55,37 +52,22 @@ def events_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, BuildE
     return found
 
 
-def needs_several_queries(wanted: EventFilter) -> bool:
-    """Tell whether a page takes several queries, which must see one state so that no event is missed between them."""
-    return bool(wanted.partition_globs) or wanted.start_ns is not None or wanted.end_ns is not None
-
-
-def events_page(
-    connection: Connection,
-    wanted: EventFilter,
-    *,
-    since: int | None,
-    limit: int,
-    descending: bool,
-    until: int | None = None,
-) -> EventPage:
-    """Return up to `limit` events strictly after `since` in the given direction; None starts at the first or last event."""
-    conditions, values = filter_conditions(connection, wanted)
-    if since is not None:
-        conditions.append("idx < ?" if descending else "idx > ?")
-        values.append(since)
-    if until is not None:
-        conditions.append("idx <= ?")
-        values.append(until)
+def events_page(connection: Connection, query: EventQuery) -> EventPage:
+    """Return up to `limit` events strictly after `since` in the given direction."""
+    conditions, values = filter_conditions(connection, query)
+    # No event has an index below 1, so a cursor of 0 means the same as none in both directions.
+    if query.since:
+        conditions.append("idx < ?" if query.descending else "idx > ?")
+        values.append(query.since)
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     rows = connection.query(
-        f"SELECT {COLUMNS} FROM events{where} ORDER BY idx {'DESC' if descending else 'ASC'} LIMIT ?",
-        (*values, limit + 1),
+        f"SELECT {COLUMNS} FROM events{where} ORDER BY idx {'DESC' if query.descending else 'ASC'} LIMIT ?",
+        (*values, query.limit + 1),
     )
-    found = tuple(map(event_of, rows[:limit]))
-    last = found[-1].index if found else (since or 0)
+    found = tuple(map(event_of, rows[: query.limit]))
+    last = found[-1].index if found else (query.since or 0)
     assert last is not None
-    return EventPage(found, last, len(rows) > limit)
+    return EventPage(found, last, len(rows) > query.limit)
 
 
 def count_events(connection: Connection) -> int:
@@ -117,7 +99,7 @@ def filter_conditions(connection: Connection, wanted: EventFilter) -> tuple[list
         "job_run_id": wanted.job_run_ids,
         "build_request_id": wanted.build_request_ids,
         "job_label": wanted.job_labels,
-        "kind": tuple(map(int, wanted.kinds)),
+        "kind": [int(Kind.read(kind)) for kind in wanted.kinds],
     }
     indexed = next((column for column in ("job_run_id", "build_request_id") if listed[column]), None)
     found: list[str] = []

@@ -17,6 +17,18 @@ from crannog.builds.event_values import (
 )
 from crannog.builds.read_model.event_queries import count_events, in_chunks, one_of
 from crannog.builds.read_model.tables import Connection
+from crannog.builds.requests import (
+    ActiveBuildsQuery,
+    ActivityQuery,
+    BuildById,
+    BuildPartitionsQuery,
+    BuildQuery,
+    EdgeQuery,
+    JobQuery,
+    PartitionStatusQuery,
+    RecentPartitionsQuery,
+    RunQuery,
+)
 from crannog.builds.results import ActivitySummary, BuildPage, BuildSummary, Edge, JobRun, JobSummary, PartitionSummary
 
 _BUILD = (
@@ -25,20 +37,20 @@ _BUILD = (
 _PARTITION = "partition_ref, status, updated_at, status_idx, build_request_id, job_run_id, message, invalidated_idx"
 
 
-def partition(connection: Connection, ref: str) -> PartitionSummary | None:
-    """Return a partition's latest status by commit order; None if it never had one."""
+def partition(connection: Connection, query: PartitionStatusQuery) -> PartitionSummary | None:
     rows = connection.query(
-        f"SELECT {_PARTITION} FROM partitions WHERE partition_ref = ? AND status IS NOT NULL", (ref,)
+        f"SELECT {_PARTITION} FROM partitions WHERE partition_ref = ? AND status IS NOT NULL",
+        (query.partition_ref,),
     )
     return _partition_of(rows[0]) if rows else None
 
 
-def recent_partitions(connection: Connection, limit: int) -> tuple[PartitionSummary, ...]:
-    """Return the partitions whose status changed last, newest first."""
+def recent_partitions(connection: Connection, query: RecentPartitionsQuery) -> list[PartitionSummary]:
     rows = connection.query(
-        f"SELECT {_PARTITION} FROM partitions WHERE status_idx IS NOT NULL ORDER BY status_idx DESC LIMIT ?", (limit,)
+        f"SELECT {_PARTITION} FROM partitions WHERE status_idx IS NOT NULL ORDER BY status_idx DESC LIMIT ?",
+        (query.limit,),
     )
-    return tuple(map(_partition_of, rows))
+    return list(map(_partition_of, rows))
 
 
 def _partition_of(row: Sequence[Any]) -> PartitionSummary:
@@ -47,7 +59,7 @@ def _partition_of(row: Sequence[Any]) -> PartitionSummary:
     return PartitionSummary(ref, PartitionStatus(status), updated, index, build, run, json.loads(message), stale)
 
 
-def active_builds(connection: Connection, ref: str) -> list[str]:
+def active_builds(connection: Connection, query: ActiveBuildsQuery) -> list[str]:
     """Return the unfinished builds of a partition, sorted by id.
 
     A build that delegated the partition is replaced by the build it delegated to, and so on. A build of which only the
@@ -56,7 +68,8 @@ def active_builds(connection: Connection, ref: str) -> list[str]:
     about = {
         build: (status, delegated_to)
         for build, status, delegated_to in connection.query(
-            "SELECT build_request_id, status, delegated_to FROM build_partitions WHERE partition_ref = ?", (ref,)
+            "SELECT build_request_id, status, delegated_to FROM build_partitions WHERE partition_ref = ?",
+            (query.partition_ref,),
         )
     }
     builders = {build for build, (_, delegated_to) in about.items() if delegated_to is None}
@@ -84,20 +97,22 @@ def active_builds(connection: Connection, ref: str) -> list[str]:
     return active
 
 
-def build(connection: Connection, build_request_id: str) -> BuildSummary | None:
-    """Return a build; None if the log has no request of it."""
+def build(connection: Connection, query: BuildById) -> BuildSummary | None:
     rows = connection.query(
-        f"SELECT {_BUILD} FROM builds WHERE build_request_id = ? AND status IS NOT NULL", (build_request_id,)
+        f"SELECT {_BUILD} FROM builds WHERE build_request_id = ? AND status IS NOT NULL",
+        (query.build_request_id,),
     )
     return _build_of(rows[0]) if rows else None
 
 
-def builds_page(connection: Connection, status: BuildRequestStatus | None, limit: int, offset: int) -> BuildPage:
-    """Return builds, latest start first."""
-    where, values = ("status IS NOT NULL", ()) if status is None else ("status = ?", (int(status),))
+def builds_page(connection: Connection, query: BuildQuery) -> BuildPage:
+    where, values = "status IS NOT NULL", []
+    if query.status is not None:
+        where, values = "status = ?", [int(BuildRequestStatus.read(query.status))]
     [(total,)] = connection.query(f"SELECT count(*) FROM builds WHERE {where}", values)
     rows = connection.query(
-        f"SELECT {_BUILD} FROM builds WHERE {where} ORDER BY first_idx DESC LIMIT ? OFFSET ?", (*values, limit, offset)
+        f"SELECT {_BUILD} FROM builds WHERE {where} ORDER BY first_idx DESC LIMIT ? OFFSET ?",
+        (*values, query.limit, query.offset),
     )
     return BuildPage(tuple(map(_build_of, rows)), total)
 
@@ -110,17 +125,15 @@ def _build_of(row: Sequence[Any]) -> BuildSummary:
     )  # fmt: skip
 
 
-def build_partitions(connection: Connection, build_request_id: str) -> dict[str, PartitionStatus]:
-    """Return the status of each partition in one build."""
+def build_partitions(connection: Connection, query: BuildPartitionsQuery) -> dict[str, PartitionStatus]:
     rows = connection.query(
         "SELECT partition_ref, status FROM build_partitions WHERE build_request_id = ? ORDER BY partition_ref",
-        (build_request_id,),
+        (query.build_request_id,),
     )
     return {ref: PartitionStatus(status or 0) for ref, status in rows}
 
 
-def activity(connection: Connection, recent: int) -> ActivitySummary:
-    """Return an overview of the log."""
+def activity(connection: Connection, query: ActivityQuery) -> ActivitySummary:
     by_status = {
         BuildRequestStatus(status).label: number
         for status, number in connection.query(
@@ -142,8 +155,8 @@ def activity(connection: Connection, recent: int) -> ActivitySummary:
         count_events(connection),
         by_status,
         by_partition,
-        builds_page(connection, None, recent, 0).builds,
-        recent_partitions(connection, recent),
+        builds_page(connection, BuildQuery(limit=query.recent)).builds,
+        tuple(recent_partitions(connection, RecentPartitionsQuery(query.recent))),
     )
 
 
@@ -158,21 +171,20 @@ _LABELS = (
 _TAKEN = "ended_at - COALESCE(started_at, first_at)"
 
 
-def job_runs(
-    connection: Connection, *, build_request_id: str | None = None, job_label: str | None = None, limit: int = 1_000
-) -> tuple[JobRun, ...]:
-    """Return runs, newest first."""
+def job_runs(connection: Connection, query: RunQuery) -> list[JobRun]:
     conditions: list[str] = []
     values: list[Any] = []
-    if build_request_id is not None:
+    if query.build_request_id is not None:
         conditions.append("build_request_id = ?")
-        values.append(build_request_id)
-    if job_label is not None:
+        values.append(query.build_request_id)
+    if query.job_label is not None:
         conditions.append(f"{connection.without_index('job_label') if conditions else 'job_label'} = ?")
-        values.append(job_label)
+        values.append(query.job_label)
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    rows = connection.query(f"SELECT {_RUN} FROM job_runs{where} ORDER BY first_idx DESC LIMIT ?", (*values, limit))
-    return tuple(map(_run_of, rows))
+    rows = connection.query(
+        f"SELECT {_RUN} FROM job_runs{where} ORDER BY first_idx DESC LIMIT ?", (*values, query.limit)
+    )
+    return list(map(_run_of, rows))
 
 
 def _run_of(row: Sequence[Any]) -> JobRun:
@@ -180,10 +192,8 @@ def _run_of(row: Sequence[Any]) -> JobRun:
     return JobRun(run, label, build_id, JobStatus(status), tuple(json.loads(targets)), first_at, started, ended, first)
 
 
-def jobs(connection: Connection, limit: int) -> tuple[JobSummary, ...]:
-    """Return a summary of each job, latest run first."""
-    labels = connection.query(_LABELS, (limit,))
-    return tuple(_job(connection, label) for label, _ in labels)
+def jobs(connection: Connection, query: JobQuery) -> list[JobSummary]:
+    return [_job(connection, label) for label, _ in connection.query(_LABELS, (query.limit,))]
 
 
 def _job(connection: Connection, label: str) -> JobSummary:
@@ -224,12 +234,12 @@ def _job(connection: Connection, label: str) -> JobSummary:
     )
 
 
-def edges(connection: Connection, refs: Sequence[str], *, upstream: bool) -> list[Edge]:
+def edges(connection: Connection, query: EdgeQuery) -> list[Edge]:
     """Return one edge for each pair of partitions, from its newest event, sorted by output and input."""
-    column = "output_ref" if upstream else "input_ref"
+    column = "output_ref" if query.upstream else "input_ref"
     newest: dict[tuple[str, str], tuple[int, Edge]] = {}
     happened: set[tuple[str, str]] = set()
-    for some in in_chunks(refs):
+    for some in in_chunks(query.partition_refs):
         for output, source, index, run, build_id, made in connection.query(
             f"SELECT output_ref, input_ref, idx, job_run_id, build_request_id, made FROM edges WHERE {one_of(column, some)}",
             some,

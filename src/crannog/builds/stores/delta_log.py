@@ -25,6 +25,7 @@ from crannog.builds.events import BuildEvent
 from crannog.builds.open_log import without_password
 from crannog.builds.read_model.event_queries import in_chunks, one_of
 from crannog.builds.read_model.tables import Connection, Migration
+from crannog.builds.requests import checked_indexes
 from crannog.builds.stores.delta_read_model import Position, TableChange
 from crannog.builds.stores.event_table import (
     KEY,
@@ -38,7 +39,7 @@ from crannog.builds.stores.event_table import (
     migrate_table,
     rows_of,
 )
-from crannog.builds.stores.read_model_log import ModelLog, checked_indexes
+from crannog.builds.stores.read_model_log import ModelLog
 from crannog.builds.stores.read_model_sync import ReadModelSync
 from crannog.engine.commit.group import Group
 from crannog.engine.commit.handover import BUCKET_PATIENCE_S, Handover

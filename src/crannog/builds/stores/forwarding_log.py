@@ -14,23 +14,13 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import Any, NoReturn
+from typing import cast
 
+from crannog.api.operations import Operation, Q, R
 from crannog.builds.append_plan import checked_batch
-from crannog.builds.event_values import BuildRequestStatus, PartitionStatus
 from crannog.builds.events import BuildEvent
 from crannog.builds.log import EventLog
-from crannog.builds.results import (
-    ActivitySummary,
-    BuildPage,
-    BuildSummary,
-    Edge,
-    EventPage,
-    JobRun,
-    JobSummary,
-    LogStats,
-    PartitionSummary,
-)
+from crannog.builds.requests import HEAD, Head
 from crannog.errors import CrannogError, Refused, Unavailable
 
 
@@ -41,56 +31,8 @@ class ForwardingLog(EventLog):
     def target(self) -> EventLog:
         """Return the log to read from."""
 
-    def list_events(
-        self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any
-    ) -> EventPage:
-        return self.target().list_events(since, limit, descending, **filter)
-
-    def get_event(self, event_id: str) -> BuildEvent | None:
-        return self.target().get_event(event_id)
-
-    def head(self) -> int:
-        return self.target().head()
-
-    def get_latest_partition_status(self, partition_ref: str) -> PartitionSummary | None:
-        return self.target().get_latest_partition_status(partition_ref)
-
-    def get_active_builds_for_partition(self, partition_ref: str) -> list[str]:
-        return self.target().get_active_builds_for_partition(partition_ref)
-
-    def list_build_requests(
-        self, status: BuildRequestStatus | str | None = None, limit: int = 50, offset: int = 0
-    ) -> BuildPage:
-        return self.target().list_build_requests(status, limit, offset)
-
-    def get_build(self, build_request_id: str) -> BuildSummary | None:
-        return self.target().get_build(build_request_id)
-
-    def get_build_partitions(self, build_request_id: str) -> dict[str, PartitionStatus]:
-        return self.target().get_build_partitions(build_request_id)
-
-    def list_recent_partitions(self, limit: int = 50) -> list[PartitionSummary]:
-        return self.target().list_recent_partitions(limit)
-
-    def list_job_runs(
-        self, build_request_id: str | None = None, job_label: str | None = None, limit: int = 1_000
-    ) -> list[JobRun]:
-        return self.target().list_job_runs(build_request_id, job_label, limit)
-
-    def list_jobs(self, limit: int = 1_000) -> list[JobSummary]:
-        return self.target().list_jobs(limit)
-
-    def get_activity_summary(self, recent: int = 10) -> ActivitySummary:
-        return self.target().get_activity_summary(recent)
-
-    def stats(self) -> LogStats:
-        return self.target().stats()
-
-    def list_edges(self, partition_refs: Iterable[str], *, upstream: bool) -> list[Edge]:
-        return self.target().list_edges(partition_refs, upstream=upstream)
-
-    def list_prunable(self, before_ns: int | None, keep_events: int | None, limit: int) -> list[int]:
-        return self.target().list_prunable(before_ns, keep_events, limit)
+    def call(self, operation: Operation[Q, R], request: Q) -> R:
+        return self.target().call(operation, request)
 
     def remove_events(self, indexes: Iterable[int]) -> int:
         return self.target().remove_events(indexes)
@@ -134,6 +76,7 @@ _QUEUE = 10_000
 _GROUP = 500
 _MAX_ATTEMPTS = 3
 _PAUSE_S = 0.5
+_STORES_NOTHING = "the log stdout: stores nothing, so it cannot be read; use tee: to print and store"
 _logger = logging.getLogger("crannog.builds")
 
 
@@ -274,18 +217,13 @@ class StdoutLog(EventLog):
             self._last += len(batch)
             return list(range(first, self._last + 1))
 
-    def head(self) -> int:
-        return self._last
+    def call(self, operation: Operation[Q, R], request: Q) -> R:
+        if operation is HEAD:
+            return cast(R, Head(self._last))
+        raise Refused(_STORES_NOTHING)
+
+    def remove_events(self, indexes: Iterable[int]) -> int:
+        raise Refused(_STORES_NOTHING)
 
     def close(self) -> None:
         """Leave standard output open."""
-
-    def _refused(self, *_: Any, **__: Any) -> NoReturn:
-        raise Refused("the log stdout: stores nothing, so it cannot be read; use tee: to print and store")
-
-    def stats(self) -> LogStats:
-        self._refused()
-
-    list_events = get_event = get_latest_partition_status = get_active_builds_for_partition = _refused
-    list_build_requests = get_build = get_build_partitions = list_recent_partitions = _refused
-    list_job_runs = list_jobs = get_activity_summary = list_edges = list_prunable = remove_events = _refused

@@ -8,30 +8,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
+from crannog.api.operations import Operation, Q, R
+from crannog.builds import requests as ops
 from crannog.builds.append_plan import check_changes, checked_batch, plan
-from crannog.builds.event_values import BuildRequestStatus, PartitionStatus, is_name
 from crannog.builds.events import BuildEvent
-from crannog.builds.log import LARGEST_PAGE, EventLog, page_arguments, whole_number
+from crannog.builds.log import EventLog
 from crannog.builds.read_model import event_queries, state_queries
 from crannog.builds.read_model.apply import add_events, prunable, remove_events
 from crannog.builds.read_model.event_queries import events_by_id
 from crannog.builds.read_model.tables import Connection, last_index, prepare, refuse_foreign_tables, stored_version
-from crannog.builds.results import (
-    ActivitySummary,
-    BuildPage,
-    BuildSummary,
-    Edge,
-    EventPage,
-    JobRun,
-    JobSummary,
-    LogStats,
-    PartitionSummary,
-)
-
-T = TypeVar("T")
-_MOST = 1_000_000
+from crannog.builds.results import LogStats
 
 
 class ModelLog(EventLog):
@@ -45,83 +33,18 @@ class ModelLog(EventLog):
     def size(self) -> tuple[int | None, dict[str, Any]]:
         """Return the size of the log in bytes, if known, and facts about its store."""
 
-    def list_events(
-        self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any
-    ) -> EventPage:
-        start, wanted = page_arguments(since, limit, descending, filter)
-        with self.reading(snapshot=event_queries.needs_several_queries(wanted)) as model:
-            return event_queries.events_page(model, wanted, since=start, limit=limit, descending=descending)
+    def call(self, operation: Operation[Q, R], request: Q) -> R:
+        if operation is ops.STATS:
+            return cast(R, self._stats())
+        if isinstance(request, ops.EventQuery):
+            snapshot = request.needs_several_queries
+        else:
+            snapshot = operation not in _SINGLE_QUERIES
+        with self.reading(snapshot=snapshot) as model:
+            result: R = _QUERIES[operation](model, request)
+            return result
 
-    def get_event(self, event_id: str) -> BuildEvent | None:
-        return self._query_by_id(event_id, event_queries.event)
-
-    def head(self) -> int:
-        with self.reading() as model:
-            return last_index(model)
-
-    def get_latest_partition_status(self, partition_ref: str) -> PartitionSummary | None:
-        return self._query_by_id(partition_ref, state_queries.partition)
-
-    def get_active_builds_for_partition(self, partition_ref: str) -> list[str]:
-        if not is_name(partition_ref):
-            return []
-        with self.reading(snapshot=True) as model:
-            return state_queries.active_builds(model, partition_ref)
-
-    def list_build_requests(
-        self, status: BuildRequestStatus | str | None = None, limit: int = 50, offset: int = 0
-    ) -> BuildPage:
-        wanted = None if status is None else BuildRequestStatus.read(status)
-        whole_number(limit, "limit", least=1, most=LARGEST_PAGE)
-        whole_number(offset, "offset", least=0, most=2**62)
-        with self.reading(snapshot=True) as model:
-            return state_queries.builds_page(model, wanted, limit, offset)
-
-    def get_build(self, build_request_id: str) -> BuildSummary | None:
-        return self._query_by_id(build_request_id, state_queries.build)
-
-    def get_build_partitions(self, build_request_id: str) -> dict[str, PartitionStatus]:
-        return self._query_by_id(build_request_id, state_queries.build_partitions) or {}
-
-    def list_recent_partitions(self, limit: int = 50) -> list[PartitionSummary]:
-        whole_number(limit, "limit", least=1, most=LARGEST_PAGE)
-        with self.reading() as model:
-            return list(state_queries.recent_partitions(model, limit))
-
-    def list_job_runs(
-        self, build_request_id: str | None = None, job_label: str | None = None, limit: int = 1_000
-    ) -> list[JobRun]:
-        whole_number(limit, "limit", least=1, most=LARGEST_PAGE)
-        if not all(name is None or is_name(name) for name in (build_request_id, job_label)):
-            return []
-        with self.reading() as model:
-            return list(
-                state_queries.job_runs(model, build_request_id=build_request_id, job_label=job_label, limit=limit)
-            )
-
-    def list_jobs(self, limit: int = 1_000) -> list[JobSummary]:
-        whole_number(limit, "limit", least=1, most=LARGEST_PAGE)
-        with self.reading(snapshot=True) as model:
-            return list(state_queries.jobs(model, limit))
-
-    def get_activity_summary(self, recent: int = 10) -> ActivitySummary:
-        whole_number(recent, "recent", least=1, most=1_000)
-        with self.reading(snapshot=True) as model:
-            return state_queries.activity(model, recent)
-
-    def list_edges(self, partition_refs: Iterable[str], *, upstream: bool) -> list[Edge]:
-        refs = [ref for ref in dict.fromkeys(partition_refs) if is_name(ref)]
-        with self.reading(snapshot=True) as model:
-            return state_queries.edges(model, refs, upstream=upstream)
-
-    def list_prunable(self, before_ns: int | None, keep_events: int | None, limit: int) -> list[int]:
-        for value, name in ((before_ns, "before_ns"), (keep_events, "keep_events"), (limit, "limit")):
-            if value is not None:
-                whole_number(value, name, least=0, most=2**63 - 1)
-        with self.reading(snapshot=True) as model:
-            return prunable(model, before_ns, keep_events, limit)
-
-    def stats(self) -> LogStats:
+    def _stats(self) -> LogStats:
         with self.reading(snapshot=True) as model:
             # In two subqueries each reads one end of the index; together they would read all of it.
             [(first, last)] = model.query(
@@ -152,16 +75,35 @@ class ModelLog(EventLog):
         """Yield problems of the store itself; stores override it with the checks they can make."""
         yield from ()
 
-    def _query_by_id(self, name: Any, query: Callable[[Connection, str], T]) -> T | None:
-        if not is_name(name):
-            return None
-        with self.reading() as model:
-            return query(model, name)
 
-
-def checked_indexes(indexes: Iterable[int]) -> list[int]:
-    """Return valid indexes, sorted and without duplicates."""
-    return sorted({whole_number(index, "index", least=1, most=2**62) for index in indexes})
+_QUERIES: dict[Operation[Any, Any], Callable[[Connection, Any], Any]] = {
+    ops.LIST_EVENTS: event_queries.events_page,
+    ops.GET_EVENT: event_queries.event,
+    ops.HEAD: lambda model, _: ops.Head(last_index(model)),
+    ops.LIST_BUILDS: state_queries.builds_page,
+    ops.GET_BUILD: state_queries.build,
+    ops.BUILD_PARTITIONS: state_queries.build_partitions,
+    ops.RECENT_PARTITIONS: state_queries.recent_partitions,
+    ops.PARTITION_STATUS: state_queries.partition,
+    ops.ACTIVE_BUILDS: state_queries.active_builds,
+    ops.EDGES: state_queries.edges,
+    ops.LIST_JOBS: state_queries.jobs,
+    ops.LIST_RUNS: state_queries.job_runs,
+    ops.ACTIVITY: state_queries.activity,
+    ops.PRUNABLE: prunable,
+}
+_SINGLE_QUERIES = frozenset(
+    {
+        ops.GET_EVENT,
+        ops.HEAD,
+        ops.GET_BUILD,
+        ops.BUILD_PARTITIONS,
+        ops.RECENT_PARTITIONS,
+        ops.PARTITION_STATUS,
+        ops.LIST_RUNS,
+    }
+)
+"""The reads that need no snapshot, since they are one statement each."""
 
 
 class Database(Protocol):
@@ -214,7 +156,7 @@ class DatabaseLog(ModelLog, Generic[D]):
         return nullcontext()
 
     def remove_events(self, indexes: Iterable[int]) -> int:
-        listed = checked_indexes(indexes)
+        listed = ops.checked_indexes(indexes)
         with self.database.writing() as model:
             return remove_events(model, listed)
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from crannog.builds.events import BuildEvent
-from crannog.builds.log import whole_number
 from crannog.builds.read_model.apply import add_events
+from crannog.builds.requests import LARGEST_INDEX, whole_number
 from crannog.builds.stores.read_model_log import DatabaseLog
 from crannog.errors import CallerError, Corrupted, CrannogError, Overloaded, Refused, Unavailable
 
@@ -281,5 +281,5 @@ class PastLog(SqliteLog):
 
 def past_log(log: EventLog, index: int) -> PastLog:
     """Return a copy of the log with the events up to `index`."""
-    whole_number(index, "index", least=0, most=2**62)
+    whole_number(index, "index", least=0, most=LARGEST_INDEX)
     return PastLog(f"{log.uri} as of index {index}", log.all_events(until=index))

@@ -1,0 +1,479 @@
+"""The operations of a build log, each declared once with its request, whose values are checked when it is made.
+
+`EventLog` builds the requests; a log carries them out by queries of its read model, or on a server. Ids and partitions are
+query parameters on the server: they may have any letters, slashes too. An unknown one has an empty result, and so does
+text that no identifier can be: the request holds it as empty text, which no event has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from crannog.api.operations import Operation, get, in_query, post
+from crannog.builds.build_views import BuildComparison
+from crannog.builds.event_values import LARGEST_TIMESTAMP, BuildRequestStatus, PartitionStatus, is_name
+from crannog.builds.events import BuildEvent, Kind
+from crannog.builds.results import (
+    ActivitySummary,
+    BuildPage,
+    BuildSummary,
+    CheckReport,
+    Edge,
+    EventPage,
+    JobRun,
+    JobSummary,
+    Lineage,
+    LogStats,
+    PartitionSummary,
+    PruneReport,
+)
+from crannog.errors import CallerError
+
+F = TypeVar("F", bound="EventFilter")
+LARGEST_INDEX = 2**62
+_LARGEST_PAGE = 100_000
+_MOST_PRUNABLE = 10_000_000
+_MOST_VALUES = 10_000
+# Singular names for one value.
+_ONE_OF_MANY = {
+    "partition_ref": "partition_refs",
+    "partition_glob": "partition_globs",
+    "job_label": "job_labels",
+    "job_run_id": "job_run_ids",
+    "build_request_id": "build_request_ids",
+    "kind": "kinds",
+    "event_type": "kinds",
+    "event_types": "kinds",
+}
+
+
+def whole_number(value: Any, name: str, *, least: int, most: int) -> int:
+    """Return a whole number within limits. Raises CallerError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise CallerError(f"{name} is a whole number from {least} to {most:,}, got {value!r}")
+    return value
+
+
+def checked_indexes(indexes: Iterable[int]) -> list[int]:
+    """Return valid indexes of events, sorted and without duplicates."""
+    if not isinstance(indexes, Iterable):
+        raise CallerError(f"indexes is a list of whole numbers, got {indexes!r}")
+    return sorted({whole_number(index, "index", least=1, most=LARGEST_INDEX) for index in indexes})
+
+
+def _check_numbers(request: Any, **most: int) -> None:
+    """Check that fields are whole numbers from 1 to their largest value."""
+    for name, largest in most.items():
+        whole_number(getattr(request, name), name, least=1, most=largest)
+
+
+def _check_names(request: Any, *names: str) -> None:
+    """Check that fields are text or None; what cannot be an identifier becomes empty text."""
+    for name in names:
+        value = getattr(request, name)
+        if value is not None and not is_name(value):
+            object.__setattr__(request, name, "")
+
+
+def _listed(name: str, values: Any) -> tuple[str, ...]:
+    """Return the values of one condition of a filter."""
+    if values is None or values == ():
+        return ()
+    if not isinstance(values, (list, tuple)) or not all(isinstance(value, (str, Kind)) for value in values):
+        raise CallerError(f"{name} is a list of texts, got {values!r}")
+    if not values:
+        # An empty list matches nothing; read as "no filter" it would match everything.
+        raise CallerError(f"{name} is an empty list; leave it out to match everything")
+    if len(values) > _MOST_VALUES:
+        raise CallerError(f"{name} has {len(values):,} values; {_MOST_VALUES:,} is the most")
+    if name == "kinds":
+        return tuple(Kind.read(value).event_type for value in values)
+    # What is not an identifier matches nothing, as does empty text.
+    return tuple(value for value in values if is_name(value)) or ("",)
+
+
+# -- events ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """Conditions on events: an event matches if it has one of the values of every condition that is given.
+
+    A partition matches partition events, jobs that target it, delegations, invalidations and requests that name it;
+    `partition_refs` and `partition_globs` together are one condition. A glob has `*`, `?` and `[…]`. A job run matches
+    job events and task cancels. Kinds are names like `job`. Times are nanoseconds, both ends included.
+    """
+
+    build_request_ids: tuple[str, ...] = field(default=(), metadata=in_query("build_request_id"))
+    partition_refs: tuple[str, ...] = field(default=(), metadata=in_query("partition_ref"))
+    partition_globs: tuple[str, ...] = field(default=(), metadata=in_query("partition_glob"))
+    job_labels: tuple[str, ...] = field(default=(), metadata=in_query("job_label"))
+    job_run_ids: tuple[str, ...] = field(default=(), metadata=in_query("job_run_id"))
+    kinds: tuple[str, ...] = field(default=(), metadata=in_query("kind"))
+    start_ns: int | None = None
+    end_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in _CONDITIONS:
+            object.__setattr__(self, name, _listed(name, getattr(self, name)))
+        start, end = self.start_ns, self.end_ns
+        for name, value in (("start_ns", start), ("end_ns", end)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise CallerError(f"{name} is a whole number of nanoseconds, got {value!r}")
+        # Limited to 64 bits; there are no events outside.
+        if (start is not None and start > LARGEST_TIMESTAMP) or (end is not None and end < 0):
+            start, end = 1, 0
+        object.__setattr__(self, "start_ns", start and max(start, 0))
+        object.__setattr__(self, "end_ns", end if end is None else min(end, LARGEST_TIMESTAMP))
+
+    @classmethod
+    def of(cls: type[F], filter: Mapping[str, Any], **others: Any) -> F:
+        """Read a filter from keywords like `build_request_id="b"` or `build_request_ids=["b", "c"]`. Raises CallerError."""
+        values: dict[str, Any] = {}
+        for name, value in filter.items():
+            target = _ONE_OF_MANY.get(name, name)
+            if target not in _FILTER_FIELDS:
+                raise CallerError(
+                    f"events cannot be filtered by {name}; they can by {', '.join(sorted(_FILTER_FIELDS))}"
+                )
+            if value is None:
+                continue
+            if target not in _CONDITIONS:
+                values[target] = value
+            elif isinstance(value, (str, Kind)):
+                values[target] = [*values.get(target, ()), value]
+            elif isinstance(value, Iterable):
+                values[target] = [*values.get(target, ()), *value]
+            else:
+                raise CallerError(f"{name} is text or a list of texts, got {value!r}")
+        return cls(**values, **others)
+
+    def conditions(self) -> dict[str, Any]:
+        """Return the conditions that are given, as keywords."""
+        return {name: value for name in _FILTER_FIELDS if (value := getattr(self, name)) not in (None, ())}
+
+    @property
+    def needs_several_queries(self) -> bool:
+        """Whether a page takes several queries, which must see one state so that no event is missed between them."""
+        return bool(self.partition_globs) or self.start_ns is not None or self.end_ns is not None
+
+
+_CONDITIONS = frozenset(_ONE_OF_MANY.values())
+_FILTER_FIELDS = frozenset(each.name for each in fields(EventFilter))
+
+
+@dataclass(frozen=True, slots=True)
+class EventQuery(EventFilter):
+    """Return a page of events, strictly after the index `since`; continue after its `next_index` while it `has_more`."""
+
+    since: int | None = None
+    limit: int = field(default=100, metadata={"about": "Return at most this many."})
+    descending: bool = False
+
+    def __post_init__(self) -> None:
+        EventFilter.__post_init__(self)
+        _check_numbers(self, limit=_LARGEST_PAGE)
+        since = self.since
+        if since is not None and (type(since) is not int or not 0 <= since <= LARGEST_INDEX):
+            raise CallerError(f"since is the index of an event, 0 or more, got {since!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class EventById:
+    """Return one event, or null."""
+
+    event_id: str = field(metadata={"about": "The id of an event."})
+
+    def __post_init__(self) -> None:
+        _check_names(self, "event_id")
+
+
+@dataclass(frozen=True, slots=True)
+class HeadQuery:
+    """Return the largest index assigned."""
+
+
+# -- builds ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BuildQuery:
+    """Return builds, latest start first, and their total number."""
+
+    status: str | None = None
+    limit: int = field(default=50, metadata={"about": "Return at most this many."})
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        if self.status is not None:
+            object.__setattr__(self, "status", BuildRequestStatus.read(self.status).label)
+        _check_numbers(self, limit=_LARGEST_PAGE)
+        whole_number(self.offset, "offset", least=0, most=LARGEST_INDEX)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildById:
+    """Return the state of a build, or null."""
+
+    build_request_id: str = field(metadata={"about": "The id of a build request."})
+
+    def __post_init__(self) -> None:
+        _check_names(self, "build_request_id")
+
+
+class BuildPartitionsQuery(BuildById):
+    """Return the status of each partition in one build."""
+
+
+class GraphQuery(BuildById):
+    """Return the plan of a build as a mermaid flowchart, coloured by the status of its jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonQuery:
+    """Compare two builds."""
+
+    first: str = field(metadata={"about": "The id of a build request."})
+    second: str = field(metadata={"about": "The id of a build request."})
+
+
+# -- partitions and jobs ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RecentPartitionsQuery:
+    """Return the partitions whose status changed last, newest first."""
+
+    limit: int = field(default=50, metadata={"about": "Return at most this many."})
+
+    def __post_init__(self) -> None:
+        _check_numbers(self, limit=_LARGEST_PAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatusQuery:
+    """Return the last status of a partition by commit order, or null."""
+
+    partition_ref: str = field(metadata={"about": "A partition."})
+
+    def __post_init__(self) -> None:
+        _check_names(self, "partition_ref")
+
+
+class ActiveBuildsQuery(PartitionStatusQuery):
+    """Return the ids of the unfinished builds of a partition, following delegations."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineageQuery:
+    """Return the partitions that a partition was made from, or went into."""
+
+    partition_ref: str = field(metadata={"about": "A partition."})
+    direction: str = field(default="upstream", metadata={"about": "`upstream` or `downstream`."})
+    depth: int = 100
+    limit: int = field(default=10_000, metadata={"about": "Return at most this many."})
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeQuery:
+    """Return the inputs (upstream) or outputs of partitions, one step far."""
+
+    partition_refs: Sequence[str]
+    upstream: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.partition_refs, (list, tuple)):
+            raise CallerError(f"partition_refs is a list of texts, got {self.partition_refs!r}")
+        object.__setattr__(self, "partition_refs", [ref for ref in dict.fromkeys(self.partition_refs) if is_name(ref)])
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestQuery:
+    """Return the manifests of jobs, oldest first."""
+
+    build_request_id: str | None = None
+    partition_ref: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobQuery:
+    """Return each job with its success rate, durations, retries and last run, latest run first."""
+
+    limit: int = field(default=1_000, metadata={"about": "Return at most this many."})
+
+    def __post_init__(self) -> None:
+        _check_numbers(self, limit=_LARGEST_PAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuery:
+    """Return runs of jobs, newest first."""
+
+    build_request_id: str | None = None
+    job_label: str | None = None
+    limit: int = field(default=1_000, metadata={"about": "Return at most this many."})
+
+    def __post_init__(self) -> None:
+        _check_names(self, "build_request_id", "job_label")
+        _check_numbers(self, limit=_LARGEST_PAGE)
+
+
+# -- the whole log ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityQuery:
+    """Return an overview of the log."""
+
+    recent: int = 10
+
+    def __post_init__(self) -> None:
+        _check_numbers(self, recent=1_000)
+
+
+@dataclass(frozen=True, slots=True)
+class StatsQuery:
+    """Return the size of the log and facts about its store."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrunableQuery:
+    """Return the indexes of events that may be pruned, oldest first."""
+
+    before_ns: int | None = None
+    keep_events: int | None = None
+    limit: int = 1_000
+
+    def __post_init__(self) -> None:
+        for name in ("before_ns", "keep_events"):
+            if getattr(self, name) is not None:
+                whole_number(getattr(self, name), name, least=0, most=LARGEST_TIMESTAMP)
+        _check_numbers(self, limit=_MOST_PRUNABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveEvents:
+    """Remove events permanently, in one step."""
+
+    indexes: Sequence[int]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "indexes", checked_indexes(self.indexes))
+
+
+@dataclass(frozen=True, slots=True)
+class PruneLog:
+    """Remove old events in batches; the latest status of each partition stays."""
+
+    before_ns: int | None = None
+    keep_events: int | None = None
+    dry_run: bool = False
+    batch: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class CheckLog:
+    """Check every event and the state derived from them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactLog:
+    """Free the space of removed events; a Delta log is folded and compacted by Spark."""
+
+
+# -- results that have no other use ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The largest index assigned."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Indexes:
+    """The indexes of events."""
+
+    indexes: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """How many events were removed."""
+
+    removed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flowchart:
+    """The plan of a build as the text of a mermaid flowchart."""
+
+    mermaid: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceReport:
+    """The size of a log before and after its space was freed, if it is known."""
+
+    bytes_before: int | None
+    bytes_after: int | None
+
+
+# -- the operations --------------------------------------------------------------------------------------------------
+
+
+def _optional(name: str, request: type[Any], result: Any, path: str) -> Operation[Any, Any]:
+    """Declare a read whose result may be null, which has no type of its own at run time."""
+    return Operation(name, request, result, "read", (get(path),))
+
+
+LIST_EVENTS = Operation(
+    "list_events", EventQuery, EventPage, "read", (post("/builds/events/query"), get("/builds/events"))
+)
+GET_EVENT: Operation[EventById, BuildEvent | None] = _optional(
+    "get_event", EventById, BuildEvent | None, "/builds/event"
+)
+HEAD = Operation("head", HeadQuery, Head, "read", (get("/builds/head"),))
+LIST_BUILDS = Operation("list_build_requests", BuildQuery, BuildPage, "read", (get("/builds"),))
+GET_BUILD: Operation[BuildById, BuildSummary | None] = _optional(
+    "get_build", BuildById, BuildSummary | None, "/builds/build"
+)
+BUILD_PARTITIONS = Operation(
+    "get_build_partitions", BuildPartitionsQuery, dict[str, PartitionStatus], "read", (get("/builds/build/partitions"),)
+)
+RECENT_PARTITIONS = Operation(
+    "list_recent_partitions", RecentPartitionsQuery, list[PartitionSummary], "read", (get("/builds/partitions"),)
+)
+PARTITION_STATUS: Operation[PartitionStatusQuery, PartitionSummary | None] = _optional(
+    "get_latest_partition_status", PartitionStatusQuery, PartitionSummary | None, "/builds/partitions/status"
+)
+ACTIVE_BUILDS = Operation(
+    "get_active_builds_for_partition", ActiveBuildsQuery, list[str], "read", (get("/builds/partitions/active"),)
+)
+EDGES = Operation("list_edges", EdgeQuery, list[Edge], "read", (post("/builds/edges"),))
+LIST_JOBS = Operation("list_jobs", JobQuery, list[JobSummary], "read", (get("/builds/jobs"),))
+LIST_RUNS = Operation("list_job_runs", RunQuery, list[JobRun], "read", (get("/builds/runs"),))
+ACTIVITY = Operation("get_activity_summary", ActivityQuery, ActivitySummary, "read", (get("/builds/activity"),))
+STATS = Operation("stats", StatsQuery, LogStats, "read", (get("/builds/stats"),))
+PRUNABLE = Operation("list_prunable", PrunableQuery, Indexes, "read", (get("/builds/prunable"),))
+
+# Derived from the reads above: for programs that speak HTTP themselves.
+GRAPH = Operation("get_graph", GraphQuery, Flowchart, "read", (get("/builds/build/graph"),))
+COMPARE = Operation("compare_builds", ComparisonQuery, BuildComparison, "read", (get("/builds/compare"),))
+LINEAGE = Operation("get_lineage", LineageQuery, Lineage, "read", (get("/builds/lineage"),))
+MANIFESTS = Operation("get_manifests", ManifestQuery, list[Any], "read", (get("/builds/manifests"),))
+
+REMOVE = Operation("remove_events", RemoveEvents, Removed, "admin", (post("/builds/events/remove"),))
+# A dry run only reads; the server asks for the right to remove otherwise.
+PRUNE = Operation("prune_log", PruneLog, PruneReport, "read", (post("/builds/prune"),))
+CHECK = Operation("check_log", CheckLog, CheckReport, "read", (post("/builds/check"),))
+COMPACT = Operation("compact", CompactLog, SpaceReport, "admin", (post("/builds/compact"),))
+
+QUERIES: tuple[Operation[Any, Any], ...] = (
+    GET_EVENT, HEAD, LIST_BUILDS, GET_BUILD, BUILD_PARTITIONS, GRAPH, COMPARE, RECENT_PARTITIONS, PARTITION_STATUS,
+    ACTIVE_BUILDS, LINEAGE, EDGES, MANIFESTS, LIST_JOBS, LIST_RUNS, ACTIVITY, STATS,
+)  # fmt: skip
+"""The reads that the server carries out alike, of the present log or of an earlier state."""

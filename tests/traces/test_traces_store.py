@@ -383,14 +383,18 @@ def test_a_fold_keeps_every_span_in_the_promised_layout(store: Store, spark: Spa
     store.write_otlp(first.SerializeToString())
     send(store, late, *odd_spans())
     before = store.get(trace_id(1).hex())
-    rows_before = store.rows_of(trace_id(1).hex())
+    exported_before = store.export_protobuf([trace_id(1).hex()])
     table = store.spans
 
     report = fold(table)
     assert (report.staged_rows, report.final_rows) == (502, 502)
     assert table.snapshot().tail.row_count == 0
     assert store.get(trace_id(1).hex()) == before
-    assert comparable(request_of_rows(store.rows_of(trace_id(1).hex()))) == comparable(request_of_rows(rows_before))
+    exported, expected = (
+        comparable(ExportTraceServiceRequest.FromString(data))
+        for data in (store.export_protobuf([trace_id(1).hex()]), exported_before)
+    )
+    assert exported == expected
     folded = read_delta_rs(store.root)
     own = pc.and_(pc.greater_equal(folded["start_ns"], START), pc.equal(folded["trace_state"], ""))
     assert comparable(request_of_rows(folded.filter(own))) == comparable(first)

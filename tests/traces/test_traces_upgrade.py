@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 import llm_samples as samples
 from crannog.embedded import EmbeddedLake as Lake
@@ -16,7 +17,6 @@ from crannog.engine.maintenance.compact import compact
 from crannog.engine.maintenance.fold import fold
 from crannog.settings import Settings
 from crannog.traces import span_table as spans_module
-from crannog.traces.export import request_of_rows
 from crannog.traces.span_table import SCHEMA, SPANS
 from derived_stand_in import stand_in_for_all
 from flatten_reference import flat_by_objects
@@ -92,7 +92,9 @@ def test_a_table_of_the_first_version_takes_spans_folds_derives_and_answers(lake
         compact(newer.spans)
         check(later, newer)
         assert len(log_entries(root(lake))) - len(entries) >= 2
-        assert comparable(request_of_rows(newer.rows_of(trace_id(3).hex()))) == comparable(sent)
+        assert comparable(
+            ExportTraceServiceRequest.FromString(newer.export_protobuf([trace_id(3).hex()]))
+        ) == comparable(sent)
         [point] = newer.metrics(step="1d")
         assert point.count == 6
 

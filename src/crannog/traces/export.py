@@ -10,7 +10,7 @@ batches. A large trace is not sorted: only for duplicated spans, a first query o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -20,16 +20,70 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import EntityRef
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from crannog.api.traces.requests import ExportTraces
 from crannog.engine.duckdb.engine import quoted
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
+from crannog.errors import TooLarge
 from crannog.traces import lookup
 from crannog.traces.attribute_values import to_key_values
 from crannog.traces.ingest.decode import json_of_request
 from crannog.traces.lookup import with_copy_order
 from crannog.traces.search.snapshot_reader import NEWEST_COPY_FIRST, SnapshotReader, open_reader
 from crannog.traces.search.summaries import newest_copies_sql
-from crannog.traces.span_table import SCHEMA
+from crannog.traces.span_store import SpanStore
+from crannog.traces.span_table import COPY_ORDER, SCHEMA, no_trace, parse_trace_id
+
+
+def export(store: SpanStore, request: ExportTraces) -> dict[str, Any]:
+    """Return traces as one OTLP request in JSON."""
+    return json_of_request(_request_of(store, request))
+
+
+def export_protobuf(store: SpanStore, request: ExportTraces) -> bytes:
+    """Return traces as one OTLP request in protobuf."""
+    return bytes(_request_of(store, request).SerializeToString())
+
+
+def _request_of(store: SpanStore, request: ExportTraces) -> ExportTraceServiceRequest:
+    ids = list(dict.fromkeys(map(parse_trace_id, request.trace_ids)))
+    limit = store.settings.trace_spans_limit
+    found: dict[bytes, pa.Table] = {}
+    with store.query_scope():
+        for trace_id, rows, truncated in lookup.rows_of_traces(store.read_newest, ids, SCHEMA.names, limit):
+            if truncated:
+                raise TooLarge(
+                    f"trace {trace_id.hex()} has more than {limit:,} spans, the limit of one request:"
+                    " export it as lines (NDJSON), or raise `trace_spans_limit`"
+                )
+            found[trace_id] = rows
+    for trace_id in ids:
+        if trace_id not in found:
+            raise no_trace(trace_id)
+    return request_of_rows(pa.concat_tables(found.values()) if found else SCHEMA.empty_table())
+
+
+def export_lines(store: SpanStore, request: ExportTraces) -> Generator[str, None, None]:
+    """Yield OTLP requests in JSON. A trace's spans are sorted by start, or in stored order if there are over 50,000."""
+    ids = list(dict.fromkeys(map(parse_trace_id, request.trace_ids)))
+    lines = store.stream(_found_and_lines(store, ids))
+    next(lines)  # raises errors of the request here
+    return lines
+
+
+def _found_and_lines(store: SpanStore, ids: Sequence[bytes]) -> Generator[str, None, None]:
+    """Yield an empty line once all traces are found, then the lines."""
+    with ExitStack() as stack:
+        found = store.read_in_scope(
+            lambda table: table.newest(lambda snapshot: _open_export(table, snapshot, ids, stack)), None
+        )
+        for trace_id in ids:
+            if found is None or trace_id not in found.counts:
+                raise no_trace(trace_id)
+        yield ""
+        if found is not None:
+            yield from found.lines()
+
 
 _RESOURCE = ("resource_attributes", "resource_dropped_attributes_count", "resource_schema_url", "resource_entity_refs")
 _SCOPE = ("scope_name", "scope_version", "scope_attributes", "scope_dropped_attributes_count", "scope_schema_url")
@@ -113,7 +167,7 @@ SPANS_PER_LINE = 5_000
 BYTES_PER_LINE = 8 * 1024**2
 """Size of the rows in memory; as JSON, a line stays below 64 MiB, the default limit of receivers."""
 _BLOCK_ROWS = 500
-_COPY_ORDER_COLUMNS = "_created_at, _batch_id, start_ns, end_ns"
+_COPY_ORDER_COLUMNS = ", ".join(COPY_ORDER)
 
 
 @dataclass(frozen=True)
@@ -179,7 +233,7 @@ def _without_duplicates(reader: SnapshotReader, rows: str) -> str:
     )
 
 
-def open_export(table: OpenTable, snapshot: Snapshot, ids: Sequence[bytes], stack: ExitStack) -> TraceExport:
+def _open_export(table: OpenTable, snapshot: Snapshot, ids: Sequence[bytes], stack: ExitStack) -> TraceExport:
     """Count the rows of some traces, and protect the files of the snapshot until `stack` is closed."""
     with ExitStack() as opening:
         opening.enter_context(table.reading(snapshot))

@@ -20,29 +20,32 @@ from crannog.engine.sql.file_pruning import pruned
 from crannog.protocol.staged_files import cast_to_schema
 from crannog.traces.query_scope import scoped_cursor
 from crannog.traces.search.snapshot_reader import SnapshotReader, open_reader
-from crannog.traces.span_table import trace_id_high
+from crannog.traces.span_table import COPY_ORDER, SCHEMA, trace_id_high
 
-ARRIVAL = "_created_at"
+MAX_IDS = 256
+"""Bloom filters find this many traces at any age; for more, they would let every row group through."""
+MAX_ROWS = 50_000
 _MAX_FILES_OPENED = 4
+_NO_ROWS = SCHEMA.empty_table()
 _ID = pa.schema([("trace_id", pa.binary())])
-_NEWEST_COPY_FIRST = [
-    (ARRIVAL, "descending"),
-    ("end_ns", "descending"),
-    ("start_ns", "descending"),
-    ("_batch_id", "descending"),
-]
+_NEWEST_COPY_FIRST = [(name, "descending") for name in COPY_ORDER]
+T = TypeVar("T")
 
 
 def rows_of_trace(
     table: OpenTable, snapshot: Snapshot, trace_id: bytes, *, columns: Sequence[str], limit: int, exact: bool = True
-) -> pa.Table:
-    """Return up to `limit` rows of a trace with these columns, and those for `newest_copies` if a span is duplicated.
+) -> tuple[pa.Table, bool]:
+    """Return these columns of a trace, each span once, and whether it has more than `limit` rows, which are not read.
 
     If not `exact`, empty lists and maps may be null: columns that are empty in all files are not read.
     """
-    names = [*dict.fromkeys([*columns, "span_id"])]
-    rows = _rows(table, snapshot, trace_id, names, limit, exact)
-    return rows if _has_no_duplicates(rows) else _rows(table, snapshot, trace_id, with_copy_order(names), limit, exact)
+    rows = _rows(table, snapshot, trace_id, list(columns), limit + 1, exact)
+    truncated = rows.num_rows > limit
+    rows = rows.slice(0, limit)
+    if _has_duplicates(rows):
+        copies = _rows(table, snapshot, trace_id, with_copy_order(columns), limit + 1, exact).slice(0, limit)
+        rows = _without_older_copies(copies).select(columns)
+    return rows, truncated
 
 
 def _rows(table: OpenTable, snapshot: Snapshot, trace_id: bytes, names: list[str], limit: int, exact: bool) -> pa.Table:
@@ -89,36 +92,28 @@ def _base_rows(
 
 def with_copy_order(columns: Sequence[str]) -> list[str]:
     """Return the columns, and those that order the copies of a span by age."""
-    return [*dict.fromkeys([*columns, ARRIVAL, "_batch_id", "start_ns", "end_ns", "span_id"])]
+    return [*dict.fromkeys([*columns, *COPY_ORDER, "span_id"])]
 
 
-def newest_copies(rows: pa.Table) -> pa.Table:
+def _without_older_copies(rows: pa.Table) -> pa.Table:
     """Return the newest row of each span: the last to arrive, then the one that ends last."""
-    if _has_no_duplicates(rows):
-        return rows
     ordered = rows.take(pc.sort_indices(rows, sort_keys=_NEWEST_COPY_FIRST))
     indexes = pa.table({"span_id": ordered["span_id"], "index": pa.array(range(ordered.num_rows), pa.int64())})
     first = indexes.group_by("span_id", use_threads=False).aggregate([("index", "min")])["index_min"]
     return ordered.take(first.combine_chunks().sort())
 
 
-def _has_no_duplicates(rows: pa.Table) -> bool:
-    return bool(pc.count_distinct(rows["span_id"]).as_py() == rows.num_rows)
+def _has_duplicates(rows: pa.Table) -> bool:
+    return bool(pc.count_distinct(rows["span_id"]).as_py() < rows.num_rows)
 
 
-MAX_IDS = 256
-"""Bloom filters find this many traces at any age; for more, they would let every row group through."""
-MAX_ROWS = 50_000
-T = TypeVar("T")
+class ReadNewest(Protocol):
+    """Reads from the newest snapshot of the span table; returns `nothing` if it does not exist."""
+
+    def __call__(self, act: Callable[[OpenTable, Snapshot], T], nothing: T) -> T: ...
 
 
-class ReadSpans(Protocol):
-    """Reads from the span table; returns `nothing` if it does not exist."""
-
-    def __call__(self, act: Callable[[OpenTable], T], nothing: T) -> T: ...
-
-
-def row_counts(read: ReadSpans, ids: Sequence[bytes]) -> dict[bytes, int]:
+def row_counts(read: ReadNewest, ids: Sequence[bytes]) -> dict[bytes, int]:
     """Return the number of rows of each trace that exists, for any number of ids."""
     counts: dict[bytes, int] = {}
     for batch in id_batches(ids):
@@ -126,17 +121,31 @@ def row_counts(read: ReadSpans, ids: Sequence[bytes]) -> dict[bytes, int]:
     return counts
 
 
-def trace_rows(
-    read: ReadSpans, ids: Sequence[bytes], columns: Sequence[str], limit: int
-) -> Iterator[tuple[bytes, pa.Table | None]]:
-    """Yield the rows of each trace that exists, in order, for any number of ids; None for more than `limit` rows."""
+def rows_of_traces(
+    read: ReadNewest, ids: Sequence[bytes], columns: Sequence[str], limit: int
+) -> Iterator[tuple[bytes, pa.Table, bool]]:
+    """Yield what `rows_of_trace` returns for each trace that exists, in order, for any number of ids; reads many at once."""
+
+    def alone(trace_id: bytes) -> tuple[pa.Table, bool]:
+        return read(
+            lambda table, snapshot: rows_of_trace(table, snapshot, trace_id, columns=columns, limit=limit),
+            (_NO_ROWS, False),
+        )
+
+    if len(ids) == 1:  # found faster
+        rows, truncated = alone(ids[0])
+        if rows.num_rows:
+            yield ids[0], rows, truncated
+        return
     for batch in id_batches(ids):
         counts = _count_batch(read, batch)
         for traces in read_batches([trace_id for trace_id in batch if trace_id in counts], counts):
-            rows = _read_batch(read, [trace_id for trace_id in traces if counts[trace_id] <= limit], columns)
+            found = _read_batch(read, [trace_id for trace_id in traces if counts[trace_id] <= limit], columns)
             for trace_id in traces:
-                if trace_id in rows or counts[trace_id] > limit:
-                    yield trace_id, rows.get(trace_id)
+                if trace_id in found:
+                    yield trace_id, found[trace_id], False
+                elif counts[trace_id] > limit:
+                    yield trace_id, alone(trace_id)[0], True
 
 
 def id_batches(ids: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
@@ -144,16 +153,12 @@ def id_batches(ids: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     return (ids[start : start + MAX_IDS] for start in range(0, len(ids), MAX_IDS))
 
 
-def _count_batch(read: ReadSpans, ids: Sequence[bytes]) -> dict[bytes, int]:
-    return read(lambda table: table.newest(lambda snapshot: row_counts_in(table, snapshot, ids)), {})
+def _count_batch(read: ReadNewest, ids: Sequence[bytes]) -> dict[bytes, int]:
+    return read(lambda table, snapshot: row_counts_in(table, snapshot, ids), {})
 
 
-def _read_batch(read: ReadSpans, ids: Sequence[bytes], columns: Sequence[str]) -> dict[bytes, pa.Table]:
-    return (
-        read(lambda table: table.newest(lambda snapshot: trace_rows_in(table, snapshot, ids, columns)), {})
-        if ids
-        else {}
-    )
+def _read_batch(read: ReadNewest, ids: Sequence[bytes], columns: Sequence[str]) -> dict[bytes, pa.Table]:
+    return read(lambda table, snapshot: _trace_rows_in(table, snapshot, ids, columns), {}) if ids else {}
 
 
 def row_counts_in(table: OpenTable, snapshot: Snapshot, ids: Sequence[bytes]) -> dict[bytes, int]:
@@ -163,7 +168,7 @@ def row_counts_in(table: OpenTable, snapshot: Snapshot, ids: Sequence[bytes]) ->
     return dict(zip(found["trace_id"].to_pylist(), found["n"].to_pylist(), strict=True))
 
 
-def trace_rows_in(
+def _trace_rows_in(
     table: OpenTable, snapshot: Snapshot, ids: Sequence[bytes], columns: Sequence[str]
 ) -> dict[bytes, pa.Table]:
     """Return the rows of each trace that exists, each span once; for up to `MAX_IDS` ids."""
@@ -172,7 +177,10 @@ def trace_rows_in(
         rows = reader.query(f"SELECT {', '.join(map(quoted, names))} FROM {rows_of_ids_sql(reader, ids)}")
     rows = rows.cast(pa.schema([snapshot.base.read_schema.field(name) for name in names]))
     in_order = rows.take(pc.sort_indices(rows["trace_id"]))
-    return {trace_id: newest_copies(part) for trace_id, part in split_by_trace(in_order)}
+    return {
+        trace_id: (_without_older_copies(part) if _has_duplicates(part) else part).select(columns)
+        for trace_id, part in split_by_trace(in_order)
+    }
 
 
 def read_batches(ids: Sequence[bytes], counts: Mapping[bytes, int]) -> Iterator[list[bytes]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from crannog.api.traces.requests import MetricQuery, SpanSelection
 from crannog.errors import CallerError
 from crannog.traces.attribute_values import to_python
 from crannog.traces.search.attribute_sql import text_literal
@@ -115,7 +116,7 @@ class CheckedMetricQuery:
     @property
     def filter(self) -> Filter:
         """The conditions on a span, except those on time."""
-        terms = [span_filter(service=self.service, operation=self.operation), self.where]
+        terms = [span_filter(SpanSelection(service=self.service, operation=self.operation)), self.where]
         if self.kind is not None:
             terms.append(Compare(FIELDS["kind"], "=", self.kind))
         return all_of(*terms)
@@ -129,38 +130,27 @@ class CheckedMetricQuery:
         return self.start_ns is not None and self.end_ns is not None and self.start_ns >= self.end_ns
 
 
-def metric_query(
-    *,
-    service: str | None = None,
-    operation: str | None = None,
-    kind: str | None = None,
-    start: Any = None,
-    end: Any = None,
-    step: str = "1m",
-    group_by: Sequence[str] | str | None = None,
-    where: str | Mapping[str, Any] | None = None,
-    of: str = "spans",
-    quantiles: Sequence[float] = (),
-) -> CheckedMetricQuery:
+def checked_metric_query(query: MetricQuery) -> CheckedMetricQuery:
     """Check the arguments of a query. Raises CallerError if one is invalid."""
-    for name, value in (("service", service), ("operation", operation), ("kind", kind)):
+    kind, where = query.kind, query.where
+    for name, value in (("service", query.service), ("operation", query.operation), ("kind", kind)):
         if value is not None and not isinstance(value, str):
             raise CallerError(f"{name} must be text, got {type(value).__name__}")
     if kind is not None and kind.upper() not in SPAN_KINDS:
         raise CallerError(f"kind must be one of {', '.join(SPAN_KINDS)}, got {kind!r}"[:200])
-    if of not in ("spans", "traces"):
-        raise CallerError(f"of must be spans or traces, got {of!r}"[:200])
+    if query.of not in ("spans", "traces"):
+        raise CallerError(f"of must be spans or traces, got {query.of!r}"[:200])
     return CheckedMetricQuery(
-        service,
-        operation,
+        query.service,
+        query.operation,
         kind.upper() if kind else None,
-        _clamped(parse_time(start, "start")) if start is not None else None,
-        _clamped(parse_time(end, "end")) if end is not None else None,
-        parse_step(step),
-        parse_group_by(group_by),
-        span_filter(attributes=where) if isinstance(where, Mapping) else span_filter(where=where),
-        of == "traces",
-        parse_quantiles(quantiles),
+        _clamped(parse_time(query.start, "start")) if query.start is not None else None,
+        _clamped(parse_time(query.end, "end")) if query.end is not None else None,
+        parse_step(query.step),
+        parse_group_by(query.group_by),
+        span_filter(SpanSelection(attributes=where) if isinstance(where, Mapping) else SpanSelection(where=where)),
+        query.of == "traces",
+        parse_quantiles(query.quantiles),
     )
 
 

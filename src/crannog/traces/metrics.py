@@ -11,16 +11,18 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from crannog.api.traces import MetricPoint
+from crannog.api.traces.requests import MetricQuery, SpanSelection
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError
 from crannog.traces.derived.definitions import ERROR_STATUS, HISTOGRAM, RED, SUMMARIES, for_duckdb
 from crannog.traces.derived.views import DerivedViews
 from crannog.traces.metric_points import merged_histograms, metric_points
-from crannog.traces.metric_query import CheckedMetricQuery, day_of
+from crannog.traces.metric_query import CheckedMetricQuery, checked_metric_query, day_of
 from crannog.traces.search.attribute_sql import text_literal
 from crannog.traces.search.filter_sql import condition_sql, null_as_false
 from crannog.traces.search.filter_tree import MATCH_ALL, all_of
 from crannog.traces.search.request import span_filter
+from crannog.traces.span_store import SpanStore
 from crannog.traces.span_table import SPAN_KINDS
 
 MAX_POINTS = 100_000
@@ -31,8 +33,13 @@ Source = Callable[[DerivedViews, OpenTable, CheckedMetricQuery, Range], pa.Table
 """Returns the histograms of a time range: `begin`, the groups as g0, g1, …, `bucket` and the sums of RED."""
 
 
-def metrics(views: DerivedViews, spans: OpenTable, query: CheckedMetricQuery) -> list[MetricPoint]:
+def metrics(store: SpanStore, query: MetricQuery) -> list[MetricPoint]:
     """Return the points of a metric, sorted by time and group. Raises CallerError if there are too many."""
+    checked = checked_metric_query(query)
+    return store.read(lambda table: _points(store.views, table, checked), [])
+
+
+def _points(views: DerivedViews, spans: OpenTable, query: CheckedMetricQuery) -> list[MetricPoint]:
     if query.is_empty:
         return []
     if query.of_traces:
@@ -98,7 +105,7 @@ def _from_red(views: DerivedViews, spans: OpenTable, query: CheckedMetricQuery, 
 
 def _from_spans(views: DerivedViews, spans: OpenTable, query: CheckedMetricQuery, limits: Range) -> pa.Table:
     start, end = limits
-    where = condition_sql(all_of(span_filter(start=start, end=end), query.filter))
+    where = condition_sql(all_of(span_filter(SpanSelection(start=start, end=end)), query.filter))
     keys = _key_columns(query, "start_ns // 1000000000", [group.sql for group in query.groups])
     return _within_limit(
         views.query_spans(

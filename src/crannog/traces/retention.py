@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from crannog.api.reports import Cancellation, ErasureReceipt, Place, Progress
 from crannog.api.traces import ErasurePlan, TraceExpiry
+from crannog.api.traces.requests import SpanSelection, TraceSelection
 from crannog.engine.maintenance.erase import erase as erase_rows
 from crannog.engine.maintenance.erase_audit_texts import erase_from_audit
 from crannog.engine.maintenance.expire import expire as expire_rows
@@ -89,18 +90,17 @@ def expire_by_settings(
 # -- erasure -------------------------------------------------------------------------------------------------------
 
 
-def select_traces(
-    spans: OpenTable, *, trace_ids: Sequence[str] | None = None, where: str | Mapping[str, Any] | None = None
-) -> list[bytes]:
+def select_traces(spans: OpenTable, selection: TraceSelection) -> list[bytes]:
     """Return the traces to erase: the given ids, or the traces with a span of which any copy matches a filter."""
+    trace_ids, where = selection.trace_ids, selection.where
     if (trace_ids is None) == (where is None):
         raise CallerError("pass either trace_ids or where to select the traces to erase")
     if trace_ids is not None:
-        if isinstance(trace_ids, str):
-            raise CallerError("trace_ids must be a list of trace ids, got a single text")
         found = sorted({parse_trace_id(text) for text in trace_ids})
     else:
-        filter = span_filter(attributes=where) if isinstance(where, Mapping) else span_filter(where=where)
+        filter = span_filter(
+            SpanSelection(attributes=where) if isinstance(where, Mapping) else SpanSelection(where=where)
+        )
         if filter == MATCH_ALL:
             raise CallerError("the filter is empty and would erase all traces; drop the table instead")
         query = f"SELECT DISTINCT trace_id FROM spans WHERE {condition_sql(filter)} ORDER BY 1 LIMIT {MAX_TRACES + 1}"

@@ -116,8 +116,10 @@ UNKNOWN_SERVICE = "unknown_service"
 
 SPAN_IDENTITY = ("partition_date", "trace_id", "span_id")
 """Rows with the same values are copies of the same span."""
-NEWEST_COPY_BY = ("_created_at", "end_ns", "start_ns", "_batch_id", "service_name", "span_name", "kind", "status_code")
-"""The copy that is highest by these columns, in order, counts and survives compaction."""
+COPY_ORDER = ("_created_at", "end_ns", "start_ns", "_batch_id")
+"""Sorts the copies of a span: the one that is highest by these columns, in order, counts."""
+NEWEST_COPY_BY = (*COPY_ORDER, "service_name", "span_name", "kind", "status_code")
+"""The copy that is highest by these columns survives compaction."""
 
 # By minute and trace: a trace's spans are adjacent, a time range is a few row groups, and equal ids compress well.
 _CLUSTER_BY = ("start_minute", "trace_id", "service_name")
@@ -191,6 +193,11 @@ def parse_trace_id(text: str) -> bytes:
     if trace_id == NO_TRACE_ID:
         raise CallerError("a trace id cannot be all zeros: such spans are rejected")
     return trace_id
+
+
+def no_trace(trace_id: bytes) -> NotFound:
+    """Return the error for a trace that does not exist."""
+    return NotFound(f"trace {trace_id.hex()} not found: no span with this id was received, or it has expired")
 
 
 def trace_id_high(trace_id: bytes) -> int:

@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from crannog.api.traces import Event, Link, Span
+from crannog.engine.duckdb.engine import quoted
 from crannog.formats.json_values import from_lossless_json
-from crannog.traces.span_table import SPAN_KINDS
+from crannog.traces.span_table import COPY_ORDER, SPAN_KINDS
 
 STATUS_NAMES = ("UNSET", "OK", "ERROR")
 ERROR_STATUS = 2
@@ -22,6 +23,8 @@ SPAN_COLUMNS = (
     *("total_cost", "reported_end_ns"),
 )
 """The columns of a span value, in the order of its fields; reads select only these."""
+SPAN_SQL = ", ".join(map(quoted, dict.fromkeys([*SPAN_COLUMNS, *COPY_ORDER])))
+"""These columns, and those that order the copies of a span."""
 _SPAN_ID, _PARENT, _START = (SPAN_COLUMNS.index(name) for name in ("span_id", "parent_span_id", "start_ns"))
 _Pairs = Sequence[tuple[str, str | None]] | None
 

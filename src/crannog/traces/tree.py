@@ -7,16 +7,21 @@ take little memory.
 
 from __future__ import annotations
 
+import threading
 from array import array
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
-from crannog.traces.lookup import newest_copies, rows_of_trace
+from crannog.errors import CallerError
+from crannog.traces.lookup import rows_of_trace
+from crannog.traces.span_table import no_trace
 from crannog.traces.trace import ERROR_STATUS
 
 NO_PARENT, MISSING_PARENT = -1, -2
@@ -42,18 +47,6 @@ class SpanArrays:
 
     def span_id(self, index: int) -> str:
         return str(self.ids[index].as_py().hex())
-
-    def index_of(self, span_id: bytes) -> int | None:
-        index = pc.index(self.ids, pa.scalar(span_id, pa.binary())).as_py()
-        return None if index < 0 else int(index)
-
-
-def read_span_arrays(table: OpenTable, snapshot: Snapshot, trace_id: bytes, *, limit: int) -> SpanArrays | None:
-    """Read the spans of a trace, at most `limit`; None if there is no such trace."""
-    rows = rows_of_trace(table, snapshot, trace_id, columns=_COLUMNS, limit=limit + 1)
-    if not rows.num_rows:
-        return None
-    return span_arrays_of(trace_id, newest_copies(rows.slice(0, limit)), truncated=rows.num_rows > limit)
 
 
 def span_arrays_of(trace_id: bytes, rows: pa.Table, *, truncated: bool = False) -> SpanArrays:
@@ -92,6 +85,10 @@ def _to_array(column: pa.Array, code: str) -> array[int]:
 def dictionary_codes(column: pa.DictionaryArray) -> array[int]:
     """Return, for each span, the index of its text in the dictionary of a column."""
     return _to_array(column.indices, "i")
+
+
+class TraceOrSpanMissing(Exception):
+    """There is no such trace or span. Not a NotFound, which would mean that the table is gone."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +142,49 @@ class Tree:
             child = self.order[position]
             yield child
             position += self.sizes[child]
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @cached_property
+    def critical(self) -> dict[int, int]:
+        """See `critical_times`."""
+        return critical_times(self)
+
+    @cached_property
+    def skewed(self) -> int:
+        """The number of spans that start before their parent or end after it."""
+        return sum(self.starts_early(index) or self.ends_late(index) for index in range(len(self)))
+
+    @cached_property
+    def deepest(self) -> int:
+        return max(self.depths)
+
+    def indexes(self, depth: int | None, under: str | None) -> Sequence[int]:
+        """Return the spans in tree order, no deeper than `depth` and in the subtree of the span `under`."""
+        position, end, base_depth = 0, len(self.order), 0
+        if under is not None:
+            top = self._index_of(under)
+            position, base_depth = self.tree_position[top], self.depths[top]
+            end = position + self.sizes[top]
+        if depth is None or depth >= self.deepest - base_depth:
+            return self.order[position:end]
+        indexes = []
+        while position < end:
+            index = self.order[position]
+            indexes.append(index)
+            position += self.sizes[index] if self.depths[index] - base_depth >= depth else 1
+        return indexes
+
+    def _index_of(self, span_id: str) -> int:
+        try:
+            id_bytes = bytes.fromhex(span_id)
+        except (ValueError, TypeError):
+            raise CallerError(f"a span id must have 16 hexadecimal digits, got {str(span_id)[:80]!r}") from None
+        index = int(pc.index(self.arrays.ids, pa.scalar(id_bytes, pa.binary())).as_py())
+        if index < 0:
+            raise TraceOrSpanMissing(f"trace {self.arrays.trace_id.hex()} has no span {span_id}")
+        return index
 
     def path(self, index: int, max_length: int) -> list[int]:
         """Return the path from the top to a span, which comes last; only the end of a path longer than `max_length`."""
@@ -244,3 +284,36 @@ def critical_times(tree: Tree) -> dict[int, int]:
         if index >= 0 and now > since:
             critical_ns[index] = critical_ns.get(index, 0) + now - since
     return critical_ns
+
+
+_CACHED_FROM_SPANS = 10_000
+_MAX_CACHED_SPANS = 1_500_000
+_Key = tuple[str, int, int, bytes]
+
+
+class TreeCache:
+    """Caches a few large trees, each for one snapshot; a million spans take about a second. Thread-safe."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._cached: OrderedDict[_Key, Tree] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, table: OpenTable, snapshot: Snapshot, trace_id: bytes) -> Tree:
+        """Return the tree of a trace, up to the limit of spans. Raises TraceOrSpanMissing if there is no such trace."""
+        key = (snapshot.base.table_id, snapshot.base.version, snapshot.sequence, trace_id)
+        with self._lock:
+            cached = self._cached.get(key)
+            if cached is not None:
+                self._cached.move_to_end(key)
+                return cached
+        rows, truncated = rows_of_trace(table, snapshot, trace_id, columns=_COLUMNS, limit=self._limit)
+        if not rows.num_rows:
+            raise TraceOrSpanMissing(no_trace(trace_id).message)
+        tree = build_tree(span_arrays_of(trace_id, rows, truncated=truncated))
+        if rows.num_rows >= _CACHED_FROM_SPANS:
+            with self._lock:
+                self._cached[key] = tree
+                while len(self._cached) > 1 and sum(map(len, self._cached.values())) > _MAX_CACHED_SPANS:
+                    self._cached.popitem(last=False)
+        return tree

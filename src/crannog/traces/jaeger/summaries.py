@@ -10,7 +10,7 @@ from crannog.api.traces import TraceSummary
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.engine.sql.duckdb_compiler.terms import Condition
-from crannog.traces.lookup import MAX_IDS, ReadSpans
+from crannog.traces.lookup import MAX_IDS, ReadNewest
 from crannog.traces.search.snapshot_reader import SnapshotReader, open_reader, start_between
 from crannog.traces.search.summaries import (
     MAX_PYTHON_ROWS,
@@ -49,13 +49,11 @@ class JaegerSummary:
     services: list[ServiceCount] = field(default_factory=list)
 
 
-def summaries(read: ReadSpans, found: Sequence[TraceSummary]) -> list[JaegerSummary]:
+def summaries(read: ReadNewest, found: Sequence[TraceSummary]) -> list[JaegerSummary]:
     """Return the summaries of traces that a search found, in order, without those that were deleted since."""
     if not found:
         return []
-    known: dict[str, JaegerSummary] = read(
-        lambda table: table.newest(lambda snapshot: _query(table, snapshot, found)), {}
-    )
+    known: dict[str, JaegerSummary] = read(lambda table, snapshot: _query(table, snapshot, found), {})
     return [known[one.trace_id] for one in found if one.trace_id in known]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from crannog.api.traces import Suggestion
+from crannog.api.traces.requests import CompletionQuery
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.errors import CallerError
@@ -20,6 +21,7 @@ from crannog.traces.search.attribute_sql import text_literal
 from crannog.traces.search.filter_parser import parse_filter
 from crannog.traces.search.filter_sql import COLUMNS, condition_sql
 from crannog.traces.search.filter_tree import FIELDS, Exists, Field, Filter, Level, Type
+from crannog.traces.search.request import checked_limit, span_filter
 from crannog.traces.search.snapshot_reader import (
     EARLIEST,
     SnapshotReader,
@@ -28,6 +30,7 @@ from crannog.traces.search.snapshot_reader import (
     start_between,
     start_bounds,
 )
+from crannog.traces.span_store import SpanStore
 
 KINDS = ("service", "operation", "key", "value")
 _FIRST_STEP_ROWS, _MAX_ROWS = 50_000, 250_000
@@ -38,22 +41,22 @@ _NESTED = {"event": "events", "link": "links"}
 _UNQUOTED_KEY = re.compile(r"[^\W\d](?:[\w\-/:@]|\.)*")
 
 
-def complete(
-    table: OpenTable, kind: str, prefix: str, *, key: str | None, filter: Filter, limit: int
-) -> list[Suggestion]:
+def complete(store: SpanStore, query: CompletionQuery) -> list[Suggestion]:
     """Return up to `limit` suggestions that begin with `prefix`, most frequent first. Counts cover only the spans read."""
-    if kind not in KINDS:
-        raise CallerError(f"what must be one of {', '.join(KINDS)}, got {kind!r}")
-    if not isinstance(prefix, str):
-        raise CallerError(f"prefix must be text, got {type(prefix).__name__}")
-    if kind == "value":
-        field = value_field(key)
-        return table.newest(
-            lambda snapshot: _counted_in_steps(table, snapshot, filter, limit, _value_query(field, prefix))
-        )
-    if kind == "key":
-        return table.newest(lambda snapshot: _counted_in_steps(table, snapshot, filter, limit, _key_query(prefix)))
-    return table.newest(lambda snapshot: _service_or_operation_names(table, snapshot, kind, prefix, filter, limit))
+    filter, limit = span_filter(query), checked_limit(query.limit)
+
+    def suggestions(table: OpenTable, snapshot: Snapshot) -> list[Suggestion]:
+        kind, prefix = query.what, query.prefix
+        if kind not in KINDS:
+            raise CallerError(f"what must be one of {', '.join(KINDS)}, got {kind!r}")
+        if not isinstance(prefix, str):
+            raise CallerError(f"prefix must be text, got {type(prefix).__name__}")
+        if kind in ("service", "operation"):
+            return _service_or_operation_names(table, snapshot, kind, prefix, filter, limit)
+        sql = _value_query(value_field(query.key), prefix) if kind == "value" else _key_query(prefix)
+        return _counted_in_steps(table, snapshot, filter, limit, sql)
+
+    return store.read_newest(suggestions, [])
 
 
 def value_field(key: str | None) -> Field:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from crannog.api.traces.requests import SpanSelection, TraceQuery
 from crannog.errors import CallerError
+from crannog.traces.jaeger.requests import with_attributes
 from crannog.traces.search.filter_parser import MAX_COMPARISONS, MAX_VALUES, parse_filter
 from crannog.traces.search.filter_tree import FIELDS, TEXT, Compare, Field, Filter, Level, OneOf, all_of
 from crannog.traces.times import milliseconds_to_ns, parse_time
@@ -39,46 +41,38 @@ class SearchRequest:
         return self.has_errors is not None or self.min_duration_ns is not None or self.max_duration_ns is not None
 
 
-def span_filter(
-    *,
-    service: str | None = None,
-    operation: str | None = None,
-    text: str | None = None,
-    attributes: Mapping[str, Any] | None = None,
-    where: str | None = None,
-    start: Any = None,
-    end: Any = None,
-) -> Filter:
+def span_filter(selection: SpanSelection) -> Filter:
     """Combine the arguments of a search into one filter. Raises CallerError if one of them is invalid."""
+    attributes = selection.attributes
     terms: list[Filter] = []
-    for name, value in (("service", service), ("operation", operation)):
+    for name, value in (("service", selection.service), ("operation", selection.operation)):
         if value is not None:
             terms.append(Compare(FIELDS[name], "=", _text(name, value)))
-    if start is not None:
-        terms.append(Compare(FIELDS["start"], ">=", parse_time(start, "start")))
-    if end is not None:
-        terms.append(Compare(FIELDS["start"], "<", parse_time(end, "end")))
-    if text is not None:
-        terms.append(Compare(TEXT, "~", _text("text", text)))
+    if selection.start is not None:
+        terms.append(Compare(FIELDS["start"], ">=", parse_time(selection.start, "start")))
+    if selection.end is not None:
+        terms.append(Compare(FIELDS["start"], "<", parse_time(selection.end, "end")))
+    if selection.text is not None:
+        terms.append(Compare(TEXT, "~", _text("text", selection.text)))
     if attributes is not None and not isinstance(attributes, Mapping):
         raise CallerError(f"attributes must be a mapping of keys to values, got {type(attributes).__name__}")
     if attributes and len(attributes) > MAX_COMPARISONS:
         raise CallerError(f"attributes has {len(attributes):,} keys; a search takes at most {MAX_COMPARISONS:,}")
     terms += [_attribute(key, value) for key, value in (attributes or {}).items()]
-    return all_of(*terms, parse_filter(where))
+    return all_of(*terms, parse_filter(with_attributes(selection.where, selection.attribute_pairs)))
 
 
-def search_request(
-    filter: Filter, *, order: str, has_errors: bool | None, min_duration_ms: float | None, max_duration_ms: float | None
-) -> SearchRequest:
-    if has_errors not in (None, True, False):
-        raise CallerError(f"has_errors must be true, false or omitted, got {has_errors!r}")
+def trace_search_request(query: TraceQuery) -> SearchRequest:
+    """Check the arguments of a search for traces. Raises CallerError if one of them is invalid."""
+    filter = span_filter(query)
+    if query.has_errors not in (None, True, False):
+        raise CallerError(f"has_errors must be true, false or omitted, got {query.has_errors!r}")
     return SearchRequest(
         filter,
-        checked_order(order, TRACE_ORDERS),
-        has_errors,
-        milliseconds_to_ns(min_duration_ms, "min_duration_ms"),
-        milliseconds_to_ns(max_duration_ms, "max_duration_ms"),
+        checked_order(query.order, TRACE_ORDERS),
+        query.has_errors,
+        milliseconds_to_ns(query.min_duration_ms, "min_duration_ms"),
+        milliseconds_to_ns(query.max_duration_ms, "max_duration_ms"),
     )
 
 

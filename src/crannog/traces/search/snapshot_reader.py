@@ -25,7 +25,7 @@ from crannog.traces.query_scope import check_cancelled, scoped_cursor
 from crannog.traces.search.attribute_sql import integer_comparison
 from crannog.traces.search.filter_sql import COLUMNS
 from crannog.traces.search.filter_tree import And, Compare, Filter, Level, OneOf, Type
-from crannog.traces.span_table import trace_id_high
+from crannog.traces.span_table import COPY_ORDER, trace_id_high
 from crannog.traces.trace import ERROR_STATUS, STATUS_NAMES
 
 if TYPE_CHECKING:
@@ -104,8 +104,7 @@ def _tail_bins(starts: pa.ChunkedArray) -> list[TimeBin]:
 _TRACE_WINDOW_NS = 24 * 3600 * 10**9
 _SMALL_BASE_ROWS = 5_000_000
 
-NEWEST_COPY_FIRST = "_created_at DESC, end_ns DESC, start_ns DESC, _batch_id DESC"
-"""Sorts the copies of a span as `lookup.newest_copies` does: the copy that counts comes first."""
+NEWEST_COPY_FIRST = ", ".join(f"{name} DESC" for name in COPY_ORDER)
 
 
 class SnapshotReader:

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 
 from crannog.api.traces import Span, SpanPage
-from crannog.engine.duckdb.engine import quoted
+from crannog.api.traces.requests import SpanQuery
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.traces.search import cursors
 from crannog.traces.search.cursors import Position
 from crannog.traces.search.filter_sql import condition_sql, null_as_false
-from crannog.traces.search.request import SearchRequest
+from crannog.traces.search.request import SPAN_ORDERS, SearchRequest, checked_limit, checked_order, span_filter
 from crannog.traces.search.snapshot_reader import (
     EARLIEST,
     LATEST,
@@ -30,7 +30,9 @@ from crannog.traces.search.summaries import (
     trace_id_table,
     traces_with_duplicates,
 )
-from crannog.traces.trace import SPAN_COLUMNS, span_values
+from crannog.traces.span_store import SpanStore
+from crannog.traces.span_table import COPY_ORDER
+from crannog.traces.trace import SPAN_SQL, span_values
 
 _ORDERS = {
     "newest": ("start_ns", True),
@@ -40,14 +42,13 @@ _ORDERS = {
 }
 _FIRST_ROWS, _MAX_ROWS = 32_768, 16_777_216
 _GROWTH = 4
-_COPY_ORDER = ("_created_at", "end_ns", "start_ns", "_batch_id")
 _IDS = "trace_id, trace_hi, span_id"
 _ID_BYTES = 24
 
 
 @dataclass(frozen=True, slots=True)
 class _SpanMatch:
-    """A matching row: its sort value, its ids and the values of `_COPY_ORDER`."""
+    """A matching row: its sort value, its ids and the values of `COPY_ORDER`."""
 
     value: int
     trace_id: bytes
@@ -63,18 +64,20 @@ class _SpanMatch:
         return self.trace_id, self.span_id
 
 
-def search_spans(table: OpenTable, request: SearchRequest, *, limit: int, cursor: str | None, count: bool) -> SpanPage:
+def search_spans(store: SpanStore, query: SpanQuery) -> SpanPage:
     """Return one page of the matching spans, each once and in its newest copy."""
-    position = cursors.decode(cursor, request.digest, id_bytes=_ID_BYTES)
+    request = SearchRequest(span_filter(query), checked_order(query.order, SPAN_ORDERS))
+    limit = checked_limit(query.limit)
 
-    def page(snapshot: Snapshot) -> SpanPage:
+    def page(table: OpenTable, snapshot: Snapshot) -> SpanPage:
+        position = cursors.decode(query.cursor, request.digest, id_bytes=_ID_BYTES)
         with open_reader(table, snapshot) as reader:
             found = _matches_from(reader, request, position, limit)
             listed = found[:limit]
             if position is not None and position.backward:
                 listed.reverse()
             spans = _spans(reader, listed)
-            total = _count_spans(reader, request) if count else None
+            total = _count_spans(reader, request) if query.count else None
         next_cursor, previous_cursor = cursors.page_cursors(
             position,
             [listed[0].position, listed[-1].position] if listed else None,
@@ -83,7 +86,7 @@ def search_spans(table: OpenTable, request: SearchRequest, *, limit: int, cursor
         )
         return SpanPage(spans, next_cursor, previous_cursor, total)
 
-    return table.newest(page)
+    return store.read_newest(page, SpanPage((), total=0 if query.count else None))
 
 
 def _matches_from(
@@ -138,12 +141,12 @@ def _matching_rows(
         )
     source = reader.rows([*pruning_conditions(request.filter), *start_between(low, high)])
     found = reader.query(
-        f"SELECT {column} AS value, trace_id, span_id, {', '.join(_COPY_ORDER)} FROM {source}"
+        f"SELECT {column} AS value, trace_id, span_id, {', '.join(COPY_ORDER)} FROM {source}"
         f" WHERE {' AND '.join(conditions)}"
         f" ORDER BY value {direction}, trace_id {direction}, span_id {direction} LIMIT {limit}"
     )
     return [
-        _SpanMatch(row["value"], row["trace_id"], row["span_id"], tuple(row[name] for name in _COPY_ORDER))
+        _SpanMatch(row["value"], row["trace_id"], row["span_id"], tuple(row[name] for name in COPY_ORDER))
         for row in found.to_pylist()
     ]
 
@@ -152,9 +155,9 @@ def _newest_only(reader: SnapshotReader, matches: list[_SpanMatch]) -> list[_Spa
     """Return those matches that are the newest copy of their span."""
     if not matches:
         return []
-    columns = f"trace_id, span_id, {', '.join(_COPY_ORDER)}"
+    columns = f"trace_id, span_id, {', '.join(COPY_ORDER)}"
     newest = {
-        (row["trace_id"], row["span_id"]): tuple(row[name] for name in _COPY_ORDER)
+        (row["trace_id"], row["span_id"]): tuple(row[name] for name in COPY_ORDER)
         for row in _newest_copies_of(reader, matches, columns).to_pylist()
     }
     return [match for match in matches if newest[match.ids] == match.copy]
@@ -163,7 +166,7 @@ def _newest_only(reader: SnapshotReader, matches: list[_SpanMatch]) -> list[_Spa
 def _newest_copies_of(reader: SnapshotReader, matches: list[_SpanMatch], columns: str) -> pa.Table:
     """Return the newest copy of the span of each match."""
     traces = sorted({match.trace_id for match in matches})
-    starts = [match.copy[_COPY_ORDER.index("start_ns")] for match in matches]
+    starts = [match.copy[COPY_ORDER.index("start_ns")] for match in matches]
     pairs = pa.table(
         [
             pa.array([match.trace_id for match in matches], pa.binary()),
@@ -181,8 +184,7 @@ def _newest_copies_of(reader: SnapshotReader, matches: list[_SpanMatch], columns
 def _spans(reader: SnapshotReader, matches: list[_SpanMatch]) -> tuple[Span, ...]:
     if not matches:
         return ()
-    columns = ", ".join(map(quoted, dict.fromkeys([*SPAN_COLUMNS, "_created_at", "_batch_id"])))
-    spans = [Span(*values) for values in span_values(_newest_copies_of(reader, matches, columns))]
+    spans = [Span(*values) for values in span_values(_newest_copies_of(reader, matches, SPAN_SQL))]
     by_ids = {(span.trace_id, span.span_id): span for span in spans}
     return tuple(by_ids[match.trace_id.hex(), match.span_id.hex()] for match in matches)
 
@@ -198,7 +200,7 @@ def _count_spans(reader: SnapshotReader, request: SearchRequest) -> int:
         query = f"SELECT count(*) FROM {source} WHERE {condition}"
     else:
         copies = (
-            f"SELECT trace_id, span_id, {', '.join(_COPY_ORDER)}, {null_as_false(condition)} AS matches"
+            f"SELECT trace_id, span_id, {', '.join(COPY_ORDER)}, {null_as_false(condition)} AS matches"
             f" FROM {rows} SEMI JOIN duplicated USING (trace_id)"
         )
         query = (

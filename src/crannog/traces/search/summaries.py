@@ -11,7 +11,7 @@ from crannog.api.traces import TraceSummary
 from crannog.traces.search.filter_sql import condition_sql, null_as_false
 from crannog.traces.search.filter_tree import MATCH_ALL, Filter
 from crannog.traces.search.snapshot_reader import NEWEST_COPY_FIRST, SnapshotReader
-from crannog.traces.span_table import trace_id_high
+from crannog.traces.span_table import COPY_ORDER, trace_id_high
 from crannog.traces.trace import ERROR_STATUS
 
 _TRACE_IDS = pa.schema([pa.field("trace_id", pa.binary()), pa.field("trace_hi", pa.int64())])
@@ -121,7 +121,7 @@ def summaries_from_rows(rows: Iterable[dict[str, Any]]) -> dict[bytes, TraceSumm
 
 
 def _copy_order(row: dict[str, Any]) -> tuple[Any, ...]:
-    return row["_created_at"], row["end_ns"], row["start_ns"], row["_batch_id"]
+    return tuple(row[name] for name in COPY_ORDER)
 
 
 def _summary(row: dict[str, Any]) -> TraceSummary:

@@ -9,13 +9,14 @@ engine's memory and spill limits.
 from __future__ import annotations
 
 from crannog.api.traces import TracePage, TraceSummary
+from crannog.api.traces.requests import TraceQuery
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.traces.search import cursors
 from crannog.traces.search.cursors import Position
 from crannog.traces.search.filter_sql import condition_sql, null_as_false, prefilter_sql
 from crannog.traces.search.filter_tree import FIELDS, MATCH_ALL, Compare, Filter, all_of
-from crannog.traces.search.request import SearchRequest
+from crannog.traces.search.request import SearchRequest, checked_limit, trace_search_request
 from crannog.traces.search.snapshot_reader import (
     EARLIEST,
     LATEST,
@@ -26,17 +27,19 @@ from crannog.traces.search.snapshot_reader import (
     start_bounds,
 )
 from crannog.traces.search.summaries import newest_copies_sql, rows_of_trace_table, summaries, traces_with_duplicates
+from crannog.traces.span_store import SpanStore
 from crannog.traces.trace import ERROR_STATUS
 
 
-def search(table: OpenTable, request: SearchRequest, *, limit: int, cursor: str | None, count: bool) -> TracePage:
+def search(store: SpanStore, query: TraceQuery) -> TracePage:
     """Return one page of the matching traces."""
-    position = cursors.decode(cursor, request.digest, id_bytes=16)
+    request, limit = trace_search_request(query), checked_limit(query.limit)
 
-    def page(snapshot: Snapshot) -> TracePage:
+    def page(table: OpenTable, snapshot: Snapshot) -> TracePage:
+        position = cursors.decode(query.cursor, request.digest, id_bytes=16)
         with open_reader(table, snapshot) as reader:
             found, search_before = _traces_from(reader, request, position, limit)
-            total = count_traces(reader, request) if count else None
+            total = count_traces(reader, request) if query.count else None
         listed = found[:limit]
         if position is not None and position.backward:
             listed.reverse()
@@ -49,7 +52,7 @@ def search(table: OpenTable, request: SearchRequest, *, limit: int, cursor: str 
         )
         return TracePage(tuple(listed), next_cursor, previous_cursor, total)
 
-    return table.newest(page)
+    return store.read_newest(page, TracePage((), total=0 if query.count else None))
 
 
 def _traces_from(

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import IntEnum
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 
 from crannog.builds.event_values import (
     BuildRequestStatus,
@@ -29,6 +29,17 @@ from crannog.builds.event_values import (
 from crannog.errors import BadRows
 
 P = TypeVar("P", bound="Payload")
+Check = Callable[[Any, str], Any]
+_CHECKS: dict[str, Check] = {
+    "requested_partitions": identifiers,
+    "target_partitions": identifiers,
+    "message": text,
+    "reason": text,
+    "config": json_value,
+    "manifests": json_value,
+    "job_graph": json_value,
+}
+_set = object.__setattr__
 
 
 class Kind(IntEnum):
@@ -74,6 +85,11 @@ class Payload:
     STATUS: ClassVar[type[Status] | None] = None
     FIELDS: ClassVar[tuple[str, ...]]
     REQUIRED: ClassVar[tuple[str, ...]]
+    CHECKS: ClassVar[tuple[tuple[str, Check], ...]]
+
+    def __post_init__(self) -> None:
+        for name, check in self.CHECKS:
+            _set(self, name, check(getattr(self, name), name))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the payload in the shape of the table's struct, with nested JSON values."""
@@ -105,10 +121,6 @@ class Payload:
             raise BadRows(f"{where} needs {missing[0]}")
         return cls(**values)
 
-    def _set(self, **values: Any) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-
 
 @dataclass(frozen=True, slots=True)
 class BuildRequestEvent(Payload):
@@ -119,13 +131,6 @@ class BuildRequestEvent(Payload):
     status: BuildRequestStatus
     requested_partitions: tuple[str, ...] = ()
     message: str = ""
-
-    def __post_init__(self) -> None:
-        self._set(
-            status=BuildRequestStatus.read(self.status),
-            requested_partitions=identifiers(self.requested_partitions, "requested_partitions"),
-            message=text(self.message, "message"),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +143,6 @@ class PartitionEvent(Payload):
     status: PartitionStatus
     message: str = ""
     job_run_id: str | None = None
-
-    def __post_init__(self) -> None:
-        self._set(
-            partition_ref=identifier(self.partition_ref, "partition_ref"),
-            status=PartitionStatus.read(self.status),
-            message=text(self.message, "message"),
-            job_run_id=optional_identifier(self.job_run_id, "job_run_id"),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,17 +159,6 @@ class JobEvent(Payload):
     config: Any = None
     manifests: Any = None
 
-    def __post_init__(self) -> None:
-        self._set(
-            job_run_id=identifier(self.job_run_id, "job_run_id"),
-            job_label=identifier(self.job_label, "job_label"),
-            target_partitions=identifiers(self.target_partitions, "target_partitions"),
-            status=JobStatus.read(self.status),
-            message=text(self.message, "message"),
-            config=json_value(self.config, "config"),
-            manifests=json_value(self.manifests, "manifests"),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class DelegationEvent(Payload):
@@ -183,15 +169,6 @@ class DelegationEvent(Payload):
     delegated_to_build_request_id: str
     message: str = ""
 
-    def __post_init__(self) -> None:
-        self._set(
-            partition_ref=identifier(self.partition_ref, "partition_ref"),
-            delegated_to_build_request_id=identifier(
-                self.delegated_to_build_request_id, "delegated_to_build_request_id"
-            ),
-            message=text(self.message, "message"),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class JobGraphEvent(Payload):
@@ -200,9 +177,6 @@ class JobGraphEvent(Payload):
     KIND = Kind.JOB_GRAPH
     job_graph: Any = None
     message: str = ""
-
-    def __post_init__(self) -> None:
-        self._set(job_graph=json_value(self.job_graph, "job_graph"), message=text(self.message, "message"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +187,6 @@ class PartitionInvalidationEvent(Payload):
     partition_ref: str
     reason: str = ""
 
-    def __post_init__(self) -> None:
-        self._set(partition_ref=identifier(self.partition_ref, "partition_ref"), reason=text(self.reason, "reason"))
-
 
 @dataclass(frozen=True, slots=True)
 class TaskCancelEvent(Payload):
@@ -225,9 +196,6 @@ class TaskCancelEvent(Payload):
     job_run_id: str
     reason: str = ""
 
-    def __post_init__(self) -> None:
-        self._set(job_run_id=identifier(self.job_run_id, "job_run_id"), reason=text(self.reason, "reason"))
-
 
 @dataclass(frozen=True, slots=True)
 class BuildCancelEvent(Payload):
@@ -235,9 +203,6 @@ class BuildCancelEvent(Payload):
 
     KIND = Kind.BUILD_CANCEL
     reason: str = ""
-
-    def __post_init__(self) -> None:
-        self._set(reason=text(self.reason, "reason"))
 
 
 AnyPayload = (
@@ -250,22 +215,23 @@ AnyPayload = (
     | TaskCancelEvent
     | BuildCancelEvent
 )
-PAYLOADS: dict[Kind, type[AnyPayload]] = {
-    payload.KIND: payload
-    for payload in (
-        BuildRequestEvent,
-        PartitionEvent,
-        JobEvent,
-        DelegationEvent,
-        JobGraphEvent,
-        PartitionInvalidationEvent,
-        TaskCancelEvent,
-        BuildCancelEvent,
-    )
-}
+# By kind, or its number.
+PAYLOADS: dict[int, type[AnyPayload]] = {payload.KIND: payload for payload in get_args(AnyPayload)}
+
+
+def _check_of(payload: type[AnyPayload], field: Field[Any]) -> Check:
+    """Return the check of a field: other fields than those of `_CHECKS` are identifiers."""
+    if field.name == "status":
+        assert payload.STATUS is not None
+        read = payload.STATUS.read
+        return lambda status, _: read(status)
+    return _CHECKS.get(field.name, optional_identifier if field.default is None else identifier)
+
+
 for _payload in PAYLOADS.values():
     _payload.FIELDS = tuple(one.name for one in fields(_payload))
     _payload.REQUIRED = tuple(one.name for one in fields(_payload) if one.default is MISSING)
+    _payload.CHECKS = tuple((one.name, _check_of(_payload, one)) for one in fields(_payload))
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,9 +324,6 @@ class BuildEvent:
         return cls(given["event_id"], given["timestamp"], given["build_request_id"], payload, given.get("index"))
 
 
-_set = object.__setattr__
-
-
 def stored_event(
     event_id: str, timestamp: int, build_request_id: str, payload: AnyPayload, index: int | None
 ) -> BuildEvent:
@@ -376,12 +339,11 @@ def stored_event(
 
 def payload_of(kind: int, values: dict[str, Any]) -> Any:
     """Return the payload whose `as_dict` returned these values."""
-    shape, status, names = _SHAPES[kind]
+    shape: Any = PAYLOADS[kind]
     payload = object.__new__(shape)
-    for name in names:
+    for name in shape.FIELDS:
         if name == "status":
-            assert status is not None
-            _set(payload, name, status(values["status_code"]))
+            _set(payload, name, shape.STATUS(values["status_code"]))
         elif name in _TUPLES:
             _set(payload, name, tuple(values[name]))
         else:
@@ -390,9 +352,6 @@ def payload_of(kind: int, values: dict[str, Any]) -> Any:
 
 
 _TUPLES = frozenset({"requested_partitions", "target_partitions"})
-_SHAPES: dict[int, tuple[type[Any], type[Status] | None, tuple[str, ...]]] = {
-    int(kind): (payload, payload.STATUS, payload.FIELDS) for kind, payload in PAYLOADS.items()
-}
 _KNOWN_PAYLOADS = frozenset(PAYLOADS.values())
 _ENVELOPE = frozenset(
     {"index", "event_id", "timestamp", "build_request_id", "event_type", *(kind.column for kind in Kind)}

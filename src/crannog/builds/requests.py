@@ -33,8 +33,6 @@ from crannog.errors import CallerError
 
 F = TypeVar("F", bound="EventFilter")
 LARGEST_INDEX = 2**62
-_LARGEST_PAGE = 100_000
-_MOST_PRUNABLE = 10_000_000
 _MOST_VALUES = 10_000
 # Singular names for one value.
 _ONE_OF_MANY = {
@@ -63,18 +61,39 @@ def checked_indexes(indexes: Iterable[int]) -> list[int]:
     return sorted({whole_number(index, "index", least=1, most=LARGEST_INDEX) for index in indexes})
 
 
-def _check_numbers(request: Any, **most: int) -> None:
-    """Check that fields are whole numbers from 1 to their largest value."""
-    for name, largest in most.items():
-        whole_number(getattr(request, name), name, least=1, most=largest)
+def _number(default: Any, *, least: int = 1, most: int, about: str = "") -> Any:
+    """Declare a whole number within limits, or None if that is the default."""
+    return field(default=default, metadata={"least": least, "most": most, "about": about})
 
 
-def _check_names(request: Any, *names: str) -> None:
-    """Check that fields are text or None; what cannot be an identifier becomes empty text."""
-    for name in names:
-        value = getattr(request, name)
-        if value is not None and not is_name(value):
-            object.__setattr__(request, name, "")
+def _limit(default: int, most: int = 100_000) -> Any:
+    return _number(default, most=most, about="Return at most this many.")
+
+
+def _identifier(about: str) -> Any:
+    """Declare an identifier: what cannot be one becomes empty text, which no event has."""
+    return field(metadata={"is_identifier": True, "about": about})
+
+
+def _optional_identifier() -> Any:
+    return field(default=None, metadata={"is_identifier": True})
+
+
+class _Request:
+    """What all requests share: the checks that their fields declare."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        request: Any = self
+        for each in fields(request):
+            value, rules = getattr(self, each.name), each.metadata
+            if value is None and each.default is None:
+                continue
+            if "most" in rules:
+                whole_number(value, each.name, least=rules["least"], most=rules["most"])
+            elif "is_identifier" in rules and not is_name(value):
+                object.__setattr__(self, each.name, "")
 
 
 def _listed(name: str, values: Any) -> tuple[str, ...]:
@@ -98,7 +117,7 @@ def _listed(name: str, values: Any) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class EventFilter:
+class EventFilter(_Request):
     """Conditions on events: an event matches if it has one of the values of every condition that is given.
 
     A partition matches partition events, jobs that target it, delegations, invalidations and requests that name it;
@@ -169,29 +188,26 @@ class EventQuery(EventFilter):
     """Return a page of events, strictly after the index `since`; continue after its `next_index` while it `has_more`."""
 
     since: int | None = None
-    limit: int = field(default=100, metadata={"about": "Return at most this many."})
+    limit: int = _limit(100)
     descending: bool = False
 
     def __post_init__(self) -> None:
         EventFilter.__post_init__(self)
-        _check_numbers(self, limit=_LARGEST_PAGE)
+        _Request.__post_init__(self)
         since = self.since
         if since is not None and (type(since) is not int or not 0 <= since <= LARGEST_INDEX):
             raise CallerError(f"since is the index of an event, 0 or more, got {since!r}")
 
 
 @dataclass(frozen=True, slots=True)
-class EventById:
+class EventById(_Request):
     """Return one event, or null."""
 
-    event_id: str = field(metadata={"about": "The id of an event."})
-
-    def __post_init__(self) -> None:
-        _check_names(self, "event_id")
+    event_id: str = _identifier("The id of an event.")
 
 
 @dataclass(frozen=True, slots=True)
-class HeadQuery:
+class HeadQuery(_Request):
     """Return the largest index assigned."""
 
 
@@ -199,28 +215,24 @@ class HeadQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class BuildQuery:
+class BuildQuery(_Request):
     """Return builds, latest start first, and their total number."""
 
     status: str | None = None
-    limit: int = field(default=50, metadata={"about": "Return at most this many."})
-    offset: int = 0
+    limit: int = _limit(50)
+    offset: int = _number(0, least=0, most=LARGEST_INDEX)
 
     def __post_init__(self) -> None:
         if self.status is not None:
             object.__setattr__(self, "status", BuildRequestStatus.read(self.status).label)
-        _check_numbers(self, limit=_LARGEST_PAGE)
-        whole_number(self.offset, "offset", least=0, most=LARGEST_INDEX)
+        _Request.__post_init__(self)
 
 
 @dataclass(frozen=True, slots=True)
-class BuildById:
+class BuildById(_Request):
     """Return the state of a build, or null."""
 
-    build_request_id: str = field(metadata={"about": "The id of a build request."})
-
-    def __post_init__(self) -> None:
-        _check_names(self, "build_request_id")
+    build_request_id: str = _identifier("The id of a build request.")
 
 
 class BuildPartitionsQuery(BuildById):
@@ -232,34 +244,28 @@ class GraphQuery(BuildById):
 
 
 @dataclass(frozen=True, slots=True)
-class ComparisonQuery:
+class ComparisonQuery(_Request):
     """Compare two builds."""
 
-    first: str = field(metadata={"about": "The id of a build request."})
-    second: str = field(metadata={"about": "The id of a build request."})
+    first: str = _identifier("The id of a build request.")
+    second: str = _identifier("The id of a build request.")
 
 
 # -- partitions and jobs ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class RecentPartitionsQuery:
+class RecentPartitionsQuery(_Request):
     """Return the partitions whose status changed last, newest first."""
 
-    limit: int = field(default=50, metadata={"about": "Return at most this many."})
-
-    def __post_init__(self) -> None:
-        _check_numbers(self, limit=_LARGEST_PAGE)
+    limit: int = _limit(50)
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionStatusQuery:
+class PartitionStatusQuery(_Request):
     """Return the last status of a partition by commit order, or null."""
 
-    partition_ref: str = field(metadata={"about": "A partition."})
-
-    def __post_init__(self) -> None:
-        _check_names(self, "partition_ref")
+    partition_ref: str = _identifier("A partition.")
 
 
 class ActiveBuildsQuery(PartitionStatusQuery):
@@ -267,13 +273,13 @@ class ActiveBuildsQuery(PartitionStatusQuery):
 
 
 @dataclass(frozen=True, slots=True)
-class LineageQuery:
+class LineageQuery(_Request):
     """Return the partitions that a partition was made from, or went into."""
 
-    partition_ref: str = field(metadata={"about": "A partition."})
+    partition_ref: str = _identifier("A partition.")
     direction: str = field(default="upstream", metadata={"about": "`upstream` or `downstream`."})
     depth: int = 100
-    limit: int = field(default=10_000, metadata={"about": "Return at most this many."})
+    limit: int = _limit(10_000, LARGEST_INDEX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +296,7 @@ class EdgeQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestQuery:
+class ManifestQuery(_Request):
     """Return the manifests of jobs, oldest first."""
 
     build_request_id: str | None = None
@@ -298,59 +304,43 @@ class ManifestQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class JobQuery:
+class JobQuery(_Request):
     """Return each job with its success rate, durations, retries and last run, latest run first."""
 
-    limit: int = field(default=1_000, metadata={"about": "Return at most this many."})
-
-    def __post_init__(self) -> None:
-        _check_numbers(self, limit=_LARGEST_PAGE)
+    limit: int = _limit(1_000)
 
 
 @dataclass(frozen=True, slots=True)
-class RunQuery:
+class RunQuery(_Request):
     """Return runs of jobs, newest first."""
 
-    build_request_id: str | None = None
-    job_label: str | None = None
-    limit: int = field(default=1_000, metadata={"about": "Return at most this many."})
-
-    def __post_init__(self) -> None:
-        _check_names(self, "build_request_id", "job_label")
-        _check_numbers(self, limit=_LARGEST_PAGE)
+    build_request_id: str | None = _optional_identifier()
+    job_label: str | None = _optional_identifier()
+    limit: int = _limit(1_000)
 
 
 # -- the whole log ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class ActivityQuery:
+class ActivityQuery(_Request):
     """Return an overview of the log."""
 
-    recent: int = 10
-
-    def __post_init__(self) -> None:
-        _check_numbers(self, recent=1_000)
+    recent: int = _number(10, most=1_000)
 
 
 @dataclass(frozen=True, slots=True)
-class StatsQuery:
+class StatsQuery(_Request):
     """Return the size of the log and facts about its store."""
 
 
 @dataclass(frozen=True, slots=True)
-class PrunableQuery:
+class PrunableQuery(_Request):
     """Return the indexes of events that may be pruned, oldest first."""
 
-    before_ns: int | None = None
-    keep_events: int | None = None
-    limit: int = 1_000
-
-    def __post_init__(self) -> None:
-        for name in ("before_ns", "keep_events"):
-            if getattr(self, name) is not None:
-                whole_number(getattr(self, name), name, least=0, most=LARGEST_TIMESTAMP)
-        _check_numbers(self, limit=_MOST_PRUNABLE)
+    before_ns: int | None = _number(None, least=0, most=LARGEST_TIMESTAMP)
+    keep_events: int | None = _number(None, least=0, most=LARGEST_TIMESTAMP)
+    limit: int = _number(1_000, most=10_000_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from crannog.builds.append_plan import same_event
 from crannog.builds.event_values import LARGEST_TIMESTAMP
 from crannog.builds.events import BuildEvent
-from crannog.builds.read_model.tables import ALL_TABLES
 from crannog.builds.results import CheckReport, PruneReport
 from crannog.builds.stores.read_model_log import ModelLog
 from crannog.builds.stores.sqlite_log import PastLog
@@ -73,6 +72,16 @@ def wipe_build(log: EventLog, build_request_id: str) -> int:
 
 
 _MOST_PROBLEMS = 100
+# The columns of each table that are compared.
+_COMPARED_COLUMNS = {
+    "events": "idx, event_id, timestamp, build_request_id, kind, job_run_id, job_label",
+    "event_partitions": "partition_ref, idx",
+    "builds": "build_request_id, status, status_idx, requested, first_idx, created_at, last_idx, updated_at, ended_at, cancel_idx",
+    "partitions": "partition_ref, status, status_idx, updated_at, build_request_id, job_run_id, invalidated_idx",
+    "build_partitions": "partition_ref, build_request_id, status, status_idx, delegated_to, delegated_idx",
+    "job_runs": "job_run_id, job_label, build_request_id, status, status_idx, first_idx, first_at, started_at, ended_at",
+    "edges": "output_ref, input_ref, idx, job_run_id, build_request_id, made",
+}
 
 
 @dataclass(slots=True)
@@ -128,11 +137,9 @@ def _check_state(log: ModelLog, until: int, findings: _Findings) -> None:
                 if now > until:
                     until = now  # a writer was faster: compare with the newest state
                     continue
-                for table in ALL_TABLES:
-                    if table != "meta":
-                        columns = ", ".join(_columns(table))
-                        query = f"SELECT {columns} FROM {table} ORDER BY {columns}"
-                        _compare(table, set(stored.query(query)), set(right.query(query)), findings)
+                for table, columns in _COMPARED_COLUMNS.items():
+                    query = f"SELECT {columns} FROM {table}"
+                    _compare(table, set(stored.query(query)), set(right.query(query)), findings)
             return
     findings.add("the state could not be compared: the log kept changing; check again when fewer events come in")
 
@@ -141,54 +148,6 @@ def _compare(table: str, stored: set[tuple[object, ...]], right: set[tuple[objec
     for label, rows in (("has extra rows", stored - right), ("lacks rows", right - stored)):
         if rows:
             findings.add(f"table {table} {label}: {len(rows):,}, such as {sorted(rows, key=repr)[0]!r:.200}")
-
-
-def _columns(table: str) -> tuple[str, ...]:
-    return {
-        "events": ("idx", "event_id", "timestamp", "build_request_id", "kind", "job_run_id", "job_label"),
-        "event_partitions": ("partition_ref", "idx"),
-        "builds": (
-            "build_request_id",
-            "status",
-            "status_idx",
-            "requested",
-            "first_idx",
-            "created_at",
-            "last_idx",
-            "updated_at",
-            "ended_at",
-            "cancel_idx",
-        ),
-        "partitions": (
-            "partition_ref",
-            "status",
-            "status_idx",
-            "updated_at",
-            "build_request_id",
-            "job_run_id",
-            "invalidated_idx",
-        ),
-        "build_partitions": (
-            "partition_ref",
-            "build_request_id",
-            "status",
-            "status_idx",
-            "delegated_to",
-            "delegated_idx",
-        ),
-        "job_runs": (
-            "job_run_id",
-            "job_label",
-            "build_request_id",
-            "status",
-            "status_idx",
-            "first_idx",
-            "first_at",
-            "started_at",
-            "ended_at",
-        ),
-        "edges": ("output_ref", "input_ref", "idx", "job_run_id", "build_request_id", "made"),
-    }[table]
 
 
 def _check_store(log: ModelLog, findings: _Findings) -> None:

@@ -91,14 +91,14 @@ class EmbeddedLake(Lake):
         log = self._builds
         if log is not None and not log.is_closed:
             return log
-        from crannog.builds.open_log import warehouse_uri
-        from crannog.builds.stores.delta_log import DEFAULT_TABLE, DeltaLog
+        from crannog.builds.open_log import EVENTS, warehouse_uri
+        from crannog.builds.stores.delta_log import DeltaLog
 
         # One log for all threads: each would have a read model and a queue of appends of its own.
         with self._builds_lock:
             if self._builds is None or self._builds.is_closed:
                 uri = warehouse_uri(self.warehouse.location)
-                self._builds = DeltaLog(self.warehouse, self.engine, uri, TableName.parse(DEFAULT_TABLE))
+                self._builds = DeltaLog(self.warehouse, self.engine, uri, EVENTS)
             return self._builds
 
     def new_scheduler(self) -> Scheduler:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from build_samples import partition, request, whole_build
 from crannog.builds import BuildRequestStatus, PartitionStatus, open_log, plain
-from crannog.cli.builds import duration
+from crannog.cli.builds_log import duration
 from crannog.cli.main import app
 from crannog.errors import CallerError, NotFound, Refused
 

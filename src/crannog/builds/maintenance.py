@@ -9,14 +9,13 @@ from typing import Any
 
 from crannog.api.reports import Cancellation
 from crannog.builds.log import EventLog
-from crannog.builds.open_log import open_log, other_than_warehouse
+from crannog.builds.open_log import EVENTS, open_log, other_than_warehouse
 from crannog.builds.upkeep import prune
 from crannog.engine.maintenance.scheduler import ExtraTasks, Work
 from crannog.engine.open_table import OpenTable
 from crannog.engine.warehouse import Warehouse
 from crannog.names import TableName
 
-EVENTS = TableName.parse("crannog.builds.build_events")
 _DAY_NS = 24 * 3600 * 10**9
 
 

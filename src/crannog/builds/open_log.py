@@ -11,12 +11,16 @@ from urllib.parse import quote, unquote, urlsplit
 from crannog.builds.log import EventLog
 from crannog.errors import CallerError
 from crannog.missing import needed_for
+from crannog.names import TableName
 
 FORMS = (
     "sqlite:///relative/file or sqlite:////absolute/file, sqlite::memory:, delta:///absolute/folder,"
     " delta+s3://bucket/folder (also delta+gs, delta+az), postgresql://user@host/database, stdout:, tee:URI,URI…,"
     " http(s)://server"
 )
+
+EVENTS = TableName.parse("crannog.builds.build_events")
+"""The table of a log in a warehouse."""
 
 Opener = Callable[[str, dict[str, Any]], EventLog]
 _OPENERS: dict[str, Opener] = {}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crannog.cli import builds_maintenance, builds_views
 from crannog.cli.arguments import JsonOption
-from crannog.cli.builds_filters import (
+from crannog.cli.builds_log import (
+    BuildArgument,
     FilterBuild,
     FilterFrom,
     FilterJob,
@@ -19,141 +18,32 @@ from crannog.cli.builds_filters import (
     FilterPartition,
     FilterRun,
     FilterTo,
+    LimitOption,
+    duration,
     event_filter,
+    event_text,
+    log_of,
+    log_option,
+    reply,
+    status_text,
+    time_of,
 )
-from crannog.cli.context import answer, lake_at, place_of
-from crannog.cli.output import ago, moment, of_bytes
-from crannog.cli.waterfall import took
+from crannog.cli.output import facts, listing, of_bytes, say
 from crannog.errors import NotFound
 
 if TYPE_CHECKING:
-    from crannog.builds import BuildEvent, EventLog
-    from crannog.embedded import EmbeddedLake
-    from crannog.remote.lake import RemoteLake
-
-BuildArgument = Annotated[str, typer.Argument(metavar="BUILD", help="The id of a build request.")]
-LimitOption = Annotated[
-    int, typer.Option("--limit", "-n", min=1, max=100_000, help="Show at most this many, newest first.")
-]
-
-_LOG, _AS_OF = "builds log", "builds as of"
-_TABLE = "crannog.builds.build_events"
-_OTHER_LOGS = "--log URI or CRANNOG_BUILD_LOG names another, `crannog builds import` creates one"
+    from crannog.builds import BuildEvent
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the group."""
-    from crannog.cli import builds_maintenance, builds_views
-
     group = typer.Typer(name="builds", help="The build event log: what happened in each build.", no_args_is_help=True)
-    group.callback()(_log_option)
+    group.callback()(log_option)
     for name, command in (("list", list_builds), ("show", show), ("tail", tail), ("stats", stats), ("wait", wait)):
         group.command(name)(command)
     builds_views.add_to(group)
     builds_maintenance.add_to(group)
     app.add_typer(group)
-
-
-def _log_option(
-    context: typer.Context,
-    log: Annotated[
-        str,
-        typer.Option(
-            "--log",
-            metavar="URI",
-            help="URI of the log [default: CRANNOG_BUILD_LOG, else that of the server or warehouse].",
-        ),
-    ] = "",
-    as_of: Annotated[
-        int | None,
-        typer.Option("--as-of", metavar="INDEX", min=0, help="Read the log as of this index."),
-    ] = None,
-) -> None:
-    """The build event log: what happened in each build."""
-    context.meta[_LOG], context.meta[_AS_OF] = log, as_of
-
-
-@contextmanager
-def log_of(context: typer.Context, *, create: bool = False) -> Iterator[EventLog]:
-    """Open the log for one command: that of --log, --server or CRANNOG_BUILD_LOG; else that of the lake.
-
-    The lake is found as for any other command: a server, or the warehouse. Raises NotFound if there is no log and
-    `create` is false.
-    """
-    place = place_of(context)
-    uri = context.meta[_LOG] or ("" if place.server else place.settings().build_log)
-    with _log_at(uri, place.token, create) if uri else _log_of_lake(context, create) as log:
-        if context.meta[_AS_OF] is None:
-            yield log
-            return
-        with log.as_of(context.meta[_AS_OF]) as then:
-            yield then
-
-
-def _log_at(uri: str, token: str, create: bool) -> EventLog:
-    from crannog.builds import open_log
-
-    if not create:
-        _check_exists(uri)
-    options: dict[str, Any] = {"token": token} if uri.startswith(("http:", "https:")) else {}
-    return open_log(uri, **options)
-
-
-@contextmanager
-def _log_of_lake(context: typer.Context, create: bool) -> Iterator[EventLog]:
-    with lake_at(context, make=create) as opened:
-        lake = cast("EmbeddedLake | RemoteLake", opened)
-        # By its attribute, since the class of a remote lake is slow to import. A server creates its log itself.
-        if not create and not hasattr(lake, "address"):
-            try:
-                lake.table(_TABLE)
-            except NotFound:
-                warehouse = place_of(context).settings().warehouse
-                raise NotFound(f"there is no build log in the warehouse {warehouse}: {_OTHER_LOGS}") from None
-        yield lake.builds
-
-
-def _check_exists(uri: str) -> None:
-    """Raise NotFound if a local log does not exist, since reading must not create it."""
-    from pathlib import Path
-    from urllib.parse import parse_qs, unquote, urlsplit
-
-    if uri.startswith("sqlite:///") and ":memory:" not in uri:
-        places = [Path(unquote(uri.removeprefix("sqlite:///")))]
-    elif uri.startswith("delta:///"):
-        parts = urlsplit(uri)
-        table = parse_qs(parts.query).get("table", [_TABLE])[0]
-        folder = Path(unquote(parts.path))
-        places = [folder / "_delta_log", folder.joinpath(*table.split("."), "_delta_log")]
-    else:
-        return
-    if not any(place.exists() for place in places):
-        raise NotFound(f"there is no build log at {uri}: {_OTHER_LOGS}")
-
-
-def time_of(nanoseconds: int | None) -> str:
-    """Return a timestamp of the log as text."""
-    if nanoseconds is None:
-        return "–"
-    try:
-        return moment(dt.datetime.fromtimestamp(nanoseconds // 10**9, dt.UTC))
-    except (ValueError, OverflowError, OSError):
-        return f"{nanoseconds} ns"
-
-
-def duration(nanoseconds: int | None) -> str:
-    """Return a duration as text."""
-    if nanoseconds is None:
-        return "–"
-    if 0 < abs(nanoseconds) < 10**9:
-        return took(nanoseconds)
-    seconds = abs(nanoseconds) / 10**9
-    sign = "-" if nanoseconds < 0 else ""
-    return f"{sign}{seconds:.3g} s" if seconds < 60 else sign + ago(dt.timedelta(seconds=seconds))
-
-
-def status_text(status: Any) -> str:
-    return "–" if status is None else status.name.lower().replace("_", " ")
 
 
 def list_builds(
@@ -164,14 +54,10 @@ def list_builds(
     as_json: JsonOption = False,
 ) -> None:
     """List builds, latest start first."""
-    from crannog.builds import plain
-
     with log_of(context) as log:
         page = log.list_build_requests(status.upper() if status else None, limit, offset)
 
     def otherwise() -> None:
-        from crannog.cli.output import listing, say
-
         rows = [
             (
                 build.build_request_id,
@@ -191,13 +77,11 @@ def list_builds(
         if page.total > offset + len(page):
             say(f"… {page.total - offset - len(page):,} more of {page.total:,}")
 
-    answer(plain(page), as_json=as_json, otherwise=otherwise)
+    reply(page, as_json=as_json, otherwise=otherwise)
 
 
 def show(context: typer.Context, build: BuildArgument, as_json: JsonOption = False) -> None:
     """Show one build: its status, partitions, jobs and events."""
-    from crannog.builds import plain
-
     with log_of(context) as log:
         events = log.get_build_request_events(build)
         summary, parts, runs = (
@@ -209,8 +93,6 @@ def show(context: typer.Context, build: BuildArgument, as_json: JsonOption = Fal
         raise NotFound(f"there is no build {build} in the log; `crannog builds list` lists all builds")
 
     def otherwise() -> None:
-        from crannog.cli.output import facts, listing
-
         if summary is not None:
             facts(
                 f"{build} is {status_text(summary.status)}"
@@ -233,31 +115,11 @@ def show(context: typer.Context, build: BuildArgument, as_json: JsonOption = Fal
             empty="It ran no jobs.",
             right=("took",),
         )
-        listing(("index", "time (UTC)", "event"), [_line(event) for event in events], empty="", right=("index",))
+        lines = [(str(event.index), time_of(event.timestamp), event_text(event)) for event in events]
+        listing(("index", "time (UTC)", "event"), lines, empty="", right=("index",))
 
-    found = {"build": plain(summary), "partitions": plain(parts), "job_runs": plain(runs), "events": plain(events)}
-    answer(found, as_json=as_json, otherwise=otherwise)
-
-
-def _line(event: BuildEvent) -> tuple[str, str, str]:
-    return str(event.index), time_of(event.timestamp), event_text(event)
-
-
-def event_text(event: BuildEvent) -> str:
-    """Return an event in a few words."""
-    payload: Any = event.payload
-    what = [event.event_type.replace("_", " ")]
-    what += [
-        str(getattr(payload, name))
-        for name in ("partition_ref", "job_label", "job_run_id")
-        if getattr(payload, name, None)
-    ]
-    if hasattr(payload, "status"):
-        what.append(status_text(payload.status))
-    if hasattr(payload, "delegated_to_build_request_id"):
-        what.append(f"to {payload.delegated_to_build_request_id}")
-    note = getattr(payload, "message", "") or getattr(payload, "reason", "")
-    return " ".join(what) + (f": {note}" if note else "")
+    found = {"build": summary, "partitions": parts, "job_runs": runs, "events": events}
+    reply(found, as_json=as_json, otherwise=otherwise)
 
 
 def tail(
@@ -312,14 +174,10 @@ def _print(event: BuildEvent, as_json: bool) -> None:
 
 def stats(context: typer.Context, as_json: JsonOption = False) -> None:
     """Show the size of the log, its store, and an overview."""
-    from crannog.builds import plain
-
     with log_of(context) as log:
         found, activity = log.stats(), log.get_activity_summary()
 
     def otherwise() -> None:
-        from crannog.cli.output import facts
-
         kinds = ", ".join(
             f"{kind.replace('_', ' ')} {count:,}" for kind, count in found.events_by_kind.items() if count
         )
@@ -345,7 +203,7 @@ def stats(context: typer.Context, as_json: JsonOption = False) -> None:
             ],
         )
 
-    answer({**plain(found), "activity": plain(activity)}, as_json=as_json, otherwise=otherwise)
+    reply(found, as_json=as_json, otherwise=otherwise, activity=activity)
 
 
 def wait(
@@ -357,10 +215,10 @@ def wait(
     as_json: JsonOption = False,
 ) -> None:
     """Wait until a build is finished; exit code 1 if it did not complete."""
-    from crannog.builds import BuildRequestStatus, plain
+    from crannog.builds import BuildRequestStatus
 
     with log_of(context) as log:
         found = log.wait_for_build(build, timeout_s)
-    answer(plain(found), as_json=as_json, otherwise=lambda: typer.echo(f"{build} is {status_text(found.status)}."))
+    reply(found, as_json=as_json, otherwise=lambda: typer.echo(f"{build} is {status_text(found.status)}."))
     if found.status is not BuildRequestStatus.COMPLETED:
         raise typer.Exit(1)

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from crannog.cli.arguments import JsonOption, YesOption, confirm
-from crannog.cli.builds import BuildArgument, log_of, time_of
-from crannog.cli.builds_filters import (
+from crannog.cli.builds_log import (
+    BuildArgument,
     FilterBuild,
     FilterFrom,
     FilterJob,
@@ -20,10 +20,12 @@ from crannog.cli.builds_filters import (
     FilterRun,
     FilterTo,
     event_filter,
+    log_of,
     nanoseconds_ago,
+    reply,
+    time_of,
 )
-from crannog.cli.context import answer
-from crannog.cli.output import counted
+from crannog.cli.output import bar, counted
 from crannog.errors import CallerError, NotFound
 
 FileArgument = Annotated[
@@ -67,7 +69,7 @@ def export(
 
 def import_(context: typer.Context, file: FileArgument = "-", as_json: JsonOption = False) -> None:
     """Append events from lines of JSON; those that the log has already are skipped."""
-    from crannog.builds import import_lines, plain
+    from crannog.builds import import_lines
 
     if file != "-" and not Path(file).is_file():
         raise NotFound(f"there is no file {file}")
@@ -77,8 +79,8 @@ def import_(context: typer.Context, file: FileArgument = "-", as_json: JsonOptio
         else:
             with open(file, encoding="utf-8") as lines:
                 report = import_lines(log, lines)
-    answer(
-        plain(report),
+    reply(
+        report,
         as_json=as_json,
         otherwise=lambda: typer.echo(
             f"{counted(report.kept, 'event')} appended; {report.known_before:,} were in the log already."
@@ -93,8 +95,7 @@ def migrate(
     as_json: JsonOption = False,
 ) -> None:
     """Copy every event to another log and verify the copy. Run again, it copies what is new."""
-    from crannog.builds import copy, open_log, plain
-    from crannog.cli.output import bar
+    from crannog.builds import copy, open_log
 
     with log_of(context) as log, open_log(target) as other:
         if other.uri == log.uri:
@@ -112,7 +113,7 @@ def migrate(
             f"{', verified' if report.verified else ''}, under {'the same' if report.same_indexes else 'other'} indexes."
         )
 
-    answer(plain(report), as_json=as_json, otherwise=otherwise)
+    reply(report, as_json=as_json, otherwise=otherwise)
 
 
 def prune(
@@ -126,7 +127,6 @@ def prune(
     as_json: JsonOption = False,
 ) -> None:
     """Remove old events, except unfinished builds and the latest status of each partition."""
-    from crannog.builds import plain
     from crannog.builds import prune as prune_log
 
     before = None if older_than is None else nanoseconds_ago(older_than, dt.datetime.now(dt.UTC))
@@ -147,7 +147,7 @@ def prune(
             f" {report.events_after:,} of {report.events_before:,} remain."
         )
 
-    answer(plain(report), as_json=as_json, otherwise=otherwise)
+    reply(report, as_json=as_json, otherwise=otherwise)
 
 
 def wipe(context: typer.Context, build: BuildArgument, yes: YesOption = False, as_json: JsonOption = False) -> None:
@@ -160,7 +160,7 @@ def wipe(context: typer.Context, build: BuildArgument, yes: YesOption = False, a
             raise NotFound(f"there is no build {build} in the log; `crannog builds list` lists all builds")
         confirm(f"Remove all {counted(count, 'event')} of {build} from {log.uri}?", f"wipe {build}", yes)
         removed = wipe_build(log, build)
-    answer(
+    reply(
         {"build": build, "removed": removed},
         as_json=as_json,
         otherwise=lambda: typer.echo(f"{counted(removed, 'event')} of {build} removed."),
@@ -170,7 +170,6 @@ def wipe(context: typer.Context, build: BuildArgument, yes: YesOption = False, a
 def check(context: typer.Context, as_json: JsonOption = False) -> None:
     """Check every event and the state derived from them; exit code 1 if there are problems."""
     from crannog.builds import check as check_log
-    from crannog.builds import plain
 
     with log_of(context) as log:
         report = check_log(log)
@@ -182,7 +181,7 @@ def check(context: typer.Context, as_json: JsonOption = False) -> None:
         for problem in report.problems:
             typer.echo(f"  {problem}")
 
-    answer({**plain(report), "ok": report.ok}, as_json=as_json, otherwise=otherwise)
+    reply(report, as_json=as_json, otherwise=otherwise, ok=report.ok)
     if not report.ok:
         raise typer.Exit(1)
 
@@ -196,7 +195,7 @@ def compact(context: typer.Context, as_json: JsonOption = False) -> None:
         before = log.stats().bytes
         act()
         after = log.stats().bytes
-    answer(
+    reply(
         {"bytes_before": before, "bytes_after": after},
         as_json=as_json,
         otherwise=lambda: typer.echo(f"{before:,} → {after:,} bytes."),

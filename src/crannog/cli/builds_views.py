@@ -8,9 +8,18 @@ from typing import Annotated
 import typer
 
 from crannog.cli.arguments import JsonOption
-from crannog.cli.builds import BuildArgument, LimitOption, duration, event_text, log_of, status_text, time_of
-from crannog.cli.context import answer
-from crannog.cli.output import counted
+from crannog.cli.builds_log import (
+    BuildArgument,
+    LimitOption,
+    duration,
+    event_text,
+    log_of,
+    reply,
+    reply_rows,
+    status_text,
+    time_of,
+)
+from crannog.cli.output import counted, facts, listing
 from crannog.errors import NotFound
 
 PartitionArgument = Annotated[str, typer.Argument(metavar="PARTITION", help="The partition.")]
@@ -30,38 +39,26 @@ def event(
     as_json: JsonOption = False,
 ) -> None:
     """Show one event with all its fields."""
-    from crannog.builds import plain
-
     with log_of(context) as log:
         found = log.get_event(event_id)
     if found is None:
         raise NotFound(f"there is no event {event_id} in the log; `crannog builds tail` shows the newest")
-    answer(
-        plain(found),
-        as_json=as_json,
-        otherwise=lambda: typer.echo(json.dumps(plain(found), indent=2, ensure_ascii=False)),
-    )
+    text = json.dumps(found.as_dict(), indent=2, ensure_ascii=False)
+    reply(found, as_json=as_json, otherwise=lambda: typer.echo(text))
 
 
 def jobs(context: typer.Context, limit: LimitOption = 50, as_json: JsonOption = False) -> None:
     """List jobs with success rate, durations, retries and last run."""
-    from crannog.builds import plain
-
     with log_of(context) as log:
         found = log.list_jobs(limit)
 
-    def otherwise() -> None:
-        from crannog.cli.output import listing
-
-        rows = [
-            (job.job_label, job.runs, "–" if job.success_rate is None else f"{job.success_rate:.0%}", job.retries,
-             duration(job.duration_p50_ns), duration(job.duration_max_ns), status_text(job.last_run.status), time_of(job.last_run.first_at))
-            for job in found
-        ]  # fmt: skip
-        right = ("runs", "good", "retries", "median", "longest")
-        listing(("job", *right, "last", "at (UTC)"), rows, empty="No jobs ran.", right=right)
-
-    answer(plain(found), as_json=as_json, otherwise=otherwise)
+    rows = (
+        (job.job_label, job.runs, "–" if job.success_rate is None else f"{job.success_rate:.0%}", job.retries,
+         duration(job.duration_p50_ns), duration(job.duration_max_ns), status_text(job.last_run.status), time_of(job.last_run.first_at))
+        for job in found
+    )  # fmt: skip
+    right = ("runs", "good", "retries", "median", "longest")
+    reply_rows(found, as_json, ("job", *right, "last", "at (UTC)"), rows, empty="No jobs ran.", right=right)
 
 
 def runs(
@@ -72,42 +69,29 @@ def runs(
     as_json: JsonOption = False,
 ) -> None:
     """List runs of jobs, newest first."""
-    from crannog.builds import plain
-
     with log_of(context) as log:
         found = log.list_job_runs(build, job, limit)
 
-    def otherwise() -> None:
-        from crannog.cli.output import listing
-
-        rows = [
-            (
-                run.job_run_id,
-                run.job_label,
-                run.build_request_id,
-                status_text(run.status),
-                time_of(run.first_at),
-                duration(run.duration_ns),
-                ", ".join(run.target_partitions),
-            )
-            for run in found
-        ]
-        listing(
-            ("run", "job", "build", "status", "began (UTC)", "took", "partitions"),
-            rows,
-            empty="No jobs ran.",
-            right=("took",),
+    rows = (
+        (
+            run.job_run_id,
+            run.job_label,
+            run.build_request_id,
+            status_text(run.status),
+            time_of(run.first_at),
+            duration(run.duration_ns),
+            ", ".join(run.target_partitions),
         )
-
-    answer(plain(found), as_json=as_json, otherwise=otherwise)
+        for run in found
+    )
+    columns = ("run", "job", "build", "status", "began (UTC)", "took", "partitions")
+    reply_rows(found, as_json, columns, rows, empty="No jobs ran.", right=("took",))
 
 
 def partition(
     context: typer.Context, ref: PartitionArgument, limit: LimitOption = 20, as_json: JsonOption = False
 ) -> None:
     """Show one partition: its latest status, the builds that work on it, its newest events."""
-    from crannog.builds import plain
-
     with log_of(context) as log:
         status, active = log.get_latest_partition_status(ref), log.get_active_builds_for_partition(ref)
         events = log.list_events(limit=limit, descending=True, partition_refs=[ref]).events
@@ -115,8 +99,6 @@ def partition(
         raise NotFound(f"there is no partition {ref} in the log; `crannog builds partitions` lists the latest")
 
     def otherwise() -> None:
-        from crannog.cli.output import facts, listing
-
         facts(
             ref,
             [
@@ -134,11 +116,7 @@ def partition(
         ]
         listing(("index", "time (UTC)", "build", "event"), rows, empty="", right=("index",))
 
-    answer(
-        {"status": plain(status), "active_builds": active, "events": plain(events)},
-        as_json=as_json,
-        otherwise=otherwise,
-    )
+    reply({"status": status, "active_builds": active, "events": events}, as_json=as_json, otherwise=otherwise)
 
 
 def manifests(
@@ -148,40 +126,32 @@ def manifests(
     as_json: JsonOption = False,
 ) -> None:
     """Print the manifests of jobs, oldest first, one line of JSON each; --json prints one list."""
-    from crannog.builds import plain
-
     with log_of(context) as log:
         found = log.get_manifests(build, of)
 
     def otherwise() -> None:
         for manifest in found:
-            typer.echo(json.dumps(plain(manifest), ensure_ascii=False))
+            typer.echo(json.dumps(manifest, ensure_ascii=False))
 
-    answer(plain(found), as_json=as_json, otherwise=otherwise)
+    reply(found, as_json=as_json, otherwise=otherwise)
 
 
 def partitions(context: typer.Context, limit: LimitOption = 20, as_json: JsonOption = False) -> None:
     """List the partitions whose status changed last, newest first."""
-    from crannog.builds import plain
-
     with log_of(context) as log:
         found = log.list_recent_partitions(limit)
 
-    def otherwise() -> None:
-        from crannog.cli.output import listing
-
-        rows = [
-            (
-                part.partition_ref,
-                status_text(part.status) + (", invalidated" if part.invalidated else ""),
-                time_of(part.updated_at),
-                part.build_request_id,
-            )
-            for part in found
-        ]
-        listing(("partition", "status", "since (UTC)", "build"), rows, empty="There are no partitions.")
-
-    answer(plain(found), as_json=as_json, otherwise=otherwise)
+    rows = (
+        (
+            part.partition_ref,
+            status_text(part.status) + (", invalidated" if part.invalidated else ""),
+            time_of(part.updated_at),
+            part.build_request_id,
+        )
+        for part in found
+    )
+    columns = ("partition", "status", "since (UTC)", "build")
+    reply_rows(found, as_json, columns, rows, empty="There are no partitions.")
 
 
 def lineage(
@@ -193,25 +163,15 @@ def lineage(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a partition was made from, or went into."""
-    from crannog.builds import plain
-
     with log_of(context) as log:
         found = log.get_lineage(partition, "downstream" if down else "upstream")
 
-    def otherwise() -> None:
-        from crannog.cli.output import listing
-
-        rows = [
-            (edge.output_ref, edge.input_ref, edge.job_run_id, "planned" if edge.planned else "made")
-            for edge in found.edges
-        ]
-        listing(
-            ("partition", "made from", "job run", ""),
-            rows,
-            empty=f"The log does not show what {partition} {'went into' if down else 'was made from'}.",
-        )
-
-    answer(plain(found), as_json=as_json, otherwise=otherwise)
+    rows = (
+        (edge.output_ref, edge.input_ref, edge.job_run_id, "planned" if edge.planned else "made")
+        for edge in found.edges
+    )
+    empty = f"The log does not show what {partition} {'went into' if down else 'was made from'}."
+    reply_rows(found, as_json, ("partition", "made from", "job run", ""), rows, empty=empty)
 
 
 def graph(context: typer.Context, build: BuildArgument, as_json: JsonOption = False) -> None:
@@ -220,7 +180,7 @@ def graph(context: typer.Context, build: BuildArgument, as_json: JsonOption = Fa
 
     with log_of(context) as log:
         drawn, stored = mermaid(log, build), stored_graph(log, build)
-    answer({"mermaid": drawn, "job_graph": stored}, as_json=as_json, otherwise=lambda: typer.echo(drawn, nl=False))
+    reply({"mermaid": drawn, "job_graph": stored}, as_json=as_json, otherwise=lambda: typer.echo(drawn, nl=False))
 
 
 def compare(
@@ -231,14 +191,11 @@ def compare(
 ) -> None:
     """Compare two builds."""
     from crannog.builds import compare as compare_builds
-    from crannog.builds import plain
 
     with log_of(context) as log:
         found = compare_builds(log, first, second)
 
     def otherwise() -> None:
-        from crannog.cli.output import facts, listing
-
         facts(
             f"{first} and {second}",
             [
@@ -273,4 +230,4 @@ def compare(
             right=("runs", "other runs", "longer by"),
         )
 
-    answer(plain(found), as_json=as_json, otherwise=otherwise)
+    reply(found, as_json=as_json, otherwise=otherwise)

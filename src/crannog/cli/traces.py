@@ -84,7 +84,7 @@ def json_of(value: Any) -> Any:
 
 def time_of(nanoseconds: int) -> str:
     """Return a time of a span as text, to the millisecond."""
-    from crannog.cli.builds import time_of as to_the_second
+    from crannog.cli.builds_log import time_of as to_the_second
 
     return f"{to_the_second(nanoseconds)}.{nanoseconds // 10**6 % 1000:03d}"
 
@@ -98,7 +98,7 @@ def _short_time(nanoseconds: int) -> str:
 
 def _moment(text: str | None) -> str | int | None:
     """Parse a time or an age."""
-    from crannog.cli.builds_filters import nanoseconds_ago
+    from crannog.cli.builds_log import nanoseconds_ago
 
     if text and text[-1:] in "smhdw" and text[:-1].isdigit():
         return nanoseconds_ago(text, dt.datetime.now(dt.UTC))

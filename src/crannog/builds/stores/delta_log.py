@@ -9,7 +9,6 @@ The threads of a process, and the processes of a machine, share a commit (`Delta
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -22,21 +21,18 @@ import pyarrow as pa
 from crannog.api.arguments import new_batch_id
 from crannog.builds.append_plan import check_changes, checked_batch, plan, same_event
 from crannog.builds.events import BuildEvent
-from crannog.builds.open_log import without_password
+from crannog.builds.open_log import EVENTS, without_password
 from crannog.builds.read_model.event_queries import in_chunks, one_of
-from crannog.builds.read_model.tables import Connection, Migration
+from crannog.builds.read_model.tables import Connection
 from crannog.builds.requests import checked_indexes
-from crannog.builds.stores.delta_read_model import Position, TableChange
+from crannog.builds.stores.delta_read_model import Position, TableChange, model_path
 from crannog.builds.stores.event_table import (
     KEY,
-    SCHEMA,
-    SCHEMA_VERSION,
-    VERSION_PROPERTY,
     Append,
     AppendCall,
     AppendMessages,
     events_of,
-    migrate_table,
+    open_event_table,
     rows_of,
 )
 from crannog.builds.stores.read_model_log import ModelLog
@@ -44,14 +40,16 @@ from crannog.builds.stores.read_model_sync import ReadModelSync
 from crannog.engine.commit.group import Group
 from crannog.engine.commit.handover import BUCKET_PATIENCE_S, Handover
 from crannog.engine.open_table import OpenTable
-from crannog.engine.owned_tables import BUILDS, check_create
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
-from crannog.errors import CallerError, Conflict, CrannogError, NotFound, Unavailable
+from crannog.errors import CallerError, Conflict, NotFound, Unavailable
 from crannog.names import TableName
 from crannog.settings import load_settings
 
+log = logging.getLogger("crannog.builds")
+T = TypeVar("T")
 _MOST_WAITING = 10_000
+_MAX_ATTEMPTS = 1_000
 
 
 class DeltaAppends:
@@ -78,7 +76,12 @@ class DeltaAppends:
         if folder is None:
             return None
         return Handover(
-            folder, self._commit, AppendMessages(), rows=_events, on_change=self._look_first, patience_s=patience_s
+            folder,
+            self._commit,
+            AppendMessages(),
+            rows=lambda append: len(append.events),
+            on_change=self._look_first,
+            patience_s=patience_s,
         )
 
     def append(self, events: list[BuildEvent], *, check_states: bool) -> list[int]:
@@ -149,16 +152,6 @@ class DeltaAppends:
         return fresh, indexes
 
 
-def _events(append: Append) -> int:
-    return len(append.events)
-
-
-DEFAULT_TABLE = "crannog.builds.build_events"
-log = logging.getLogger("crannog.builds")
-T = TypeVar("T")
-_MAX_ATTEMPTS = 1_000
-
-
 def open_delta_log(uri: str, location: str, query: str, options: dict[str, Any]) -> DeltaLog:
     """Open the log in a warehouse, or the one whose own folder `location` is."""
     parameters = dict(parse_qsl(query))
@@ -177,7 +170,7 @@ def open_delta_log(uri: str, location: str, query: str, options: dict[str, Any])
             warehouse,
             Tables(warehouse),
             uri,
-            TableName.parse(name or DEFAULT_TABLE),
+            TableName.parse(name) if name else EVENTS,
             check_states=check_states,
             model=model,
             owns_warehouse=True,
@@ -218,8 +211,8 @@ class DeltaLog(ModelLog):
         self._open()
 
     def _open(self) -> None:
-        table, migration = _open_table(self._tables, self.name, self.uri)
-        sync = ReadModelSync(table, _model_path(table, self._model), self.uri)
+        table, migration = open_event_table(self._tables, self.name, self.uri)
+        sync = ReadModelSync(table, model_path(table, self._model), self.uri)
         appends = DeltaAppends(table, sync, self.uri)
         self.table, self.migration, self._sync, self._appends = table, migration, sync, appends
 
@@ -379,34 +372,3 @@ class DeltaLog(ModelLog):
         for sync, appends in (*self._abandoned, (self._sync, self._appends)):
             appends.close()
             sync.close()
-
-
-def _open_table(tables: Tables, name: TableName, uri: str) -> tuple[OpenTable, Migration]:
-    made = False
-    try:
-        table = tables.open(name)
-    except NotFound:
-        check_create(name, BUILDS)
-        properties = {VERSION_PROPERTY: str(SCHEMA_VERSION)}
-        made = tables.create(name, SCHEMA, key=[KEY], if_exists="ok", properties=properties)
-        table = tables.open(name)
-    migration = migrate_table(table, uri)
-    return table, Migration(None, migration.after) if made else migration
-
-
-def _model_path(table: OpenTable, model: str | Path | None) -> Path | None:
-    if model == "memory":
-        return None
-    if model is not None:
-        return Path(model).absolute()
-    storage = table.warehouse.storage
-    if storage.is_local:
-        folder = f"{table.log.own_folder}/builds"
-        try:
-            storage.make_folder(folder)
-        except CrannogError:
-            return None  # the warehouse is read-only
-        return Path(storage.uri(folder)) / "model.sqlite"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "crannog" / "builds"
-    cache.mkdir(parents=True, exist_ok=True)
-    return cache / f"{table.log.table_id}.sqlite"

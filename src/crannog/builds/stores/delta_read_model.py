@@ -7,6 +7,7 @@ machine share it, and the first one to see a change applies it.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -32,7 +33,7 @@ from crannog.builds.stores.sqlite_log import SqliteDatabase
 from crannog.engine.duckdb.engine import quoted
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
-from crannog.errors import CallerError, Corrupted, Refused
+from crannog.errors import CallerError, Corrupted, CrannogError, Refused
 
 _FILE_FORMAT = f"1.{SCHEMA_VERSION}"
 _PIECE = 20_000
@@ -192,3 +193,22 @@ def _after(table: OpenTable, paths: list[str], known: int) -> Iterator[pa.Table]
             return
         yield rows
         known = rows.column(KEY)[-1].as_py()
+
+
+def model_path(table: OpenTable, model: str | Path | None) -> Path | None:
+    """Return where the model of a table is kept, see `DeltaLog`; None is memory."""
+    if model == "memory":
+        return None
+    if model is not None:
+        return Path(model).absolute()
+    storage = table.warehouse.storage
+    if storage.is_local:
+        folder = f"{table.log.own_folder}/builds"
+        try:
+            storage.make_folder(folder)
+        except CrannogError:
+            return None  # the warehouse is read-only
+        return Path(storage.uri(folder)) / "model.sqlite"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "crannog" / "builds"
+    cache.mkdir(parents=True, exist_ok=True)
+    return cache / f"{table.log.table_id}.sqlite"

@@ -27,8 +27,10 @@ from crannog.delta.rewrite import Rewrite, RunAgain, commit
 from crannog.delta.schemas import to_delta_json
 from crannog.engine.commit.group import Call
 from crannog.engine.open_table import OpenTable
-from crannog.engine.owned_tables import BUILDS
-from crannog.errors import Corrupted, Refused, Unavailable
+from crannog.engine.owned_tables import BUILDS, check_create
+from crannog.engine.tables import Tables
+from crannog.errors import Corrupted, NotFound, Refused, Unavailable
+from crannog.names import TableName
 from crannog.protocol.row_buffer import RowBuffer, buffered
 
 SCHEMA_VERSION = 1
@@ -148,6 +150,20 @@ STEPS: dict[int, Step] = {}
 """The step from each version to the next."""
 
 _MAX_ATTEMPTS = 100
+
+
+def open_event_table(tables: Tables, name: TableName, uri: str) -> tuple[OpenTable, Migration]:
+    """Open the table of a log; create it if it does not exist, and migrate it if it is older."""
+    made = False
+    try:
+        table = tables.open(name)
+    except NotFound:
+        check_create(name, BUILDS)
+        properties = {VERSION_PROPERTY: str(SCHEMA_VERSION)}
+        made = tables.create(name, SCHEMA, key=[KEY], if_exists="ok", properties=properties)
+        table = tables.open(name)
+    migration = migrate_table(table, uri)
+    return table, Migration(None, migration.after) if made else migration
 
 
 def migrate_table(

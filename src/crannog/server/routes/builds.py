@@ -16,17 +16,16 @@ from crannog.builds.build_views import compare, mermaid
 from crannog.builds.event_values import from_json, to_json
 from crannog.builds.events import BuildEvent
 from crannog.builds.log import EventLog
+from crannog.builds.open_log import EVENTS
 from crannog.builds.results import plain
 from crannog.builds.upkeep import check, prune, wipe_build
 from crannog.errors import BadRows, CallerError, CrannogError
-from crannog.names import TableName
 from crannog.server.openapi import LIST, OBJECT, gives, parameter, takes
 from crannog.server.operations import RequestReader, add_routes, result_schema
 from crannog.server.requests import Call, call_of, form_of
 from crannog.server.responses import JSON, NDJSON, error_body
 from crannog.server.streaming import FlowResponse, Put, ThreadOutput, long_work
 
-TABLE = TableName.parse("crannog.builds.build_events")
 router = APIRouter(prefix="/api/v1", tags=["builds"])
 
 _AS_OF = parameter(
@@ -82,7 +81,7 @@ async def _written(request: Request, write: Callable[[EventLog], Any]) -> Respon
 async def _prune(request: Request, _: Operation[Any, Any], wanted: ops.PruneLog) -> Response:
     call = call_of(request)
     if not wanted.dry_run:
-        call.need("admin", TABLE)
+        call.need("admin", EVENTS)
 
     def work(log: EventLog, progress: Progress) -> Any:
         return prune(
@@ -119,14 +118,14 @@ _EVENT_PARAMETERS = {
     each["name"] for each in RequestReader(ops.LIST_EVENTS, ops.LIST_EVENTS.routes[1]).described()["parameters"]
 } | {"as_of"}
 
-add_routes(router, ops.LIST_EVENTS, _list_events, owner=TABLE, typed=True, parameters=(_AS_OF,))
+add_routes(router, ops.LIST_EVENTS, _list_events, owner=EVENTS, typed=True, parameters=(_AS_OF,))
 for _query in ops.QUERIES:
     _answers = gives(result_schema(_query))
-    add_routes(router, _query, _read, answers=_answers, owner=TABLE, typed=True, parameters=(_AS_OF,))
-add_routes(router, ops.PRUNABLE, _read, owner=TABLE)
-add_routes(router, ops.REMOVE, _remove, owner=TABLE, typed=True)
+    add_routes(router, _query, _read, answers=_answers, owner=EVENTS, typed=True, parameters=(_AS_OF,))
+add_routes(router, ops.PRUNABLE, _read, owner=EVENTS)
+add_routes(router, ops.REMOVE, _remove, owner=EVENTS, typed=True)
 for _job, _carry_out in ((ops.PRUNE, _prune), (ops.CHECK, _check), (ops.COMPACT, _compact)):
-    add_routes(router, _job, _carry_out, answers=gives(OBJECT, progress=True), owner=TABLE, typed=True)
+    add_routes(router, _job, _carry_out, answers=gives(OBJECT, progress=True), owner=EVENTS, typed=True)
 
 
 @router.post(
@@ -140,7 +139,7 @@ async def append_events(
 ) -> Response:
     """Store one event, or all of several or none; return their indexes once they are durable."""
     call = call_of(request)
-    call.need("write", TABLE)
+    call.need("write", EVENTS)
     form = form_of(request, ("json", "ndjson"))
     data = await call.service.bodies.read(request)
 
@@ -179,7 +178,7 @@ async def wipe(
     request: Request, build_request_id: Annotated[str, Query(description="The id of a build request.")]
 ) -> Response:
     """Remove every event of one build from the log."""
-    call_of(request).need("admin", TABLE)
+    call_of(request).need("admin", EVENTS)
     return await _written(request, lambda log: ops.Removed(wipe_build(log, build_request_id)))
 
 
@@ -200,7 +199,7 @@ async def follow(
     Without `since` from the head on. A line `{}` comes when nothing else does; an error is the last line.
     """
     call, stop = call_of(request), threading.Event()
-    call.need("read", TABLE)
+    call.need("read", EVENTS)
     query = await _FOLLOW.read(request)
 
     def stream_events(put: Put) -> None:

@@ -70,15 +70,16 @@ class EmbeddedLake(Lake):
     @cached_property
     def traces(self) -> EmbeddedTraces:
         """The traces: OTLP in, traces, metrics and dependencies out."""
-        with needed_for("lake.traces"):
-            from crannog.traces.store import EmbeddedTraces
+        store = self.trace_store
+        from crannog.traces.store import EmbeddedTraces
 
-        return EmbeddedTraces(self.trace_store)
+        return EmbeddedTraces(store)
 
     @cached_property
     def trace_store(self) -> TraceStore:
         """What carries out the operations on traces, for the server."""
-        from crannog.traces.store import TraceStore
+        with needed_for("lake.traces"):
+            from crannog.traces.store import TraceStore
 
         return TraceStore(self.warehouse, self.engine, lambda: self.operations.copies)
 

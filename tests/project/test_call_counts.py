@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import httpx
 import pyarrow as pa
 
 import crannog
 from build_samples import partition
-from call_counts import counted_calls
+from call_counts import counted_calls, counting_new_threads
 from crannog.builds import PartitionStatus, open_log
+from doors import serving_here
+from otlp_samples import request_of, span
 
 WARM = 40
 
@@ -28,6 +31,42 @@ def test_one_row_appended_in_the_process(tmp_path: Path) -> None:
         found = min(counted_calls(append) for _ in range(5))
     assert found.calls <= 70
     assert found.modules <= 18
+
+
+def test_one_row_appended_over_http(tmp_path: Path) -> None:
+    rows = [{"id": 1, "name": "x", "amount": 1.0}]
+    with counting_new_threads() as counted, serving_here(tmp_path) as server, httpx.Client() as client:
+        schema = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64())])
+        server.service.lake.create_table("a.b.c", schema)
+
+        def append() -> None:
+            client.post(f"{server.url}/api/v1/tables/a.b.c/rows", json=rows).raise_for_status()
+
+        for _ in range(WARM):
+            append()
+        found = min(counted(append) for _ in range(5))
+    assert found.calls <= 140
+    assert found.modules <= 32
+
+
+def test_ten_spans_received_over_http(tmp_path: Path) -> None:
+    bodies = (
+        request_of(*(span(trace, number + 1) for number in range(10))).SerializeToString()
+        for trace in itertools.count(1)
+    )
+    with counting_new_threads() as counted, serving_here(tmp_path) as server, httpx.Client() as client:
+        assert server.receivers is not None
+        address = f"http://127.0.0.1:{server.receivers.http_port}/v1/traces"
+
+        def receive() -> None:
+            headers = {"Content-Type": "application/x-protobuf"}
+            client.post(address, content=next(bodies), headers=headers).raise_for_status()
+
+        for _ in range(WARM):
+            receive()
+        found = min(counted(receive) for _ in range(5))
+    assert found.calls <= 165
+    assert found.modules <= 28
 
 
 def test_one_build_event_appended_to_a_delta_log(tmp_path: Path) -> None:

@@ -341,13 +341,13 @@ def test_more_calls_than_are_served_at_once_are_told_to_come_back(tmp_path: Path
 def test_calls_that_nobody_waits_for_count_until_they_are_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
     with receiving(tmp_path, http_requests=2) as small, connected(small.grpc_address) as wire:
-        write = small.lake.traces.write_otlp
+        write = small.lake.trace_store.write
 
         def slow(*given: Any, **named: Any) -> Any:
             assert go_on.wait(20)
             return write(*given, **named)
 
-        monkeypatch.setattr(small.service.lake.traces, "write_otlp", slow)
+        monkeypatch.setattr(small.service.lake.trace_store, "write", slow)
         for number in range(2):
             stream = wire.stream()
             wire.sock.sendall(
@@ -395,14 +395,14 @@ def test_a_server_that_stops_answers_what_it_took_and_takes_no_more(
 ) -> None:
     held, go_on = threading.Event(), threading.Event()
     with receiving(tmp_path) as doors:
-        write = doors.lake.traces.write_otlp
+        write = doors.lake.trace_store.write
 
         def slow(*given: Any, **named: Any) -> Any:
             held.set()
             assert go_on.wait(20)
             return write(*given, **named)
 
-        monkeypatch.setattr(doors.service.lake.traces, "write_otlp", slow)
+        monkeypatch.setattr(doors.service.lake.trace_store, "write", slow)
         with connected(doors.grpc_address) as wire:
             stream = wire.stream()
             wire.sock.sendall(

@@ -97,7 +97,7 @@ def test_an_unexpected_error_is_logged_under_the_id_in_its_response(
         raise RuntimeError("a secret")
 
     with receiving(tmp_path) as doors:
-        monkeypatch.setattr(doors.lake.traces, "write_otlp", fails)
+        monkeypatch.setattr(doors.lake.trace_store, "write", fails)
         answer = doors.post(batch(1))
     [record] = [record for record in caplog.records if record.exc_info]
     assert record.__dict__["request_id"] == answer.headers["x-request-id"]

@@ -380,7 +380,7 @@ def test_a_failure_that_may_pass_is_503_with_a_time_to_retry(
     def fails(*_: Any, **__: Any) -> None:
         raise failure
 
-    monkeypatch.setattr(doors.lake.traces, "write_otlp", fails)
+    monkeypatch.setattr(doors.lake.trace_store, "write", fails)
     body = request_of(span(2_500, 1)).SerializeToString()
     answer = doors.post(body)
     assert (answer.status_code, int(answer.headers["retry-after"]) >= 1) == (503, True)
@@ -395,7 +395,7 @@ def test_what_nobody_thought_of_is_an_error_without_its_insides(doors: Doors, mo
     def fails(*_: Any, **__: Any) -> None:
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr(doors.lake.traces, "write_otlp", fails)
+    monkeypatch.setattr(doors.lake.trace_store, "write", fails)
     answer = doors.post(b"")
     assert answer.status_code == 500
     assert b"a secret" not in answer.content

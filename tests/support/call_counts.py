@@ -6,8 +6,10 @@ import dis
 import inspect
 import sys
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
@@ -40,14 +42,7 @@ def counted_calls(act: Callable[[], object], *, all_threads: bool = False) -> Ca
 def calls_by_function(act: Callable[[], object], *, all_threads: bool = False) -> Counter[tuple[str, str]]:
     """Run `act` and return how often each function of the package was called, by module path and qualified name."""
     found: Counter[tuple[str, str]] = Counter()
-
-    def note(frame: FrameType, event: str, _: object) -> None:
-        code = frame.f_code
-        if event != "call" or not code.co_filename.startswith(_PACKAGE) or code.co_name.startswith(_UNNAMED):
-            return
-        if frame.f_lasti <= _start_of(code):
-            found[code.co_filename.removeprefix(_PACKAGE), code.co_qualname] += 1
-
+    note = _noting(found)
     if all_threads:
         threading.setprofile(note)
     sys.setprofile(note)
@@ -58,6 +53,35 @@ def calls_by_function(act: Callable[[], object], *, all_threads: bool = False) -
         if all_threads:
             threading.setprofile(None)
     return found
+
+
+@contextmanager
+def counting_new_threads() -> Iterator[Callable[[Callable[[], object]], CallCount]]:
+    """Yield what counts the calls during an act in the threads that start in the block: those of a server, not of its client."""
+    found: Counter[tuple[str, str]] = Counter()
+
+    def counted(act: Callable[[], object]) -> CallCount:
+        found.clear()
+        act()
+        time.sleep(0.05)  # what a server records after its response counts too
+        return CallCount(sum(found.values()), len({module for module, _ in found}))
+
+    threading.setprofile(_noting(found))
+    try:
+        yield counted
+    finally:
+        threading.setprofile(None)
+
+
+def _noting(found: Counter[tuple[str, str]]) -> Callable[[FrameType, str, object], None]:
+    def note(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event != "call" or not code.co_filename.startswith(_PACKAGE) or code.co_name.startswith(_UNNAMED):
+            return
+        if frame.f_lasti <= _start_of(code):
+            found[code.co_filename.removeprefix(_PACKAGE), code.co_qualname] += 1
+
+    return note
 
 
 @cache

@@ -27,7 +27,10 @@ _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def to_plain_json(value: Any) -> Any:
-    """Convert a value to JSON types: times to ISO 8601, bytes to base64, decimals and NaN or infinity to strings."""
+    """Convert a value to JSON types: times to ISO 8601, bytes to base64, decimals and NaN or infinity to strings.
+
+    A dataclass becomes an object of its fields.
+    """
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if value is None or isinstance(value, (bool, int, str)):
@@ -40,11 +43,18 @@ def to_plain_json(value: Any) -> Any:
         return format(value, "f")
     if isinstance(value, Mapping):
         return {
-            name if isinstance(name, str) else str(to_plain_json(name)): to_plain_json(inner)
+            name if isinstance(name, str) else str(to_plain_json(name)): inner
+            if type(inner) in _UNCHANGED_TYPES
+            else to_plain_json(inner)
             for name, inner in value.items()
         }
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [to_plain_json(inner) for inner in value]
+        return [inner if type(inner) in _UNCHANGED_TYPES else to_plain_json(inner) for inner in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            name: inner if type(inner := getattr(value, name)) in _UNCHANGED_TYPES else to_plain_json(inner)
+            for name in value.__dataclass_fields__
+        }
     return str(value)
 
 

@@ -16,7 +16,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from crannog.errors import CallerError, CrannogError, MethodNotAllowed, NotFound
-from crannog.server.middleware import CompressionMiddleware, RequestMiddleware, unknown
+from crannog.server.middleware import CompressionMiddleware, RequestMiddleware, unexpected
 from crannog.server.requests import call_of
 from crannog.server.responses import error_answer
 from crannog.server.routes import (
@@ -149,4 +149,4 @@ async def _wrong(request: Request, error: Any) -> Response:
 
 
 async def _unknown(request: Request, error: Exception) -> Response:
-    return unknown(call_of(request), error)
+    return error_answer(unexpected(call_of(request), error))

@@ -69,7 +69,7 @@ class Audit:
                 "who": call.caller.name,
                 "address": call.address,
                 "verb": verb,
-                "table": ", ".join(call.tables) or None,
+                "table": ", ".join(map(str, call.tables)) or None,
                 "rows": call.rows,
                 "sql": call.sql[:_MAX_SQL] if call.sql else None,
                 "status": call.status,

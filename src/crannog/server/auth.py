@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from crannog.server.service import Service
 
 LEVELS = ("read", "write", "admin")
-"""Each includes those before it."""
+"""Each includes those before it. The system tables show what all callers did, so only an admin may read them."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -55,7 +55,7 @@ class Scope:
 
     def allows(self, level: str, name: TableName) -> bool:
         """Return whether this right covers a level on a table."""
-        if LEVELS.index(self.level) < LEVELS.index(level):
+        if self.level != "admin" and (LEVELS.index(self.level) < LEVELS.index(level) or is_system(name)):
             return False
         return self.catalog in (None, name.catalog) and self.schema in (None, name.schema)
 
@@ -72,7 +72,7 @@ class Caller:
 
     def may(self, level: str, name: TableName) -> bool:
         """Return whether this is allowed on a table, which need not exist."""
-        return any(scope.allows(_needed(level, name), name) for scope in self.scopes)
+        return any(scope.allows(level, name) for scope in self.scopes)
 
     def may_everywhere(self, level: str) -> bool:
         """Return whether this is allowed on all tables."""
@@ -82,15 +82,11 @@ class Caller:
         """Raise Forbidden, with the missing scope, unless this is allowed on all these tables."""
         for name in names:
             if not self.may(level, name):
+                needed = "admin" if is_system(name) else level
                 raise Forbidden(
-                    f"{self.name} may not {level} {name}: that needs the scope {_needed(level, name)}:{name.catalog}.{name.schema}"
+                    f"{self.name} may not {level} {name}: that needs the scope {needed}:{name.catalog}.{name.schema}"
                     f" or a wider one, the token has {', '.join(map(str, self.scopes)) or 'none'}"
                 )
-
-
-def _needed(level: str, name: TableName) -> str:
-    # The system tables show what all callers did, so only an admin may read them.
-    return "admin" if is_system(name) else level
 
 
 ANYBODY = Caller("local", (Scope("admin"),))

@@ -11,6 +11,7 @@ import os
 import re
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import anyio.to_thread
@@ -42,6 +43,33 @@ class Stalled(Exception):
     """The client stopped reading its response."""
 
 
+@dataclass(slots=True)
+class _Reply:
+    """Sends the response of a call, with the id of the request. Raises Stalled if the client stops reading."""
+
+    send: Send
+    call: Call
+    is_head: bool
+    stall_s: float
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.call.status = message["status"]
+            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.call.request_id.encode())]
+            await self.send(message)
+            return
+        if self.is_head:
+            message = {**message, "body": b""}
+        if not message.get("more_body") and len(message.get("body", b"")) < _SENT_AT_ONCE:
+            await self.send(message)  # fits into the socket's buffer
+            return
+        try:
+            async with asyncio.timeout(self.stall_s):
+                await self.send(message)
+        except TimeoutError:
+            raise Stalled from None
+
+
 class RequestMiddleware:
     """The outermost layer; a protocol with another form of errors or of credentials overrides those methods."""
 
@@ -70,31 +98,13 @@ class RequestMiddleware:
         service = self._service
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"")
-        request_id = given if _VALID_ID.fullmatch(given) else os.urandom(16).hex().encode()
+        request_id = given.decode() if _VALID_ID.fullmatch(given) else os.urandom(16).hex()
         client = scope.get("client")
-        call = Call(service, request_id.decode(), _NOBODY, client[0] if client else "", headers)
-        scope["crannog.call"] = call
+        call = scope["crannog.call"] = Call(service, request_id, _NOBODY, client[0] if client else "", headers)
         is_head = scope["method"] == "HEAD"
         # Every route that takes GET takes HEAD too: the same work and head, and no body.
         inner = {**scope, "method": "GET"} if is_head else scope
-
-        async def reply(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                call.status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
-                await send(message)
-                return
-            if is_head:
-                message = {**message, "body": b""}
-            if not message.get("more_body") and len(message.get("body", b"")) < _SENT_AT_ONCE:
-                await send(message)  # fits into the socket's buffer
-                return
-            try:
-                async with asyncio.timeout(service.settings.http_stall_s):
-                    await send(message)
-            except TimeoutError:
-                raise Stalled from None
-
+        reply = _Reply(send, call, is_head, service.settings.http_stall_s)
         with service.requests_lock:
             service.requests += 1
             running = service.requests
@@ -165,11 +175,6 @@ class RequestMiddleware:
                 "error": call.error_code or None,
             }
             log.info("request", extra={"request_id": call.request_id, "fields": fields})
-
-
-def unknown(call: Call, error: Exception) -> Response:
-    """Return the response to a request that failed in an unexpected way."""
-    return error_answer(unexpected(call, error))
 
 
 def unexpected(call: Call, error: Exception) -> CrannogError:
@@ -334,6 +339,6 @@ class TracingMiddleware:
             span.set_attribute("http.route", path)
             if call is not None:
                 span.set_attribute("crannog.request_id", call.request_id)
-                span.set_attribute("crannog.tables", list(call.tables))
+                span.set_attribute("crannog.tables", list(map(str, call.tables)))
                 if call.rows is not None:
                     span.set_attribute("crannog.rows", call.rows)

@@ -43,7 +43,7 @@ class Call:
     address: str
     headers: Mapping[bytes, bytes] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
-    tables: tuple[str, ...] = ()
+    tables: tuple[TableName, ...] = ()
     rows: int | None = None
     sql: str | None = None
     engine: str = ""
@@ -54,7 +54,7 @@ class Call:
 
     def need(self, level: str, *names: TableName) -> None:
         """Raise Forbidden unless the caller may do this on all these tables."""
-        self.tables = tuple(map(str, names))
+        self.tables = names
         self.caller.check(level, names)
 
     def header(self, name: bytes) -> str:

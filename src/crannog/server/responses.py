@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -33,19 +32,7 @@ MEDIA = {"json": JSON, "arrow": ARROW, "ndjson": NDJSON, "csv": f"{CSV}; charset
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a response with JSON."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return Response(encode.json_bytes(_plain(value)), status, headers, JSON)
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return to_plain_json(dataclasses.asdict(value))
-    if isinstance(value, dict):
-        return {str(name): _plain(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    return to_plain_json(value)
+    return Response(encode.json_bytes(to_plain_json(value)), status, headers, JSON)
 
 
 def error_body(error: CrannogError) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from crannog.api.traces.requests import WriteSpans
 from crannog.errors import (
     CallerError,
     Conflict,
@@ -189,7 +190,7 @@ def write_spans(service: Service, body: bytes, content_type: str, encoding: str 
     started = time.perf_counter()
     result, rows = "kept", 0
     try:
-        outcome = service.lake.traces.write_otlp(body, content_type=content_type, encoding=encoding)
+        outcome = service.lake.trace_store.write(WriteSpans(body, content_type, encoding))
         rows = 0 if outcome.duplicate else outcome.accepted
         result = "duplicate" if outcome.duplicate else "kept"
         return outcome

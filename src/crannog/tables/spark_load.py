@@ -63,7 +63,7 @@ def load_files(
     except NotFound:
         check_create(table_name)
 
-    def keep(_table: str, source: str, batches: Batches) -> tuple[int, int, int]:
+    def keep(source: str, batches: Batches) -> tuple[int, int, int]:
         return _SparkLoad(operations.tables.open(table_name), source, cancellation).keep(batches)
 
     bulk = Bulk(operations.warehouse.settings.load_spark_bytes, keep)
@@ -122,10 +122,11 @@ class _SparkLoad:
     def _batches_of(self, entry: Mapping[str, Any]) -> list[str]:
         if entry.get("operation") != _LOAD:
             return []
-        told = {name: json.loads(value) for name, value in (entry.get("operationParameters") or {}).items()}
-        if told.get("source") != self._source:
+        parameters = {name: json.loads(value) for name, value in (entry.get("operationParameters") or {}).items()}
+        if parameters.get("source") != self._source:
             return []
-        return [f"{self._source}-{number:06}" for first, last in told["batches"] for number in range(first, last + 1)]
+        ranges = parameters["batches"]
+        return [f"{self._source}-{number:06}" for first, last in ranges for number in range(first, last + 1)]
 
     def _hand_over(self, job: Job, base: Base, batch_id: str, batch: pa.Table) -> None:
         """Put a batch, with the system's columns, where Spark finds it; it goes when the job ends."""

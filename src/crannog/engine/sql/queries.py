@@ -28,7 +28,7 @@ from crannog.engine.sql.route import Route, choose_engine, hidden_paths, table_r
 from crannog.engine.sql.run_on_duckdb import FallBackToSpark
 from crannog.engine.sql.run_on_spark import spilled
 from crannog.engine.sql.running_queries import Running, RunningQueries
-from crannog.engine.sql.sources import Source, Sources, schema_key
+from crannog.engine.sql.sources import Source, Sources
 from crannog.engine.sql.spark_types import first_rows
 from crannog.engine.sql.statement import Statement, parse
 from crannog.engine.tables import Tables
@@ -199,7 +199,7 @@ class Queries:
         if command is not None:
             return []
         statement = parse(text, self._settings.sql_text_bytes)
-        return list(dict.fromkeys(self._sources.name_of(ref)[0] for ref in statement.tables))
+        return list(dict.fromkeys(self._sources.table_named(ref.parts)[0] for ref in statement.tables))
 
     def cancel(self, query_id: str) -> None:
         """Cancel a running or waiting query. Raises NotFound if no query has this id."""
@@ -223,7 +223,7 @@ class Queries:
 
     def _outcome(self, statement: Statement, sources: Mapping[int, Source]) -> Compiled | _Unsupported:
         """Return the compiled statement, or the part of it that has no rule."""
-        key = (statement.text, *(schema_key(source) for source in sources.values()))
+        key = (statement.text, *(source.schema_key for source in sources.values()))
         with self._lock:
             known = self._compiled.get(key)
             if known is not None:

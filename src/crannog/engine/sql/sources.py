@@ -36,12 +36,13 @@ class Source:
 
     @property
     def shape(self) -> SourceShape:
-        return SourceShape(self._qualifiers, self.snapshot.base.read_schema)
+        qualifiers = (self.name.catalog.lower(), self.name.schema.lower(), self.ref.parts[-1].lower())
+        return SourceShape(qualifiers, self.snapshot.base.read_schema)
 
     @property
-    def _qualifiers(self) -> tuple[str, ...]:
-        last = self.ref.parts[-1].lower()
-        return (self.name.catalog.lower(), self.name.schema.lower(), last)
+    def schema_key(self) -> tuple[str, int]:
+        """A key that changes when a compiled statement no longer fits the source."""
+        return str(self.name), hash(self.snapshot.base.read_schema)
 
 
 class Sources:
@@ -57,7 +58,7 @@ class Sources:
         seen: dict[tuple[object, ...], Snapshot] = {}
         found = {}
         for ref in statement.tables:
-            name, raw = self.name_of(ref)
+            name, raw = self.table_named(ref.parts)
             table = self._tables.open(name)
             what = (name, ref.version, ref.timestamp)
             if what not in seen:
@@ -67,12 +68,8 @@ class Sources:
             )
         return found
 
-    def name_of(self, ref: TableRef) -> tuple[TableName, bool]:
-        """Return the table of a reference, ignoring case, and whether it is its raw form."""
-        return self.table_named(ref.parts)
-
     def table_named(self, parts: tuple[str, ...]) -> tuple[TableName, bool]:
-        """Return the table of a name of one to three parts, and whether it is its raw form."""
+        """Return the table of a name of one to three parts, ignoring case, and whether it is its raw form."""
         name, raw = self._written(parts, self._settings.default_catalog, self._settings.default_schema)
         return self._tables.spelled(name), raw
 
@@ -118,8 +115,3 @@ def _version_at(log: DeltaLog, ref: TableRef) -> int:
             f"{ref.written} begins at {first.isoformat(sep=' ', timespec='milliseconds')}; {ref.timestamp} is earlier"
         )
     return int(max(reached))
-
-
-def schema_key(source: Source) -> tuple[str, int]:
-    """Return a key that changes when a compiled statement no longer fits a source."""
-    return str(source.name), hash(source.snapshot.base.read_schema)

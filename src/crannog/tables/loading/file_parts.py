@@ -165,16 +165,9 @@ def with_all_columns(rows: pa.Table, target: Target) -> pa.Table:
 
 def whole_array(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as one array."""
-    found = column.combine_chunks()
-    if isinstance(found, pa.ChunkedArray):
-        return (
-            found.chunk(0)
-            if found.num_chunks == 1
-            else pa.concat_arrays(found.chunks)
-            if found.num_chunks
-            else pa.nulls(0, found.type)
-        )
-    return found
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
 
 
 def shown_value(value: Any) -> str:

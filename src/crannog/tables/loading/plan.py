@@ -69,19 +69,11 @@ def compared(
         place = table.get_field_index(name)
         proposed = [*fields[:place], fields[place].with_type(kind), *fields[place + 1 :]]
         if difference(table, pa.schema(proposed)).is_evolution:
-            found.drift.append(
-                Drift(
-                    name,
-                    "widened",
-                    spark_name(table.field(name).type),
-                    spark_name(kind),
-                    "widened" if options.evolve else aside,
-                )
-            )
-            if options.evolve:
-                fields = proposed
+            change, done = "widened", "widened" if options.evolve else aside
+            fields = proposed if options.evolve else fields
         else:
-            found.drift.append(Drift(name, "incompatible", spark_name(table.field(name).type), spark_name(kind), aside))
+            change, done = "incompatible", aside
+        found.drift.append(Drift(name, change, spark_name(table.field(name).type), spark_name(kind), done))
     if options.evolve and not options.ignore_extra:
         fields += [pa.field(name, kind) for name, kind in added.items()]
     if fields != list(table):
@@ -122,13 +114,15 @@ class Plan:
     comparison: Comparison
 
 
+@dataclass
 class Planning:
     """Looks through the files and settles the columns."""
 
-    def __init__(
-        self, name: str, table: Table | None, options: LoadOptions, readers: Sequence[Reader], meter: Meter
-    ) -> None:
-        self._name, self._table, self._options, self._readers, self._meter = name, table, options, readers, meter
+    _name: str
+    _table: Table | None
+    _options: LoadOptions
+    _readers: Sequence[Reader]
+    _meter: Meter
 
     def plan(self) -> Plan:
         return self._for_new() if self._table is None else self._for_existing(self._table)

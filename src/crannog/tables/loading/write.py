@@ -9,10 +9,10 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -31,44 +31,30 @@ BATCH_BYTES = 64 * 1024**2
 _FOLDS = 20
 _FULL_S, _LONGEST_PAUSE_S, _PATIENCE_S = 5.0, 10.0, 120.0
 Batches = Iterator[tuple[str, pa.Table]]
+AddBad = Callable[[list[tuple[BadRow, Any]]], None]
 
 
-class Rejects:
-    """Writes bad rows to a file, if one is given; the file is there, perhaps empty, once a load went through."""
+@contextmanager
+def _rejects(path: str | None) -> Iterator[AddBad]:
+    """Yield a function that writes bad rows to a file, if one is given; the file is there, perhaps empty, after any load.
 
-    def __init__(self, path: str | None) -> None:
-        self._path = path
-        self._file: IO[str] | None = None
+    `row` in each line is the row as it was: its columns, or the text that could not be read.
+    """
+    if path is None:
+        yield lambda _rows: None
+        return
+    with ExitStack() as opened:
+        try:
+            file = opened.enter_context(Path(path).open("w", encoding="utf-8", errors="backslashreplace"))
+        except OSError as error:
+            raise CallerError(f"cannot write bad rows to {path}: {error.strerror or error}") from None
 
-    def __enter__(self) -> Rejects:
-        if self._path is not None:
-            try:
-                self._file = Path(self._path).open("w", encoding="utf-8", errors="backslashreplace")
-            except OSError as error:
-                raise CallerError(f"cannot write bad rows to {self._path}: {error.strerror or error}") from None
-        return self
+        def add(rows: list[tuple[BadRow, Any]]) -> None:
+            for bad, row in rows:
+                file.write(json.dumps({**asdict(bad), "row": to_plain_json(row)}, ensure_ascii=False) + "\n")
+            file.flush()
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def add(self, rows: list[tuple[BadRow, Any]]) -> None:
-        """Write rows; `row` in each line is the row as it was: its columns, or the text that could not be read."""
-        if self._file is None:
-            return
-        for bad, row in rows:
-            told = {
-                "file": bad.file,
-                "line": bad.line,
-                "column": bad.column,
-                "value": bad.value,
-                "reason": bad.reason,
-                "row": to_plain_json(row),
-            }
-            self._file.write(json.dumps(told, ensure_ascii=False) + "\n")
-        self._file.flush()
+        yield add
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,31 +62,27 @@ class Bulk:
     """Another way to keep the batches of a file: which files it is for, and the act, which returns (rows, duplicate rows, batches)."""
 
     least_bytes: int
-    keep: Callable[[str, str, Batches], tuple[int, int, int]]
+    keep: Callable[[str, Batches], tuple[int, int, int]]
 
 
+@dataclass
 class Keeping:
     """Keeps the rows of a plan."""
 
-    def __init__(
-        self, table: Table, name: str, plan: Plan, options: LoadOptions, bulk: Bulk | None, meter: Meter
-    ) -> None:
-        self._table, self._name, self._plan, self._options, self._bulk, self._meter = (
-            table,
-            name,
-            plan,
-            options,
-            bulk,
-            meter,
-        )
-        self._kept = 0
+    _table: Table
+    _name: str
+    _plan: Plan
+    _options: LoadOptions
+    _bulk: Bulk | None
+    _meter: Meter
+    _kept: int = 0
 
     def keep(self, report: LoadReport, started: float) -> LoadReport:
         self._meter.begin("load")
         try:
-            with Rejects(self._options.reject) as rejects:
+            with _rejects(self._options.reject) as add_bad:
                 files = tuple(
-                    self._file(reader, survey, rejects)
+                    self._file(reader, survey, add_bad)
                     for reader, survey in zip(self._plan.readers, self._plan.surveys, strict=True)
                 )
         except (CrannogError, KeyboardInterrupt) as error:
@@ -130,19 +112,17 @@ class Keeping:
         else:
             error.args = (told,)
 
-    def _file(self, reader: Reader, survey: Survey, rejects: Rejects) -> LoadedFile:
+    def _file(self, reader: Reader, survey: Survey, add_bad: AddBad) -> LoadedFile:
         source = reader.source
         one_time = new_batch_id() if self._options.again else ""
         form = f"csv {source.delimiter}" if source.form == "csv" else source.form
         content = f"{survey.digest}:{self._options.fingerprint()}:{form}:{one_time}"
         key = f"load-{hashlib.sha256(content.encode()).hexdigest()[:40]}"
-        batches = self._batches(reader, survey, key, rejects)
-        bulk = (
-            self._bulk
-            if not self._plan.key and self._bulk is not None and source.size >= self._bulk.least_bytes
-            else None
-        )
-        rows, duplicate, count = bulk.keep(self._name, key, batches) if bulk else self._stream(batches)
+        batches = self._batches(reader, survey, key, add_bad)
+        bulk = None if self._plan.key else self._bulk
+        if bulk is not None and source.size < bulk.least_bytes:
+            bulk = None
+        rows, duplicate, count = bulk.keep(key, batches) if bulk else self._stream(batches)
         self._meter.finished(source.size)
         return LoadedFile(
             source.name,
@@ -156,17 +136,17 @@ class Keeping:
             engine="spark" if bulk else "stream",
         )
 
-    def _batches(self, reader: Reader, survey: Survey, key: str, rejects: Rejects) -> Batches:
+    def _batches(self, reader: Reader, survey: Survey, key: str, add_bad: AddBad) -> Batches:
         """Yield the rows of a file in batches that are the same whenever it is read, each with its name."""
         self._check_unchanged(reader.source, survey)
-        for number, rows in enumerate(_cut(self._rows(reader, survey, rejects))):
+        for number, rows in enumerate(_cut(self._rows(reader, survey, add_bad))):
             yield f"{key}-{number:06}", rows
         self._check_unchanged(reader.source, survey)
 
-    def _rows(self, reader: Reader, survey: Survey, rejects: Rejects) -> Iterator[pa.Table]:
+    def _rows(self, reader: Reader, survey: Survey, add_bad: AddBad) -> Iterator[pa.Table]:
         bad = 0
         for block in reader.blocks(self._plan.target, self._meter.seen):
-            rejects.add(block.bad)
+            add_bad(block.bad)
             bad += len(block.bad)
             if bad > survey.bad:
                 self._check_unchanged(reader.source, survey)

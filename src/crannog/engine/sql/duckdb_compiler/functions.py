@@ -26,6 +26,14 @@ def _arguments(name: str, terms: list[Typed], *kinds: pa.DataType | None) -> Non
             raise NoRule(f"{name} of {spark_name(term.type)}")
 
 
+def _one(name: str, terms: list[Typed], fits: Callable[[pa.DataType], bool]) -> Typed:
+    """Return the only argument. Raises NoRule unless it is of a type that fits."""
+    _arguments(name, terms, None)
+    if not fits(terms[0].type):
+        raise NoRule(f"{name} of {spark_name(terms[0].type)}")
+    return terms[0]
+
+
 def _plain(template: str, result: pa.DataType, *kinds: pa.DataType, ascii_only: bool = False) -> Rule:
     """Return the rule of a function whose arguments have these types, in the template by their positions.
 
@@ -77,10 +85,8 @@ def _extreme(name: str, terms: list[Typed]) -> Typed:
 
 
 def _abs(name: str, terms: list[Typed]) -> Typed:
-    _arguments(name, terms, None)
-    if not is_numeric(terms[0].type):
-        raise NoRule(f"abs of {spark_name(terms[0].type)}")
-    return Typed(f"abs({terms[0].sql})", terms[0].type, called(name, terms))
+    term = _one(name, terms, is_numeric)
+    return Typed(f"abs({term.sql})", term.type, called(name, terms))
 
 
 def _to_whole(name: str, terms: list[Typed]) -> Typed:
@@ -206,10 +212,8 @@ def _to_date(name: str, terms: list[Typed]) -> Typed:
 
 
 def _isnan(name: str, terms: list[Typed]) -> Typed:
-    _arguments(name, terms, None)
-    if not pa.types.is_floating(terms[0].type):
-        raise NoRule(f"isnan of {spark_name(terms[0].type)}")
-    return Typed(f"coalesce(isnan({terms[0].sql}), false)", BOOL, called(name, terms))
+    term = _one(name, terms, pa.types.is_floating)
+    return Typed(f"coalesce(isnan({term.sql}), false)", BOOL, called(name, terms))
 
 
 def _is_null(name: str, terms: list[Typed]) -> Typed:
@@ -247,18 +251,13 @@ def _cast_to(kind: pa.DataType) -> Rule:
 
 
 def _sign(name: str, terms: list[Typed]) -> Typed:
-    _arguments(name, terms, None)
-    if not is_integral(terms[0].type):
-        raise NoRule(f"{name} of {spark_name(terms[0].type)}")
-    shown = called("SIGNUM" if name == "signum" else name, terms)
-    return Typed(f"CAST(sign({terms[0].sql}) AS DOUBLE)", pa.float64(), shown)
+    term = _one(name, terms, is_integral)
+    return Typed(f"CAST(sign({term.sql}) AS DOUBLE)", pa.float64(), called(name.replace("signum", "SIGNUM"), terms))
 
 
 def _size(name: str, terms: list[Typed]) -> Typed:
-    _arguments(name, terms, None)
-    if not pa.types.is_list(terms[0].type):
-        raise NoRule(f"{name} of {spark_name(terms[0].type)}")
-    return Typed(f"CAST(len({terms[0].sql}) AS INTEGER)", INT, called(name, terms))
+    term = _one(name, terms, pa.types.is_list)
+    return Typed(f"CAST(len({term.sql}) AS INTEGER)", INT, called(name, terms))
 
 
 def _own(name: str, terms: list[Typed]) -> Typed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,13 +23,8 @@ from crannog.tables.loading.file_parts import (
     Seen,
     Survey,
     Target,
-    check_filled,
-    exact_or_fault,
-    first_fault_of_each,
-    fitting_names,
-    shown_value,
+    fit_columns,
     whole_array,
-    with_all_columns,
     without,
 )
 
@@ -39,7 +35,7 @@ class CsvReader(Reader):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self._file = CsvFile(source)
-        self._names = fitting_names(self._file.names, source.name)
+        self._name_columns(self._file.names)
 
     def survey(self, target: Target, seen: Seen) -> Survey:
         survey, kinds = self._start(target)
@@ -53,7 +49,7 @@ class CsvReader(Reader):
             for name, found in kinds.items():
                 for chunk in rows.column(name).chunks:
                     found.observe(chunk)
-            columns, faults = _fit(rows, target, nodes)
+            columns, faults = fit_columns(rows, target, nodes, _fit)
             survey.add_good(columns)
             survey.sure = survey.sure and not any(
                 _has_empty(rows.column(name)) for name in kinds if name in target.required
@@ -78,8 +74,8 @@ class CsvReader(Reader):
         with self.source.open(text=True) as data:
             for block in self._file.blocks(data):
                 rows = self._named(block)
-                columns, faults = _fit(rows, target, nodes)
-                whole = without(with_all_columns(columns, target), faults)
+                columns, faults = fit_columns(rows, target, nodes, _fit)
+                whole = without(target.with_all_columns(columns), faults)
                 bad = self._explained(block, faults, place, lines)
                 place += rows.num_rows
                 seen(data.consumed, rows.num_rows)
@@ -92,18 +88,16 @@ class CsvReader(Reader):
         self, block: CsvBlock, faults: list[Fault], first: int, lines: LineNumbers | None
     ) -> list[tuple[BadRow, object]]:
         """Return the bad rows of a block in the order of the file; without `lines` their places are left out."""
-        found: list[tuple[int, str, str, str, object]] = []
+        found: list[tuple[int, str, Any, str, object]] = []
         for fault in faults:
             row = {name: block.rows.column(name)[fault.place].as_py() for name in self._file.names} if lines else None
-            found.append(
-                (block.numbers.of(first + fault.place), fault.column, shown_value(fault.value), fault.reason, row)
-            )
+            found.append((block.numbers.of(first + fault.place), fault.column, fault.value, fault.reason, row))
         for ragged in block.ragged:
             reason = f"the row has {ragged.found} value{'s' * (ragged.found != 1)}, the first line names {ragged.wanted} columns"
-            found.append((ragged.record, "", shown_value(ragged.text), reason, ragged.text))
+            found.append((ragged.record, "", ragged.text, reason, ragged.text))
         found.sort(key=lambda entry: entry[0])
         return [
-            (BadRow(self.source.name, lines.of(record) if lines else 0, column, value, reason), row)
+            (self._bad_row(lines.of(record) if lines else 0, column, value, reason), row)
             for record, column, value, reason, row in found
         ]
 
@@ -113,31 +107,16 @@ def _has_empty(column: pa.ChunkedArray) -> bool:
     return bool(pc.any(pc.equal(column, "")).as_py())
 
 
-def _fit(rows: pa.Table, target: Target, nodes: dict[str, Node]) -> tuple[pa.Table, list[Fault]]:
-    """Return the known columns as values, and the rows that cannot be kept."""
-    columns: dict[str, pa.Array] = {}
-    faults: list[Fault] = []
-    for name in rows.column_names:
-        text = whole_array(rows.column(name))
-        values = text
-        if name in nodes:
-            node = nodes[name]
-            values, unread = read_column(text, node.type)
-            if unread is not None:
-                values = _read_one_by_one(text, values, unread, node, target, faults)
-            columns[name] = values
-        check_filled(values, name, target, faults)
-    return pa.table(columns) if columns else rows.select([]), first_fault_of_each(faults)
-
-
-def _read_one_by_one(
-    text: pa.Array, values: pa.Array, unread: pa.Array, node: Node, target: Target, faults: list[Fault]
-) -> pa.Array:
+def _fit(column: pa.ChunkedArray, node: Node, target: Target, faults: list[Fault]) -> pa.Array:
+    text = whole_array(column)
+    values, unread = read_column(text, node.type)
+    if unread is None:
+        return values
     places = pc.indices_nonzero(unread).to_pylist()
     read = []
     for place, given in zip(places, text.filter(unread).to_pylist(), strict=True):
         found = cell_value(given, node.type)
-        value, reason = exact_or_fault(found, node, target)
+        value, reason = target.exact(found, node)
         if reason:
             if found is given and not is_calendar(node.type):
                 reason = f"this is no {spark_name(node.type)}"

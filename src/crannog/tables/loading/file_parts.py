@@ -50,6 +50,22 @@ class Target:
             return "a partition cannot be empty text, which Delta takes for null"
         return ""
 
+    def exact(self, value: Any, node: Node) -> tuple[Any, str]:
+        """Return a value made exact for its column, or why it cannot be."""
+        fault = self.fault(value, node.name)
+        if fault:
+            return None, fault
+        try:
+            return exact_value(value, node), ""
+        except BadValue as bad:
+            return None, bad.reason if bad.path == node.path else f"{bad.path}: {bad.reason}"
+
+    def with_all_columns(self, rows: pa.Table) -> pa.Table:
+        """Return rows with exactly these columns; those that the file does not have are null."""
+        have = set(rows.column_names)
+        arrays = [rows.column(f.name) if f.name in have else pa.nulls(rows.num_rows, f.type) for f in self.known]
+        return pa.Table.from_arrays(arrays, schema=self.known)
+
 
 @dataclass(slots=True)
 class Fault:
@@ -59,6 +75,10 @@ class Fault:
     column: str
     value: Any
     reason: str
+
+
+FitColumn = Callable[[pa.ChunkedArray, Node, Target, list[Fault]], pa.Array | pa.ChunkedArray]
+"""Returns a column as values of a table's type, with null where a value does not fit, and adds those to the faults."""
 
 
 @dataclass(slots=True)
@@ -104,6 +124,23 @@ class Reader(ABC):
         # The name of each column in the file, and in a table.
         self._names: dict[str, str] = {}
 
+    def _name_columns(self, names: list[str]) -> None:
+        """Give each column its name in a table: characters that none may have become _, a leading _ goes."""
+        self._names = {}
+        for number, name in enumerate(names, 1):
+            fit = _UNFIT.sub("_", name.strip()).lstrip("_")
+            if fit != name or not fit:
+                fit = fit.rstrip("_") or f"column_{number}"
+            other = next((other for other, taken in self._names.items() if taken == fit), None)
+            if other is not None:
+                raise CallerError(
+                    f"{self.source.name}: columns {other!r} and {name!r} would both be {fit} in a table; rename one"
+                )
+            self._names[name] = fit
+
+    def _bad_row(self, line: int, column: str, value: Any, reason: str) -> BadRow:
+        return BadRow(self.source.name, line, column, shown_value(value), reason)
+
     @property
     def _renamed(self) -> dict[str, str]:
         return {old: new for old, new in self._names.items() if old != new}
@@ -117,35 +154,26 @@ class Reader(ABC):
         """Yield rows with exactly the columns of `target`; other columns of the file are left out."""
 
 
-def exact_or_fault(value: Any, node: Node, target: Target) -> tuple[Any, str]:
-    """Return a value made exact for its column, or why it cannot be."""
-    fault = target.fault(value, node.name)
-    if fault:
-        return None, fault
-    try:
-        return exact_value(value, node), ""
-    except BadValue as bad:
-        return None, bad.reason if bad.path == node.path else f"{bad.path}: {bad.reason}"
-
-
-def check_filled(column: pa.Array | pa.ChunkedArray, name: str, target: Target, faults: list[Fault]) -> None:
-    """Add a fault for each null and each empty text that the table does not allow in a column."""
-    if name in target.required and column.null_count:
-        faults += [Fault(place, name, None, target.fault(None, name)) for place in _places(column.is_null())]
-    if name in target.filled and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        faults += [Fault(place, name, "", target.fault("", name)) for place in _places(pc.equal(column, ""))]
+def fit_columns(rows: pa.Table, target: Target, nodes: dict[str, Node], fit: FitColumn) -> tuple[pa.Table, list[Fault]]:
+    """Return the known columns as values, and the first fault of each row that cannot be kept, in the order of rows."""
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {}
+    faults: list[Fault] = []
+    for name in rows.column_names:
+        column = rows.column(name)
+        if name in nodes:
+            column = columns[name] = fit(column, nodes[name], target, faults)
+        if name in target.required and column.null_count:
+            faults += [Fault(place, name, None, target.fault(None, name)) for place in _places(column.is_null())]
+        if name in target.filled and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            faults += [Fault(place, name, "", target.fault("", name)) for place in _places(pc.equal(column, ""))]
+    first: dict[int, Fault] = {}
+    for fault in faults:
+        first.setdefault(fault.place, fault)
+    return pa.table(columns) if columns else rows.select([]), [first[place] for place in sorted(first)]
 
 
 def _places(mask: pa.Array | pa.ChunkedArray) -> list[int]:
     return list(pc.indices_nonzero(mask).to_pylist())
-
-
-def first_fault_of_each(faults: list[Fault]) -> list[Fault]:
-    """Return one fault for each row, in the order of rows."""
-    first: dict[int, Fault] = {}
-    for fault in faults:
-        first.setdefault(fault.place, fault)
-    return [first[place] for place in sorted(first)]
 
 
 def without(rows: pa.Table, faults: list[Fault]) -> pa.Table:
@@ -154,13 +182,6 @@ def without(rows: pa.Table, faults: list[Fault]) -> pa.Table:
         return rows
     bad = pa.array([fault.place for fault in faults], pa.int64())
     return rows.filter(pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), bad)))
-
-
-def with_all_columns(rows: pa.Table, target: Target) -> pa.Table:
-    """Return rows with exactly the columns of the target; those that the file does not have are null."""
-    have = set(rows.column_names)
-    arrays = [rows.column(f.name) if f.name in have else pa.nulls(rows.num_rows, f.type) for f in target.known]
-    return pa.Table.from_arrays(arrays, schema=target.known)
 
 
 def whole_array(column: pa.ChunkedArray) -> pa.Array:
@@ -175,20 +196,6 @@ def shown_value(value: Any) -> str:
     text = value if isinstance(value, str) else "" if value is None else repr(value)
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
-
-
-def fitting_names(names: list[str], called: str) -> dict[str, str]:
-    """Return the name each column has in a table: characters that none may have become _, a leading _ goes."""
-    found: dict[str, str] = {}
-    for number, name in enumerate(names, 1):
-        fit = _UNFIT.sub("_", name.strip()).lstrip("_")
-        if fit != name or not fit:
-            fit = fit.rstrip("_") or f"column_{number}"
-        other = next((given for given, taken in found.items() if taken == fit), None)
-        if other is not None:
-            raise CallerError(f"{called}: columns {other!r} and {name!r} would both be {fit} in a table; rename one")
-        found[name] = fit
-    return found
 
 
 class Meter:

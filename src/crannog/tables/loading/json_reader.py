@@ -33,18 +33,7 @@ from crannog.formats.json_types import (
     parse_line,
 )
 from crannog.formats.text_columns import read_column
-from crannog.tables.loading.file_parts import (
-    Block,
-    Reader,
-    Seen,
-    Survey,
-    Target,
-    exact_or_fault,
-    fitting_names,
-    shown_value,
-    whole_array,
-    with_all_columns,
-)
+from crannog.tables.loading.file_parts import Block, Reader, Seen, Survey, Target, whole_array
 
 _CALL = Call("", "load")
 
@@ -93,7 +82,7 @@ class JsonReader(Reader):
 
     def _learn(self, shape: JsonTypeInference) -> None:
         self._shape = shape.types()
-        self._names = fitting_names(list(flat_types(self._shape) if self._flatten else self._shape), self.source.name)
+        self._name_columns(list(flat_types(self._shape) if self._flatten else self._shape))
 
     def _check_lines(self, block: JsonBlock, target: Target, nodes: dict[str, Node], survey: Survey) -> None:
         good, bad = self._by_line(block, target, nodes)
@@ -113,7 +102,7 @@ class JsonReader(Reader):
                     arrays = [pa.array([row.get(f.name) for row in good], f.type) for f in target.known]
                     rows = pa.Table.from_arrays(arrays, schema=target.known)
                 seen(data.consumed, len(block.lines))
-                yield Block(with_all_columns(rows, target), bad)
+                yield Block(target.with_all_columns(rows), bad)
 
     def _blocks(self, data: Bytes) -> Iterator[JsonBlock]:
         return (
@@ -159,9 +148,7 @@ class JsonReader(Reader):
             row, column, value, reason = self._row(line, target, nodes)
             if reason:
                 text = line.decode("utf-8", "backslashreplace")
-                bad.append(
-                    (BadRow(self.source.name, number, column, shown_value(value if column else text), reason), text)
-                )
+                bad.append((self._bad_row(number, column, value if column else text, reason), text))
             else:
                 good.append(row)
         return good, bad
@@ -179,7 +166,7 @@ class JsonReader(Reader):
         for name, node in nodes.items():
             value = values.get(name)
             try:
-                row[name], reason = exact_or_fault(exact_value(value, node.type, any_as_text=True), node, target)
+                row[name], reason = target.exact(exact_value(value, node.type, any_as_text=True), node)
             except (ValueError, RecursionError):
                 reason = "the value cannot be read"
             if reason:

@@ -17,21 +17,7 @@ from crannog.engine.rows.values import Call, Node, plan_of
 from crannog.errors import BadRows, CallerError, SchemaMismatch
 from crannog.formats.input_files import Source
 from crannog.formats.json_types import flat_table
-from crannog.tables.loading.file_parts import (
-    Block,
-    Fault,
-    Reader,
-    Seen,
-    Survey,
-    Target,
-    check_filled,
-    exact_or_fault,
-    first_fault_of_each,
-    fitting_names,
-    shown_value,
-    with_all_columns,
-    without,
-)
+from crannog.tables.loading.file_parts import Block, Fault, Reader, Seen, Survey, Target, fit_columns, without
 
 BATCH_ROWS = 50_000
 _SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
@@ -106,7 +92,7 @@ class ParquetReader(Reader):
         with open_parquet(source) as file:
             # Without rows: only how the columns are called and typed.
             shape = self._flat(file.schema_arrow.empty_table())
-        self._names = fitting_names(shape.column_names, source.name)
+        self._name_columns(shape.column_names)
         if len(set(shape.column_names)) < len(shape.column_names):
             raise CallerError(f"{source.name} has two columns of one name; rename one")
         self._types = {self._names[field.name]: stored_type(field.type) for field in shape.schema}
@@ -141,7 +127,7 @@ class ParquetReader(Reader):
                     bad.append((row, rows.slice(fault.place, 1).to_pylist()[0]))
                 first += rows.num_rows
                 seen(share, rows.num_rows)
-                yield Block(with_all_columns(kept, target), bad)
+                yield Block(target.with_all_columns(kept), bad)
 
     def _digest(self) -> str:
         found = hashlib.sha256()
@@ -166,17 +152,11 @@ class ParquetReader(Reader):
 
     def _fit(self, rows: pa.Table, target: Target, nodes: dict[str, Node]) -> tuple[pa.Table, list[Fault]]:
         """Return the known columns in their types, and the rows that cannot be kept."""
-        columns, faults = {}, list[Fault]()
-        for name in rows.column_names:
-            column = rows.column(name)
-            if name in nodes:
-                columns[name] = self._column(castable_column(column), nodes[name], target, faults)
-            check_filled(column, name, target, faults)
-        faults = first_fault_of_each(faults)
-        kept = pa.table(list(columns.values()), names=list(columns)) if columns else rows.select([])
-        return without(kept, faults) if columns else kept, faults
+        columns, faults = fit_columns(rows, target, nodes, self._column)
+        return without(columns, faults) if columns.num_columns else columns, faults
 
     def _column(self, column: pa.ChunkedArray, node: Node, target: Target, faults: list[Fault]) -> pa.ChunkedArray:
+        column = castable_column(column)
         schema = pa.schema([pa.field(node.name, node.type)])
         try:
             [fitted] = from_table(pa.table({node.name: column}), plan_of(schema), _CALL, naive_is_utc=True).columns
@@ -200,7 +180,7 @@ class ParquetReader(Reader):
                 given = column[place].as_py()
                 if pa.types.is_string(node.type) and given is not None and not isinstance(given, str):
                     given = str(given)
-                value, reason = exact_or_fault(given, node, target)
+                value, reason = target.exact(given, node)
             except (ValueError, OverflowError, UnicodeDecodeError, pa.ArrowException):
                 given, reason = "a value", "it cannot be read"
             if reason:
@@ -209,4 +189,4 @@ class ParquetReader(Reader):
         return pa.chunked_array([pa.array(found, node.type)])
 
     def _bad(self, faults: list[Fault], first: int) -> list[BadRow]:
-        return [BadRow(self.source.name, first + f.place, f.column, shown_value(f.value), f.reason) for f in faults]
+        return [self._bad_row(first + fault.place, fault.column, fault.value, fault.reason) for fault in faults]

@@ -164,10 +164,10 @@ def _source(name: str, form: str | None, delimiter: str | None, folder: Path, nu
             # A pipe can be read only once.
             path = folder / f"{number}"
             with (
-                path.open("wb") as kept,
-                nullcontext(sys.stdin.buffer) if name == STDIN else Path(name).open("rb") as given,
+                path.open("wb") as copy,
+                nullcontext(sys.stdin.buffer) if name == STDIN else Path(name).open("rb") as original,
             ):
-                shutil.copyfileobj(given, kept, 1 << 20)
+                shutil.copyfileobj(original, copy, 1 << 20)
         with path.open("rb") as file:
             start = file.read(4)
     except OSError as error:

@@ -242,8 +242,8 @@ def blocks_of_lines(data: Bytes, source: Source) -> Iterator[JsonBlock]:
 def _block(lines: list[bytes], first: int) -> Iterator[JsonBlock]:
     numbers: list[int] | range = range(first, first + len(lines))
     if not all(map(bytes.strip, lines)):
-        kept = [(line, number) for line, number in zip(lines, numbers, strict=True) if line.strip()]
-        lines, numbers = [line for line, _ in kept], [number for _, number in kept]
+        filled = [(line, number) for line, number in zip(lines, numbers, strict=True) if line.strip()]
+        lines, numbers = [line for line, _ in filled], [number for _, number in filled]
     if lines:
         yield JsonBlock(lines, numbers)
 

@@ -120,14 +120,14 @@ def read_column(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, pa.Array
         unread = pc.fill_null(pc.greater(pc.binary_length(column), 0), False)
         return pa.nulls(len(column), kind), unread
     fits = pc.fill_null(pc.match_substring_regex(column, pattern), False)
-    given = pc.fill_null(pc.greater(pc.binary_length(column), 0), False)
-    unread = pc.and_not(given, fits)
+    has_text = pc.fill_null(pc.greater(pc.binary_length(column), 0), False)
+    unread = pc.and_not(has_text, fits)
     if not pc.all(fits).as_py():
         column = pc.if_else(fits, column, pa.scalar(None, pa.string()))
     try:
         values = _cast(column, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return pa.nulls(len(column), kind), given
+        return pa.nulls(len(column), kind), has_text
     return values, unread if pc.any(unread).as_py() else None
 
 

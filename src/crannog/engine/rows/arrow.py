@@ -217,14 +217,14 @@ def _cast(array: pa.Array, node: Node, naive_is_utc: bool) -> pa.Array:
         if source.tz is None and not naive_is_utc:
             _mismatch(array, node, "; give its times a zone")
         return pc.cast(pc.cast(array, pa.timestamp("us", tz=source.tz)), target)
-    kept = (
+    keeps_meaning = (
         (types.is_integer(source) and (types.is_integer(target) or types.is_floating(target)))
         or (types.is_decimal(source) and types.is_decimal(target))
         or (types.is_date(source) and types.is_date(target))
         or (types.is_string(target) and (types.is_large_string(source) or types.is_string_view(source)))
         or (types.is_binary(target) and _is_bytes(source))
     )
-    if not kept:
+    if not keeps_meaning:
         _mismatch(array, node)
     return pc.cast(array, target)
 

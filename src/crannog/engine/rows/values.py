@@ -180,23 +180,23 @@ def _read_date(value: Any, node: Node) -> Any:
 
 
 def _read_instant(value: Any, node: Node) -> Any:
-    given = value
+    original = value
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)
         except ValueError:
-            _misfit(given, node, "is no ISO 8601 date and time")
-        if len(given) <= 10 or _LOST_DIGITS.search(given):
-            _misfit(given, node, "has no time of day" if len(given) <= 10 else "is finer than a microsecond")
+            _misfit(original, node, "is no ISO 8601 date and time")
+        if len(original) <= 10 or _LOST_DIGITS.search(original):
+            _misfit(original, node, "has no time of day" if len(original) <= 10 else "is finer than a microsecond")
     if not isinstance(value, datetime):
         _wrong(value, node)
     if getattr(value, "nanosecond", None):
-        _misfit(given, node, "is finer than a microsecond")
+        _misfit(original, node, "is finer than a microsecond")
     try:
         # A datetime without a zone is taken as UTC, the zone of every timestamp here.
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     except OverflowError:
-        _misfit(given, node, "is outside the years 1 to 9999 in UTC")
+        _misfit(original, node, "is outside the years 1 to 9999 in UTC")
 
 
 def _read_decimal(value: Any, node: Node) -> Any:
@@ -205,15 +205,15 @@ def _read_decimal(value: Any, node: Node) -> Any:
     with localcontext() as context:
         context.prec = 100
         try:
-            given = Decimal(value)
-            kept = given.quantize(Decimal(1).scaleb(-node.type.scale))
+            number = Decimal(value)
+            rounded = number.quantize(Decimal(1).scaleb(-node.type.scale))
         except (InvalidOperation, ValueError):
             _misfit(value, node, "is no number that fits")
-        if kept.is_nan() or kept != given:
+        if rounded.is_nan() or rounded != number:
             _misfit(value, node, "has more decimals")
-        if abs(kept) >= Decimal(10) ** (node.type.precision - node.type.scale):
+        if abs(rounded) >= Decimal(10) ** (node.type.precision - node.type.scale):
             _misfit(value, node, "is too large")
-    return kept
+    return rounded
 
 
 def _read_list(value: Any, node: Node) -> Any:

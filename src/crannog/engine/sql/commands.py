@@ -58,15 +58,15 @@ def read_command(text: str, longest: int) -> Command | None:
     found = _COMMAND.match(text)
     if found is None:
         return None
-    said, rest = found[1].upper(), text[found.end() :]
+    keyword, rest = found[1].upper(), text[found.end() :]
     tokens = tokenize(rest)
-    if said == "EXPLAIN":
+    if keyword == "EXPLAIN":
         while tokens and word(tokens[0]) in _MODES:
             tokens = tokens[1:]
         if not tokens:
             raise _wrong(text)
         return Explain(rest[tokens[0].start : tokens[-1].end + 1])
-    return _show(tokens) if said == "SHOW" else _describe(tokens)
+    return _show(tokens) if keyword == "SHOW" else _describe(tokens)
 
 
 def _describe(tokens: Sequence[Token]) -> DescribeTable:

@@ -264,12 +264,12 @@ class HotCache:
         rest = ", ".join(
             f"{quoted(name)} = k.{quoted(name)}" for name in snapshot.base.schema.names if name not in snapshot.key
         )
-        given = ", ".join(f"k.{quoted(name)}" for name in snapshot.base.schema.names)
+        values = ", ".join(f"k.{quoted(name)}" for name in snapshot.base.schema.names)
         # In place where possible: a scan has to skip every row that is deleted and appended again.
         command = (
             f"MERGE INTO {held.relation} USING hot_changes k ON {match}"
             f" WHEN MATCHED AND k._op <> {UPSERT} THEN DELETE WHEN MATCHED THEN UPDATE SET {rest}"
-            f" WHEN NOT MATCHED AND k._op = {UPSERT} THEN INSERT ({columns}) VALUES ({given})"
+            f" WHEN NOT MATCHED AND k._op = {UPSERT} THEN INSERT ({columns}) VALUES ({values})"
         )
         with self._engine().cursor({"hot_changes": changes}) as cursor:
             # Without RETURNING: for that DuckDB would also rewrite the keys.

@@ -350,18 +350,18 @@ class Queries:
     def _large_result(
         self, plan: _QueryPlan, hot: Mapping[int, str], running: Running, limit: int | None, enough: int
     ) -> pa.Table:
-        kept: list[pa.RecordBatch] = []
+        found: list[pa.RecordBatch] = []
         rows = size = 0
         with self._duckdb_batches(plan, hot, running, limit=limit, enough=enough) as (schema, batches):
             for batch in batches:
-                kept.append(batch)
+                found.append(batch)
                 rows += batch.num_rows
                 size += batch.get_total_buffer_size()
                 if size > self._settings.sql_result_bytes:
-                    self._check_bytes(sum(one.nbytes for one in kept))
+                    self._check_bytes(sum(one.nbytes for one in found))
                 if rows >= enough:
                     break
-        return pa.Table.from_batches(kept, schema)
+        return pa.Table.from_batches(found, schema)
 
     def _retry_on_newest(self, statement: Statement, act: Callable[[], T]) -> T:
         for _ in range(_MAX_ATTEMPTS):

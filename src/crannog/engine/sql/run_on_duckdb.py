@@ -92,12 +92,12 @@ def _duckdb_errors_translated(running: Running) -> Iterator[None]:
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         # After the first rows, DuckDB's errors come through Arrow as an OSError with DuckDB's text.
         running.check()
-        said = str(error).splitlines()[0][:300]
-        if isinstance(error, duckdb.IOException) or (isinstance(error, OSError) and _LOST_FILE.search(said)):
+        message = str(error).splitlines()[0][:300]
+        if isinstance(error, duckdb.IOException) or (isinstance(error, OSError) and _LOST_FILE.search(message)):
             raise SnapshotGone(
                 "the files of this snapshot are gone; read again to see the table as it is now"
             ) from error
-        raise FallBackToSpark(said) from error
+        raise FallBackToSpark(message) from error
 
 
 def explained(engine: DuckDBEngine, sql: str, tables: Mapping[str, pa.Table]) -> str:

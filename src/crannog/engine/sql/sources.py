@@ -94,8 +94,8 @@ def _written(parts: tuple[str, ...], catalog: str, schema: str) -> tuple[TableNa
         raise CallerError(f"a table name has up to three parts, got {'.'.join(parts)}")
     raw = parts[-1].startswith(RAW_PREFIX)
     left_out = [catalog, schema][: 3 - len(parts)]
-    given = [*left_out, *parts[:-1], parts[-1].removeprefix(RAW_PREFIX)]
-    return TableName.parse(".".join(given)), raw
+    full = [*left_out, *parts[:-1], parts[-1].removeprefix(RAW_PREFIX)]
+    return TableName.parse(".".join(full)), raw
 
 
 def _version_at(log: DeltaLog, ref: TableRef) -> int:

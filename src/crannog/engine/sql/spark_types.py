@@ -95,8 +95,8 @@ def bounded(precision: int, scale: int) -> pa.Decimal128Type:
     """Fit a decimal into 38 digits as Spark does: digits before the point take precedence, but 6 after it stay."""
     if precision <= _WIDEST:
         return pa.decimal128(precision, scale)
-    kept = max(_WIDEST - (precision - scale), min(scale, _LEAST_SCALE))
-    return pa.decimal128(_WIDEST, kept)
+    remaining = max(_WIDEST - (precision - scale), min(scale, _LEAST_SCALE))
+    return pa.decimal128(_WIDEST, remaining)
 
 
 def of_number(text: str) -> tuple[pa.DataType, int | Decimal | float] | None:

@@ -170,12 +170,12 @@ def _check_kind(found: tuple[Token, ...]) -> None:
     first = next((token for token in found if token.token_type is not TokenType.L_PAREN), None)
     if first is None:
         raise CallerError("the statement is empty; give one SELECT")
-    said = word(first).split(" ")[0]
-    if said not in _QUERIES and said not in _STATEMENTS:
+    keyword = word(first).split(" ")[0]
+    if keyword not in _QUERIES and keyword not in _STATEMENTS:
         raise CallerError(f"cannot read the statement: it begins with {str(first.text)[:40]!r}; give one SELECT")
-    if said in _STATEMENTS:
+    if keyword in _STATEMENTS:
         raise Refused(
-            f"{said}: only SELECT, WITH, VALUES, FROM, TABLE, set operations, DESCRIBE, SHOW and EXPLAIN"
+            f"{keyword}: only SELECT, WITH, VALUES, FROM, TABLE, set operations, DESCRIBE, SHOW and EXPLAIN"
             " are allowed; to change a table, use append, upsert, delete and its other methods"
         )
     for one, other in itertools.pairwise(found):

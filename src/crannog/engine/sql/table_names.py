@@ -115,19 +115,19 @@ class _Scan:
         if kind is TokenType.PIPE_GT:
             level.in_from = level.expects_relation = False
             return place + 1
-        said = word(token)
+        keyword = word(token)
         if place and self._tokens[place - 1].token_type is TokenType.DOT:
             return place + 1
         if level.expects_definition:
-            return self._definition(place, level, said)
-        if level.expects_relation and not (first and said in _QUERY_STARTS):
-            return self._relation(place, level, said)
+            return self._definition(place, level, keyword)
+        if level.expects_relation and not (first and keyword in _QUERY_STARTS):
+            return self._relation(place, level, keyword)
         if level.in_values and place and self._tokens[place - 1].token_type is TokenType.R_PAREN:
             following, alias = self._alias(place)
             if alias is not None:
                 level.in_values = False
                 return following
-        self._keyword(place, level, said, first)
+        self._keyword(place, level, keyword, first)
         return place + 1
 
     # -- parentheses -------------------------------------------------------------------------------------------
@@ -149,38 +149,38 @@ class _Scan:
 
     # -- words -------------------------------------------------------------------------------------------------
 
-    def _keyword(self, place: int, level: _Level, said: str, first: bool) -> None:
+    def _keyword(self, place: int, level: _Level, keyword: str, first: bool) -> None:
         before = word(self._tokens[place - 1]) if place else ""
-        if said in _QUERY_STARTS and first:
+        if keyword in _QUERY_STARTS and first:
             level.is_query = True
             level.in_from = level.expects_relation = False
-        if said == "WITH" and first:
+        if keyword == "WITH" and first:
             level.defining, level.expects_definition = "", True
-        elif said == "FROM" and level.is_query and not self._is_distinct_from(place):
+        elif keyword == "FROM" and level.is_query and not self._is_distinct_from(place):
             level.in_from = level.expects_relation = True
             level.in_values, level.defining = False, None
-        elif said == "TABLE" and (
+        elif keyword == "TABLE" and (
             first or before in _SET_OPERATIONS | {"ALL", "DISTINCT"} or level.defining is not None
         ):
             level.expects_relation, level.defining = True, None
             self.bare_tables.add(self._tokens[place].start)
-        elif said == "JOIN":
+        elif keyword == "JOIN":
             level.expects_relation, level.in_values = True, False
-        elif said == "VALUES" and (first or level.defining is not None):
+        elif keyword == "VALUES" and (first or level.defining is not None):
             level.in_values, level.defining = True, None
-        elif said == "VIEW" and before == "LATERAL":
+        elif keyword == "VIEW" and before == "LATERAL":
             level.in_from = False  # commas separate its columns
-        elif said in _CLAUSES:
+        elif keyword in _CLAUSES:
             level.in_from = level.in_values = False
-            if said == "SELECT":
+            if keyword == "SELECT":
                 level.is_query, level.defining = True, None
 
     def _is_distinct_from(self, place: int) -> bool:
         before = [word(token) for token in self._tokens[max(place - 2, 0) : place]]
         return len(before) == 2 and before[1] == "DISTINCT" and before[0] in ("IS", "NOT")
 
-    def _definition(self, place: int, level: _Level, said: str) -> int:
-        if said == "RECURSIVE" and level.defining == "":
+    def _definition(self, place: int, level: _Level, keyword: str) -> int:
+        if keyword == "RECURSIVE" and level.defining == "":
             level.recursive = True
             return place + 1
         token = self._tokens[place]
@@ -193,17 +193,17 @@ class _Scan:
 
     # -- relations ---------------------------------------------------------------------------------------------
 
-    def _relation(self, place: int, level: _Level, said: str) -> int:
+    def _relation(self, place: int, level: _Level, keyword: str) -> int:
         token = self._tokens[place]
-        if said == "LATERAL":
+        if keyword == "LATERAL":
             return place + 1
         level.expects_relation = False
-        if said == "FROM":
+        if keyword == "FROM":
             # Spark takes the first FROM as the alias of a column; a table of that name would give another result.
             raise Refused("FROM FROM is ambiguous: write an alias or a table called FROM in backticks, like `from`")
         if token.token_type in STRINGS:
             raise Refused(f"a text is not a table: {str(token.text)[:100]!r}; load the file into a table first")
-        if said == "VALUES":
+        if keyword == "VALUES":
             level.in_values = True
             return place + 1
         if not is_name(token):

@@ -114,13 +114,13 @@ def _fit(column: pa.ChunkedArray, node: Node, target: Target, faults: list[Fault
         return values
     places = pc.indices_nonzero(unread).to_pylist()
     read = []
-    for place, given in zip(places, text.filter(unread).to_pylist(), strict=True):
-        found = cell_value(given, node.type)
+    for place, cell in zip(places, text.filter(unread).to_pylist(), strict=True):
+        found = cell_value(cell, node.type)
         value, reason = target.exact(found, node)
         if reason:
-            if found is given and not is_calendar(node.type):
+            if found is cell and not is_calendar(node.type):
                 reason = f"this is no {spark_name(node.type)}"
-            faults.append(Fault(place, node.name, given, reason))
+            faults.append(Fault(place, node.name, cell, reason))
         read.append(value)
     if not pa.types.is_nested(node.type):
         return pc.replace_with_mask(values, unread, pa.array(read, node.type))

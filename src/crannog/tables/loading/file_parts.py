@@ -205,7 +205,7 @@ class Meter:
         self._progress = progress
         self._cancellation = cancellation or Cancellation()
         self._total = max(1, total)
-        self._told = 0.0
+        self._reported_at = 0.0
         self._done = 0
         self._rows = 0
         self._step = ""
@@ -228,9 +228,9 @@ class Meter:
         self.check()
         self._rows += rows
         now = time.perf_counter()
-        if self._progress is None or now - self._told < _EVERY_S:
+        if self._progress is None or now - self._reported_at < _EVERY_S:
             return
-        self._told = now
+        self._reported_at = now
         done = min(self._total, self._done + consumed)
         speed = self._rows / max(now - self._since, 1e-6)
         half = 0.5 if self._step == "load" else 0.0

@@ -105,12 +105,12 @@ class Keeping:
         rest = "load the same files again to go on: nothing is kept twice"
         if self._options.again:
             rest = "what was kept stays; loading with the option again would keep it twice"
-        told = f"{self._kept:,} rows were kept before it stopped; {rest}"
+        message = f"{self._kept:,} rows were kept before it stopped; {rest}"
         if isinstance(error, CrannogError):
-            error.message = f"{error.message.rstrip('.')}. {told[0].upper()}{told[1:]}"
+            error.message = f"{error.message.rstrip('.')}. {message[0].upper()}{message[1:]}"
             error.args = (error.message,)
         else:
-            error.args = (told,)
+            error.args = (message,)
 
     def _file(self, reader: Reader, survey: Survey, add_bad: AddBad) -> LoadedFile:
         source = reader.source

@@ -418,7 +418,7 @@ class _Compiler:
 
     def _relation(self, node: exp.Expression, scope: Scope, ctes: Mapping[str, Relation]) -> str:
         alias = f"r{next(self._counter)}"
-        given = self.coverage(node, "alias")
+        alias_node = self.coverage(node, "alias")
         if isinstance(node, exp.Table):
             if not isinstance(node.this, exp.Identifier):
                 raise NoRule(f"the table function {excerpt(node)}")
@@ -429,7 +429,7 @@ class _Compiler:
                 self.sources.add(ref.start)
                 shape = self.shapes[ref.start]
                 columns = tuple(Column(column.name, column.type, quoted(column.name)) for column in shape.schema)
-                called, renamed = self._renamed(columns, given)
+                called, renamed = self._renamed(columns, alias_node)
                 source = ref.start if renamed is columns else None
                 scope.relations.append(
                     Relation(alias, shape.qualifiers if called is None else (called,), renamed, source=source)
@@ -438,12 +438,12 @@ class _Compiler:
             cte = ctes.get(parts[0].lower()) if len(parts) == 1 else None
             if cte is None:
                 raise NoRule(f"the relation {'.'.join(parts)[:60]}")
-            called, renamed = self._renamed(cte.columns, given)
+            called, renamed = self._renamed(cte.columns, alias_node)
             scope.relations.append(Relation(alias, cte.qualifiers if called is None else (called,), renamed))
             return f"{cte.alias} AS {alias}"
         if isinstance(node, (exp.Subquery, exp.Values)):
             query = self._values(node) if isinstance(node, exp.Values) else self.query(node, None, ctes)
-            called, renamed = self._renamed(query.columns, given)
+            called, renamed = self._renamed(query.columns, alias_node)
             scope.relations.append(Relation(alias, () if called is None else (called,), renamed))
             return f"({query.sql}) AS {alias}"
         raise NoRule(f"{node.key} in FROM")
@@ -466,12 +466,12 @@ class _Compiler:
             raise NoRule(f"{alias.key} as an alias")
         name = self.coverage(alias, "this")
         called = None if name is None else self.coverage.name(name).lower()
-        given = [self.coverage.name(one) for one in self.coverage.nodes(alias, "columns")]
-        if not given:
+        names = [self.coverage.name(one) for one in self.coverage.nodes(alias, "columns")]
+        if not names:
             return called, columns
-        if len(given) != len(columns):
+        if len(names) != len(columns):
             raise NoRule("as many names as columns")
-        return called, tuple(Column(one, column.type, column.sql) for one, column in zip(given, columns, strict=True))
+        return called, tuple(Column(one, column.type, column.sql) for one, column in zip(names, columns, strict=True))
 
     def _join(self, join: exp.Join, scope: Scope, ctes: Mapping[str, Relation]) -> str:
         side, kind = (str(self.coverage(join, part) or "").upper() for part in ("side", "kind"))

@@ -17,7 +17,7 @@ import pytest
 
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.engine.sql import run_on_duckdb
-from crannog.engine.sql.route import choose_engine
+from crannog.engine.sql.query_plan import choose_engine
 from crannog.engine.sql.run_on_duckdb import FallBackToSpark
 from crannog.errors import CallerError, Cancelled, Conflict, CrannogError, NotFound, Overloaded, TimedOut, Unavailable
 from crannog.settings import Settings

@@ -4,7 +4,7 @@ statement         text → one checked, read-only statement and the tables it na
 sources           those tables → the snapshots to read
 duckdb_compiler   statement → DuckDB's SQL, by rules proved equal to Spark; anything else has no rule
 file_pruning      the files that a condition leaves, by the statistics of the log
-route             hot, local or Spark, and why
+query_plan        the compiled statement, the files it reads, the engine (hot, local or Spark), and why
 hot_tables        tables in memory
 run_on_duckdb, run_on_spark   run the statement
 queries           the entry point: limits, ids, cancel, explain

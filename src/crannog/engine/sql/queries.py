@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 import pyarrow as pa
-from sqlglot import exp
 
 from crannog.api.result import Explanation, Result, Stream
 from crannog.api.table_requests import ExplainSql, RunSql
 from crannog.engine.sql import run_on_duckdb, run_on_spark
 from crannog.engine.sql.commands import Command, DescribeTable, Explain, columns_of, read_command, tables_shown
-from crannog.engine.sql.duckdb_compiler import Compiled, NoRule, compile_statement
-from crannog.engine.sql.duckdb_compiler.scope import UnknownName
-from crannog.engine.sql.file_pruning import Pruned, pruned
-from crannog.engine.sql.function_calls import KNOWN
+from crannog.engine.sql.duckdb_compiler import Compiled
 from crannog.engine.sql.hot_tables import HotCache
-from crannog.engine.sql.route import Route, choose_engine, hidden_paths, table_reports
+from crannog.engine.sql.query_plan import (
+    QueryPlan,
+    Route,
+    Unsupported,
+    choose_engine,
+    compiled_or_not,
+    hidden_paths,
+    spark_instead,
+)
 from crannog.engine.sql.run_on_duckdb import FallBackToSpark
 from crannog.engine.sql.run_on_spark import spilled
 from crannog.engine.sql.running_queries import Running, RunningQueries
@@ -40,61 +41,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _MAX_ATTEMPTS = 4
-_PLAIN_NAME = re.compile(r"[a-z_]\w*")
-# The first argument of date_add, datediff and their relatives may be one of these.
-_UNITS = frozenset(
-    ["year", "quarter", "month", "week", "day", "dayofyear", "hour", "minute", "second", "millisecond", "microsecond"]
-)
 _MAX_COMPILED = 512
 _SMALL_RESULT_ROWS = 20_000
-# A read of more bytes may take longer than the retention floor allows for: it takes a lease.
-_LONG_READ_BYTES = 256 * 1024**2
 T = TypeVar("T")
 Visible = Callable[[TableName], bool]
 """Tells whether a caller may see a table."""
-
-
-@dataclass(frozen=True)
-class _Unsupported:
-    """Why only Spark can run a statement; `error` is the error that Spark would raise, if known."""
-
-    reason: str
-    error: CallerError | None = None
-
-
-@dataclass(frozen=True)
-class _QueryPlan:
-    """A statement with its sources, its compiled form, and the files left after pruning."""
-
-    statement: Statement
-    sources: Mapping[int, Source]
-    outcome: Compiled | _Unsupported
-    _pruned: dict[int, Pruned] = field(default_factory=dict)
-
-    @property
-    def compiled(self) -> Compiled:
-        """The compiled statement; only for a plan that DuckDB runs."""
-        assert isinstance(self.outcome, Compiled)
-        return self.outcome
-
-    @property
-    def unsupported(self) -> _Unsupported | None:
-        return self.outcome if isinstance(self.outcome, _Unsupported) else None
-
-    def pruned(self, start: int) -> Pruned:
-        """Return the files left of a source; computed on demand, since a source in memory needs no pruning."""
-        if start not in self._pruned:
-            conditions = () if self.unsupported else self.compiled.conditions.get(start, ())
-            self._pruned[start] = pruned(self.sources[start].snapshot.base, conditions)
-        return self._pruned[start]
-
-    @property
-    def table_names(self) -> list[str]:
-        return sorted({str(source.name) for source in self.sources.values()})
-
-    def scan_bytes(self, hot: Mapping[int, str]) -> int:
-        """Return the number of bytes to read of all sources that are not in memory."""
-        return sum(self.pruned(start).bytes for start in self.sources if start not in hot)
 
 
 class Queries:
@@ -109,7 +60,7 @@ class Queries:
         self.cache = HotCache(
             lambda: warehouse.duckdb, self._settings.cache_bytes, auto_reads=self._settings.cache_auto_reads
         )
-        self._compiled: OrderedDict[tuple[Any, ...], Compiled | _Unsupported] = OrderedDict()
+        self._compiled: OrderedDict[tuple[Any, ...], Compiled | Unsupported] = OrderedDict()
         self._short: WeakSet[Compiled] = WeakSet()
         self._lock = threading.Lock()
 
@@ -137,7 +88,7 @@ class Queries:
                     table, more = self._on_duckdb(plan, relations, running, most)
                     return Result(table, route.engine, more, running.elapsed_ms, running.query_id, route.why)
                 except FallBackToSpark as error:
-                    route = _spark_instead(route, engine, error)
+                    route = spark_instead(route, engine, error)
             with self._on_spark(plan, running) as frame:
                 table = run_on_spark.collected(frame, most + 1)
             self._check_bytes(table.nbytes)
@@ -163,7 +114,7 @@ class Queries:
                         # The first batch shows whether DuckDB can run it at all.
                         first = [batch for batch in [next(batches, None)] if batch is not None]
                     except FallBackToSpark as error:
-                        route = _spark_instead(route, request.engine, error)
+                        route = spark_instead(route, request.engine, error)
                 if route.engine == "spark":
                     frame = resources.enter_context(self._on_spark(plan, running))
                     rows = run_on_spark.in_arrow_types(frame)
@@ -185,7 +136,7 @@ class Queries:
             else:
                 sql, tables = self._duckdb_sql(plan, relations, None, may_copy_staged=False)
                 shown = run_on_duckdb.explained(self._warehouse.duckdb, sql, tables)
-            reports = table_reports(plan.sources, {start: plan.pruned(start) for start in plan.sources}, relations)
+            reports = plan.reports(relations)
         result = self.sql(RunSql(request.sql, engine=route.engine)) if request.analyze else None
         return Explanation(route.engine, route.why, reports, hidden_paths(shown, self._warehouse.location), result)
 
@@ -217,11 +168,11 @@ class Queries:
 
     # -- planning ----------------------------------------------------------------------------------------------
 
-    def _plan(self, statement: Statement) -> _QueryPlan:
+    def _plan(self, statement: Statement) -> QueryPlan:
         sources = self._sources.of(statement)
-        return _QueryPlan(statement, sources, self._outcome(statement, sources))
+        return QueryPlan(statement, sources, self._outcome(statement, sources))
 
-    def _outcome(self, statement: Statement, sources: Mapping[int, Source]) -> Compiled | _Unsupported:
+    def _outcome(self, statement: Statement, sources: Mapping[int, Source]) -> Compiled | Unsupported:
         """Return the compiled statement, or the part of it that has no rule."""
         key = (statement.text, *(source.schema_key for source in sources.values()))
         with self._lock:
@@ -229,24 +180,15 @@ class Queries:
             if known is not None:
                 self._compiled.move_to_end(key)
                 return known
-        outcome: Compiled | _Unsupported
-        try:
-            shapes = {start: source.shape for start, source in sources.items()}
-            outcome = compile_statement(statement, shapes, dt.datetime.now(dt.UTC))
-        except UnknownName as unknown:
-            outcome = _Unsupported(str(unknown), _no_such_column(statement, unknown))
-        except NoRule as reason:
-            outcome = _Unsupported(str(reason))
-        except RecursionError:
-            outcome = _Unsupported("a statement nested this deep")
-        if isinstance(outcome, _Unsupported) or not outcome.uses_now:
+        outcome = compiled_or_not(statement, sources)
+        if isinstance(outcome, Unsupported) or not outcome.uses_now:
             with self._lock:
                 self._compiled[key] = outcome
                 while len(self._compiled) > _MAX_COMPILED:
                     self._compiled.popitem(last=False)
         return outcome
 
-    def _route(self, plan: _QueryPlan, engine: str, resources: ExitStack) -> tuple[Route, dict[int, str]]:
+    def _route(self, plan: QueryPlan, engine: str, resources: ExitStack) -> tuple[Route, dict[int, str]]:
         """Choose the engine; except for Spark, also return the sources read from memory, kept until `resources` closes."""
         relations: dict[int, str] = {}
         not_hot, unsupported = "", plan.unsupported
@@ -277,12 +219,12 @@ class Queries:
 
     # -- running -----------------------------------------------------------------------------------------------
 
-    def _on_spark(self, plan: _QueryPlan, running: Running, *, before: str = "") -> AbstractContextManager[DataFrame]:
+    def _on_spark(self, plan: QueryPlan, running: Running, *, before: str = "") -> AbstractContextManager[DataFrame]:
         files = {} if plan.unsupported else {start: plan.pruned(start).files for start in plan.sources}
         return run_on_spark.frame(self._warehouse, plan.statement, plan.sources, files, running, before=before)
 
     def _duckdb_sql(
-        self, plan: _QueryPlan, hot: Mapping[int, str], limit: int | None, *, may_copy_staged: bool = True
+        self, plan: QueryPlan, hot: Mapping[int, str], limit: int | None, *, may_copy_staged: bool = True
     ) -> tuple[str, dict[str, pa.Table]]:
         relations: dict[int, str] = {}
         tables: dict[str, pa.Table] = {}
@@ -304,7 +246,7 @@ class Queries:
     @contextmanager
     def _duckdb_batches(
         self,
-        plan: _QueryPlan,
+        plan: QueryPlan,
         hot: Mapping[int, str],
         running: Running,
         *,
@@ -314,14 +256,12 @@ class Queries:
         """Yield the batches of up to `limit` rows; the caller will read about `enough` of them, all if not given."""
         sql, tables = self._duckdb_sql(plan, hot, limit)
         with (
-            _leased(plan, hot, may_be_long=enough is None),
+            plan.leased(hot, may_be_long=enough is None),
             run_on_duckdb.batches(self._warehouse.duckdb, plan.compiled, sql, tables, running, enough) as found,
         ):
             yield found
 
-    def _on_duckdb(
-        self, plan: _QueryPlan, hot: Mapping[int, str], running: Running, most: int
-    ) -> tuple[pa.Table, bool]:
+    def _on_duckdb(self, plan: QueryPlan, hot: Mapping[int, str], running: Running, most: int) -> tuple[pa.Table, bool]:
         compiled = plan.compiled
         # With a limit DuckDB uses one core. A result that was not cut off last time is likely to be short again.
         limit = None if compiled in self._short else most + 1
@@ -338,9 +278,9 @@ class Queries:
                 self._short.add(compiled)
         return table.slice(0, most), more
 
-    def _small_result(self, plan: _QueryPlan, hot: Mapping[int, str], running: Running, limit: int) -> pa.Table:
+    def _small_result(self, plan: QueryPlan, hot: Mapping[int, str], running: Running, limit: int) -> pa.Table:
         sql, tables = self._duckdb_sql(plan, hot, limit)
-        with _leased(plan, hot):
+        with plan.leased(hot):
             table = run_on_duckdb.run(self._warehouse.duckdb, plan.compiled, sql, tables, running)
         # Adding up the buffers, shared or not, takes a tenth of the time of the exact sum.
         if table.get_total_buffer_size() > self._settings.sql_result_bytes:
@@ -348,7 +288,7 @@ class Queries:
         return table
 
     def _large_result(
-        self, plan: _QueryPlan, hot: Mapping[int, str], running: Running, limit: int | None, enough: int
+        self, plan: QueryPlan, hot: Mapping[int, str], running: Running, limit: int | None, enough: int
     ) -> pa.Table:
         found: list[pa.RecordBatch] = []
         rows = size = 0
@@ -392,42 +332,6 @@ class Queries:
             raise CallerError(
                 f"the result has more than {self._settings.sql_result_bytes:,} bytes; select fewer columns or rows, or stream it"
             )
-
-
-def _no_such_column(statement: Statement, unknown: UnknownName) -> CallerError | None:
-    """Return the error for a column that cannot exist; None where only Spark can tell.
-
-    A single SELECT over tables has no columns but theirs, so Spark need not be started to say so.
-    """
-    tree, name = statement.tree, unknown.parts[0].lower()
-    if tree is None or len(unknown.parts) > 1 or name in KNOWN | _UNITS or len(list(tree.find_all(exp.Query))) > 1:
-        return None
-    if not _PLAIN_NAME.fullmatch(name):  # GROUP BY `sum(a)` means the column that Spark names so
-        return None
-    if tree.find(exp.Lambda, exp.Lateral, exp.Pivot) or any(
-        alias.alias.lower() == name for alias in tree.find_all(exp.Alias)
-    ):
-        return None
-    shown = ", ".join(unknown.columns[:30]) + (", …" if len(unknown.columns) > 30 else "")
-    return CallerError(f"there is no column {unknown.parts[0]}; there are {shown or 'no columns here'}")
-
-
-@contextmanager
-def _leased(plan: _QueryPlan, hot: Mapping[int, str], *, may_be_long: bool = False) -> Iterator[None]:
-    """Hold leases on the files of a long read; a short one ends before they may be deleted."""
-    with ExitStack() as leases:
-        if may_be_long or plan.scan_bytes(hot) > _LONG_READ_BYTES:
-            for start, source in plan.sources.items():
-                if start not in hot:
-                    leases.enter_context(source.table.reading(source.snapshot))
-        yield
-
-
-def _spark_instead(route: Route, engine: str, error: FallBackToSpark) -> Route:
-    """Return the route after DuckDB stopped. Raises CallerError if the caller wanted no other engine."""
-    if engine != "auto":
-        raise CallerError(f"engine {engine!r} stopped at: {error}; engine='auto' lets Spark answer") from None
-    return Route("spark", f"the {route.engine} engine stopped at: {error}")
 
 
 def _closing_with(

@@ -14,9 +14,8 @@ from sqlglot import exp
 from crannog.api.spark_types import INSTANT, spark_name
 from crannog.engine.sql.duckdb_compiler import functions, operators
 from crannog.engine.sql.duckdb_compiler.aggregates import AGGREGATES, WINDOWS, plain_zero
-from crannog.engine.sql.duckdb_compiler.node_coverage import NodeCoverage, excerpt
 from crannog.engine.sql.duckdb_compiler.operators import boolean, named
-from crannog.engine.sql.duckdb_compiler.scope import Scope
+from crannog.engine.sql.duckdb_compiler.scope import NodeCoverage, Scope, excerpt
 from crannog.engine.sql.duckdb_compiler.terms import Condition, NoRule, Typed, constant, converted
 from crannog.engine.sql.spark_types import is_atomic, is_numeric, of_number
 

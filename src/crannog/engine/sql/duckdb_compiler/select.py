@@ -18,9 +18,8 @@ from sqlglot import exp
 from crannog.engine.duckdb.engine import quoted
 from crannog.engine.sql.duckdb_compiler.aggregates import plain_zero
 from crannog.engine.sql.duckdb_compiler.expressions import Expressions, atomic, conjuncts
-from crannog.engine.sql.duckdb_compiler.node_coverage import NodeCoverage, excerpt
 from crannog.engine.sql.duckdb_compiler.operators import boolean
-from crannog.engine.sql.duckdb_compiler.scope import Column, Relation, Scope
+from crannog.engine.sql.duckdb_compiler.scope import Column, NodeCoverage, Relation, Scope, excerpt
 from crannog.engine.sql.duckdb_compiler.terms import Condition, NoRule, Typed, widened
 from crannog.engine.sql.spark_types import is_atomic, plain_schema, widest
 from crannog.engine.sql.statement import Statement

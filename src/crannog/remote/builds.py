@@ -16,21 +16,12 @@ from crannog.builds.events import BuildEvent
 from crannog.builds.log import EventLog
 from crannog.builds.results import CheckReport
 from crannog.errors import Unavailable
-from crannog.remote.connection import NDJSON, READ_S, WRITE_TRIES, Connection, error_of
+from crannog.remote.connection import NDJSON, WRITE_TRIES, Connection, error_of
 from crannog.remote.transport import HttpTransport, document_of, read_as
 
 _BEAT_S = 0.9
 _PATIENCE_S = 60.0
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
-
-
-class BuildTransport(HttpTransport):
-    """Carries out the operations of the build log on a server, whose results are plain JSON."""
-
-    read_s = READ_S
-
-    def decoded(self, kind: type[R], document: Any) -> R:
-        return read_as(kind, document)
 
 
 class HttpLog(EventLog):
@@ -48,7 +39,7 @@ class HttpLog(EventLog):
         self._check_states = check_states
         self._owns_connection = connection is None
         self._connection = connection or Connection(uri, token or os.environ.get("CRANNOG_TOKEN") or None)
-        self._transport = BuildTransport(self._connection)
+        self._transport = HttpTransport(self._connection)
         if self._owns_connection:
             self.head()  # fails now if there is no log at this address
 

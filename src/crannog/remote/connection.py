@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import httpx
 
@@ -92,6 +92,16 @@ _KEEPALIVE = [
 ]
 
 
+class RequestParts(TypedDict, total=False):
+    """What a request sends besides its method and path, and how many seconds it waits for each part of the response."""
+
+    params: Params | None
+    document: Any
+    content: bytes | None
+    headers: Mapping[str, str] | None
+    read_s: float | None
+
+
 class Connection:
     """A pool of connections to one server. Thread-safe and fork-safe."""
 
@@ -124,18 +134,7 @@ class Connection:
         if self._closed:
             raise CallerError("this connection is closed; connect again")
 
-    def ask(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Params | None = None,
-        document: Any = None,
-        content: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        tries: int = ONE_TRY,
-        read_s: float | None = READ_S,
-    ) -> httpx.Response:
+    def ask(self, method: str, path: str, *, tries: int = ONE_TRY, **parts: Unpack[RequestParts]) -> httpx.Response:
         """Send a request and return the whole response; raises the error of an error response.
 
         A request without a response is sent up to `tries` times; a `document` that is a function is called for each
@@ -143,27 +142,17 @@ class Connection:
         """
 
         def whole() -> httpx.Response:
-            with self._answer(method, path, params, document, content, headers, read_s) as response:
+            with self._answer(method, path, **parts) as response:
                 response.read()
                 return response
 
         return self._again(whole, tries, f"{method} {path}")
 
     @contextmanager
-    def opened(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Params | None = None,
-        document: Any = None,
-        content: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        read_s: float | None = READ_S,
-    ) -> Iterator[httpx.Response]:
+    def opened(self, method: str, path: str, **parts: Unpack[RequestParts]) -> Iterator[httpx.Response]:
         """Send a request and yield its response while it arrives; leaving the block closes it."""
         try:
-            with self._answer(method, path, params, document, content, headers, read_s) as response:
+            with self._answer(method, path, **parts) as response:
                 yield response
         except httpx.TransportError as error:
             raise self._lost(error, f"{method} {path}") from error
@@ -173,11 +162,12 @@ class Connection:
         self,
         method: str,
         path: str,
-        params: Params | None,
-        document: Any,
-        content: bytes | None,
-        headers: Mapping[str, str] | None,
-        read_s: float | None,
+        *,
+        params: Params | None = None,
+        document: Any = None,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        read_s: float | None = READ_S,
     ) -> Iterator[httpx.Response]:
         self.check_open()
         all_headers = dict(headers or {})

@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from crannog.api import table_requests as ops
 from crannog.api.arguments import checked_batch_id, checked_query_id
@@ -16,8 +16,8 @@ from crannog.api.reports import Cancellation, Progress, WriteReceipt
 from crannog.api.table_requests import Definition, ExplainSql, RunSql
 from crannog.errors import BadRows, Conflict, SchemaMismatch
 from crannog.names import TableName
-from crannog.remote.connection import ARROW, ONE_TRY, READ_TRIES, WRITE_TRIES, Connection, Params
-from crannog.remote.transport import HttpTransport, path_of, read_as, run_job
+from crannog.remote.connection import ARROW, ONE_TRY, READ_S, READ_TRIES, WRITE_TRIES, Connection, Params
+from crannog.remote.transport import HttpTransport, document_of, path_of, read_as, run_job
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,9 +52,6 @@ class TableTransport(HttpTransport):
     def within(self, timeout_s: float | None, query_id: str | None) -> TableTransport:
         return self
 
-    def cancel(self, query_id: str) -> None:
-        self.connection.ask("DELETE", f"/sql/{quote(str(query_id), safe='')}")
-
     def close(self) -> None:
         self.connection.close()
 
@@ -78,14 +75,13 @@ class TableTransport(HttpTransport):
 
     def _document(self, operation: Operation[Any, Any], request: Any) -> Any:
         """Request a JSON document."""
-        route = operation.routes[0]
-        params: dict[str, Any] = {"system": "true"} if operation is ops.LIST_TABLES else _params(route, request)
-        # Loading a large table into memory takes time, and may be requested again.
-        tries = READ_TRIES if route.method == "GET" or operation is ops.PIN else ONE_TRY
-        read_s = {"read_s": None} if operation is ops.PIN else {}
-        found = self.connection.ask(route.method, path_of(route, request), params=params, tries=tries, **read_s).json()
         if operation is ops.LIST_TABLES:
+            found = self.send(operation, request, params={"system": "true"}, tries=READ_TRIES).json()
             return [table["name"] for table in found]
+        # Loading a large table into memory takes time, and may be requested again.
+        is_pin = operation is ops.PIN
+        tries = READ_TRIES if is_pin or operation.right == "read" else ONE_TRY
+        found = self.send(operation, request, tries=tries, read_s=None if is_pin else READ_S).json()
         if operation in _INNER:
             return found[_INNER[operation]]
         for entry in [found] if isinstance(found, dict) else found:
@@ -96,11 +92,8 @@ class TableTransport(HttpTransport):
     def _arrow(self, operation: Operation[Any, Any], request: Any) -> Any:
         from crannog.remote.streaming import table_of
 
-        route = operation.routes[0]
-        read_s = {"read_s": None} if operation is ops.READ else {}
-        answer = self.connection.ask(
-            "GET", path_of(route, request), params=_params(route, request), headers={"Accept": ARROW}, tries=READ_TRIES, **read_s
-        )  # fmt: skip
+        read_s = None if operation is ops.READ else READ_S
+        answer = self.send(operation, request, headers={"Accept": ARROW}, tries=READ_TRIES, read_s=read_s)
         table = table_of(answer.content)
         return list(table.to_pylist()) if operation is ops.TOMBSTONES else table
 
@@ -234,29 +227,29 @@ class TableTransport(HttpTransport):
     def run(
         self, operation: Operation[Q, R], request: Q, progress: Progress | None, cancellation: Cancellation | None
     ) -> R:
-        [route] = operation.routes
-        path = path_of(route, request)
-        if isinstance(request, ops.EraseRows):
-            erase = request
-            return self._fitting(
-                erase.name,
-                lambda known: run_job(
-                    self.connection,
-                    path,
-                    operation.result,
-                    params={"actor": erase.actor, "reason": erase.reason},
-                    progress=progress,
-                    cancellation=cancellation,
-                    **_arrow_body(self._keys(known, erase, "erase")),
-                ),
-            )
-        if isinstance(request, ops.EvolveTable):
-            from crannog.delta.schemas import user_schema
+        if not isinstance(request, (ops.EraseRows, ops.EvolveTable)):
+            return super().run(operation, request, progress, cancellation)
+        from crannog.delta.schemas import user_schema
+        from crannog.remote.streaming import packed
 
-            body = _arrow_body(user_schema(request.schema).empty_table())
-        else:
-            body = {"document": {name: value for name, value in _given(request).items() if name != "name"}}
-        return run_job(self.connection, path, operation.result, progress=progress, cancellation=cancellation, **body)
+        path = path_of(operation.routes[0], request)
+
+        def run(body: pa.Table, params: Params | None = None) -> R:
+            return run_job(
+                self.connection,
+                path,
+                operation.result,
+                progress=progress,
+                cancellation=cancellation,
+                params=params,
+                content=packed(body),
+                headers={"Content-Type": ARROW},
+            )
+
+        if isinstance(request, ops.EvolveTable):
+            return run(user_schema(request.schema).empty_table())
+        erase, note = request, {"actor": request.actor, "reason": request.reason}
+        return self._fitting(erase.name, lambda known: run(self._keys(known, erase, "erase"), note))
 
     # -- SQL ---------------------------------------------------------------------------------------------------------
 
@@ -293,9 +286,7 @@ class TableTransport(HttpTransport):
     def stream(self, request: RunSql) -> Stream:
         from crannog.remote.streaming import opened_stream
 
-        document = _statement(request)
-        del document["max_rows"]
-        return opened_stream(self.connection, document)
+        return opened_stream(self.connection, _statement(request))
 
     def explain(self, request: ExplainSql) -> Explanation:
         from crannog.api.result import Explanation, TableReport
@@ -319,24 +310,4 @@ class TableTransport(HttpTransport):
 
 def _statement(request: RunSql) -> dict[str, Any]:
     # Always with an id, so that a query interrupted here can be cancelled on the server.
-    return {**_given(request), "query_id": checked_query_id(request.query_id)}
-
-
-def _given(request: Any) -> dict[str, Any]:
-    values = {field.name: getattr(request, field.name) for field in fields(request)}
-    return {name: value.isoformat() if isinstance(value, dt.date) else value for name, value in values.items()}
-
-
-def _params(route: Route, request: Any) -> dict[str, Any]:
-    values = {name: value for name, value in _given(request).items() if f"{{{name}}}" not in route.path}
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in values.items()
-        if value is not None
-    }
-
-
-def _arrow_body(table: pa.Table) -> dict[str, Any]:
-    from crannog.remote.streaming import packed
-
-    return {"content": packed(table), "headers": {"Content-Type": ARROW}}
+    return {**document_of(request), "query_id": checked_query_id(request.query_id)}

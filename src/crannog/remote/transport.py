@@ -8,17 +8,20 @@ import re
 from collections.abc import Generator, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 from urllib.parse import quote
 
 from crannog.api.operations import Operation, Q, R, Route
 from crannog.api.reports import Cancellation, Progress
 from crannog.api.traces import requests as ops
-from crannog.api.traces.requests import WriteSpans
+from crannog.api.traces.requests import PROTOBUF, WriteSpans
 from crannog.api.traces.spans import TraceView, view_document
 from crannog.errors import CallerError, Cancelled, Unavailable
 from crannog.formats.json_values import from_lossless_json
-from crannog.remote.connection import ONE_TRY, READ_TRIES, WRITE_TRIES, Connection, Params, error_of
+from crannog.remote.connection import ONE_TRY, READ_S, READ_TRIES, WRITE_TRIES, Connection, RequestParts, error_of
+
+if TYPE_CHECKING:
+    import httpx
 
 T = TypeVar("T")
 
@@ -32,12 +35,9 @@ def run_job(
     path: str,
     kind: type[T],
     *,
-    params: Params | None = None,
-    document: Any = None,
-    content: bytes | None = None,
-    headers: dict[str, str] | None = None,
     progress: Progress | None = None,
     cancellation: Cancellation | None = None,
+    **parts: Unpack[RequestParts],
 ) -> T:
     """Run a job and return its report; raises its error.
 
@@ -46,13 +46,9 @@ def run_job(
     connection.check_open()
     if cancellation is not None:
         cancellation.check()
-    request: dict[str, Any] = {
-        "params": params,
-        "document": document,
-        "content": content,
-        "headers": {**(headers or {}), "Accept": LINES},
-    }
-    with connection.opened("POST", path, read_s=_SILENCE_S, **request) as response:
+    parts["headers"] = {**(parts.get("headers") or {}), "Accept": LINES}
+    parts["read_s"] = _SILENCE_S
+    with connection.opened("POST", path, **parts) as response:
         for line in response.iter_lines():
             message = json.loads(line) if line.strip() else {}
             if "error" in message:
@@ -98,8 +94,10 @@ def _adapter(kind: Any) -> Any:
 class HttpTransport:
     """Carries out operations on a server."""
 
-    read_s: float | None = None
-    """How long to wait for a result; a query may run for hours."""
+    read_s: float | None = READ_S
+    """How long to wait for a result."""
+    queries = "/sql"
+    """The path of running queries."""
 
     def __init__(self, connection: Connection, *, timeout_s: float | None = None, query_id: str | None = None) -> None:
         self.connection = connection
@@ -113,18 +111,16 @@ class HttpTransport:
         return type(self)(self.connection, timeout_s=timeout_s, query_id=query_id)
 
     def call(self, operation: Operation[Q, R], request: Q) -> R:
-        route = operation.routes[0]
-        sent = _sent(route, request)
-        headers = self.headers
-        if operation.result is bytes:
-            headers = {**headers, "Accept": "application/x-protobuf"}
-        answer = self.connection.ask(
-            route.method, path_of(route, request), headers=headers, tries=self._tries, read_s=self.read_s, **sent
-        )
-        if operation.result is bytes:
-            content: R = cast(R, answer.content)
-            return content
+        answer = self.send(operation, request, headers=self.headers, tries=self._tries, read_s=self.read_s)
         return self.decoded(operation.result, answer.json())
+
+    def send(
+        self, operation: Operation[Any, Any], request: Any, *, tries: int = ONE_TRY, **parts: Unpack[RequestParts]
+    ) -> httpx.Response:
+        """Send a request by the first route of its operation, and return the response."""
+        route = operation.routes[0]
+        all_parts: RequestParts = {**_arguments(route, request), **parts}
+        return self.connection.ask(route.method, path_of(route, request), tries=tries, **all_parts)
 
     def run(
         self, operation: Operation[Q, R], request: Q, progress: Progress | None, cancellation: Cancellation | None
@@ -134,9 +130,9 @@ class HttpTransport:
             self.connection,
             path_of(route, request),
             operation.result,
-            document=document_of(request),
             progress=progress,
             cancellation=cancellation,
+            **_arguments(route, request),
         )
 
     def lines(self, operation: Operation[Q, str], request: Q) -> Generator[str, None, None]:
@@ -146,31 +142,27 @@ class HttpTransport:
         return opened_lines(self.connection, path_of(route, request), document_of(request), self.headers)
 
     def cancel(self, query_id: str) -> None:
-        self.connection.ask("DELETE", f"/traces/questions/{quote(str(query_id), safe='')}")
+        self.connection.ask("DELETE", f"{self.queries}/{quote(str(query_id), safe='')}")
 
     def decoded(self, kind: type[R], document: Any) -> R:
         """Return the result that a server encoded as JSON."""
-        values = from_lossless_json(document)
-        if kind is TraceView:
-            values = view_document(values)
-        return read_as(kind, values)
+        return read_as(kind, document)
 
 
-def _sent(route: Route, request: Any) -> dict[str, Any]:
+def _arguments(route: Route, request: Any) -> RequestParts:
+    """Return the arguments of a request that are not in the path."""
+    in_path = re.findall(r"{(\w+)", route.path)
     if route.method != "GET":
-        return {"document": document_of(request)}
+        document = {name: value for name, value in document_of(request).items() if name not in in_path}
+        return {"document": document} if document or route.method == "POST" else {}
     params: dict[str, Any] = {}
     for field in fields(request):
         value = getattr(request, field.name)
-        if value is not None and f"{{{field.name}}}" not in route.path:
+        if value is not None and field.name not in in_path:
             params[field.metadata.get("query", field.name)] = (
-                [str(item) for item in value] if isinstance(value, (list, tuple)) else _text(value)
+                [str(item) for item in value] if isinstance(value, (list, tuple)) else str(_json_value(value))
             )
     return {"params": params}
-
-
-def _text(value: Any) -> str:
-    return value.isoformat() if isinstance(value, dt.date) else str(value)
 
 
 def document_of(request: Any) -> dict[str, Any]:
@@ -205,12 +197,22 @@ def path_of(route: Route, request: Any) -> str:
 
 
 class TraceTransport(HttpTransport):
-    """Carries out the operations on traces on a server."""
+    """Carries out the operations on traces on a server. Their values are exact: see `crannog.formats.json_values`."""
+
+    read_s = None  # a query may run for hours
+    queries = "/traces/questions"
 
     def call(self, operation: Operation[Q, R], request: Q) -> R:
         if isinstance(request, WriteSpans):
             return self.decoded(operation.result, self._write(request))
+        if operation.result is bytes:
+            headers = {**self.headers, "Accept": PROTOBUF}
+            return cast(R, self.send(operation, request, headers=headers, tries=self._tries, read_s=None).content)
         return super().call(operation, request)
+
+    def decoded(self, kind: type[R], document: Any) -> R:
+        values = from_lossless_json(document)
+        return read_as(kind, view_document(values) if kind is TraceView else values)
 
     def _write(self, request: WriteSpans) -> Any:
         headers = {"Content-Type": request.content_type}

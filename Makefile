@@ -33,7 +33,7 @@ serve: setup ## Run the server: HTTP API, pages, OTLP
 	$(BIN)/crannog serve
 
 test: setup ## Run the tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15
 
 test-fast: setup ## Run the tests that start neither Spark nor another process, in two minutes: for every save
 	$(BIN)/python -m pytest --fast -n 2 --dist worksteal -q
@@ -42,7 +42,7 @@ test-slow: setup ## Run the tests that take long
 	$(BIN)/python -m pytest -m slow
 
 coverage: setup ## Run the tests and print the coverage of each package; TESTS=tests/engine for some of them
-	$(BIN)/python -m pytest -n 2 --dist loadfile -q --cov --cov-report= $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q --cov --cov-report= $(TESTS)
 	@$(BIN)/python -m coverage json -q -o - | $(BIN)/python tools/coverage_table.py
 
 bench: setup ## Measure the speed

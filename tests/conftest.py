@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from crannog.cli.demo import QUICK_JAVA
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime, spark_runtime
 
@@ -16,8 +18,6 @@ pytest_plugins = ["fast"]
 @pytest.fixture(autouse=True, scope="session")
 def _own_environment() -> Iterator[None]:
     """Keep the settings of the person who runs the tests out of them; where Java and jars are stays."""
-    import os
-
     keep = {"CRANNOG_JAVA_HOME", "CRANNOG_JARS_DIR"}
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("CRANNOG_") and name not in keep]:
@@ -26,6 +26,9 @@ def _own_environment() -> Iterator[None]:
         patch.setenv("CRANNOG_OTLP_HTTP_PORT", "0")
         patch.setenv("CRANNOG_SPARK_NICE", "0")  # the tests wait for Spark, and run beside it
         patch.setenv("CRANNOG_OTLP_GRPC_PORT", "0")
+        # A test's jobs are short: optimizing compilation would take two fifths of their processor time.
+        if "JAVA_TOOL_OPTIONS" not in os.environ:
+            patch.setenv("JAVA_TOOL_OPTIONS", QUICK_JAVA)
         yield
 
 

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 
 from crannog.errors import CallerError, Cancelled, Conflict, NotFound, SparkLost, Unavailable
 from crannog.settings import GIB, Settings
@@ -49,15 +50,20 @@ def test_without_jars_and_network_a_job_is_unavailable(
         runtime.session()
 
 
-def test_a_java_process_that_ends_at_start_is_told_with_its_words(settings: Settings, tmp_path: Path) -> None:
+@pytest.fixture
+def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a runtime of the test's own start beside the Spark of the run: a start refuses if the process has a session."""
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+
+
+@pytest.mark.usefixtures("no_session")
+def test_the_error_of_a_java_process_that_ends_at_start_has_its_words(settings: Settings, tmp_path: Path) -> None:
     home = tmp_path / "java"
     (home / "bin").mkdir(parents=True)
     (home / "release").write_text('JAVA_VERSION="17.0.1"')
     (home / "bin" / "java").write_text("#!/bin/sh\necho 'Error: could not reserve enough space' >&2\nexit 1\n")
     (home / "bin" / "java").chmod(0o755)
     runtime = SparkRuntime(settings.model_copy(update={"java_home": str(home), "jars_dir": Settings().jars_dir}))
-    # Whether another session runs in this process is asked before a start, so this needs a process without one.
-    spark_runtime(settings).stop()
     with pytest.raises(Unavailable, match="could not reserve enough space"):
         runtime.session()
 
@@ -255,12 +261,13 @@ def test_a_stopped_context_is_replaced(spark: SparkRuntime) -> None:
     assert spark.session().sql("select 3 as three").collect()[0].three == 3
 
 
-def test_stopping_during_a_start_ends_the_process(spark: SparkRuntime) -> None:
-    spark.stop()
-    spark.start_in_background()
-    start = spark._start
+@pytest.mark.usefixtures("no_session")
+def test_stopping_during_a_start_ends_the_process(settings: Settings) -> None:
+    runtime = SparkRuntime(settings)
+    runtime.start_in_background()
+    start = runtime._start
     assert start is not None
-    spark.stop()
+    runtime.stop()
     assert start.done.is_set()
     assert start.jvm is None or not start.jvm.alive
     with pytest.raises(Unavailable, match="stopped while it started"):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from crannog.embedded import EmbeddedTable as Table
-from crannog.tables.loading import write
+from crannog.tables import load_write as write
 from test_cli import Shell, run
 
 NAME = "shop.eu.visits"
@@ -121,5 +121,5 @@ def test_a_pipe_is_loaded_by_the_program_itself(tmp_path: Path) -> None:
 
 
 def test_loading_needs_no_engine_so_that_a_client_can_do_it() -> None:
-    program = "import sys, crannog.tables.loading.load; print(sorted({'pyspark', 'duckdb', 'deltalake', 'obstore'} & set(sys.modules)))"
+    program = "import sys, crannog.tables.load; print(sorted({'pyspark', 'duckdb', 'deltalake', 'obstore'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -24,8 +24,8 @@ from crannog.api.reports import Cancellation
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.errors import CallerError, Cancelled, Conflict, NotFound, Overloaded
 from crannog.settings import Settings
-from crannog.tables.loading import file_parts
-from crannog.tables.loading import write as keep
+from crannog.tables import load_parts
+from crannog.tables import load_write as keep
 from lakes import INSTANT, canonical, opened
 from loads import NAME, put, rows_of, types_of
 
@@ -404,7 +404,7 @@ def test_a_load_can_be_taken_back_before_it_keeps_anything(lake: Lake, tmp_path:
 def test_progress_tells_bytes_and_rows_and_reaches_the_end(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_parts, "_EVERY_S", 0)
+    monkeypatch.setattr(load_parts, "_EVERY_S", 0)
     steps: list[tuple[str, float]] = []
     path = put(tmp_path, "f.csv", "a,b\n" + "".join(f"{n},some text\n" for n in range(100_000)))
     lake.load(path, NAME, create=True, progress=lambda step, share: steps.append((step, share)))

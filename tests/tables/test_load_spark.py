@@ -16,8 +16,8 @@ from crannog.errors import BadRows, Unavailable
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
 from crannog.storage import failpoints
+from crannog.tables import load_write as write
 from crannog.tables import spark_load as bulk
-from crannog.tables.loading import write
 from lakes import actions, opened, read_delta_rs, root
 from loads import NAME, put, rows_of
 

@@ -51,8 +51,8 @@ class RemoteLake(Lake):
 
     def load(self, files: Sequence[str] | str, name: str, **options: Any) -> LoadReport:
         """Load local files (names, patterns, `-`) into a table, each once; see `api.Lake.load` for the options."""
-        from crannog.tables.loading.load import load
-        from crannog.tables.loading.options import LoadOptions
+        from crannog.tables.load import load
+        from crannog.tables.load_options import LoadOptions
 
         watch = {part: options.pop(part, None) for part in ("progress", "cancellation")}
         return load(self, files, name, LoadOptions.checked(**options), **watch)

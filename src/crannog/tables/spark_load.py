@@ -29,9 +29,9 @@ from crannog.engine.owned_tables import check_create
 from crannog.errors import NotFound
 from crannog.names import TableName
 from crannog.protocol.staged_files import BATCH_ID, CREATED_AT, BatchPosition
-from crannog.tables.loading.load import load
-from crannog.tables.loading.options import LoadOptions
-from crannog.tables.loading.write import Batches, Bulk
+from crannog.tables.load import load
+from crannog.tables.load_options import LoadOptions
+from crannog.tables.load_write import Batches, Bulk
 
 if TYPE_CHECKING:
     from crannog.api.lake import Lake

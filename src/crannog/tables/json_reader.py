@@ -33,7 +33,7 @@ from crannog.formats.json_types import (
     parse_line,
 )
 from crannog.formats.text_columns import read_column
-from crannog.tables.loading.file_parts import Block, Reader, Seen, Survey, Target, whole_array
+from crannog.tables.load_parts import Block, Reader, Seen, Survey, Target, whole_array
 
 _CALL = Call("", "load")
 

@@ -20,13 +20,13 @@ from crannog.api.spark_types import spark_name
 from crannog.api.table import Table
 from crannog.errors import BadRows, CallerError, Conflict, NotFound
 from crannog.formats.input_files import Source, find_files, sources
-from crannog.tables.loading.csv_reader import CsvReader
-from crannog.tables.loading.file_parts import FEW, Meter, Reader
-from crannog.tables.loading.json_reader import JsonReader
-from crannog.tables.loading.options import LoadOptions
-from crannog.tables.loading.parquet_reader import ParquetReader
-from crannog.tables.loading.plan import Plan, Planning
-from crannog.tables.loading.write import Bulk, Keeping
+from crannog.tables.csv_reader import CsvReader
+from crannog.tables.json_reader import JsonReader
+from crannog.tables.load_options import LoadOptions
+from crannog.tables.load_parts import FEW, Meter, Reader
+from crannog.tables.load_plan import Plan, Planning
+from crannog.tables.load_write import Bulk, Keeping
+from crannog.tables.parquet_reader import ParquetReader
 
 _PREVIEW_ROWS = 5
 

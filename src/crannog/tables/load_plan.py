@@ -13,8 +13,8 @@ from crannog.api.table import Table
 from crannog.delta.schemas import check_key, check_partition_by, difference, user_columns, user_schema
 from crannog.errors import CallerError, Conflict, SchemaMismatch
 from crannog.formats.json_types import common_type
-from crannog.tables.loading.file_parts import FEW, Meter, Reader, Survey, Target
-from crannog.tables.loading.options import LoadOptions
+from crannog.tables.load_options import LoadOptions
+from crannog.tables.load_parts import FEW, Meter, Reader, Survey, Target
 
 
 def together(surveys: Sequence[Survey]) -> dict[str, pa.DataType | None]:

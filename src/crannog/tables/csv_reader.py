@@ -15,7 +15,7 @@ from crannog.formats.csv_rows import CsvBlock, CsvFile, LineNumbers, cell_value
 from crannog.formats.input_files import Source
 from crannog.formats.json_rows import is_calendar
 from crannog.formats.text_columns import TextTypeInference, read_column
-from crannog.tables.loading.file_parts import (
+from crannog.tables.load_parts import (
     FEW,
     Block,
     Fault,

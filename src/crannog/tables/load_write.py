@@ -22,9 +22,9 @@ from crannog.api.table import Table
 from crannog.errors import BadRows, CallerError, Conflict, CrannogError, Overloaded
 from crannog.formats.input_files import Source
 from crannog.formats.json_values import to_plain_json
-from crannog.tables.loading.file_parts import Meter, Reader, Survey
-from crannog.tables.loading.options import LoadOptions
-from crannog.tables.loading.plan import Plan
+from crannog.tables.load_options import LoadOptions
+from crannog.tables.load_parts import Meter, Reader, Survey
+from crannog.tables.load_plan import Plan
 
 BATCH_ROWS = 50_000
 BATCH_BYTES = 64 * 1024**2

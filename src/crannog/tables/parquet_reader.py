@@ -17,7 +17,7 @@ from crannog.engine.rows.values import Call, Node, plan_of
 from crannog.errors import BadRows, CallerError, SchemaMismatch
 from crannog.formats.input_files import Source
 from crannog.formats.json_types import flat_table
-from crannog.tables.loading.file_parts import Block, Fault, Reader, Seen, Survey, Target, fit_columns, without
+from crannog.tables.load_parts import Block, Fault, Reader, Seen, Survey, Target, fit_columns, without
 
 BATCH_ROWS = 50_000
 _SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}

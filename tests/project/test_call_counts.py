@@ -13,7 +13,7 @@ from build_samples import partition
 from call_counts import counted_calls, counting_new_threads
 from crannog.builds import PartitionStatus, open_log
 from doors import serving_here
-from otlp_samples import request_of, span
+from otlp_samples import request_of, span, trace_id
 
 WARM = 40
 
@@ -67,6 +67,22 @@ def test_ten_spans_received_over_http(tmp_path: Path) -> None:
         found = min(counted(receive) for _ in range(5))
     assert found.calls <= 165
     assert found.modules <= 28
+
+
+def test_one_trace_of_ten_spans_by_its_id_over_http(tmp_path: Path) -> None:
+    plain = {"Accept-Encoding": "identity"}
+    with counting_new_threads() as counted, serving_here(tmp_path) as server, httpx.Client(headers=plain) as client:
+        spans = request_of(*(span(1, number + 1) for number in range(10)))
+        server.service.lake.traces.write_otlp(spans.SerializeToString())
+
+        def get() -> None:
+            client.get(f"{server.url}/api/v1/traces/{trace_id(1).hex()}/spans").raise_for_status()
+
+        for _ in range(WARM):
+            get()
+        found = min(counted(get) for _ in range(5))
+    assert found.calls <= 122
+    assert found.modules <= 31
 
 
 def test_one_build_event_appended_to_a_delta_log(tmp_path: Path) -> None:

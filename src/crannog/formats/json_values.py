@@ -21,8 +21,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-# Most values are one of these: they are passed through without a call for each.
+# Most values are one of these, or empty: they are passed through without a call for each.
 _UNCHANGED_TYPES = frozenset({str, int, bool, type(None)})
+_CONTAINERS = frozenset({dict, list, tuple})
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -66,28 +67,23 @@ def to_lossless_json(value: Any) -> Any:
         return value if math.isfinite(value) else {"$double": _name(value)}
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
-    if isinstance(value, Mapping):
-        return _map_to_json(value)
     if isinstance(value, (list, tuple)):
         return [inner if type(inner) in _UNCHANGED_TYPES else to_lossless_json(inner) for inner in value]
     if isinstance(value, (dt.date, dt.datetime)):
         return value.isoformat()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            name: inner if type(inner := getattr(value, name)) in _UNCHANGED_TYPES else to_lossless_json(inner)
-            for name in value.__dataclass_fields__
-        }
-    raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-def _map_to_json(value: Mapping[Any, Any]) -> dict[str, Any]:
-    pairs = {
-        key if type(key) is str else str(key): inner if type(inner) in _UNCHANGED_TYPES else to_lossless_json(inner)
-        for key, inner in value.items()
+    is_map = isinstance(value, Mapping)
+    if not is_map and (isinstance(value, type) or not dataclasses.is_dataclass(value)):
+        raise TypeError(f"{type(value).__name__} has no JSON form")
+    pairs = value.items() if is_map else [(name, getattr(value, name)) for name in value.__dataclass_fields__]
+    document = {
+        name if type(name) is str else str(name): inner
+        if type(inner) in _UNCHANGED_TYPES or (type(inner) in _CONTAINERS and not inner)
+        else to_lossless_json(inner)
+        for name, inner in pairs
     }
-    if len(pairs) == 1 and next(iter(pairs)).startswith("$"):
-        return {"$map": [list(pair) for pair in pairs.items()]}
-    return pairs
+    if is_map and len(document) == 1 and next(iter(document)).startswith("$"):
+        return {"$map": [list(pair) for pair in document.items()]}
+    return document
 
 
 def _name(number: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -12,14 +13,13 @@ from urllib.parse import unquote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from crannog.api.arguments import checked_query_id, checked_timeout
 from crannog.errors import CallerError, Cancelled, NotFound
 from crannog.server.requests import Call, call_of
 from crannog.server.responses import NDJSON
 from crannog.server.streaming import Poured, Put, poured, watched
 
 if TYPE_CHECKING:
-    from crannog.traces.store import EmbeddedTraces
+    from crannog.traces.store import TraceStore
 
 QUERY_ID, TIMEOUT = "Crannog-Query-Id", "Crannog-Timeout-S"
 LIMITS: dict[str, Any] = {
@@ -42,24 +42,24 @@ LIMITS: dict[str, Any] = {
 T = TypeVar("T")
 
 
-async def run_trace_query(request: Request, work: Callable[[EmbeddedTraces], T]) -> T:
+async def run_trace_query(request: Request, work: Callable[[TraceStore], T]) -> T:
     """Run work in a thread as one query and return its result. The body must have been read."""
     query = _query_of(request)
 
     def run() -> T:
-        with query.running() as traces:
-            return work(traces)
+        with query.running() as store:
+            return work(store)
 
     found: T = await watched(request, query.call.service.threads.endless("traces", run), query.cancel)
     return found
 
 
-async def lines_of_traces(request: Request, work: Callable[[EmbeddedTraces], Generator[str, None, None]]) -> Response:
+async def lines_of_traces(request: Request, work: Callable[[TraceStore], Generator[str, None, None]]) -> Response:
     """Stream lines as they are produced. A failure before the first is an error; later, the response breaks off."""
     query = _query_of(request)
 
     def make(put: Put) -> Poured:
-        with query.running() as traces, closing(work(traces)) as lines:
+        with query.running() as store, closing(work(store)) as lines:
             first = next(lines, None)
             if first is None:
                 return {}, b""
@@ -81,30 +81,31 @@ class _TraceQuery:
     timeout_s: float | None
 
     @contextmanager
-    def running(self) -> Iterator[EmbeddedTraces]:
+    def running(self) -> Iterator[TraceStore]:
         """Register the query while the block runs, in a thread."""
-        from crannog.traces.store import EmbeddedTraces
-
         call, service = self.call, self.call.service
         _check_connected(call)
         store = service.lake.trace_store.within(self.timeout_s, self.query_id)
-        cancel = partial(service.lake.traces.cancel, self.query_id)
+        cancel = partial(service.lake.trace_store.cancel, self.query_id)
         with service.running(key_of(self.query_id), call.caller.name, cancel), store.query_scope():
             _check_connected(call)
-            yield EmbeddedTraces(store)
+            yield store
 
     def cancel(self) -> None:
         """Cancel a query whose client disconnected; it does not start if it has not yet."""
         self.call.left = True
         with suppress(NotFound):
-            self.call.service.lake.traces.cancel(self.query_id)
+            self.call.service.lake.trace_store.cancel(self.query_id)
 
 
 def _query_of(request: Request) -> _TraceQuery:
-    given = request.headers.get(QUERY_ID)
-    return _TraceQuery(
-        call_of(request), checked_query_id(unquote(given) if given else None), _seconds(request.headers.get(TIMEOUT))
-    )
+    """Read the limits of a query; the store checks them."""
+    query_id, timeout = request.headers.get(QUERY_ID), request.headers.get(TIMEOUT)
+    try:
+        timeout_s = float(timeout) if timeout else None
+    except ValueError:
+        raise CallerError(f"the header {TIMEOUT} is a number of seconds, got {str(timeout)[:40]!r}") from None
+    return _TraceQuery(call_of(request), unquote(query_id) if query_id else uuid.uuid4().hex, timeout_s)
 
 
 def key_of(query_id: str) -> object:
@@ -115,12 +116,3 @@ def key_of(query_id: str) -> object:
 def _check_connected(call: Call) -> None:
     if call.left:
         raise Cancelled("the client disconnected before its query started")
-
-
-def _seconds(text: str | None) -> float | None:
-    if not text:
-        return None
-    try:
-        return checked_timeout(float(text))
-    except ValueError:
-        raise CallerError(f"the header {TIMEOUT} is a number of seconds, got {text[:40]!r}") from None

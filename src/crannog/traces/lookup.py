@@ -50,8 +50,9 @@ def rows_of_trace(
 
 def _rows(table: OpenTable, snapshot: Snapshot, trace_id: bytes, names: list[str], limit: int, exact: bool) -> pa.Table:
     schema = pa.schema([snapshot.base.read_schema.field(name) for name in names])
-    parts = [_tail_rows(snapshot, trace_id, names).cast(schema)] if snapshot.tail.segments else []
-    files = pruned(snapshot.base, [Condition(0, "trace_hi", "=", (trace_id_high(trace_id),))]).files
+    trace_hi = trace_id_high(trace_id)
+    parts = [_tail_rows(snapshot, trace_id, trace_hi, names).cast(schema)] if snapshot.tail.segments else []
+    files = pruned(snapshot.base, [Condition(0, "trace_hi", "=", (trace_hi,))]).files
     if files and sum(part.num_rows for part in parts) < limit:
         parts.append(
             _base_rows(table.warehouse.duckdb, snapshot.local_paths(list(files)), trace_id, schema, limit, exact)
@@ -59,10 +60,10 @@ def _rows(table: OpenTable, snapshot: Snapshot, trace_id: bytes, names: list[str
     return pa.concat_tables(parts).slice(0, limit) if parts else schema.empty_table()
 
 
-def _tail_rows(snapshot: Snapshot, trace_id: bytes, names: list[str]) -> pa.Table:
+def _tail_rows(snapshot: Snapshot, trace_id: bytes, trace_hi: int, names: list[str]) -> pa.Table:
     rows = snapshot.tail.rows
     candidates = rows.select(names + [name for name in ("trace_hi", "trace_id") if name not in names]).filter(
-        pc.equal(rows["trace_hi"], trace_id_high(trace_id))
+        pc.equal(rows["trace_hi"], trace_hi)
     )
     return candidates.filter(pc.equal(candidates["trace_id"], pa.scalar(trace_id, pa.binary()))).select(names)
 

@@ -16,27 +16,23 @@ from crannog.errors import CrannogError
 if TYPE_CHECKING:
     import duckdb
 
-_current: ContextVar[Cancellation | None] = ContextVar("trace_query", default=None)
-
-
-def current_query() -> Cancellation | None:
-    """Return what cancels the query of this thread, if one is running."""
-    return _current.get()
+current_query: ContextVar[Cancellation | None] = ContextVar("trace_query", default=None)
+"""What cancels the query that this thread runs; None if it runs none."""
 
 
 @contextmanager
 def cancelled_by(cancellation: Cancellation | None) -> Iterator[None]:
     """Run a block as part of a job, so that its queries end when the job is cancelled."""
-    token = _current.set(cancellation)
+    token = current_query.set(cancellation)
     try:
         yield
     finally:
-        _current.reset(token)
+        current_query.reset(token)
 
 
 def check_cancelled() -> None:
     """Raise TimedOut or Cancelled if the current query timed out or was cancelled."""
-    running = _current.get()
+    running = current_query.get()
     if running is not None:
         running.check()
 
@@ -46,7 +42,7 @@ def scoped_cursor(
     engine: DuckDBEngine, tables: Mapping[str, pa.Table] | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a cursor that sees `tables` and is interrupted when the current query is cancelled."""
-    running = _current.get()
+    running = current_query.get()
     with engine.cursor(tables) as cursor:
         if running is None:
             yield cursor

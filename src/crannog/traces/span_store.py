@@ -50,7 +50,7 @@ class SpanStore:
 
         Raises TimedOut, Cancelled, Conflict if a call with this id is running, Overloaded if too many are waiting.
         """
-        if current_query() is not None:
+        if current_query.get() is not None:
             yield
             return
         with self._running.running(self._query_id, self._timeout_s) as running, cancelled_by(running):
@@ -59,7 +59,7 @@ class SpanStore:
     def stream(self, steps: Generator[T, None, None]) -> Generator[T, None, None]:
         """Yield from `steps` as one call, which ends with the last step or when the generator is closed."""
         with ExitStack() as stack:
-            running = current_query() or stack.enter_context(self._running.running(self._query_id, self._timeout_s))
+            running = current_query.get() or stack.enter_context(self._running.running(self._query_id, self._timeout_s))
             stack.enter_context(closing(steps))
             while True:
                 # Between two steps, the caller may run other queries in this thread, which do not belong to this one.
@@ -78,7 +78,8 @@ class SpanStore:
 
     def read_newest(self, act: Callable[[OpenTable, Snapshot], T], nothing: T) -> T:
         """Read from the newest snapshot of the span table, as `read`."""
-        return self.read(lambda table: table.newest(lambda snapshot: act(table, snapshot)), nothing)
+        with self.query_scope():
+            return self.read_in_scope(lambda table: table.newest(lambda snapshot: act(table, snapshot)), nothing)
 
     def read_in_scope(self, act: Callable[[OpenTable], T], nothing: T) -> T:
         """Read as `read`, as part of the current call."""

@@ -56,6 +56,11 @@ class TraceStore(SpanStore):
         super().__init__(warehouse, tables)
         self._copies = copies
 
+    @property
+    def traces(self) -> EmbeddedTraces:
+        """The public interface to this store, with its limits."""
+        return EmbeddedTraces(self)
+
     # -- the transport ------------------------------------------------------------------------------------------------
 
     def call(self, operation: Operation[Q, R], request: Q) -> R:

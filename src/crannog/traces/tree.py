@@ -154,7 +154,11 @@ class Tree:
     @cached_property
     def skewed(self) -> int:
         """The number of spans that start before their parent or end after it."""
-        return sum(self.starts_early(index) or self.ends_late(index) for index in range(len(self)))
+        starts, ends = self.arrays.starts, self.arrays.ends
+        return sum(
+            parent >= 0 and (starts[index] < starts[parent] or ends[index] > ends[parent])
+            for index, parent in enumerate(self.parents)
+        )
 
     @cached_property
     def deepest(self) -> int:

@@ -42,7 +42,7 @@ async def _respond(
     try:
         call.need("read", SPANS)
         # Encoded in the thread: a response with many traces takes a while.
-        return await run_trace_query(request, lambda traces: encode(work(traces)))
+        return await run_trace_query(request, lambda store: encode(work(store.traces)))
     except CrannogError as error:
         return _error(call, error, error_shape)
 

@@ -24,24 +24,24 @@ from crannog.server.trace_queries import LIMITS, key_of, lines_of_traces, run_tr
 from crannog.traces.span_table import SPANS
 
 if TYPE_CHECKING:
-    from crannog.traces.store import EmbeddedTraces
+    from crannog.traces.store import TraceStore
 
 router = APIRouter(prefix="/api/v1", tags=["traces"])
 
 
-async def _answered(request: Request, work: Callable[[EmbeddedTraces], Any]) -> Response:
+async def _answered(request: Request, work: Callable[[TraceStore], Any]) -> Response:
     """Answer with the exact values: see `crannog.formats.json_values`."""
+
+    def body(store: TraceStore) -> bytes:
+        result = work(store)
+        return json_bytes(to_lossless_json(result.as_dict() if hasattr(result, "as_dict") else result))
+
     # Encoded in the thread, too: a trace of many spans takes time to write.
-    body = await run_trace_query(request, lambda traces: json_bytes(to_lossless_json(_document(work(traces)))))
-    return Response(body, media_type=JSON)
-
-
-def _document(result: Any) -> Any:
-    return result.as_dict() if hasattr(result, "as_dict") else result
+    return Response(await run_trace_query(request, body), media_type=JSON)
 
 
 async def _query(request: Request, operation: Operation[Any, Any], wanted: Any) -> Response:
-    return await _answered(request, lambda traces: traces.store.call(operation, wanted))
+    return await _answered(request, lambda store: store.call(operation, wanted))
 
 
 async def _run_job(request: Request, operation: Operation[Any, Any], wanted: Any) -> Response:
@@ -69,7 +69,7 @@ _ERASE = RequestReader(ops.ERASE, ops.ERASE.routes[0])
 async def operations(request: Request, service: str, kind: str | None = None) -> Response:
     """The operations of a service."""
     call_of(request).need("read", SPANS)
-    return await _answered(request, lambda traces: traces.operations(service, kind))
+    return await _answered(request, lambda store: store.traces.operations(service, kind))
 
 
 @router.get("/traces/{trace_id}/otlp", responses=gives(OBJECT, lines=True), openapi_extra=LIMITS)
@@ -92,11 +92,11 @@ async def export_traces(request: Request) -> Response:
 async def _exported(request: Request, trace_ids: Sequence[str]) -> Response:
     call_of(request).need("read", SPANS)
     if PROTOBUF in request.headers.get("accept", ""):
-        body = await run_trace_query(request, lambda traces: traces.export_protobuf(trace_ids))
+        body = await run_trace_query(request, lambda store: store.traces.export_protobuf(trace_ids))
         return Response(body, media_type=PROTOBUF)
     if wanted_form(request, ("json", "ndjson")) == "ndjson":
-        return await lines_of_traces(request, lambda traces: traces.export_lines(trace_ids))
-    return await _answered(request, lambda traces: traces.export(trace_ids))
+        return await lines_of_traces(request, lambda store: store.traces.export_lines(trace_ids))
+    return await _answered(request, lambda store: store.traces.export(trace_ids))
 
 
 @router.post(
@@ -110,7 +110,7 @@ async def erase(request: Request) -> Response:
     call.need("admin", SPANS)
     wanted = await _ERASE.read(request)
     if wanted.dry_run:
-        return answer(await run_trace_query(request, lambda traces: traces.store.erasure_plan(wanted)))
+        return answer(await run_trace_query(request, lambda store: store.erasure_plan(wanted)))
     named = wanted if wanted.actor else _by(wanted, call.caller.name)
 
     def work(progress: Progress, cancellation: Cancellation) -> ErasureReceipt:
@@ -133,7 +133,7 @@ async def cancel(request: Request, query_id: str) -> Response:
     owner = service.owner(key_of(query_id))
     if owner is None or (owner != call.caller.name and not call.caller.may_everywhere("admin")):
         raise NotFound(f"no question {query_id!r} of yours runs; it may have ended")
-    await service.threads.run("read", lambda: service.lake.traces.cancel(query_id))
+    await service.threads.run("read", lambda: service.lake.trace_store.cancel(query_id))
     return answer({"query_id": query_id, "cancelled": True})
 
 

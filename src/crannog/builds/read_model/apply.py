@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from crannog.builds.event_values import FINISHED_BUILDS, FINISHED_JOBS, JobStatus, to_json
 from crannog.builds.events import (
@@ -76,6 +77,9 @@ _EDGE = (
     "INSERT INTO edges (output_ref, input_ref, idx, job_run_id, build_request_id, made) VALUES (?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (output_ref, input_ref, idx) DO UPDATE SET made = 1 WHERE excluded.made = 1"
 )
+_STATEMENTS = (
+    _BUILD, _BUILD_STATUS, _BUILD_CANCEL, _PARTITION, _INVALIDATED, _INVOLVED, _INVOLVED_STATUS, _DELEGATED, _JOB_RUN, _EDGE,
+)  # fmt: skip
 
 
 def add_events(connection: Connection, events: Sequence[BuildEvent]) -> None:
@@ -116,100 +120,65 @@ def apply_state(connection: Connection, events: Iterable[BuildEvent]) -> None:
     Each statement runs once for all events, and where only the last value counts, only for that: loading a large log
     would otherwise spend its time on single statements.
     """
-    state = _State()
+    rows = _Rows()
     for event in events:
-        state.add(event)
-    for sql, rows in state.statements():
-        if rows:
-            connection.run_many(sql, rows)
+        rows.add(event)
+    for sql, found in rows.of_statement.items():
+        if found:
+            connection.run_many(sql, found.values())
 
 
-Row = tuple[object, ...]
-
-
-class _State:
-    """The changes of some events, as the rows of each statement."""
+class _Rows:
+    """The changes of some events: the rows of each statement by what they change, in the order in which the statements run."""
 
     def __init__(self) -> None:
-        self.first: dict[str, Row] = {}
-        self.last: dict[str, Row] = {}
-        self.build_statuses: list[Row] = []
-        self.cancels: dict[str, Row] = {}
-        self.partitions: dict[str, Row] = {}
-        self.invalidated: dict[str, Row] = {}
-        self.involved: dict[Row, None] = {}
-        self.involved_statuses: dict[Row, Row] = {}
-        self.delegated: dict[Row, Row] = {}
-        self.runs: list[Row] = []
-        self.edges: list[Row] = []
+        self.of_statement: dict[str, dict[Any, tuple[object, ...]]] = {sql: {} for sql in _STATEMENTS}
 
     def add(self, event: BuildEvent) -> None:
+        rows = self.of_statement
         index, at, build, payload = event.index, event.timestamp, event.build_request_id, event.payload
-        seen = (build, index, at, index, at)
-        self.first.setdefault(build, seen)
-        self.last[build] = seen
+        first = rows[_BUILD].get(build)
+        rows[_BUILD][build] = (build, index, at, index, at) if first is None else (*first[:3], index, at)
         if isinstance(payload, PartitionEvent):
             ref, status = payload.partition_ref, int(payload.status)
-            self.partitions[ref] = (ref, status, index, at, build, payload.job_run_id, _message_column(payload.message))
-            self.involved_statuses[ref, build] = (ref, build, status, index)
+            message = _message_column(payload.message)
+            rows[_PARTITION][ref] = (ref, status, index, at, build, payload.job_run_id, message)
+            rows[_INVOLVED_STATUS][ref, build] = (ref, build, status, index)
         elif isinstance(payload, JobEvent):
             self._add_job(event, payload)
         elif isinstance(payload, BuildRequestEvent):
             ended = at if payload.status in FINISHED_BUILDS else None
             requested = to_json(list(payload.requested_partitions)) if payload.requested_partitions else None
-            self.build_statuses.append(
-                (int(payload.status), index, _message_column(payload.message), ended, requested, index, build, index)
-            )
-            self.involved.update(((ref, build), None) for ref in payload.requested_partitions)
+            message = _message_column(payload.message)
+            rows[_BUILD_STATUS][index] = (
+                int(payload.status), index, message, ended, requested, index, build, index,
+            )  # fmt: skip
+            self._add_involved(payload.requested_partitions, build)
         elif isinstance(payload, DelegationEvent):
             ref = payload.partition_ref
-            self.delegated[ref, build] = (ref, build, payload.delegated_to_build_request_id, index)
+            rows[_DELEGATED][ref, build] = (ref, build, payload.delegated_to_build_request_id, index)
         elif isinstance(payload, PartitionInvalidationEvent):
-            self.invalidated[payload.partition_ref] = (payload.partition_ref, index)
+            rows[_INVALIDATED][payload.partition_ref] = (payload.partition_ref, index)
         elif isinstance(payload, BuildCancelEvent):
-            self.cancels[build] = (index, build, index)
+            rows[_BUILD_CANCEL][build] = (index, build, index)
 
     def _add_job(self, event: BuildEvent, payload: JobEvent) -> None:
-        run, build = payload.job_run_id, event.build_request_id
-        started = event.timestamp if payload.status is JobStatus.RUNNING else None
-        ended = event.timestamp if payload.status in FINISHED_JOBS else None
-        targets = payload.target_partitions
-        self.runs.append(
-            (
-                run,
-                payload.job_label,
-                build,
-                int(payload.status),
-                event.index,
-                event.index,
-                event.timestamp,
-                started,
-                ended,
-                to_json(list(targets)),
-            )
-        )
-        self.involved.update(((ref, build), None) for ref in targets)
+        index, at, run, build = event.index, event.timestamp, payload.job_run_id, event.build_request_id
+        started = at if payload.status is JobStatus.RUNNING else None
+        ended = at if payload.status in FINISHED_JOBS else None
+        targets = to_json(list(payload.target_partitions))
+        self.of_statement[_JOB_RUN][index] = (
+            run, payload.job_label, build, int(payload.status), index, index, at, started, ended, targets,
+        )  # fmt: skip
+        self._add_involved(payload.target_partitions, build)
         for document, made in ((payload.config, 0), (payload.manifests, 1)):
-            if document is not None:
-                self.edges.extend(
-                    (output, source, event.index, run, build, made)
-                    for output, source in made_from(document)
-                    if _is_name(output) and _is_name(source)
-                )
+            for output, source in () if document is None else made_from(document):
+                if _is_name(output) and _is_name(source):
+                    edge = (output, source, index, run, build, made)
+                    self.of_statement[_EDGE][edge] = edge
 
-    def statements(self) -> Iterator[tuple[str, Sequence[Row]]]:
-        """Yield the statements in the order in which they must run."""
-        yield _BUILD, [row for build, row in self.first.items() if row is not self.last[build]]
-        yield _BUILD, list(self.last.values())
-        yield _BUILD_STATUS, self.build_statuses
-        yield _BUILD_CANCEL, list(self.cancels.values())
-        yield _PARTITION, list(self.partitions.values())
-        yield _INVALIDATED, list(self.invalidated.values())
-        yield _INVOLVED, list(self.involved)
-        yield _INVOLVED_STATUS, list(self.involved_statuses.values())
-        yield _DELEGATED, list(self.delegated.values())
-        yield _JOB_RUN, self.runs
-        yield _EDGE, self.edges
+    def _add_involved(self, refs: Iterable[str], build: str) -> None:
+        self.of_statement[_INVOLVED].update(((ref, build), (ref, build)) for ref in refs)
 
 
 def _is_name(ref: str) -> bool:

@@ -1,4 +1,4 @@
-"""Following a log: events as they are committed, callbacks for them, and waiting for a build to finish.
+"""Following a log: events as they are committed, and callbacks for them.
 
 The cursor is an index, and indexes are commit order: no event becomes visible before one with a lower index. So no
 event is missed or seen twice, whatever the clocks of the writers show.
@@ -12,10 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from crannog.builds.event_values import FINISHED_BUILDS
 from crannog.builds.events import BuildEvent
-from crannog.builds.results import BuildSummary
-from crannog.errors import Unavailable
 
 if TYPE_CHECKING:
     from crannog.builds.log import EventLog
@@ -108,20 +105,3 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def wait_for_build(
-    log: EventLog, build_request_id: str, timeout_s: float | None, *, poll_s: float, clock: Callable[[], float]
-) -> BuildSummary:
-    """Poll a build until it is finished."""
-    ends = None if timeout_s is None else clock() + timeout_s
-    while True:
-        found = log.get_build(build_request_id)
-        if found is not None and found.status in FINISHED_BUILDS:
-            return found
-        if ends is not None and clock() >= ends:
-            state = "is not in the log" if found is None else f"is {found.status.label}"
-            raise Unavailable(
-                f"build {build_request_id} {state} after {timeout_s:g} s; wait longer, or check that it is still running"
-            )
-        time.sleep(poll_s)

@@ -13,8 +13,9 @@ from typing import Any
 
 from crannog.api.operations import Operation, Q, R
 from crannog.builds import requests as ops
-from crannog.builds.event_values import BuildRequestStatus, PartitionStatus
+from crannog.builds.event_values import FINISHED_BUILDS, BuildRequestStatus, PartitionStatus
 from crannog.builds.events import BuildEvent, JobEvent, Kind
+from crannog.builds.follow import follow
 from crannog.builds.results import (
     ActivitySummary,
     BuildPage,
@@ -27,7 +28,7 @@ from crannog.builds.results import (
     LogStats,
     PartitionSummary,
 )
-from crannog.errors import CallerError
+from crannog.errors import CallerError, Unavailable
 
 _CHUNK = 5_000
 
@@ -200,8 +201,6 @@ class EventLog(ABC):
         To resume, pass the index of the last event that was processed. Ends when `stop` (a threading.Event) is set, or
         after `idle_s` without an event; otherwise it waits for more.
         """
-        from crannog.builds.follow import follow
-
         start = self.head() if since is None else since
         return follow(self, start, poll_s=poll_s, idle_s=idle_s, stop=stop, filter=filter)
 
@@ -209,21 +208,50 @@ class EventLog(ABC):
         self, build_request_id: str, timeout_s: float | None = None, *, poll_s: float = 0.05
     ) -> BuildSummary:
         """Return the build once it is finished. Raises Unavailable if it is not finished within `timeout_s`."""
-        from crannog.builds.follow import wait_for_build
-
-        return wait_for_build(self, build_request_id, timeout_s, poll_s=poll_s, clock=time.monotonic)
+        ends = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            found = self.get_build(build_request_id)
+            if found is not None and found.status in FINISHED_BUILDS:
+                return found
+            if ends is not None and time.monotonic() >= ends:
+                state = "is not in the log" if found is None else f"is {found.status.label}"
+                raise Unavailable(
+                    f"build {build_request_id} {state} after {timeout_s:g} s; wait longer, or check that it is still running"
+                )
+            time.sleep(poll_s)
 
     def get_lineage(
         self, partition_ref: str, direction: str = "upstream", *, depth: int = 100, limit: int = 10_000
     ) -> Lineage:
         """Return the partitions that a partition was made from (upstream) or went into (downstream), nearest first."""
-        return _lineage(self, partition_ref, direction, depth=depth, limit=limit)
+        if direction not in ("upstream", "downstream"):
+            raise CallerError(f'direction is "upstream" or "downstream", got {direction!r}')
+        upstream = direction == "upstream"
+        # Breadth first, so that the nearest come first; a cycle is walked once.
+        found: dict[str, None] = {}
+        edges: list[Edge] = []
+        frontier = [partition_ref]
+        for _ in range(depth):
+            if not frontier:
+                break
+            step = self.list_edges(frontier, upstream=upstream)
+            frontier = []
+            for edge in step:
+                if len(edges) >= limit:
+                    return Lineage(partition_ref, direction, tuple(found), tuple(edges), True)
+                edges.append(edge)
+                ref = edge.input_ref if upstream else edge.output_ref
+                if ref not in found and ref != partition_ref:
+                    found[ref] = None
+                    frontier.append(ref)
+        return Lineage(partition_ref, direction, tuple(found), tuple(edges), bool(frontier))
 
     def as_of(self, index: int) -> EventLog:
         """Return a read-only copy of the log as of `index`; pruned events are missing."""
-        from crannog.builds.stores.sqlite_log import past_log
+        from crannog.builds.stores.sqlite_log import PastLog  # it is a log itself
 
-        return past_log(self, index)
+        ops.whole_number(index, "index", least=0, most=ops.LARGEST_INDEX)
+        return PastLog(f"{self.uri} as of index {index}", self.all_events(until=index))
 
     def __enter__(self) -> EventLog:
         return self
@@ -233,27 +261,3 @@ class EventLog(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.uri!r})"
-
-
-def _lineage(log: EventLog, partition_ref: str, direction: str, *, depth: int, limit: int) -> Lineage:
-    """Walk the edges breadth first, so that the nearest come first; a cycle is walked once."""
-    if direction not in ("upstream", "downstream"):
-        raise CallerError(f'direction is "upstream" or "downstream", got {direction!r}')
-    upstream = direction == "upstream"
-    found: dict[str, None] = {}
-    edges: list[Edge] = []
-    frontier = [partition_ref]
-    for _ in range(depth):
-        if not frontier:
-            break
-        step = log.list_edges(frontier, upstream=upstream)
-        frontier = []
-        for edge in step:
-            if len(edges) >= limit:
-                return Lineage(partition_ref, direction, tuple(found), tuple(edges), True)
-            edges.append(edge)
-            ref = edge.input_ref if upstream else edge.output_ref
-            if ref not in found and ref != partition_ref:
-                found[ref] = None
-                frontier.append(ref)
-    return Lineage(partition_ref, direction, tuple(found), tuple(edges), bool(frontier))

@@ -12,23 +12,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from crannog.api.operations import Operation, get, in_query, post
+from crannog.builds import results
 from crannog.builds.build_views import BuildComparison
 from crannog.builds.event_values import LARGEST_TIMESTAMP, BuildRequestStatus, PartitionStatus, is_name
 from crannog.builds.events import BuildEvent, Kind
-from crannog.builds.results import (
-    ActivitySummary,
-    BuildPage,
-    BuildSummary,
-    CheckReport,
-    Edge,
-    EventPage,
-    JobRun,
-    JobSummary,
-    Lineage,
-    LogStats,
-    PartitionSummary,
-    PruneReport,
-)
 from crannog.errors import CallerError
 
 F = TypeVar("F", bound="EventFilter")
@@ -421,45 +408,49 @@ def _optional(name: str, request: type[Any], result: Any, path: str) -> Operatio
 
 
 LIST_EVENTS = Operation(
-    "list_events", EventQuery, EventPage, "read", (post("/builds/events/query"), get("/builds/events"))
+    "list_events", EventQuery, results.EventPage, "read", (post("/builds/events/query"), get("/builds/events"))
 )
 GET_EVENT: Operation[EventById, BuildEvent | None] = _optional(
     "get_event", EventById, BuildEvent | None, "/builds/event"
 )
 HEAD = Operation("head", HeadQuery, Head, "read", (get("/builds/head"),))
-LIST_BUILDS = Operation("list_build_requests", BuildQuery, BuildPage, "read", (get("/builds"),))
-GET_BUILD: Operation[BuildById, BuildSummary | None] = _optional(
-    "get_build", BuildById, BuildSummary | None, "/builds/build"
+LIST_BUILDS = Operation("list_build_requests", BuildQuery, results.BuildPage, "read", (get("/builds"),))
+GET_BUILD: Operation[BuildById, results.BuildSummary | None] = _optional(
+    "get_build", BuildById, results.BuildSummary | None, "/builds/build"
 )
 BUILD_PARTITIONS = Operation(
     "get_build_partitions", BuildPartitionsQuery, dict[str, PartitionStatus], "read", (get("/builds/build/partitions"),)
 )
 RECENT_PARTITIONS = Operation(
-    "list_recent_partitions", RecentPartitionsQuery, list[PartitionSummary], "read", (get("/builds/partitions"),)
+    "list_recent_partitions",
+    RecentPartitionsQuery,
+    list[results.PartitionSummary],
+    "read",
+    (get("/builds/partitions"),),
 )
-PARTITION_STATUS: Operation[PartitionStatusQuery, PartitionSummary | None] = _optional(
-    "get_latest_partition_status", PartitionStatusQuery, PartitionSummary | None, "/builds/partitions/status"
+PARTITION_STATUS: Operation[PartitionStatusQuery, results.PartitionSummary | None] = _optional(
+    "get_latest_partition_status", PartitionStatusQuery, results.PartitionSummary | None, "/builds/partitions/status"
 )
 ACTIVE_BUILDS = Operation(
     "get_active_builds_for_partition", ActiveBuildsQuery, list[str], "read", (get("/builds/partitions/active"),)
 )
-EDGES = Operation("list_edges", EdgeQuery, list[Edge], "read", (post("/builds/edges"),))
-LIST_JOBS = Operation("list_jobs", JobQuery, list[JobSummary], "read", (get("/builds/jobs"),))
-LIST_RUNS = Operation("list_job_runs", RunQuery, list[JobRun], "read", (get("/builds/runs"),))
-ACTIVITY = Operation("get_activity_summary", ActivityQuery, ActivitySummary, "read", (get("/builds/activity"),))
-STATS = Operation("stats", StatsQuery, LogStats, "read", (get("/builds/stats"),))
+EDGES = Operation("list_edges", EdgeQuery, list[results.Edge], "read", (post("/builds/edges"),))
+LIST_JOBS = Operation("list_jobs", JobQuery, list[results.JobSummary], "read", (get("/builds/jobs"),))
+LIST_RUNS = Operation("list_job_runs", RunQuery, list[results.JobRun], "read", (get("/builds/runs"),))
+ACTIVITY = Operation("get_activity_summary", ActivityQuery, results.ActivitySummary, "read", (get("/builds/activity"),))
+STATS = Operation("stats", StatsQuery, results.LogStats, "read", (get("/builds/stats"),))
 PRUNABLE = Operation("list_prunable", PrunableQuery, Indexes, "read", (get("/builds/prunable"),))
 
 # Derived from the reads above: for programs that speak HTTP themselves.
 GRAPH = Operation("get_graph", GraphQuery, Flowchart, "read", (get("/builds/build/graph"),))
 COMPARE = Operation("compare_builds", ComparisonQuery, BuildComparison, "read", (get("/builds/compare"),))
-LINEAGE = Operation("get_lineage", LineageQuery, Lineage, "read", (get("/builds/lineage"),))
+LINEAGE = Operation("get_lineage", LineageQuery, results.Lineage, "read", (get("/builds/lineage"),))
 MANIFESTS = Operation("get_manifests", ManifestQuery, list[Any], "read", (get("/builds/manifests"),))
 
 REMOVE = Operation("remove_events", RemoveEvents, Removed, "admin", (post("/builds/events/remove"),))
 # A dry run only reads; the server asks for the right to remove otherwise.
-PRUNE = Operation("prune_log", PruneLog, PruneReport, "read", (post("/builds/prune"),))
-CHECK = Operation("check_log", CheckLog, CheckReport, "read", (post("/builds/check"),))
+PRUNE = Operation("prune_log", PruneLog, results.PruneReport, "read", (post("/builds/prune"),))
+CHECK = Operation("check_log", CheckLog, results.CheckReport, "read", (post("/builds/check"),))
 COMPACT = Operation("compact", CompactLog, SpaceReport, "admin", (post("/builds/compact"),))
 
 QUERIES: tuple[Operation[Any, Any], ...] = (

@@ -15,16 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from crannog.builds.events import BuildEvent
 from crannog.builds.read_model.apply import add_events
-from crannog.builds.requests import LARGEST_INDEX, whole_number
 from crannog.builds.stores.read_model_log import DatabaseLog
 from crannog.errors import CallerError, Corrupted, CrannogError, Overloaded, Refused, Unavailable
-
-if TYPE_CHECKING:
-    from crannog.builds.log import EventLog
 
 T = TypeVar("T")
 _PATIENCE_S = 60.0
@@ -277,9 +273,3 @@ class PastLog(SqliteLog):
 
     def remove_events(self, indexes: Iterable[int]) -> NoReturn:
         raise Refused(f"{self.uri} is read-only: it shows an earlier state")
-
-
-def past_log(log: EventLog, index: int) -> PastLog:
-    """Return a copy of the log with the events up to `index`."""
-    whole_number(index, "index", least=0, most=LARGEST_INDEX)
-    return PastLog(f"{log.uri} as of index {index}", log.all_events(until=index))

@@ -15,7 +15,8 @@ from crannog.api.traces import Trace
 from crannog.engine.maintenance.fold import fold
 from crannog.settings import Settings
 from crannog.traces.ingest.decode import json_of_request
-from crannog.traces.jaeger import summaries, v3
+from crannog.traces.jaeger import summaries
+from crannog.traces.jaeger.responses import summaries_v3
 from crannog.traces.search.snapshot_reader import SnapshotReader
 from derived_stand_in import stand_in_for_all
 from doors import serving_here
@@ -49,7 +50,7 @@ def alike(store: Model) -> list[dict[str, Any]]:
     page = store.search(limit=1_000, order="oldest").traces
     assert {one.trace_id for one in page} == {trace for trace, _ in store.kept}
     gone = replace(page[0], trace_id=MISSING)
-    found = v3.summaries_of(store.jaeger_summaries([gone, *page]))["summaries"]
+    found = summaries_v3(store.jaeger_summaries([gone, *page]))["summaries"]
     assert found == [from_whole(trace) for trace in store.get_many([one.trace_id for one in page])]
     assert store.jaeger_summaries([]) == store.jaeger_summaries([gone]) == []
     return list(found)

@@ -28,8 +28,7 @@ from crannog.traces.ingest import flatten
 from crannog.traces.ingest.decode import JSON, ZIPKIN, ReceivedSpans, json_of_request, read_request, resource_spans
 from crannog.traces.ingest.flatten import span_rows
 from crannog.traces.ingest.llm_dialects import COLUMN_KEYS
-from crannog.traces.jaeger.v1 import trace_of
-from crannog.traces.jaeger.v3 import traces_of
+from crannog.traces.jaeger.responses import trace_v1, traces_v3
 from crannog.traces.span_table import SCHEMA
 from crannog.traces.trace import span_values
 from flatten_reference import flat_by_objects
@@ -269,10 +268,10 @@ def test_a_span_that_ends_before_it_starts_is_kept_and_marked() -> None:
         (f"the span was sent with an end of {START - 5}, 5 ns before its start; it is shown to end when it started",),
         (),
     ]
-    jaeger = trace_of(Trace(trace_id(1).hex(), tuple(shown)))["spans"]
+    jaeger = trace_v1(Trace(trace_id(1).hex(), tuple(shown)))["spans"]
     assert [one["warnings"] for one in jaeger] == [list(shown[0].warnings), list(shown[1].warnings), None]
     assert [one["duration"] for one in jaeger] == [0, 0, 1000]
-    [group] = traces_of(json_of_request(request_of_rows(rows)))["resourceSpans"]
+    [group] = traces_v3(json_of_request(request_of_rows(rows)))["resourceSpans"]
     for one, odd in zip(group["scopeSpans"][0]["spans"], shown, strict=True):
         assert int(one["endTimeUnixNano"]) == odd.end_ns
         warned = {pair["key"]: pair["value"] for pair in one.get("attributes", ())}

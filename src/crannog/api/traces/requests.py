@@ -9,18 +9,7 @@ from typing import Any
 
 from crannog.api.operations import Operation, get, in_query, post
 from crannog.api.reports import ErasureReceipt
-from crannog.api.traces.results import (
-    AttributeKey,
-    Dependency,
-    DeriveReport,
-    ErasurePlan,
-    MetricPoint,
-    SpanPage,
-    Suggestion,
-    TraceExpiry,
-    TracePage,
-    WriteOutcome,
-)
+from crannog.api.traces import results
 from crannog.api.traces.spans import Trace, TraceComparison, TraceView
 from crannog.errors import CallerError
 
@@ -218,19 +207,23 @@ class EraseTraces(TraceSelection):
     dry_run: bool = False
 
 
-SEARCH = Operation("search", TraceQuery, TracePage, "read", (post("/traces/search"), get("/traces")))
-SEARCH_SPANS = Operation("search_spans", SpanQuery, SpanPage, "read", (post("/traces/spans"),))
+SEARCH = Operation("search", TraceQuery, results.TracePage, "read", (post("/traces/search"), get("/traces")))
+SEARCH_SPANS = Operation("search_spans", SpanQuery, results.SpanPage, "read", (post("/traces/spans"),))
 COMPLETE = Operation(
-    "complete", CompletionQuery, list[Suggestion], "read", (post("/traces/complete"), get("/traces/complete"))
+    "complete", CompletionQuery, list[results.Suggestion], "read", (post("/traces/complete"), get("/traces/complete"))
 )
 METRICS = Operation(
-    "metrics", MetricQuery, list[MetricPoint], "read", (post("/traces/metrics"), get("/traces/metrics"))
+    "metrics", MetricQuery, list[results.MetricPoint], "read", (post("/traces/metrics"), get("/traces/metrics"))
 )
 DEPENDENCIES = Operation(
-    "dependencies", DependencyQuery, list[Dependency], "read", (post("/traces/dependencies"), get("/dependencies"))
+    "dependencies",
+    DependencyQuery,
+    list[results.Dependency],
+    "read",
+    (post("/traces/dependencies"), get("/dependencies")),
 )
 ATTRIBUTE_KEYS = Operation(
-    "attribute_keys", AttributeKeyQuery, list[AttributeKey], "read", (get("/traces/attributes"),)
+    "attribute_keys", AttributeKeyQuery, list[results.AttributeKey], "read", (get("/traces/attributes"),)
 )
 COMPARE = Operation("compare", ComparisonQuery, TraceComparison, "read", (get("/traces/compare"),))
 GET = Operation("get", TraceById, Trace, "read", (get("/traces/{trace_id}/spans"),))
@@ -242,10 +235,10 @@ OPERATIONS_BY_KIND = Operation(
 EXPORT = Operation("export", ExportTraces, dict[str, Any], "read", (post("/traces/export"),))
 EXPORT_PROTOBUF = Operation("export_protobuf", ExportTraces, bytes, "read", (post("/traces/export"),))
 EXPORT_LINES = Operation("export_lines", ExportTraces, str, "read", (post("/traces/export"),))
-WRITE = Operation("write_otlp", WriteSpans, WriteOutcome, "write", (post("/traces/otlp"),))
-DERIVE = Operation("derive", DeriveTables, DeriveReport, "admin", (post("/traces/derive"),))
-EXPIRE = Operation("expire", ExpireTraces, TraceExpiry, "admin", (post("/traces/expire"),))
-ERASURE_PLAN = Operation("erasure_plan", EraseTraces, ErasurePlan, "admin", (post("/traces/erase"),))
+WRITE = Operation("write_otlp", WriteSpans, results.WriteOutcome, "write", (post("/traces/otlp"),))
+DERIVE = Operation("derive", DeriveTables, results.DeriveReport, "admin", (post("/traces/derive"),))
+EXPIRE = Operation("expire", ExpireTraces, results.TraceExpiry, "admin", (post("/traces/expire"),))
+ERASURE_PLAN = Operation("erasure_plan", EraseTraces, results.ErasurePlan, "admin", (post("/traces/erase"),))
 ERASE = Operation("erase", EraseTraces, ErasureReceipt, "admin", (post("/traces/erase"),))
 
 QUERIES = (

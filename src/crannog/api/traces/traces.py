@@ -131,21 +131,10 @@ class Traces:
         Raises CallerError if an argument is invalid or the cursor belongs to another search.
         """
         query = ops.TraceQuery(
-            service=service,
-            operation=operation,
-            text=text,
-            attributes=attributes,
-            where=where,
-            has_errors=has_errors,
-            min_duration_ms=min_duration_ms,
-            max_duration_ms=max_duration_ms,
-            start=start,
-            end=end,
-            limit=limit,
-            cursor=cursor,
-            order=order,
-            count=count,
-        )
+            service=service, operation=operation, text=text, attributes=attributes, where=where, start=start, end=end,
+            has_errors=has_errors, min_duration_ms=min_duration_ms, max_duration_ms=max_duration_ms,
+            limit=limit, cursor=cursor, order=order, count=count,
+        )  # fmt: skip
         return self._transport.call(ops.SEARCH, query)
 
     def search_spans(
@@ -165,18 +154,9 @@ class Traces:
     ) -> SpanPage:
         """Return a page of the spans that match all arguments; `order` is newest, oldest, longest or shortest."""
         query = ops.SpanQuery(
-            service=service,
-            operation=operation,
-            text=text,
-            attributes=attributes,
-            where=where,
-            start=start,
-            end=end,
-            limit=limit,
-            cursor=cursor,
-            order=order,
-            count=count,
-        )
+            service=service, operation=operation, text=text, attributes=attributes, where=where, start=start, end=end,
+            limit=limit, cursor=cursor, order=order, count=count,
+        )  # fmt: skip
         return self._transport.call(ops.SEARCH_SPANS, query)
 
     def complete(
@@ -238,17 +218,9 @@ class Traces:
         result has too many points.
         """
         query = ops.MetricQuery(
-            service=service,
-            operation=operation,
-            kind=kind,
-            start=start,
-            end=end,
-            step=step,
-            group_by=group_by,
-            where=where,
-            of=of,
-            quantiles=quantiles,
-        )
+            service=service, operation=operation, kind=kind, start=start, end=end, step=step, group_by=group_by,
+            where=where, of=of, quantiles=quantiles,
+        )  # fmt: skip
         return self._transport.call(ops.METRICS, query)
 
     def dependencies(self, start: Time | None = None, end: Time | None = None) -> list[Dependency]:

@@ -16,7 +16,7 @@ from crannog.errors import CallerError, CrannogError, NotFound, TooLarge
 from crannog.server.requests import Call, call_of
 from crannog.server.responses import JSON, answer
 from crannog.server.trace_queries import run_trace_query
-from crannog.traces.jaeger import monitor, requests, v1, v3
+from crannog.traces.jaeger import monitor, requests, responses
 from crannog.traces.span_table import SPANS
 
 if TYPE_CHECKING:
@@ -64,12 +64,12 @@ def _indented(value: dict[str, Any]) -> Response:
 
 
 def _error_v1(code: int, message: str) -> dict[str, Any]:
-    return v1.envelope(None, errors=[{"code": code, "msg": message}])
+    return responses.envelope_v1(None, errors=[{"code": code, "msg": message}])
 
 
 async def _v3(request: Request, work: Work) -> Response:
     """Respond as v3 does, also with errors."""
-    return await _respond(request, work, v3.error, answer)
+    return await _respond(request, work, responses.error_v3, answer)
 
 
 def _trace(traces: EmbeddedTraces, trace_id: str) -> Trace:
@@ -129,7 +129,7 @@ async def operations(request: Request) -> Response:
 
 
 def _counted(items: list[Any]) -> dict[str, Any]:
-    return v1.envelope(items, total=len(items))
+    return responses.envelope_v1(items, total=len(items))
 
 
 @router.get("/api/traces")
@@ -152,8 +152,8 @@ def _search(traces: EmbeddedTraces, params: QueryParams) -> dict[str, Any]:
         limit=_limit(params.get("limit"), "limit"),
     )
     ids, others = _split_by_size(_span_counts(page.traces))
-    found = [v1.trace_of(trace) for trace in traces.store.get_many(ids)]
-    return v1.envelope(found, errors=[_too_large(trace_id) for trace_id in others])
+    found = [responses.trace_v1(trace) for trace in traces.store.get_many(ids)]
+    return responses.envelope_v1(found, errors=[_too_large(trace_id) for trace_id in others])
 
 
 def _by_id(traces: EmbeddedTraces, ids: list[str]) -> dict[str, Any]:
@@ -167,8 +167,8 @@ def _by_id(traces: EmbeddedTraces, ids: list[str]) -> dict[str, Any]:
         for trace_id, text in given.items()
         if trace_id not in counts
     ]
-    found = [v1.trace_of(trace) for trace in traces.store.get_many(fit)]
-    return v1.envelope(found, errors=[*missing, *(_too_large(given[trace_id]) for trace_id in others)])
+    found = [responses.trace_v1(trace) for trace in traces.store.get_many(fit)]
+    return responses.envelope_v1(found, errors=[*missing, *(_too_large(given[trace_id]) for trace_id in others)])
 
 
 def _too_large(trace_id: str) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _too_large(trace_id: str) -> dict[str, Any]:
 
 @router.get("/api/traces/{trace_id}")
 async def trace(request: Request, trace_id: str) -> Response:
-    return await _v1(request, lambda traces: v1.envelope([v1.trace_of(_trace(traces, trace_id))]))
+    return await _v1(request, lambda traces: responses.envelope_v1([responses.trace_v1(_trace(traces, trace_id))]))
 
 
 @router.post("/api/transform")
@@ -204,7 +204,9 @@ def _transformed(body: bytes, max_bytes: int) -> dict[str, Any]:
     file = file_traces(body, max_bytes=max_bytes, max_spans=_MAX_SPANS)
     # Jaeger's UI shows the warnings of spans, and ignores errors beside data.
     errors = [{"code": CallerError.http_status, "msg": file.message}] if file.message else []
-    return v1.envelope([v1.trace_of(trace, file.warnings(trace.trace_id)) for trace in file.traces], errors=errors)
+    return responses.envelope_v1(
+        [responses.trace_v1(trace, file.warnings(trace.trace_id)) for trace in file.traces], errors=errors
+    )
 
 
 @router.get("/api/dependencies")
@@ -222,7 +224,7 @@ async def dependencies(request: Request) -> Response:
 
 @router.get("/api/metrics/minstep")
 async def min_step(request: Request) -> Response:
-    return await _v1(request, lambda _: v1.envelope(_MIN_STEP_MS))
+    return await _v1(request, lambda _: responses.envelope_v1(_MIN_STEP_MS))
 
 
 @router.get("/api/metrics/{metric}")
@@ -254,7 +256,7 @@ async def operations_v3(request: Request) -> Response:
 async def trace_v3(request: Request, trace_id: str) -> Response:
     def found(traces: EmbeddedTraces) -> dict[str, Any]:
         try:
-            return {"result": v3.traces_of(traces.export([requests.trace_id(trace_id)]))}
+            return {"result": responses.traces_v3(traces.export([requests.trace_id(trace_id)]))}
         except NotFound:
             raise NotFound(_NO_TRACE) from None
 
@@ -271,7 +273,7 @@ async def traces_v3(request: Request) -> Response:
             raise TooLarge(
                 f"the {len(ids) + len(others):,} traces found have more than {_MAX_SPANS:,} spans; lower query.search_depth"
             )
-        return {"result": v3.traces_of(traces.export(ids))}
+        return {"result": responses.traces_v3(traces.export(ids))}
 
     return await _v3(request, found)
 
@@ -279,7 +281,7 @@ async def traces_v3(request: Request) -> Response:
 @router.get("/api/v3/trace-summaries")
 async def summaries_v3(request: Request) -> Response:
     return await _v3(
-        request, lambda traces: v3.summaries_of(traces.store.jaeger_summaries(_search_v3(request, traces)))
+        request, lambda traces: responses.summaries_v3(traces.store.jaeger_summaries(_search_v3(request, traces)))
     )
 
 

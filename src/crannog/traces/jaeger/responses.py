@@ -1,21 +1,24 @@
-"""Traces in the shape of Jaeger's v1 API: spans with tags and references, services as processes."""
+"""Traces in the shapes of Jaeger's API: v1 has spans with tags and references, v3 has OTLP in JSON, and summaries."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from crannog.api.traces.spans import early_end_warning
 
 if TYPE_CHECKING:
     from crannog.api.traces import Event, Span, Trace
+    from crannog.traces.jaeger.summaries import JaegerSummary
 
 _SERVICE = "service.name"
 # JavaScript loses digits of larger whole numbers.
 _LARGEST_NUMBER = 2**53 - 1
 
 
-def trace_of(trace: Trace, warnings: Sequence[str] = ()) -> dict[str, Any]:
+def trace_v1(trace: Trace, warnings: Sequence[str] = ()) -> dict[str, Any]:
     """Return one trace; the warnings are added to each of its spans."""
     processes: dict[str, dict[str, Any]] = {}
     known: dict[str, str] = {}
@@ -118,6 +121,55 @@ def _text(value: Any) -> str:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
-def envelope(data: Any, *, total: int = 0, limit: int = 0, errors: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+def envelope_v1(
+    data: Any, *, total: int = 0, limit: int = 0, errors: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
     """Return the envelope of every response of the API."""
     return {"data": data, "total": total, "limit": limit, "offset": 0, "errors": list(errors) or None}
+
+
+_WARNINGS = "@jaeger@warnings"
+"""The attribute in which Jaeger keeps its warnings about a span."""
+
+
+def traces_v3(request: dict[str, Any]) -> dict[str, Any]:
+    """Return exported OTLP in JSON as Jaeger shows it: a span that ends before it starts gets a warning and no duration."""
+    for resource in request.get("resourceSpans", ()):
+        for scope in resource.get("scopeSpans", ()):
+            for span in scope.get("spans", ()):
+                start_ns, end_ns = (int(span.get(f"{name}TimeUnixNano", 0)) for name in ("start", "end"))
+                if end_ns < start_ns:
+                    warnings = [{"stringValue": early_end_warning(start_ns, end_ns)}]
+                    span["endTimeUnixNano"] = str(start_ns)
+                    span.setdefault("attributes", []).append(
+                        {"key": _WARNINGS, "value": {"arrayValue": {"values": warnings}}}
+                    )
+    return request
+
+
+def _summary_v3(trace: JaegerSummary) -> dict[str, Any]:
+    """Return the summary of one trace."""
+    return {
+        "traceId": trace.trace_id,
+        "rootServiceName": trace.root_service,
+        "rootOperationName": trace.root_operation,
+        "minStartTimeUnixNano": str(trace.start_ns),
+        "maxEndTimeUnixNano": str(trace.end_ns),
+        "spanCount": sum(service.spans for service in trace.services),
+        "errorSpanCount": sum(service.errors for service in trace.services),
+        "orphanSpanCount": trace.orphans,
+        "services": [
+            {"name": service.name, "spanCount": service.spans, "errorSpanCount": service.errors}
+            for service in trace.services
+        ],
+    }
+
+
+def summaries_v3(traces: Iterable[JaegerSummary]) -> dict[str, Any]:
+    """Return the summaries of traces."""
+    return {"summaries": [_summary_v3(trace) for trace in traces]}
+
+
+def error_v3(status: int, message: str) -> dict[str, Any]:
+    """Return an error in the API's shape."""
+    return {"error": {"httpCode": status, "message": message}}

@@ -63,6 +63,14 @@ Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """What a job did."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
 class WriteReceipt:
     """The result of a write, which is durable and visible when it is returned."""
 
@@ -73,7 +81,7 @@ class WriteReceipt:
 
 
 @dataclass(frozen=True, slots=True)
-class FoldReport:
+class FoldReport(Report):
     """What a fold did; all zero if nothing was staged."""
 
     folded_to: int = 0
@@ -93,12 +101,9 @@ class FoldReport:
     write_amplification: float = 0.0
     seconds: float = 0.0
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class CompactReport:
+class CompactReport(Report):
     """What a compaction did; rows are exact."""
 
     base_rows: int
@@ -117,12 +122,9 @@ class CompactReport:
     plan: tuple[str, ...] = ()
     duplicates_dropped: int = 0
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class VacuumReport:
+class VacuumReport(Report):
     """What a vacuum deleted, or would delete."""
 
     files_deleted: int
@@ -134,12 +136,9 @@ class VacuumReport:
     dry_run: bool
     files: tuple[str, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class ExpireReport:
+class ExpireReport(Report):
     """What an expiry dropped."""
 
     column: str
@@ -155,12 +154,9 @@ class ExpireReport:
     seconds: float
     version: int | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class EvolveReport:
+class EvolveReport(Report):
     """How a table's schema changed."""
 
     added: tuple[str, ...]
@@ -168,9 +164,6 @@ class EvolveReport:
     files_rewritten: int
     version: int | None
     seconds: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +177,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class ErasureReceipt:
+class ErasureReceipt(Report):
     """The receipt of an erasure: what was found where, before and after, and which versions were removed."""
 
     table: str
@@ -199,9 +192,6 @@ class ErasureReceipt:
     versions_lost: tuple[int, ...]
     readers_cut_off: int
     seconds: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from crannog.api.reports import ExpireReport
+from crannog.api.reports import ExpireReport, Report
 from crannog.api.traces.spans import Span
 
 
@@ -119,7 +119,7 @@ class WriteOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class DeriveReport:
+class DeriveReport(Report):
     """The result of a derive: the rows written and the days recomputed, by table."""
 
     spans_version: int
@@ -127,30 +127,21 @@ class DeriveReport:
     days_anew: Mapping[str, int]
     seconds: float
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class TraceExpiry:
+class TraceExpiry(Report):
     """The result of an expiry: the spans dropped, the tables derived, and the bytes that the vacuum freed."""
 
     spans: ExpireReport
     derived: DeriveReport
     bytes_given_back: int
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class ErasurePlan:
+class ErasurePlan(Report):
     """What an erasure would erase."""
 
     traces: int
     spans: int
     services: Mapping[str, int]
     days: Mapping[dt.date, int]
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)

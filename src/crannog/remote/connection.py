@@ -19,51 +19,9 @@ from typing import Any, TypedDict, TypeVar, Unpack
 
 import httpx
 
-from crannog.errors import (
-    CallerError,
-    Conflict,
-    CrannogError,
-    NotFound,
-    Overloaded,
-    Unavailable,
-)
+from crannog import errors
+from crannog.errors import CallerError, Conflict, CrannogError, NotFound, Overloaded, Unavailable
 from crannog.version import VERSION
-
-_LONGEST_QUOTE = 200
-
-
-def error_of(error: Mapping[str, Any]) -> CrannogError:
-    """Return the error that the inner object of an error body describes."""
-    kind = _KINDS.get(str(error.get("code")), Unavailable)
-    return kind(str(error.get("message")), retry_after_s=error.get("retry_after_s"))
-
-
-def refusal(status: int, body: bytes, address: str) -> CrannogError:
-    """Return the error of an error response; if it did not come from Crannog, for example from a proxy, the message says so."""
-    try:
-        error = json.loads(body)["error"]
-        return error_of(
-            {"code": error["code"], "message": error["message"], "retry_after_s": error.get("retry_after_s")}
-        )
-    except (ValueError, TypeError, KeyError):
-        pass
-    text = " ".join(body[:_LONGEST_QUOTE].decode("utf-8", "replace").split())
-    message = (
-        f"{address} responded with {status}, but not as a Crannog server: {text or 'empty body'}; check the address"
-    )
-    if status >= 500:
-        return Unavailable(message)
-    return {404: NotFound, 409: Conflict, 429: Overloaded}.get(status, CallerError)(message)
-
-
-def _tree(kind: type[CrannogError]) -> Iterator[type[CrannogError]]:
-    yield kind
-    for branch in kind.__subclasses__():
-        yield from _tree(branch)
-
-
-_KINDS = {kind.code: kind for kind in reversed(list(_tree(CrannogError)))}
-
 
 ARROW = "application/vnd.apache.arrow.stream"
 NDJSON = "application/x-ndjson"
@@ -73,6 +31,7 @@ T = TypeVar("T")
 # A little longer than the time limit of the server, whose error says more than a timeout here.
 _CONNECT_S, READ_S, _WRITE_S, _POOL_S = 10.0, 330.0, 60.0, 30.0
 _CONNECTIONS, _KEPT = 1_000, 64
+_LONGEST_QUOTE = 200
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 WRITE_TRIES, READ_TRIES, ONE_TRY = 6, 3, 1
 # A query may run for hours; TCP keepalive detects a server that is gone.
@@ -241,6 +200,26 @@ def _renew_all() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_all)
+
+
+def error_of(error: Mapping[str, Any]) -> CrannogError:
+    """Return the error that the inner object of an error body describes."""
+    return errors.error_of(str(error["code"]), str(error["message"]), error.get("retry_after_s"))
+
+
+def refusal(status: int, body: bytes, address: str) -> CrannogError:
+    """Return the error of an error response; if it did not come from Crannog, for example from a proxy, the message says so."""
+    try:
+        return error_of(json.loads(body)["error"])
+    except (ValueError, TypeError, KeyError):
+        pass
+    text = " ".join(body[:_LONGEST_QUOTE].decode("utf-8", "replace").split())
+    message = (
+        f"{address} responded with {status}, but not as a Crannog server: {text or 'empty body'}; check the address"
+    )
+    if status >= 500:
+        return Unavailable(message)
+    return {404: NotFound, 409: Conflict, 429: Overloaded}.get(status, CallerError)(message)
 
 
 def _checked(address: str) -> tuple[str, httpx.URL]:

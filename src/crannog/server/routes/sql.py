@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
@@ -19,7 +19,7 @@ from crannog.errors import Cancelled, CrannogError, Forbidden, NotFound
 from crannog.formats import encode
 from crannog.names import TableName
 from crannog.server.openapi import LIST, OBJECT, gives, takes_json
-from crannog.server.requests import Call, call_of, document, form_of
+from crannog.server.requests import Call, call_of, read_document
 from crannog.server.responses import MEDIA, answer, batch_parts, error_body, table_parts, wanted_form
 from crannog.server.streaming import Poured, Put, pour, poured, watched
 
@@ -69,7 +69,7 @@ _QUESTION: TypeAdapter[Question] = TypeAdapter(Question)
 @router.post("", responses=gives(_ANSWER, rows=True), openapi_extra=takes_json(Query))
 async def sql(request: Request) -> Response:
     """Run a statement and answer up to `max_rows`."""
-    wanted: Query = await _body(request, _QUERY)
+    wanted: Query = await read_document(request, _QUERY)
     call, form = call_of(request), wanted_form(request)
     lake, query_id = call.service.lake, wanted.query_id or uuid.uuid4().hex
 
@@ -112,7 +112,7 @@ async def stream(request: Request) -> Response:
 
     After the first byte, an error is an empty batch with `crannog-error` in its metadata in Arrow; other forms break off.
     """
-    wanted: Query = await _body(request, _QUERY)
+    wanted: Query = await read_document(request, _QUERY)
     call, form, query_id = call_of(request), wanted_form(request), wanted.query_id or uuid.uuid4().hex
 
     def failed(error: Exception) -> bytes:
@@ -141,7 +141,7 @@ async def stream(request: Request) -> Response:
 @router.post("/explain", responses=gives(OBJECT), openapi_extra=takes_json(Question))
 async def explain(request: Request) -> Response:
     """Return which engine would run the query and why, what is pruned by what, and the plan."""
-    wanted: Question = await _body(request, _QUESTION)
+    wanted: Question = await read_document(request, _QUESTION)
     call = call_of(request)
     call.sql = wanted.sql
 
@@ -161,11 +161,6 @@ async def cancel(request: Request, query_id: str) -> Response:
         raise NotFound(f"no query {query_id!r} of yours runs; it may have ended")
     await service.threads.run("read", lambda: service.lake.cancel(query_id))
     return answer({"query_id": query_id, "cancelled": True})
-
-
-async def _body(request: Request, shape: TypeAdapter[Any]) -> Any:
-    form_of(request, ("json",))
-    return document(await call_of(request).service.bodies.read(request), shape)
 
 
 def _check_tables(call: Call, text: str) -> None:

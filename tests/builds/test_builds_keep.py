@@ -139,8 +139,8 @@ def test_the_scheduler_prunes_by_age_and_number(settings: Settings, tmp_path: Pa
 
     def left(**retention: int) -> tuple[list[str], dict[str, str]]:
         """The builds that have events after a run, and the result of the task."""
-        given = settings.model_copy(update={"build_log": uri, "expire_interval_s": 0.001, **retention})
-        with EmbeddedLake(given.warehouse, settings=given) as lake:
+        changed = settings.model_copy(update={"build_log": uri, "expire_interval_s": 0.001, **retention})
+        with EmbeddedLake(changed.warehouse, settings=changed) as lake:
             scheduler = lake.new_scheduler()
             ran = scheduler.run_due()
             assert scheduler.last_error is None
@@ -166,8 +166,8 @@ def test_the_scheduler_prunes_by_age_and_number(settings: Settings, tmp_path: Pa
 
 @pytest.mark.parametrize("uri", ["http://127.0.0.1:1", "stdout:"])
 def test_the_scheduler_leaves_logs_alone_that_are_not_its_own_to_prune(settings: Settings, uri: str) -> None:
-    given = settings.model_copy(update={"build_log": uri, "build_retention_days": 1})
-    with EmbeddedLake(given.warehouse, settings=given) as lake:
+    changed = settings.model_copy(update={"build_log": uri, "build_retention_days": 1})
+    with EmbeddedLake(changed.warehouse, settings=changed) as lake:
         lake.builds.append_events(one_of_each())
         assert TASK not in lake.new_scheduler().run_due()
         assert lake.builds.stats().events == 8
@@ -178,8 +178,8 @@ def test_a_prune_that_is_cancelled_goes_on_later(settings: Settings) -> None:
     from crannog.builds.maintenance import BuildMaintenance
     from crannog.errors import Cancelled
 
-    given = settings.model_copy(update={"build_retention_events": 1})
-    with EmbeddedLake(given.warehouse, settings=given) as lake:
+    changed = settings.model_copy(update={"build_retention_events": 1})
+    with EmbeddedLake(changed.warehouse, settings=changed) as lake:
         for number in range(110):
             lake.builds.append_events(whole_build(f"b{number}", ["p"], at=number))
         cancellation, extra_tasks = Cancellation(), BuildMaintenance(lake.warehouse, lambda: lake.builds)

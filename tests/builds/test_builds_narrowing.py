@@ -36,12 +36,12 @@ def matches(event: BuildEvent, wanted: dict[str, Any]) -> bool:
     """Say for one event, without any index, what the log says for all."""
     payload, refs = event.payload, partitions_of(event)
     checks = {
-        "job_labels": lambda given: isinstance(payload, JobEvent) and payload.job_label in given,
-        "job_run_ids": lambda given: isinstance(payload, (JobEvent, TaskCancelEvent)) and payload.job_run_id in given,
-        "build_request_ids": lambda given: event.build_request_id in given,
-        "kinds": lambda given: event.event_type in given,
-        "start_ns": lambda given: event.timestamp >= given,
-        "end_ns": lambda given: event.timestamp <= given,
+        "job_labels": lambda value: isinstance(payload, JobEvent) and payload.job_label in value,
+        "job_run_ids": lambda value: isinstance(payload, (JobEvent, TaskCancelEvent)) and payload.job_run_id in value,
+        "build_request_ids": lambda value: event.build_request_id in value,
+        "kinds": lambda value: event.event_type in value,
+        "start_ns": lambda value: event.timestamp >= value,
+        "end_ns": lambda value: event.timestamp <= value,
     }
     globs, exact = wanted.get("partition_globs", []), wanted.get("partition_refs", [])
     about = (not globs and not exact) or any(

@@ -907,7 +907,7 @@ def test_values_are_plain_in_json_and_short_in_cells() -> None:
     from decimal import Decimal
 
     instant = dt.datetime(2026, 1, 31, 10, 0, 0, 250_000, tzinfo=dt.UTC)
-    given = {
+    values = {
         "t": instant,
         "d": instant.date(),
         "b": b"\x00\xff",
@@ -917,7 +917,7 @@ def test_values_are_plain_in_json_and_short_in_cells() -> None:
         "l": ({1: b""},),
         "o": object,
     }
-    made = to_plain_json(given)
+    made = to_plain_json(values)
     assert json.loads(json.dumps(made, allow_nan=False)) == made
     assert made == {
         "t": "2026-01-31T10:00:00.250000+00:00",

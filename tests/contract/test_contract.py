@@ -518,7 +518,7 @@ def test_an_answer_is_cut_where_it_was_asked_to_be(connection: Lake, orders: Tab
 
 
 @pytest.mark.parametrize(
-    ("given", "kind", "words"),
+    ("question", "kind", "words"),
     [
         ({"text": "drop table {name}"}, Refused, "SELECT"),
         ({"text": "select * from shop.eu.nowhere"}, NotFound, "there is no table shop.eu.nowhere"),
@@ -566,13 +566,13 @@ def test_an_answer_is_cut_where_it_was_asked_to_be(connection: Lake, orders: Tab
     ],
 )
 def test_a_wrong_question_is_refused_in_the_same_words(
-    lakes: dict[str, Lake], name: str, given: dict[str, Any], kind: type[CrannogError], words: str
+    lakes: dict[str, Lake], name: str, question: dict[str, Any], kind: type[CrannogError], words: str
 ) -> None:
-    arguments = {**given, "text": given["text"].format(name=name)}
+    arguments = {**question, "text": question["text"].format(name=name)}
     messages = []
     for lake in lakes.values():
         lake.create_table(name, ORDERS)
-        for verb in (lake.sql, lake.stream) if "max_rows" not in given else (lake.sql,):
+        for verb in (lake.sql, lake.stream) if "max_rows" not in question else (lake.sql,):
             with pytest.raises(kind) as caught:
                 verb(**arguments)  # type: ignore[operator]
             assert type(caught.value) is kind

@@ -239,17 +239,17 @@ def test_the_seeds_end_to_end_run(settings: Settings, spark: SparkRuntime, folde
 MIB = 1024**2
 
 
-def files(*given: int | tuple[int, str]) -> list[DataFile]:
-    """Files of so many MiB, in the partition given."""
+def files(*sizes: int | tuple[int, str]) -> list[DataFile]:
+    """Files of these sizes in MiB, each with its partition if it has one."""
     made = []
-    for number, each in enumerate(given):
+    for number, each in enumerate(sizes):
         size, partition = each if isinstance(each, tuple) else (each, None)
         made.append(DataFile(f"data/{number:03}", size * MIB, size, {} if partition is None else {"day": partition}))
     return made
 
 
 @pytest.mark.parametrize(
-    ("given", "groups"),
+    ("candidates", "groups"),
     [
         ([], []),
         (files(1), []),
@@ -267,9 +267,9 @@ def files(*given: int | tuple[int, str]) -> list[DataFile]:
         (files(0, 0), [((0, 1), 1)]),
     ],
 )
-def test_which_files_are_worth_merging(given: list[DataFile], groups: list[tuple[tuple[int, ...], int]]) -> None:
-    found = files_to_compact(given, CompactionLimits(target_bytes=100 * MIB))
-    assert [(tuple(given.index(file) for file in group.files), group.output_files) for group in found] == groups
+def test_which_files_are_worth_merging(candidates: list[DataFile], groups: list[tuple[tuple[int, ...], int]]) -> None:
+    found = files_to_compact(candidates, CompactionLimits(target_bytes=100 * MIB))
+    assert [(tuple(candidates.index(file) for file in group.files), group.output_files) for group in found] == groups
     for group in found:
         assert group.bytes == sum(file.size for file in group.files)
         assert group.reason.startswith(
@@ -278,13 +278,13 @@ def test_which_files_are_worth_merging(given: list[DataFile], groups: list[tuple
 
 
 def test_a_group_is_bounded_and_the_plan_does_not_depend_on_the_order() -> None:
-    given = files(*[30] * 10)
+    candidates = files(*[30] * 10)
     limits = CompactionLimits(target_bytes=100 * MIB, most_bytes_per_group=130 * MIB)
-    found = files_to_compact(given, limits)
+    found = files_to_compact(candidates, limits)
     assert [len(group.files) for group in found] == [4, 4, 2]
     assert all(group.bytes <= limits.most_bytes_per_group for group in found)
-    assert files_to_compact(list(reversed(given)), limits) == found
-    assert files_to_compact(given, CompactionLimits(target_bytes=100 * MIB, fewest=11)) == []
+    assert files_to_compact(list(reversed(candidates)), limits) == found
+    assert files_to_compact(candidates, CompactionLimits(target_bytes=100 * MIB, fewest=11)) == []
 
 
 def test_a_compaction_reports_what_it_did(lake: Lake) -> None:
@@ -861,7 +861,7 @@ def test_what_spark_wrote_wrongly_is_never_committed(
     monkeypatch.setattr(
         spark_files,
         "write_files",
-        lambda frame, *given, **how: write_files(frame.limit(frame.count() - 1), *given, **how),
+        lambda frame, *arguments, **how: write_files(frame.limit(frame.count() - 1), *arguments, **how),
     )
     with pytest.raises(VerificationFailed, match="Spark wrote"):
         VERBS[verb](ready, Cancellation())
@@ -885,7 +885,7 @@ def test_a_column_of_another_type_or_with_nulls_is_never_committed(
         monkeypatch.setattr(
             spark_files,
             "write_files",
-            lambda frame, *given, change=change, **how: write_files(change(frame), *given, **how),
+            lambda frame, *arguments, change=change, **how: write_files(change(frame), *arguments, **how),
         )
         with pytest.raises(VerificationFailed, match=words):
             ready.fold()
@@ -899,8 +899,8 @@ def test_an_error_of_spark_is_told_without_its_stack(lake: Lake, ready: Table, m
     before, seen = every_file(root(lake, NAME)), canonical(ready.to_arrow())
     write_files = spark_files.write_files
 
-    def failing(frame, *given, **how):
-        return write_files(frame.where(f.expr("raise_error('broken') is null")), *given, **how)
+    def failing(frame, *arguments, **how):
+        return write_files(frame.where(f.expr("raise_error('broken') is null")), *arguments, **how)
 
     monkeypatch.setattr(spark_files, "write_files", failing)
     with pytest.raises((Unavailable, CallerError)) as raised:

@@ -158,8 +158,8 @@ def test_earlier_versions_can_be_read(folded: Lake) -> None:
 
 def test_the_router_is_a_pure_choice() -> None:
     def chosen(engine: str = "auto", **facts: Any) -> str:
-        given = {"no_rule": None, "hot": False, "not_hot": "a.b.c", "scan_bytes": 10, "scan_limit": 100, **facts}
-        return choose_engine(engine, **given).engine
+        arguments = {"no_rule": None, "hot": False, "not_hot": "a.b.c", "scan_bytes": 10, "scan_limit": 100, **facts}
+        return choose_engine(engine, **arguments).engine
 
     assert chosen() == "local"
     assert chosen(hot=True) == "hot"

@@ -522,7 +522,9 @@ def test_two_processes_write_one_table_at_once(lakes: Lakes, tmp_path: Path, arr
     answers = two_children(lakes, tmp_path, rows=300, seconds=100)
     sequences = sorted({*answers[0], *answers[1]})
     assert sequences == list(range(1, len(sequences) + 1)), "dense"
-    assert all(given == sorted(set(given)) for given in answers), "calls one after the other share no number"
+    assert all(sequences_of_one == sorted(set(sequences_of_one)) for sequences_of_one in answers), (
+        "calls one after the other share no number"
+    )
     expected = [*range(300), *range(1_000_000, 1_000_300)]
     assert ids_of(table) == expected
     behind = Behind(lakes.root, NAME)

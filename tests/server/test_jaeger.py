@@ -181,8 +181,8 @@ def test_a_trace_has_the_shape_that_jaeger_gives_it(api: httpx.Client) -> None:
 
 
 def test_a_trace_id_may_lack_its_zeros_and_is_printed_without_an_empty_half(api: httpx.Client) -> None:
-    for given in (SHORT, "0000000000abc123", "abc123", "ABC123"):
-        assert ids(got(api, f"/api/traces/{given}")) == ["0000000000abc123"]
+    for written in (SHORT, "0000000000abc123", "abc123", "ABC123"):
+        assert ids(got(api, f"/api/traces/{written}")) == ["0000000000abc123"]
     # Grafana may give times of another unit; a trace is found without them.
     assert ids(got(api, f"/api/traces/{SHORT}", start=str(T0 // 10**6), end=str(T0 // 10**6 + 1))) == [
         "0000000000abc123"

@@ -343,9 +343,9 @@ def test_calls_that_nobody_waits_for_count_until_they_are_over(tmp_path: Path, m
     with receiving(tmp_path, http_requests=2) as small, connected(small.grpc_address) as wire:
         write = small.lake.trace_store.write
 
-        def slow(*given: Any, **named: Any) -> Any:
+        def slow(*arguments: Any, **named: Any) -> Any:
             assert go_on.wait(20)
-            return write(*given, **named)
+            return write(*arguments, **named)
 
         monkeypatch.setattr(small.service.lake.trace_store, "write", slow)
         for number in range(2):
@@ -397,10 +397,10 @@ def test_a_server_that_stops_answers_what_it_took_and_takes_no_more(
     with receiving(tmp_path) as doors:
         write = doors.lake.trace_store.write
 
-        def slow(*given: Any, **named: Any) -> Any:
+        def slow(*arguments: Any, **named: Any) -> Any:
             held.set()
             assert go_on.wait(20)
-            return write(*given, **named)
+            return write(*arguments, **named)
 
         monkeypatch.setattr(doors.service.lake.trace_store, "write", slow)
         with connected(doors.grpc_address) as wire:

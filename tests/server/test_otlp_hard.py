@@ -65,7 +65,7 @@ def damaged(body: bytes, rng: random.Random) -> bytes:
 
 
 def zipkin(number: int) -> bytes:
-    given = {
+    document = {
         "traceId": trace_id(number).hex(),
         "id": "b7ad6b7169203331",
         "parentId": "01",
@@ -73,13 +73,13 @@ def zipkin(number: int) -> bytes:
         "kind": "CLIENT",
         "shared": False,
     }
-    given |= {
+    document |= {
         "timestamp": START // 1000,
         "duration": 1_000,
         "localEndpoint": {"serviceName": "zip", "ipv4": "1.2.3.4", "port": 80},
     }
     return json.dumps(
-        [{**given, "annotations": [{"timestamp": START // 1000, "value": "x"}], "tags": {"a": "b", "error": "true"}}]
+        [{**document, "annotations": [{"timestamp": START // 1000, "value": "x"}], "tags": {"a": "b", "error": "true"}}]
     ).encode()
 
 

@@ -107,7 +107,7 @@ def test_an_unexpected_error_is_logged_under_the_id_in_its_response(
 def test_no_batch_is_audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with receiving(tmp_path) as doors:
         notes: list[Any] = []
-        monkeypatch.setattr(doors.service.audit, "note", lambda *given: notes.append(given))
+        monkeypatch.setattr(doors.service.audit, "note", lambda *arguments: notes.append(arguments))
         doors.post(batch(1))
         assert doors.post(batch(2), host="elsewhere").status_code == 403
         assert notes == []

@@ -110,15 +110,15 @@ def test_an_empty_request_succeeds(doors: Doors) -> None:
 
 def test_ids_in_json_are_hexadecimal_in_any_case_in_links_too(doors: Doors) -> None:
     linked = {"traceId": trace_id(9).hex().upper(), "spanId": span_id(10).hex().upper()}
-    given = {
+    document = {
         "traceId": trace_id(2_000).hex().upper(),
         "spanId": "00000000000000AB",
         "name": "hex",
         "links": [linked],
         "unknownField": {"a": 1},
     }
-    given |= {"startTimeUnixNano": "1760000000000000001", "endTimeUnixNano": 1760000000000000002, "kind": 2}
-    answer = doors.post(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [given]}]}]}).encode(), JSON)
+    document |= {"startTimeUnixNano": "1760000000000000001", "endTimeUnixNano": 1760000000000000002, "kind": 2}
+    answer = doors.post(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [document]}]}]}).encode(), JSON)
     assert answer.json() == {}
     [found] = doors.lake.traces.get(trace_id(2_000).hex()).spans
     assert (found.span_id, found.kind, found.start_ns, found.end_ns) == (
@@ -181,7 +181,7 @@ def _rows(doors: Doors) -> int:
 
 
 def test_zipkin_spans_are_taken_as_json(doors: Doors) -> None:
-    given = {
+    document = {
         "traceId": trace_id(2_300).hex(),
         "id": "b7ad6b7169203331",
         "name": "get",
@@ -189,7 +189,7 @@ def test_zipkin_spans_are_taken_as_json(doors: Doors) -> None:
         "duration": 1_000,
     }
     answer = doors.post(
-        json.dumps([{**given, "kind": "SERVER", "localEndpoint": {"serviceName": "zip"}}]).encode(),
+        json.dumps([{**document, "kind": "SERVER", "localEndpoint": {"serviceName": "zip"}}]).encode(),
         JSON,
         "/api/v2/spans",
     )
@@ -243,8 +243,8 @@ def test_bodies_nested_beyond_reason_are_400(doors: Doors) -> None:
 
 def test_numbers_without_end_are_400(doors: Doors) -> None:
     for name in ("timestamp", "duration"):
-        given = f'[{{"traceId": "{trace_id(2_601).hex()}", "id": "01", "{name}": 1e400}}]'
-        assert doors.post(given.encode(), JSON, "/api/v2/spans").status_code == 400
+        document = f'[{{"traceId": "{trace_id(2_601).hex()}", "id": "01", "{name}": 1e400}}]'
+        assert doors.post(document.encode(), JSON, "/api/v2/spans").status_code == 400
     for name, value in (
         ("startTimeUnixNano", "1e400"),
         ("kind", "1e400"),
@@ -252,8 +252,8 @@ def test_numbers_without_end_are_400(doors: Doors) -> None:
         ("startTimeUnixNano", "1e30"),
         ("name", "NaN"),
     ):
-        given = f'{{"resourceSpans": [{{"scopeSpans": [{{"spans": [{{"traceId": "{trace_id(2_601).hex()}", "spanId": "{span_id(1).hex()}", "{name}": {value}}}]}}]}}]}}'
-        assert doors.post(given.encode(), JSON).status_code == 400
+        document = f'{{"resourceSpans": [{{"scopeSpans": [{{"spans": [{{"traceId": "{trace_id(2_601).hex()}", "spanId": "{span_id(1).hex()}", "{name}": {value}}}]}}]}}]}}'
+        assert doors.post(document.encode(), JSON).status_code == 400
     assert kept(doors, 2_601) == []
 
 
@@ -421,13 +421,13 @@ def test_with_tokens_both_doors_ask_for_one_that_may_write_spans(tmp_path: Path)
             ("crannog_x_0", 401, "UNAUTHENTICATED"),
             (reader, 403, "PERMISSION_DENIED"),
         ):
-            given = {} if token is None else {"authorization": f"Bearer {token}"}
-            answer = doors.post(body, **given)
+            headers = {} if token is None else {"authorization": f"Bearer {token}"}
+            answer = doors.post(body, **headers)
             assert answer.status_code == status
             assert ("www-authenticate" in answer.headers) is (status == 401)
             assert Status.FromString(answer.content).code == grpc.StatusCode[code].value[0]
             with pytest.raises(grpc.RpcError) as refused:
-                doors.call(body, metadata=list(given.items()))
+                doors.call(body, metadata=list(headers.items()))
             assert refused.value.code() is grpc.StatusCode[code]
         assert kept(doors, 1) == []
         assert doors.post(body, authorization=f"Bearer {writer}").status_code == 200
@@ -468,7 +468,7 @@ def test_with_tokens_langfuses_secret_key_is_one(tmp_path: Path) -> None:
             {"authorization": "Basic /w=="},
             {},
         ]
-        assert [send(path=LANGFUSE, **given).status_code for given in refused] == [401] * len(refused)
+        assert [send(path=LANGFUSE, **headers).status_code for headers in refused] == [401] * len(refused)
         assert send(path=LANGFUSE, **basic("pk", reader)).status_code == 403
         assert send(**basic("pk", writer)).status_code == 401, "only on Langfuse's path"
         assert kept(doors, 1) == []

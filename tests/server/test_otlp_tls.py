@@ -67,8 +67,8 @@ def test_the_sdk_sends_over_tls_with_a_token_that_may_write(doors: Doors, certif
     tokens = Tokens(doors.lake.warehouse.storage)
     writer, reader = (tokens.create(name, [scope]) for name, scope in (("w", "write:crannog.traces"), ("r", "read")))
     doors.service.tokens.refresh()
-    for given in ({}, {"authorization": "Bearer crannog_x_0"}, {"authorization": f"Bearer {reader}"}):
-        for exporter in exporters(doors, certificate[0], **given):
+    for headers in ({}, {"authorization": "Bearer crannog_x_0"}, {"authorization": f"Bearer {reader}"}):
+        for exporter in exporters(doors, certificate[0], **headers):
             sent(exporter, "refused")
     assert kept(doors) == []
     for place, exporter in enumerate(exporters(doors, certificate[0], authorization=f"Bearer {writer}")):

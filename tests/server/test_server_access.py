@@ -291,14 +291,14 @@ def test_a_query_is_ended_by_who_asked_it_or_an_admin(ask: Ask) -> None:
     error(ask("root", "DELETE", "/api/v1/sql/of-nobody"), 404, "not_found")
 
 
-@pytest.mark.parametrize("given", [None, "", "nonsense", "crannog_root_" + "0" * 64, "crannog_nobody_" + "0" * 64])
-def test_without_a_token_nothing_is_answered(ask: Ask, given: str | None) -> None:
+@pytest.mark.parametrize("token", [None, "", "nonsense", "crannog_root_" + "0" * 64, "crannog_nobody_" + "0" * 64])
+def test_without_a_token_nothing_is_answered(ask: Ask, token: str | None) -> None:
     for method, path in (("GET", "/api/v1/tables"), ("POST", "/api/v1/sql"), ("GET", "/metrics"), ("GET", "/nothing")):
-        refused = ask(given, method, path)
+        refused = ask(token, method, path)
         error(refused, 401, "unauthorized")
         assert refused.headers["www-authenticate"] == "Bearer"
     for path in ("/healthz", "/readyz", "/api/openapi.json", "/api/docs"):
-        assert ask(given, "GET", path).status_code == 200
+        assert ask(token, "GET", path).status_code == 200
 
 
 def test_a_token_that_is_revoked_or_made_is_known_within_two_seconds(

@@ -241,10 +241,10 @@ def test_every_type_goes_in_and_comes_out_in_every_form(http: httpx.Client, type
     for ask in ("preview", "rows"):
         found = read_stream(http.get(f"/api/v1/tables/{typed}/{ask}", headers={"Accept": ARROW}).content)
         assert found.select(ALL_TYPES.names).to_pylist() == [FULL, EMPTY] * 4
-        given = http.get(f"/api/v1/tables/{typed}/{ask}").json()
-        assert [{name: row[name] for name in ALL_TYPES.names} for row in given] == [as_json, EMPTY] * 4
+        rows = http.get(f"/api/v1/tables/{typed}/{ask}").json()
+        assert [{name: row[name] for name in ALL_TYPES.names} for row in rows] == [as_json, EMPTY] * 4
         given_lines = http.get(f"/api/v1/tables/{typed}/{ask}", headers={"Accept": "application/x-ndjson"})
-        assert [json.loads(line) for line in given_lines.text.splitlines()] == given
+        assert [json.loads(line) for line in given_lines.text.splitlines()] == rows
     given_csv = http.post(
         "/api/v1/sql", json={"sql": f"SELECT {columns} FROM {typed} LIMIT 2"}, headers={"Accept": "text/csv"}
     )

@@ -68,7 +68,7 @@ def test_the_content_is_synced_before_it_is_linked_and_the_folder_after(
     def noted(name: str) -> None:
         act = getattr(os, name)
         monkeypatch.setattr(
-            os, name, lambda *given, **more: (acts.append((name, _place(given[0]))), act(*given, **more))[1]
+            os, name, lambda *arguments, **more: (acts.append((name, _place(arguments[0]))), act(*arguments, **more))[1]
         )
 
     for name in ("pwrite", "fdatasync", "link", "fsync"):
@@ -78,8 +78,8 @@ def test_the_content_is_synced_before_it_is_linked_and_the_folder_after(
     assert acts == [("pwrite", spare), ("fdatasync", spare), ("link", spare), ("fsync", str(tmp_path / "t/stage"))]
 
 
-def _place(given: object) -> str:
-    return os.readlink(f"/proc/self/fd/{given}") if isinstance(given, int) else str(given)
+def _place(file: object) -> str:
+    return os.readlink(f"/proc/self/fd/{file}") if isinstance(file, int) else str(file)
 
 
 def test_what_has_another_length_or_finds_no_spare_is_put_as_ever(storage: LocalStorage, tmp_path: Path) -> None:

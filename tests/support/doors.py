@@ -69,7 +69,7 @@ def retry_info(status: Status) -> RetryInfo | None:
 @contextmanager
 def receiving(folder: Path, **settings: Any) -> Iterator[Doors]:
     """Run both receivers over a lake of their own."""
-    given = Settings(
+    own_settings = Settings(
         warehouse=str(folder / "warehouse"),
         otlp_http_port=0,
         otlp_grpc_port=0,
@@ -77,7 +77,7 @@ def receiving(folder: Path, **settings: Any) -> Iterator[Doors]:
         spark_memory_mb=1024,
         **settings,
     )
-    with EmbeddedLake(given.warehouse, settings=given) as lake:
+    with EmbeddedLake(own_settings.warehouse, settings=own_settings) as lake:
         service = Service(lake)
         receivers = Receivers(service, "127.0.0.1")
         receivers.start()
@@ -94,7 +94,7 @@ def receiving(folder: Path, **settings: Any) -> Iterator[Doors]:
 @contextmanager
 def serving_here(folder: Path, **settings: Any) -> Iterator[HttpServer]:
     """Run the whole HTTP API over a lake in this process, so that a test sees both sides."""
-    given = Settings(
+    own_settings = Settings(
         warehouse=str(folder / "warehouse"),
         port=0,
         otlp_http_port=0,
@@ -103,7 +103,7 @@ def serving_here(folder: Path, **settings: Any) -> Iterator[HttpServer]:
         spark_memory_mb=1024,
         **settings,
     )
-    with EmbeddedLake(given.warehouse, settings=given) as lake:
+    with EmbeddedLake(own_settings.warehouse, settings=own_settings) as lake:
         server = HttpServer(lake, "127.0.0.1", 0)
         server.start()
         try:

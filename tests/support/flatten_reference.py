@@ -190,8 +190,8 @@ def llm_columns_of_span(attributes: Sequence[tuple[str, str, bool]]) -> dict[str
     columns: dict[str, str | int | float | None] = dict.fromkeys(COLUMN_KEYS)
     for column, keys in COLUMN_KEYS.items():
         for wanted in keys:
-            given = ((_text_for(column, key, text), is_text) for key, text, is_text in attributes if key == wanted)
-            found = [(text, is_text) for text, is_text in given if is_usable(column, text)]
+            candidates = ((_text_for(column, key, text), is_text) for key, text, is_text in attributes if key == wanted)
+            found = [(text, is_text) for text, is_text in candidates if is_usable(column, text)]
             if found:
                 text, is_text = found[-1]
                 if column in PAYLOAD_COLUMNS:

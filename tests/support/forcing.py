@@ -71,13 +71,13 @@ class ForcedStorage:
             return attribute
 
         def call(target: str | Iterable[str], *arguments: Any, **named: Any) -> Any:
-            given = target if isinstance(target, str) else list(target)
-            path = given if isinstance(given, str) else " ".join(given)
+            targets = target if isinstance(target, str) else list(target)
+            path = targets if isinstance(targets, str) else " ".join(targets)
             self.calls.append((name, path))
 
             def proceed() -> Any:
                 # Listed at once, so that a rule stands before or after the whole act.
-                return iter(list(attribute(given))) if name == "walk" else attribute(given, *arguments, **named)
+                return iter(list(attribute(targets))) if name == "walk" else attribute(targets, *arguments, **named)
 
             act: Proceed = proceed
             for rule in tuple(self.rules):

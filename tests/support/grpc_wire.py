@@ -61,8 +61,8 @@ class Wire:
             (":authority", "localhost"),
             ("te", "trailers"),
         ]
-        given = {"content-type": "application/grpc"} | {name.replace("_", "-"): value for name, value in more.items()}
-        return bytes(self._encoder.encode([*headers, *given.items()]))
+        extra = {"content-type": "application/grpc"} | {name.replace("_", "-"): value for name, value in more.items()}
+        return bytes(self._encoder.encode([*headers, *extra.items()]))
 
     def stream(self) -> int:
         self._next += 2

@@ -43,8 +43,8 @@ class Server:
             "fold_share": 1,
             "audit": False,
         }
-        given = {**quiet, "port": 0, "warehouse": warehouse, "spark_memory_mb": 1024, **settings}
-        env = {**os.environ, **{f"CRANNOG_{name.upper()}": str(value) for name, value in given.items()}}
+        variables = {**quiet, "port": 0, "warehouse": warehouse, "spark_memory_mb": 1024, **settings}
+        env = {**os.environ, **{f"CRANNOG_{name.upper()}": str(value) for name, value in variables.items()}}
         self.warehouse = warehouse
         self._log = warehouse.parent / f"server-{time.monotonic_ns()}.log"
         with open(self._log, "wb") as log:
@@ -149,11 +149,11 @@ def in_process(
     folder: Path, address: str = "127.0.0.1", *, loopback: bool = True, **settings: Any
 ) -> Iterator[tuple[Service, Callable[..., httpx.Response]]]:
     """The same application without a process or a socket, for what must be forced; yields its parts and how to ask it."""
-    given = load_settings(warehouse=str(folder / "warehouse"), **{"audit": False, **settings})
-    with pytest.MonkeyPatch.context() as patch, EmbeddedLake(given.warehouse, settings=given) as lake:
+    own_settings = load_settings(warehouse=str(folder / "warehouse"), **{"audit": False, **settings})
+    with pytest.MonkeyPatch.context() as patch, EmbeddedLake(own_settings.warehouse, settings=own_settings) as lake:
         if session._process_wide is None:
             # A process has one Spark, with the settings of whoever asked first: these must not become everybody's.
-            patch.setattr(session, "_process_wide", SparkRuntime(given))
+            patch.setattr(session, "_process_wide", SparkRuntime(own_settings))
         service = Service(lake, loopback=loopback)
         app = make_app(service)
 

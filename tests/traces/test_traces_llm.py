@@ -104,10 +104,15 @@ def test_a_sum_over_a_trace_counts_each_call_once(
 
 
 def test_a_span_that_says_totals_in_two_ways_keeps_those_that_are_named_so() -> None:
-    given = {"gen_ai.aggregated_usage.input_tokens": 7, "gen_ai.usage.input_tokens": 3, "gen_ai.usage.output_tokens": 2}
+    attributes = {
+        "gen_ai.aggregated_usage.input_tokens": 7,
+        "gen_ai.usage.input_tokens": 3,
+        "gen_ai.usage.output_tokens": 2,
+    }
     own, total = both(
         request_of(
-            span(1, 1, attributes=given), span(1, 2, attributes={**given, "gen_ai.operation.name": "invoke_agent"})
+            span(1, 1, attributes=attributes),
+            span(1, 2, attributes={**attributes, "gen_ai.operation.name": "invoke_agent"}),
         )
     ).to_pylist()
     names = ("input_tokens", "output_tokens", "total_input_tokens", "total_output_tokens")

@@ -196,7 +196,7 @@ def test_other_orders_are_stable_pages_too(model: Model, where: str, question: d
         ({"max_duration_ms": 5}, lambda one: one.duration_ns <= 5_000_000),
         ({"min_duration_ms": 0, "max_duration_ms": 10_000, "has_errors": True}, lambda one: one.error_count and one.duration_ns <= 10**10),
     ],
-    ids=lambda given: str(given) if isinstance(given, dict) else "",
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
 )  # fmt: skip
 def test_errors_and_durations_are_those_of_the_whole_trace(
     model: Model, question: dict[str, Any], keeps: Any, monkeypatch: pytest.MonkeyPatch

@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from crannog.cli.arguments import JsonOption
+from crannog.cli.builds_log import nanoseconds_ago
+from crannog.cli.builds_log import time_of as to_the_second
 from crannog.cli.context import answer, lake_at
-from crannog.cli.output import counted
+from crannog.cli.output import console, counted, facts, listing, moment, say
+from crannog.cli.waterfall import legend, lines, took
 from crannog.errors import CallerError
+from crannog.formats.json_values import to_lossless_json
+from crannog.traces.jaeger.requests import with_attributes
 
 if TYPE_CHECKING:
     from crannog.api.lake import Lake
@@ -75,17 +80,8 @@ def traces_of(lake: Lake) -> Traces:
     return cast("EmbeddedLake | RemoteLake", lake).traces
 
 
-def json_of(value: Any) -> Any:
-    """Return values as lossless JSON, with bytes, NaN and all digits."""
-    from crannog.formats.json_values import to_lossless_json
-
-    return to_lossless_json(value)
-
-
 def time_of(nanoseconds: int) -> str:
     """Return a time of a span as text, to the millisecond."""
-    from crannog.cli.builds_log import time_of as to_the_second
-
     return f"{to_the_second(nanoseconds)}.{nanoseconds // 10**6 % 1000:03d}"
 
 
@@ -98,8 +94,6 @@ def _short_time(nanoseconds: int) -> str:
 
 def _moment(text: str | None) -> str | int | None:
     """Parse a time or an age."""
-    from crannog.cli.builds_log import nanoseconds_ago
-
     if text and text[-1:] in "smhdw" and text[:-1].isdigit():
         return nanoseconds_ago(text, dt.datetime.now(dt.UTC))
     return text
@@ -134,8 +128,6 @@ def search(
     as_json: JsonOption = False,
 ) -> None:
     """Search for traces that have a span matching all conditions."""
-    from crannog.traces.jaeger.requests import with_attributes
-
     whole: dict[str, Any] = {"has_errors": errors, "min_duration_ms": min_ms, "max_duration_ms": max_ms}
     if spans and any(value is not None for value in whole.values()):
         raise CallerError(
@@ -148,16 +140,13 @@ def search(
     with traces_at(context, timeout_s) as traces:
         if spans:
             found = traces.search_spans(**arguments)
-            answer(json_of(found), as_json=as_json, otherwise=lambda: _list_spans(found))
+            answer(to_lossless_json(found), as_json=as_json, otherwise=lambda: _list_spans(found))
         else:
             page = traces.search(**arguments, **whole)
-            answer(json_of(page), as_json=as_json, otherwise=lambda: _list_traces(page))
+            answer(to_lossless_json(page), as_json=as_json, otherwise=lambda: _list_traces(page))
 
 
 def _list_traces(page: TracePage) -> None:
-    from crannog.cli.output import listing
-    from crannog.cli.waterfall import took
-
     rows = [
         (
             found.trace_id,
@@ -178,8 +167,6 @@ def _list_traces(page: TracePage) -> None:
 
 
 def _list_spans(page: SpanPage) -> None:
-    from crannog.cli.waterfall import took
-
     rows = [
         (
             span.trace_id,
@@ -204,8 +191,6 @@ def _listing_that_fits(
     columns: Sequence[str], rows: list[tuple[Any, ...]], spare: Sequence[str], *, empty: str, right: Sequence[str]
 ) -> None:
     """Print rows as a table, on a narrow terminal without the optional columns; `--json` has all columns."""
-    from crannog.cli.output import console, listing
-
     left_out = {columns.index(name) for name in spare} if console().width < _WIDE else set()
     kept = [place for place in range(len(columns)) if place not in left_out]
     listing(
@@ -214,8 +199,6 @@ def _listing_that_fits(
 
 
 def _rest(page: TracePage | SpanPage) -> None:
-    from crannog.cli.output import say
-
     if page.total is not None:
         say(f"{page.total:,} match.")
     if page.next_cursor:
@@ -238,14 +221,11 @@ def show(
     """Show a trace as a tree with the timing of each span and the critical path; large traces in pages."""
     with traces_at(context, timeout_s) as traces:
         view = traces.show(trace, offset, limit, depth=depth, under=under)
-    answer(json_of(view.as_dict()), as_json=as_json, otherwise=lambda: show_trace(view, details))
+    answer(to_lossless_json(view.as_dict()), as_json=as_json, otherwise=lambda: show_trace(view, details))
 
 
 def show_trace(view: TraceView, details: bool) -> None:
     """Print a trace as a waterfall."""
-    from crannog.cli.output import console, facts, say
-    from crannog.cli.waterfall import legend, lines, took
-
     odd = [
         "the root is missing or has not arrived yet" if view.is_root_missing else "",
         f"{view.roots:,} roots" if view.roots > 1 else "",
@@ -289,9 +269,6 @@ def compare(
         found = traces.compare(before, after, limit, tolerance=tolerance)
 
     def otherwise() -> None:
-        from crannog.cli.output import facts, listing
-        from crannog.cli.waterfall import took
-
         facts(
             f"{found.trace_id_before} → {found.trace_id_after}",
             [
@@ -311,14 +288,21 @@ def compare(
         ]
         listing(("change", "spans", "took", "path", "service"), rows, empty="Neither trace has spans.")
 
-    answer(json_of(found), as_json=as_json, otherwise=otherwise)
+    answer(to_lossless_json(found), as_json=as_json, otherwise=otherwise)
 
 
 def services(context: typer.Context, as_json: JsonOption = False) -> None:
     """List the services that sent spans."""
     with traces_at(context) as traces:
         found = traces.services()
-    _names(found, as_json, "No spans have arrived yet.")
+
+    def otherwise() -> None:
+        for name in found:
+            typer.echo(name)
+        if not found:
+            say("No spans have arrived yet.")
+
+    answer(found, as_json=as_json, otherwise=otherwise)
 
 
 def operations(
@@ -330,25 +314,9 @@ def operations(
     with traces_at(context) as traces:
         found = [{"operation": name, "kind": kind} for name, kind in traces.operations_by_kind(service)]
 
-    def otherwise() -> None:
-        from crannog.cli.output import listing
-
-        rows = [(one["operation"], (one["kind"] or "–").lower()) for one in found]
-        listing(("operation", "kind"), rows, empty=f"There are no spans of {service}.")
-
-    answer(found, as_json=as_json, otherwise=otherwise)
-
-
-def _names(found: list[str], as_json: bool, empty: str) -> None:
-    def otherwise() -> None:
-        from crannog.cli.output import say
-
-        for name in found:
-            typer.echo(name)
-        if not found:
-            say(empty)
-
-    answer(found, as_json=as_json, otherwise=otherwise)
+    rows = [(one["operation"], (one["kind"] or "–").lower()) for one in found]
+    empty = f"There are no spans of {service}."
+    answer(found, as_json=as_json, otherwise=lambda: listing(("operation", "kind"), rows, empty=empty))
 
 
 def metrics(
@@ -386,9 +354,6 @@ def metrics(
         )
 
     def otherwise() -> None:
-        from crannog.cli.output import moment
-        from crannog.cli.waterfall import took
-
         groups = list(by or ())
         rows = [
             (
@@ -406,7 +371,7 @@ def metrics(
         empty = f"No {counted_things} match."
         _listing_that_fits(("from (UTC)", *groups, *figures), rows, spare, empty=empty, right=("from (UTC)", *figures))
 
-    answer(json_of(found), as_json=as_json, otherwise=otherwise)
+    answer(to_lossless_json(found), as_json=as_json, otherwise=otherwise)
 
 
 def dependencies(
@@ -420,15 +385,13 @@ def dependencies(
     with traces_at(context, timeout_s) as traces:
         found = traces.dependencies(_moment(start), _moment(end))
 
-    def otherwise() -> None:
-        from crannog.cli.output import listing
-
-        rows = [(one.parent, one.child, f"{one.calls:,}", f"{one.errors:,}") for one in found]
-        listing(
-            ("caller", "callee", "calls", "errors"), rows, empty="No calls between services.", right=("calls", "errors")
-        )
-
-    answer(json_of(found), as_json=as_json, otherwise=otherwise)
+    rows = [(one.parent, one.child, f"{one.calls:,}", f"{one.errors:,}") for one in found]
+    columns, empty = ("caller", "callee", "calls", "errors"), "No calls between services."
+    answer(
+        to_lossless_json(found),
+        as_json=as_json,
+        otherwise=lambda: listing(columns, rows, empty=empty, right=columns[2:]),
+    )
 
 
 def complete(
@@ -447,14 +410,9 @@ def complete(
     with traces_at(context, timeout_s) as traces:
         found = traces.complete(what, prefix, key=key, where=where, limit=limit)
 
-    def otherwise() -> None:
-        from crannog.cli.output import listing
-
-        listing(
-            (what, "spans"),
-            [(one.value, f"{one.count:,}") for one in found],
-            empty="No completions.",
-            right=("spans",),
-        )
-
-    answer(json_of(found), as_json=as_json, otherwise=otherwise)
+    rows = [(one.value, f"{one.count:,}") for one in found]
+    answer(
+        to_lossless_json(found),
+        as_json=as_json,
+        otherwise=lambda: listing((what, "spans"), rows, empty="No completions.", right=("spans",)),
+    )

@@ -15,9 +15,10 @@ import typer
 from crannog.cli.arguments import ActorOption, JsonOption, ReasonOption, YesOption, confirm, day
 from crannog.cli.context import answer, lake_at
 from crannog.cli.maintenance import running, show_receipt
-from crannog.cli.output import counted, of_bytes
-from crannog.cli.traces import TimeoutOption, json_of, traces_at, traces_of
+from crannog.cli.output import counted, facts, of_bytes
+from crannog.cli.traces import TimeoutOption, traces_at, traces_of
 from crannog.errors import CallerError, NotFound
+from crannog.formats.json_values import to_lossless_json
 
 if TYPE_CHECKING:
     from crannog.api.traces import Traces, WriteOutcome
@@ -191,8 +192,6 @@ def expire(
         report = traces_of(lake).expire(limit, service or None, progress=progress, cancellation=cancellation)
 
     def otherwise() -> None:
-        from crannog.cli.output import facts
-
         spans = report.spans
         facts(
             f"spans before {before} were dropped in {spans.seconds + report.derived.seconds:.1f} s",
@@ -202,7 +201,7 @@ def expire(
             ],
         )
 
-    answer(json_of(report), as_json=as_json, otherwise=otherwise)
+    answer(to_lossless_json(report), as_json=as_json, otherwise=otherwise)
 
 
 def erase(
@@ -228,7 +227,7 @@ def erase(
         traces = traces_of(lake)
         plan = traces.erasure_plan(trace_ids or None, where)
         if dry_run:
-            answer(json_of(plan), as_json=as_json, otherwise=lambda: _show_plan(plan))
+            answer(to_lossless_json(plan), as_json=as_json, otherwise=lambda: _show_plan(plan))
             return
         confirm(
             f"Erase {counted(plan.traces, 'trace')} with {counted(plan.spans, 'span')} permanently?",
@@ -243,8 +242,6 @@ def erase(
 
 
 def _show_plan(plan: Any) -> None:
-    from crannog.cli.output import facts
-
     facts(
         f"{counted(plan.traces, 'trace')} with {counted(plan.spans, 'span')} would be erased",
         [

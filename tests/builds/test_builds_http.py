@@ -121,6 +121,8 @@ def test_what_is_wrong_is_told_in_the_one_shape_of_errors(kept: EventLog, http: 
         (http.get("/builds/events", params={"build": "b1"}), 400, "no parameter build"),
         (http.post("/builds/events/query", json={"colour": "red"}), 400, "colour"),
         (http.get("/builds", params={"status": "WELL"}), 422, "WELL"),
+        (http.post("/builds/edges", json={"partition_refs": [["p/1"]]}), 400, "list of texts"),
+        (http.post("/builds/events/remove", json={"indexes": "12"}), 400, "index is a whole number"),
         (http.post("/builds/prune", json={}), 400, "age or a number"),
         (http.get("/builds/compare", params={"first": "b1", "second": "no"}), 404, "no build no"),
     ]

@@ -92,4 +92,4 @@ def test_one_build_event_appended_to_a_delta_log(tmp_path: Path) -> None:
             log.append_event(next(events))
         found = min(counted_calls(lambda event=event: log.append_event(event)) for event in itertools.islice(events, 5))
     assert found.calls <= 120
-    assert found.modules <= 28
+    assert found.modules <= 22

@@ -16,11 +16,11 @@ from crannog.builds.events import (
     PartitionInvalidationEvent,
     TaskCancelEvent,
 )
+from crannog.builds.filters import EventFilter
 from crannog.builds.follow import Watch
 from crannog.builds.json_documents import DataDep, JobConfig, JobGraph, PartitionManifest, Task
 from crannog.builds.log import EventLog
 from crannog.builds.open_log import open_log, register_scheme
-from crannog.builds.requests import EventFilter
 from crannog.builds.results import (
     ActivitySummary,
     BuildPage,

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from crannog.builds.events import BuildEvent, Kind, payload_of, stored_event
+from crannog.builds.filters import EventFilter
 from crannog.builds.read_model.tables import Connection
-from crannog.builds.requests import EventById, EventFilter, EventQuery
+from crannog.builds.requests import EventById, EventQuery
 from crannog.builds.results import EventPage
 
 COLUMNS = "idx, event_id, timestamp, build_request_id, kind, body"

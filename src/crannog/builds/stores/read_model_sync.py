@@ -42,7 +42,8 @@ class ReadModelSync:
         self._pending: list[TableChange] = []
         self._pending_ids: dict[str, BuildEvent] = {}
         self._pending_events = 0
-        self._seen = Position(0, 0)
+        self.seen = Position(0, 0)
+        """How far this process has followed the table."""
         self._refreshed_at = 0.0
         self._stage = _opened(table.warehouse.storage.uri(table.log.stage_folder)) if self._is_local else None
         self._unchanged_since: int | None = None
@@ -61,25 +62,20 @@ class ReadModelSync:
 
     # -- seeing ------------------------------------------------------------------------------------------------------
 
-    @property
-    def seen(self) -> Position:
-        """How far this process has followed the table."""
-        return self._seen
-
     def newest(self) -> Position:
         """Note all changes of the table; return its newest position."""
         with self._state:
-            if not self.table.log.is_last(self._seen.sequence):
+            if not self.table.log.is_last(self.seen.sequence):
                 self._pull()
-            return self._seen
+            return self.seen
 
     def refresh(self) -> None:
         """Bring the model to everything committed before this call (in buckets: up to `refresh_ms` before it)."""
         if self._is_local:
-            if not self.table.log.is_last(self._seen.sequence):
+            if not self.table.log.is_last(self.seen.sequence):
                 with self._state:
                     self._pull()
-            self._unchanged_since = self.table.log.unchanged_stamp(self._seen.sequence)
+            self._unchanged_since = self.table.log.unchanged_stamp(self.seen.sequence)
         elif time.monotonic() - self._refreshed_at > self._refresh_s:
             self.newest()
             self._refreshed_at = time.monotonic()
@@ -110,7 +106,7 @@ class ReadModelSync:
     def committed(self, change: TableChange) -> None:
         """Note a change that this process committed, unless a reader has found and noted it already."""
         with self._state:
-            if change.sequence == self._seen.sequence + 1:
+            if change.sequence == self.seen.sequence + 1:
                 self._note(change)
 
     def pull(self) -> None:
@@ -120,7 +116,7 @@ class ReadModelSync:
 
     def _pull(self) -> None:
         base, tail = self.table.log.catch_up()
-        if base.folded > self._seen.sequence:
+        if base.folded > self.seen.sequence:
             # Changes folded before we saw them are only in the base. No flush here: a flush may be waiting for the state lock.
             self._start_from_model()
             return
@@ -133,7 +129,7 @@ class ReadModelSync:
         False if the model was rebuilt meanwhile and does not continue from there.
         """
         for segment in segments:
-            if segment.last > self._seen.sequence:
+            if segment.last > self.seen.sequence:
                 self._note_segment(segment)
                 if self._pending_events > _MOST_PENDING:
                     changes = list(self._pending)
@@ -144,8 +140,8 @@ class ReadModelSync:
 
     def _note_segment(self, segment: Segment) -> None:
         rows = segment.rows
-        if segment.first <= self._seen.sequence:
-            rows = rows.filter(pc.greater(rows["_seq"], self._seen.sequence))
+        if segment.first <= self.seen.sequence:
+            rows = rows.filter(pc.greater(rows["_seq"], self.seen.sequence))
         operations = rows["_op"].to_pylist()
         kept, gone = rows, []
         if DELETE in operations:
@@ -161,17 +157,17 @@ class ReadModelSync:
                 self._note(TableChange(sequence, tuple(islice(added, count))))
 
     def _note(self, change: TableChange) -> None:
-        following = self._seen.last_index + 1
+        following = self.seen.last_index + 1
         if [event.index for event in change.added] != list(range(following, following + len(change.added))):
             raise Corrupted(
-                f"sequence {change.sequence} of {self.table.name} does not continue after index {self._seen.last_index}:"
+                f"sequence {change.sequence} of {self.table.name} does not continue after index {self.seen.last_index}:"
                 " something other than a build log wrote to the table; restore its folder from a backup, or move it away to"
                 " start a new log"
             )
         self._pending.append(change)
         self._pending_events += len(change.added) + len(change.removed)
         self._pending_ids.update((event.event_id, event) for event in change.added)
-        self._seen = Position(change.sequence, self._seen.last_index + len(change.added))
+        self.seen = Position(change.sequence, self.seen.last_index + len(change.added))
 
     # -- the model ---------------------------------------------------------------------------------------------------
 
@@ -238,7 +234,7 @@ class ReadModelSync:
                 continue
             with self._state:
                 self._pending, self._pending_ids, self._pending_events = [], {}, 0
-                self._seen = at
+                self.seen = at
                 if self._note_segments(snapshot.tail.segments):
                     return
         raise Unavailable(f"cannot read {self.uri}: its files changed at every try; try again", retry_after_s=1.0)

@@ -1,9 +1,16 @@
-"""Sends rows until they are stored: decides what is retried, split or given up."""
+"""How the rows of a producer are sent until they are stored: what is retried, split or given up.
+
+Rows that wait in memory are sent when the process ends, and discarded in a forked child.
+"""
 
 from __future__ import annotations
 
+import atexit
+import os
 import random
+import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -65,13 +72,13 @@ class Delivery:
         append: Callable[[Rows, str], WriteReceipt],
         patience: Patience,
         *,
-        kept: Callable[[int], None],
+        stored: Callable[[int], None],
         failed: Callable[[Failure], None],
         tried_again: Callable[[], None],
     ) -> None:
         self._append = append
         self._patience = patience
-        self._kept, self._failed, self._tried_again = kept, failed, tried_again
+        self._stored, self._failed, self._tried_again = stored, failed, tried_again
 
     def send(self, rows: Rows) -> None:
         """Return when each row is stored or reported; never raises."""
@@ -80,7 +87,7 @@ class Delivery:
             part = parts.pop()
             step, error = self._tried(part)
             if error is None:
-                self._kept(len(part))
+                self._stored(len(part))
             elif step is Step.SPLIT:
                 middle = len(part) // 2
                 parts += [part[middle:], part[:middle]]  # the first half is next
@@ -104,3 +111,62 @@ class Delivery:
                 unsure = unsure or isinstance(error, (Unavailable, TimedOut))
             pause = min(pause * 2, _LONGEST_PAUSE_S)
             self._tried_again()
+
+
+_EXIT_S = 10.0
+_FORK_S = 10.0
+
+
+class Waiting(Protocol):
+    """An object that holds unsent work of this process."""
+
+    sending: threading.Lock
+    """Held while sending; a fork waits for it, so that the child does not inherit locks that are taken."""
+
+    def close(self, timeout: float) -> None:
+        """Send what is waiting, and close."""
+
+    def start_empty(self) -> None:
+        """Discard everything, in a forked child: the parent sends what is waiting."""
+
+
+_waiting: weakref.WeakSet[Waiting] = weakref.WeakSet()
+_held: list[threading.Lock] = []
+
+
+def look_after(work: Waiting) -> None:
+    """Drain the object when the process ends, and empty it in a forked child."""
+    _waiting.add(work)
+
+
+def leave(work: Waiting) -> None:
+    """Stop tracking an object that was closed."""
+    _waiting.discard(work)
+
+
+@atexit.register
+def _drain() -> None:
+    until = time.monotonic() + _EXIT_S
+    for work in list(_waiting):
+        work.close(max(0.0, until - time.monotonic()))
+
+
+def _before_fork() -> None:
+    for work in list(_waiting):
+        if work.sending.acquire(timeout=_FORK_S):
+            _held.append(work.sending)
+
+
+def _after_in_parent() -> None:
+    while _held:
+        _held.pop().release()
+
+
+def _after_in_child() -> None:
+    _held.clear()
+    for work in list(_waiting):
+        work.start_empty()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from crannog.api.delivery import Delivery, Failure, Rows
-from crannog.api.process_exit import leave, look_after
+from crannog.api.delivery import Delivery, Failure, Rows, leave, look_after
 from crannog.api.reports import WriteReceipt
 from crannog.errors import BadRows, CallerError, Overloaded, Unavailable
 
@@ -58,7 +57,9 @@ class Producer:
         self._batch_rows, self._max_age_s = min(batch_rows, queue_rows), max_age_s
         self._queue_rows, self._when_full, self._block_s = queue_rows, when_full, block_s
         self._give_up_s = give_up_s
-        self._delivery = Delivery(self._append, self, kept=self._kept, failed=self._fail, tried_again=self._tried_again)
+        self._delivery = Delivery(
+            self._append, self, stored=self._stored, failed=self._fail, tried_again=self._tried_again
+        )
         self._closed = False
         self.start_empty()
         look_after(self)
@@ -191,7 +192,7 @@ class Producer:
                     return True
                 self._changed.wait(min([left, *(end - now for end in ends if end is not None)]))
 
-    def _kept(self, rows: int) -> None:
+    def _stored(self, rows: int) -> None:
         with self._changed:
             if self._is_mine():
                 self._sent += rows

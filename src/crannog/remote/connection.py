@@ -133,11 +133,16 @@ class Connection:
         if document is not None:
             content = _json(document() if callable(document) else document)
             all_headers["Content-Type"] = "application/json"
-        given = {name: value for name, value in (params or {}).items() if value is not None}
+        sent_params = {name: value for name, value in (params or {}).items() if value is not None}
         timeout = httpx.Timeout(connect=_CONNECT_S, read=read_s, write=_WRITE_S, pool=_POOL_S)
         try:
             with self._client.stream(
-                method, f"/api/v1{path}", params=given or None, content=content, headers=all_headers, timeout=timeout
+                method,
+                f"/api/v1{path}",
+                params=sent_params or None,
+                content=content,
+                headers=all_headers,
+                timeout=timeout,
             ) as response:
                 if response.status_code >= 400:
                     raise refusal(response.status_code, response.read(), self.address)

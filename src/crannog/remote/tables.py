@@ -134,7 +134,7 @@ class TableTransport(HttpTransport):
             "bloom": request.bloom,
         }
         params: dict[str, str | list[str] | None] = {
-            role: list(column_names(given, role)) for role, given in columns.items()
+            role: list(column_names(names, role)) for role, names in columns.items()
         }
         self.connection.check_open()
         answer = self.connection.ask(

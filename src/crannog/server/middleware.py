@@ -97,8 +97,8 @@ class RequestMiddleware:
             return
         service = self._service
         headers = dict(scope["headers"])
-        given = headers.get(b"x-request-id", b"")
-        request_id = given.decode() if _VALID_ID.fullmatch(given) else os.urandom(16).hex()
+        sent_id = headers.get(b"x-request-id", b"")
+        request_id = sent_id.decode() if _VALID_ID.fullmatch(sent_id) else os.urandom(16).hex()
         client = scope.get("client")
         call = scope["crannog.call"] = Call(service, request_id, _NOBODY, client[0] if client else "", headers)
         is_head = scope["method"] == "HEAD"

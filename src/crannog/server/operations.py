@@ -111,15 +111,15 @@ class RequestReader(Generic[Q]):
 
     def _from_query(self, path: Mapping[str, Any], query: QueryParams) -> Q:
         """Build a request from the path and the query string; unknown parameters are ignored."""
-        given: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for name, argument in self._arguments.items():
             if name in path:
-                given[name] = path[name]
+                arguments[name] = path[name]
             elif values := query.getlist(argument.parameter):
-                given[name] = argument.read(values)
+                arguments[name] = argument.read(values)
             elif argument.is_required:
                 raise CallerError(f"the request does not fit: query.{argument.parameter}: field required")
-        return self._kind(**given)
+        return self._kind(**arguments)
 
     def _from_document(self, document: Any, path: Mapping[str, Any]) -> Q:
         """Build a request from a JSON document; its values are checked where the request is carried out."""
@@ -129,15 +129,15 @@ class RequestReader(Generic[Q]):
             if name not in self._arguments or name in path:
                 known = ", ".join(known for known in self._arguments if known not in path)
                 raise CallerError(f"{BODY} does not fit: {name[:80]}: there is no such field; there are {known}")
-        given: dict[str, Any] = {**document, **path}
+        arguments: dict[str, Any] = {**document, **path}
         for name, argument in self._arguments.items():
             if name in document and self._typed:
                 argument.check(document[name])
-            if name in given:
-                given[name] = argument.of_document(given[name])
+            if name in arguments:
+                arguments[name] = argument.of_document(arguments[name])
             elif argument.is_required:
                 raise CallerError(f"{BODY} does not fit: {name}: field required")
-        return self._kind(**given)
+        return self._kind(**arguments)
 
     def described(self) -> dict[str, Any]:
         """Describe the request for the OpenAPI document."""

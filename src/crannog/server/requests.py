@@ -138,8 +138,8 @@ class Bodies:
         Raises TooLarge, TimedOut if the client stalls, Overloaded if too much is held for other requests, CallerError if
         the length is not the declared one, and ClientDisconnect if the client closes the connection.
         """
-        given = call.headers.get(b"content-length", b"")
-        declared = int(given) if given.isdigit() else None
+        length = call.headers.get(b"content-length", b"")
+        declared = int(length) if length.isdigit() else None
         if declared is not None and declared > limit.bytes:
             raise limit.exceeded()
         parts: list[bytes] = []

@@ -29,14 +29,14 @@ async def healthz() -> Response:
 async def readyz(request: Request) -> Response:
     """Requests are taken: the storage answers and the server is not stopping. Spark may still be starting."""
     service = call_of(request).service
-    told = {"status": "ready", "version": VERSION, "spark": spark_state(service)}
+    state = {"status": "ready", "version": VERSION, "spark": spark_state(service)}
     if service.draining:
-        return answer({**told, "status": "stopping"}, 503, _RETRY)
+        return answer({**state, "status": "stopping"}, 503, _RETRY)
     try:
         await service.threads.run("read", lambda: service.lake.warehouse.storage.names("_crannog"))
     except CrannogError as error:
-        return answer({**told, "status": "storage", "message": error.message}, 503, _RETRY)
-    return answer(told)
+        return answer({**state, "status": "storage", "message": error.message}, 503, _RETRY)
+    return answer(state)
 
 
 @router.get("/metrics", responses={200: {"description": "Figures for Prometheus.", "content": {"text/plain": {}}}})

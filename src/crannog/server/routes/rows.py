@@ -63,18 +63,18 @@ async def _write(request: Request, operation: Operation[Any, Any], name: TableNa
             return table.delete(keys, actor=actor, reason=reason, batch_id=batch_id)
         return table.write(verb, rows_from(data, form, definition_of(table), service.settings), batch_id)
 
-    outcome, kept = "kept", 0
+    outcome, written = "kept", 0
     try:
         operations = service.lake.operations
         receipt = await service.threads.run("write", lambda: operations.change(verb, name, write))
         call.rows = receipt.rows
-        kept = 0 if receipt.duplicate else receipt.rows
+        written = 0 if receipt.duplicate else receipt.rows
         outcome = "duplicate" if receipt.duplicate else "kept"
     except CrannogError as error:
         outcome = error.code
         raise
     finally:
-        service.metrics.write(verb, outcome, kept, time.perf_counter() - call.started)
+        service.metrics.write(verb, outcome, written, time.perf_counter() - call.started)
     return answer(receipt)
 
 

@@ -26,8 +26,10 @@ from crannog.builds.results import (
     BuildPage,
     BuildSummary,
     CheckReport,
+    CopyReport,
     Edge,
     EventPage,
+    ImportReport,
     JobRun,
     JobSummary,
     Lineage,
@@ -36,7 +38,7 @@ from crannog.builds.results import (
     PruneReport,
     plain,
 )
-from crannog.builds.transfer import CopyReport, ImportReport, copy, export_lines, import_lines
+from crannog.builds.transfer import copy, export_lines, import_lines
 from crannog.builds.upkeep import check, prune, wipe_build
 
 __all__ = [

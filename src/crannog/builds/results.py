@@ -194,6 +194,29 @@ class PruneReport:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyReport:
+    """What a copy did. `same_indexes` if every event has its old index, which is impossible for a pruned log."""
+
+    source: str
+    target: str
+    events: int
+    known_before: int
+    last_source_index: int
+    same_indexes: bool
+    verified: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """What an import did: events read, events that were new, and events that the log had already."""
+
+    lines: int
+    kept: int
+    known_before: int
+
+
+@dataclass(frozen=True, slots=True)
 class CheckReport:
     """What a check read and the problems it found."""
 

@@ -4,42 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO
 
 from crannog.builds.append_plan import same_event
 from crannog.builds.event_values import from_json
 from crannog.builds.events import BuildEvent
+from crannog.builds.results import CopyReport, ImportReport
 from crannog.errors import BadRows, CrannogError, VerificationFailed
 
 if TYPE_CHECKING:
     from crannog.builds.log import EventLog
 
 _BATCH = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class CopyReport:
-    """What a copy did. `same_indexes` if every event has its old index, which is impossible for a pruned log."""
-
-    source: str
-    target: str
-    events: int
-    known_before: int
-    last_source_index: int
-    same_indexes: bool
-    verified: bool
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class ImportReport:
-    """What an import did: events read, events that were new, and events that the log had already."""
-
-    lines: int
-    kept: int
-    known_before: int
 
 
 def copy(

@@ -477,6 +477,11 @@ def test_previews_take_a_number_of_rows(orders: Table) -> None:
         with pytest.raises(CallerError) as caught:
             orders.preview(wrong)  # type: ignore[arg-type]
         assert caught.value.message == f"a number of rows is a whole number, 0 or more, got {wrong!r}"
+    assert orders.preview(2**63 - 1).num_rows == 3
+    with pytest.raises(
+        CallerError, match="a number of rows is at most 9,223,372,036,854,775,807, got 9223372036854775808"
+    ):
+        orders.preview(2**63)
 
 
 # -- queries ---------------------------------------------------------------------------------------------------

@@ -55,6 +55,8 @@ def checked_limit(limit: int | None) -> int | None:
     """Return the number of rows to read; None means all."""
     if limit is not None and (not isinstance(limit, int) or limit < 0):
         raise CallerError(f"a number of rows is a whole number, 0 or more, got {limit!r}")
+    if limit is not None and limit >= 2**63:
+        raise CallerError(f"a number of rows is at most {2**63 - 1:,}, got {str(limit)[:40]}")
     return limit
 
 

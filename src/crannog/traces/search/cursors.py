@@ -6,11 +6,13 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from crannog.errors import CallerError
 
+T = TypeVar("T")
 _VERSION = 1
 _SIGNATURE_BYTES = 8
 _MAX_CHARACTERS = 2_000
@@ -74,26 +76,29 @@ def decode(cursor: str | None, digest: str, *, id_bytes: int) -> Position | None
     return position
 
 
-def page_cursors(
+def page_of(
+    found: Sequence[T],
+    limit: int,
     position: Position | None,
-    first_and_last: Sequence[Position] | None,
+    position_of: Callable[[T], Position],
     digest: str,
-    *,
-    has_more: bool,
     search_before: int | None = None,
-) -> tuple[str | None, str | None]:
-    """Return the cursors of the next and the previous page, None where there is no such page.
+) -> tuple[list[T], str | None, str | None]:
+    """Return a page in its order, and the cursors of the next and the previous page, None where there is no such page.
 
-    `position` is where the page was read from, `first_and_last` are its first and last result, None if it is empty.
+    `found` has up to `limit + 1` results from `position` on, nearest first; `position_of` returns the position of one.
     """
+    listed, has_more = list(found[:limit]), len(found) > limit
     backward = position is not None and position.backward
-    first, last = first_and_last or (position, position)
+    if backward:
+        listed.reverse()
+    first, last = (position_of(listed[0]), position_of(listed[-1])) if listed else (position, position)
     next_cursor = previous_cursor = None
     if last is not None and (has_more or backward):
         next_cursor = encode(replace(last, backward=False, search_before=search_before), digest)
     if first is not None and (has_more if backward else position is not None):
         previous_cursor = encode(replace(first, backward=True, search_before=None), digest)
-    return next_cursor, previous_cursor
+    return listed, next_cursor, previous_cursor
 
 
 def _is_int64(number: object) -> bool:

@@ -25,10 +25,11 @@ from crannog.traces.search.snapshot_reader import (
     start_bounds,
 )
 from crannog.traces.search.summaries import (
+    ID_COLUMNS,
+    create_duplicated,
     newest_copies_sql,
     rows_of_trace_ids,
     trace_id_table,
-    traces_with_duplicates,
 )
 from crannog.traces.span_store import SpanStore
 from crannog.traces.span_table import COPY_ORDER
@@ -42,7 +43,6 @@ _ORDERS = {
 }
 _FIRST_ROWS, _MAX_ROWS = 32_768, 16_777_216
 _GROWTH = 4
-_IDS = "trace_id, trace_hi, span_id"
 _ID_BYTES = 24
 
 
@@ -73,17 +73,11 @@ def search_spans(store: SpanStore, query: SpanQuery) -> SpanPage:
         position = cursors.decode(query.cursor, request.digest, id_bytes=_ID_BYTES)
         with open_reader(table, snapshot) as reader:
             found = _matches_from(reader, request, position, limit)
-            listed = found[:limit]
-            if position is not None and position.backward:
-                listed.reverse()
+            listed, next_cursor, previous_cursor = cursors.page_of(
+                found, limit, position, lambda match: match.position, request.digest
+            )
             spans = _spans(reader, listed)
             total = _count_spans(reader, request) if query.count else None
-        next_cursor, previous_cursor = cursors.page_cursors(
-            position,
-            [listed[0].position, listed[-1].position] if listed else None,
-            request.digest,
-            has_more=len(found) > limit,
-        )
         return SpanPage(spans, next_cursor, previous_cursor, total)
 
     return store.read_newest(page, SpanPage((), total=0 if query.count else None))
@@ -192,9 +186,7 @@ def _spans(reader: SnapshotReader, matches: list[_SpanMatch]) -> tuple[Span, ...
 def _count_spans(reader: SnapshotReader, request: SearchRequest) -> int:
     """Count the spans that match in their newest copy."""
     rows, condition = reader.rows(), condition_sql(request.filter)
-    duplicates = reader.create_temp_table(
-        "duplicated", f"WITH part AS MATERIALIZED (SELECT {_IDS} FROM {rows}) {traces_with_duplicates('part')}"
-    )
+    duplicates = create_duplicated(reader, f"SELECT {ID_COLUMNS} FROM {rows}")
     source = reader.rows(pruning_conditions(request.filter))
     if not duplicates:
         query = f"SELECT count(*) FROM {source} WHERE {condition}"

@@ -17,6 +17,7 @@ from crannog.traces.trace import ERROR_STATUS
 _TRACE_IDS = pa.schema([pa.field("trace_id", pa.binary()), pa.field("trace_hi", pa.int64())])
 _COLUMNS = "trace_id, trace_hi, span_id, parent_span_id, start_ns, end_ns, service_name, span_name, status_code, _created_at, _batch_id"
 
+ID_COLUMNS = "trace_id, trace_hi, span_id"
 _MAX_BLOOM_IDS = 256
 """Bloom filters find this many traces at any age; for more, they would let every row group through."""
 MAX_PYTHON_ROWS = 10_000
@@ -52,6 +53,13 @@ def traces_with_duplicates(rows: str) -> str:
     return (
         f"SELECT DISTINCT trace_id, trace_hi FROM {rows} WHERE hash(trace_id, span_id) IN"
         f" (SELECT hash(trace_id, span_id) AS h FROM {rows} GROUP BY h HAVING count(*) > 1)"
+    )
+
+
+def create_duplicated(reader: SnapshotReader, rows: str) -> int:
+    """Create the table `duplicated` of the traces that have a span more than once in the rows of a query; return their number."""
+    return reader.create_temp_table(
+        "duplicated", f"WITH part AS MATERIALIZED ({rows}) {traces_with_duplicates('part')}"
     )
 
 

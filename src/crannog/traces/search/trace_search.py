@@ -26,7 +26,13 @@ from crannog.traces.search.snapshot_reader import (
     start_between,
     start_bounds,
 )
-from crannog.traces.search.summaries import newest_copies_sql, rows_of_trace_table, summaries, traces_with_duplicates
+from crannog.traces.search.summaries import (
+    ID_COLUMNS,
+    create_duplicated,
+    newest_copies_sql,
+    rows_of_trace_table,
+    summaries,
+)
 from crannog.traces.span_store import SpanStore
 from crannog.traces.trace import ERROR_STATUS
 
@@ -40,15 +46,10 @@ def search(store: SpanStore, query: TraceQuery) -> TracePage:
         with open_reader(table, snapshot) as reader:
             found, search_before = _traces_from(reader, request, position, limit)
             total = count_traces(reader, request) if query.count else None
-        listed = found[:limit]
-        if position is not None and position.backward:
-            listed.reverse()
-        next_cursor, previous_cursor = cursors.page_cursors(
-            position,
-            [_position(request, summary) for summary in (listed[0], listed[-1])] if listed else None,
-            request.digest,
-            has_more=len(found) > limit,
-            search_before=search_before if request.order == "newest" else None,
+        if request.order != "newest":
+            search_before = None
+        listed, next_cursor, previous_cursor = cursors.page_of(
+            found, limit, position, lambda summary: _position(request, summary), request.digest, search_before
         )
         return TracePage(tuple(listed), next_cursor, previous_cursor, total)
 
@@ -191,7 +192,6 @@ _SORT_KEYS = {
 }
 """The sort expression of each order, and whether it is descending."""
 
-_IDS = "trace_id, trace_hi, span_id"
 _COLUMNS = "trace_id, span_id, start_ns, end_ns, status_code, _created_at, _batch_id"
 
 
@@ -243,9 +243,7 @@ def _matching_traces(reader: SnapshotReader, request: SearchRequest, filter: Fil
     rows, condition = reader.rows_near(*start_bounds(filter))
     if filter == MATCH_ALL:
         part = f"SELECT * FROM {rows} WHERE {condition}"
-        duplicates = reader.create_temp_table(
-            "duplicated", f"WITH part AS MATERIALIZED (SELECT {_IDS} FROM {rows}) {traces_with_duplicates('part')}"
-        )
+        duplicates = create_duplicated(reader, f"SELECT {ID_COLUMNS} FROM {rows}")
     else:
         duplicates = _create_matching(reader, filter)
         part = rows_of_trace_table(rows, condition, "matching")
@@ -270,8 +268,7 @@ def _create_matching(reader: SnapshotReader, filter: Filter) -> int:
         "matching", f"SELECT DISTINCT trace_id, trace_hi FROM {source} WHERE {condition_sql(filter)}"
     )
     rows, condition = reader.rows_near(*start_bounds(filter))
-    part = f"part AS MATERIALIZED ({rows_of_trace_table(rows, condition, 'matching', _IDS)})"
-    duplicates = reader.create_temp_table("duplicated", f"WITH {part} {traces_with_duplicates('part')}")
+    duplicates = create_duplicated(reader, rows_of_trace_table(rows, condition, "matching", ID_COLUMNS))
     if duplicates:
         # An older copy of a span may have matched.
         columns = f"{_COLUMNS}, {null_as_false(condition_sql(filter))} AS matches"

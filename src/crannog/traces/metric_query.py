@@ -16,12 +16,11 @@ from crannog.traces.search.attribute_sql import text_literal
 from crannog.traces.search.filter_sql import COLUMNS
 from crannog.traces.search.filter_tree import FIELDS, MATCH_ALL, Compare, Filter, all_of
 from crannog.traces.search.request import span_filter
-from crannog.traces.span_table import SPAN_KINDS
+from crannog.traces.span_table import ATTRIBUTE_MAPS, SPAN_KINDS
 from crannog.traces.times import Step, parse_step, parse_time
 from crannog.traces.trace import STATUS_NAMES
 
 _RED_COLUMNS = {"service": "service_name", "operation": "operation", "kind": "span_kind"}
-_MAPS = {"span": "attributes", "resource": "resource_attributes", "scope": "scope_attributes"}
 _IDS = ("trace_id", "span_id", "parent_span_id")
 _MAX_GROUPS = 5
 _MAX_QUANTILES, _MIN_QUANTILE = 20, 1e-9
@@ -73,11 +72,11 @@ def _group_key(name: str) -> GroupKey:
     if name in COLUMNS:
         return GroupKey(name, COLUMNS[name], _RED_COLUMNS.get(name))
     level, dot, key = name.partition(".")
-    if dot and level in _MAPS and key:
-        return GroupKey(name, f"{_MAPS[level]}[{text_literal(key)}]", is_attribute=True)
+    if dot and level in ATTRIBUTE_MAPS and key:
+        return GroupKey(name, f"{ATTRIBUTE_MAPS[level]}[{text_literal(key)}]", is_attribute=True)
     return GroupKey(
         name,
-        f"coalesce({', '.join(f'{column}[{text_literal(name)}]' for column in _MAPS.values())})",
+        f"coalesce({', '.join(f'{column}[{text_literal(name)}]' for column in ATTRIBUTE_MAPS.values())})",
         is_attribute=True,
     )
 

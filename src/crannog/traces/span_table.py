@@ -31,6 +31,9 @@ NO_TRACE_ID, NO_SPAN_ID = bytes(TRACE_ID_BYTES), bytes(SPAN_ID_BYTES)
 ATTRIBUTES = map_of(pa.string(), pa.string())
 """Values are JSON text, see `crannog.traces.attribute_values`."""
 
+ATTRIBUTE_MAPS = {"span": "attributes", "resource": "resource_attributes", "scope": "scope_attributes"}
+"""The columns of attributes, by level."""
+
 EVENT = pa.struct(
     [
         pa.field("name", pa.string()),

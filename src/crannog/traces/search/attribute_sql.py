@@ -151,22 +151,17 @@ def _equals_one(stored: str, values: list[Value]) -> str:
         terms.append(f"{_string(stored)} IN ({_text_literals(texts)})")
     numbers = [value for value in values if not isinstance(value, (bool, str))]
     if numbers:
-        integers = [
-            found[1] for found in (integer_comparison("=", value) for value in numbers) if not isinstance(found, bool)
-        ]
-        doubles = [
-            found[1] for found in (double_comparison("=", value) for value in numbers) if not isinstance(found, bool)
-        ]
-        as_integer = (
-            f"TRY_CAST({stored} AS BIGINT) IN ({', '.join(map(_bigint_literal, integers))})" if integers else "false"
-        )
-        as_double = (
-            f"TRY_CAST({stored} AS DOUBLE) IN ({', '.join(map(_double_literal, doubles))})" if doubles else "false"
-        )
+        as_integer = _is_number_in(stored, "BIGINT", [integer_comparison("=", value) for value in numbers])
+        as_double = _is_number_in(stored, "DOUBLE", [double_comparison("=", value) for value in numbers])
         terms.append(
             f"({_is_number(stored)} AND CASE WHEN {_is_double(stored)} THEN {as_double} ELSE {as_integer} END)"
         )
     return "(" + " OR ".join(terms) + ")"
+
+
+def _is_number_in(stored: str, kind: str, comparisons: Iterable[tuple[str, int | float] | bool]) -> str:
+    listed = [_number_literal(found[1], kind) for found in comparisons if not isinstance(found, bool)]
+    return f"TRY_CAST({stored} AS {kind}) IN ({', '.join(listed)})" if listed else "false"
 
 
 def _is_number(stored: str) -> str:
@@ -202,19 +197,10 @@ def _compared_text(stored: str, operator: str, value: str) -> str:
 def _compared_number(stored: str, operator: str, value: Value) -> str:
     assert not isinstance(value, str)
     if -_EXACT_INTEGERS_BELOW < value < _EXACT_INTEGERS_BELOW:
-        compared = f"TRY_CAST({stored} AS DOUBLE) {operator} {_double_literal(float(value))}"
+        compared = _number_comparison(stored, "DOUBLE", (operator, float(value)))
     else:
-        integer, double = integer_comparison(operator, value), double_comparison(operator, value)
-        as_integer = (
-            str(integer).lower()
-            if isinstance(integer, bool)
-            else f"TRY_CAST({stored} AS BIGINT) {integer[0]} {_bigint_literal(integer[1])}"
-        )
-        as_double = (
-            str(double).lower()
-            if isinstance(double, bool)
-            else f"TRY_CAST({stored} AS DOUBLE) {double[0]} {_double_literal(double[1])}"
-        )
+        as_integer = _number_comparison(stored, "BIGINT", integer_comparison(operator, value))
+        as_double = _number_comparison(stored, "DOUBLE", double_comparison(operator, value))
         compared = f"CASE WHEN {_is_double(stored)} THEN {as_double} ELSE {as_integer} END"
     parts = [f"WHEN {_is_number(stored)} THEN {compared}"]
     for positive, texts in _INFINITY.items():
@@ -223,13 +209,16 @@ def _compared_number(stored: str, operator: str, value: Value) -> str:
     return f"(CASE {' '.join(parts)} ELSE false END)"
 
 
-def _bigint_literal(number: int) -> str:
+def _number_comparison(stored: str, kind: str, comparison: tuple[str, int | float] | bool) -> str:
+    if isinstance(comparison, bool):
+        return str(comparison).lower()
+    operator, bound = comparison
+    return f"TRY_CAST({stored} AS {kind}) {operator} {_number_literal(bound, kind)}"
+
+
+def _number_literal(number: float, kind: str) -> str:
     # As text: the lowest 64-bit integer is not the negation of one.
-    return f"CAST('{number}' AS BIGINT)"
-
-
-def _double_literal(number: float) -> str:
-    return f"CAST('{number!r}' AS DOUBLE)"
+    return f"CAST('{number!r}' AS {kind})"
 
 
 _MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1

@@ -31,12 +31,12 @@ from crannog.traces.search.snapshot_reader import (
     start_bounds,
 )
 from crannog.traces.span_store import SpanStore
+from crannog.traces.span_table import ATTRIBUTE_MAPS
 
 KINDS = ("service", "operation", "key", "value")
 _FIRST_STEP_ROWS, _MAX_ROWS = 50_000, 250_000
 _GROWTH = 4
 _MAX_COUNTED = 10_000
-_MAPS = {"span": "attributes", "resource": "resource_attributes", "scope": "scope_attributes"}
 _NESTED = {"event": "events", "link": "links"}
 _UNQUOTED_KEY = re.compile(r"[^\W\d](?:[\w\-/:@]|\.)*")
 
@@ -122,14 +122,14 @@ def _newest_rows_first(reader: SnapshotReader, filter: Filter) -> Iterator[str]:
 def _key_query(prefix: str) -> Callable[[str], str]:
     """Return the query for keys. With a prefix such as `resource.`, it returns the keys of that level, with the prefix."""
     level, dot, rest = prefix.partition(".")
-    levels = [level] if dot and level in (*_MAPS, *_NESTED) else list(_MAPS)
+    levels = [level] if dot and level in (*ATTRIBUTE_MAPS, *_NESTED) else list(ATTRIBUTE_MAPS)
     key_prefix, level_prefix = (rest, level + ".") if len(levels) == 1 else (prefix, "")
 
     def query(rows: str) -> str:
         parts = []
         for name in levels:
-            if name in _MAPS:
-                parts.append(f"SELECT unnest(map_keys({_MAPS[name]})) AS key FROM ({rows})")
+            if name in ATTRIBUTE_MAPS:
+                parts.append(f"SELECT unnest(map_keys({ATTRIBUTE_MAPS[name]})) AS key FROM ({rows})")
             else:
                 parts.append(
                     f"SELECT unnest(map_keys(e.attributes)) AS key FROM (SELECT unnest({_NESTED[name]}) AS e FROM ({rows}))"
@@ -153,16 +153,16 @@ def _value_query(field: Field, prefix: str) -> Callable[[str], str]:
             named = f"SELECT e.name AS name FROM (SELECT unnest(events) AS e FROM ({rows}))"
             return f"SELECT ':' || name AS value FROM ({named}) WHERE starts_with(name, {text_literal(prefix)})"
         parts = []
-        for level, column in {**_MAPS, **_NESTED}.items():
-            if field.level.value not in (level, "any" if level in _MAPS else level):
+        for level, column in {**ATTRIBUTE_MAPS, **_NESTED}.items():
+            if field.level.value not in (level, "any" if level in ATTRIBUTE_MAPS else level):
                 continue
             source = (
                 f"({rows})"
-                if level in _MAPS
+                if level in ATTRIBUTE_MAPS
                 else f"(SELECT e.attributes FROM (SELECT unnest({column}) AS e FROM ({rows})))"
             )
             parts.append(
-                f"SELECT {column if level in _MAPS else 'attributes'}[{text_literal(field.name)}] AS v FROM {source}"
+                f"SELECT {column if level in ATTRIBUTE_MAPS else 'attributes'}[{text_literal(field.name)}] AS v FROM {source}"
             )
         as_text = "CASE WHEN starts_with(v, '\"') THEN json_extract_string(v, '$') ELSE v END"
         return (

@@ -29,7 +29,7 @@ from crannog.traces.search.filter_tree import (
     Type,
     Value,
 )
-from crannog.traces.span_table import SPAN_KINDS
+from crannog.traces.span_table import ATTRIBUTE_MAPS, SPAN_KINDS
 from crannog.traces.trace import ERROR_STATUS, STATUS_NAMES
 
 COLUMNS = {
@@ -55,7 +55,6 @@ COLUMNS = {
 """Columns of the span table, by their names in the filter language."""
 
 _SEARCHED_COLUMNS = ("search_blob", "input", "output")
-_MAPS = {Level.SPAN: "attributes", Level.RESOURCE: "resource_attributes", Level.SCOPE: "scope_attributes"}
 
 
 def null_as_false(condition: str) -> str:
@@ -90,7 +89,9 @@ def _attribute_prefilter(field: Field, operator: str, values: tuple[Value, ...])
     if field.level is Level.ANY:
         for level in (Level.RESOURCE, Level.SCOPE):
             found.append(
-                attribute_sql.one_of_prefilter(f"{_MAPS[level]}[{text_literal(field.name)}]", operator, values)
+                attribute_sql.one_of_prefilter(
+                    f"{ATTRIBUTE_MAPS[level.value]}[{text_literal(field.name)}]", operator, values
+                )
             )
     return "(" + " OR ".join(found) + ")"
 
@@ -192,7 +193,7 @@ def _any_value(field: Field, condition: Callable[[str], str]) -> str:
     if field.level in (Level.EVENT, Level.LINK):
         stored = "e.name" if field == EVENT_NAME else f"e.attributes[{text_literal(field.name)}]"
         return f"(len(list_filter({field.level.value}s, lambda e: {null_as_false(condition(stored))})) > 0)"
-    maps = list(_MAPS.values()) if field.level is Level.ANY else [_MAPS[field.level]]
+    maps = list(ATTRIBUTE_MAPS.values()) if field.level is Level.ANY else [ATTRIBUTE_MAPS[field.level.value]]
     return "(" + " OR ".join(condition(f"{name}[{text_literal(field.name)}]") for name in maps) + ")"
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from crannog.api.spark_types import spark_name
-from crannog.engine.sql.duckdb_compiler.operators import boolean, called, divided
-from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed, checked, constant, converted, widened
+from crannog.engine.sql.duckdb_compiler.operators import boolean, divided
+from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed, checked, constant, converted
 from crannog.engine.sql.spark_types import is_atomic, is_decimal, is_integral
 
 Rule = Callable[[str, list[Typed], bool, str], Typed]
@@ -24,10 +24,6 @@ def plain_zero(term: Typed) -> str:
     return f"({term.sql} + 0)" if pa.types.is_floating(term.type) else term.sql
 
 
-def _shown(name: str, terms: list[Typed], distinct: bool) -> str | None:
-    return called(name, terms, "DISTINCT " if distinct else "")
-
-
 def _one(name: str, terms: list[Typed]) -> Typed:
     if len(terms) != 1:
         raise NoRule(f"{name} with {len(terms)} arguments")
@@ -35,44 +31,36 @@ def _one(name: str, terms: list[Typed]) -> Typed:
 
 
 def _count(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
-    shown = _shown(name, terms, distinct)
     if not terms:
-        return Typed(f"count(*){ending}", pa.int64(), "count(1)")
+        return Typed(f"count(*){ending}", pa.int64())
     if len(terms) == 1 and not distinct:
-        return Typed(f"count({terms[0].sql}){ending}", pa.int64(), shown)
+        return Typed(f"count({terms[0].sql}){ending}", pa.int64())
     if not all(is_atomic(term.type) for term in terms):
         raise NoRule("count over nested values")
     keys = [plain_zero(term) for term in terms]
     if len(terms) == 1:
-        return Typed(f"count(DISTINCT {keys[0]}){ending}", pa.int64(), shown)
+        return Typed(f"count(DISTINCT {keys[0]}){ending}", pa.int64())
     whole = " AND ".join(f"{key} IS NOT NULL" for key in keys)
     value = f"row({', '.join(keys)})" if distinct else "1"
-    return Typed(
-        f"count({'DISTINCT ' if distinct else ''}CASE WHEN {whole} THEN {value} END){ending}", pa.int64(), shown
-    )
+    return Typed(f"count({'DISTINCT ' if distinct else ''}CASE WHEN {whole} THEN {value} END){ending}", pa.int64())
 
 
 def _sum(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
     term = _one(name, terms)
     word = "DISTINCT " if distinct else ""
-    shown = _shown(name, terms, distinct)
     if is_integral(term.type):
-        return Typed(f"CAST(sum({word}{term.sql}){ending} AS BIGINT)", pa.int64(), shown)
+        return Typed(f"CAST(sum({word}{term.sql}){ending} AS BIGINT)", pa.int64())
     if is_decimal(term.type):
         kind = pa.decimal128(min(term.type.precision + 10, 38), term.type.scale)
-        return Typed(f"sum({word}{term.sql}){ending}", kind, shown)
+        return Typed(f"sum({word}{term.sql}){ending}", kind)
     if pa.types.is_floating(term.type) and not distinct:
-        return Typed(
-            f"sum({widened(term, pa.float64()).sql if term.type == pa.float64() else f'CAST({term.sql} AS DOUBLE)'}){ending}",
-            pa.float64(),
-            shown,
-        )
+        wide = term.sql if term.type == pa.float64() else f"CAST({term.sql} AS DOUBLE)"
+        return Typed(f"sum({wide}){ending}", pa.float64())
     raise NoRule(f"{name} of {spark_name(term.type)}")
 
 
 def _avg(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
     term = _one(name, terms)
-    shown = _shown(name, terms, distinct)
     if distinct:
         raise NoRule("avg of distinct values")
     if is_integral(term.type):
@@ -80,18 +68,15 @@ def _avg(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
         mean = f"CAST(sum({whole}){ending} AS DOUBLE) / count({whole}){ending}"
         spread = f"sum(abs({whole})){ending}"
         empty = f"(CASE WHEN count({whole}){ending} = 0 THEN NULL ELSE {mean} END)"
-        return Typed(
-            f"({checked(f'{spread} IS NULL OR {spread} <= {_EXACT}', empty, 'an average beyond exact doubles')})",
-            pa.float64(),
-            shown,
-        )
+        exact = checked(f"{spread} IS NULL OR {spread} <= {_EXACT}", empty, "an average beyond exact doubles")
+        return Typed(f"({exact})", pa.float64())
     if is_decimal(term.type):
         total = Typed(f"sum({term.sql}){ending}", pa.decimal128(38, term.type.scale))
         count = Typed(f"nullif(count({term.sql}){ending}, 0)", pa.decimal128(20, 0))
         kind = pa.decimal128(min(term.type.precision + 4, 38), min(term.type.scale + 4, 38))
-        return Typed(divided(total, count, kind), kind, shown)
+        return Typed(divided(total, count, kind), kind)
     if pa.types.is_floating(term.type):
-        return Typed(f"avg(CAST({term.sql} AS DOUBLE)){ending}", pa.float64(), shown)
+        return Typed(f"avg(CAST({term.sql} AS DOUBLE)){ending}", pa.float64())
     raise NoRule(f"{name} of {spark_name(term.type)}")
 
 
@@ -99,12 +84,12 @@ def _extreme(name: str, terms: list[Typed], distinct: bool, ending: str) -> Type
     term = _one(name, terms)
     if not is_atomic(term.type):
         raise NoRule(f"{name} of {spark_name(term.type)}")
-    return Typed(f"{name}({term.sql}){ending}", term.type, _shown(name, terms, distinct))
+    return Typed(f"{name}({term.sql}){ending}", term.type)
 
 
 def _all_or_any(word: str) -> Rule:
     def rule(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
-        return Typed(f"{word}({boolean(_one(name, terms)).sql}){ending}", pa.bool_(), _shown(name, terms, distinct))
+        return Typed(f"{word}({boolean(_one(name, terms)).sql}){ending}", pa.bool_())
 
     return rule
 
@@ -112,11 +97,7 @@ def _all_or_any(word: str) -> Rule:
 def _count_if(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
     if distinct:
         raise NoRule("count_if of distinct values")
-    return Typed(
-        f"count(CASE WHEN {boolean(_one(name, terms)).sql} THEN 1 END){ending}",
-        pa.int64(),
-        _shown(name, terms, distinct),
-    )
+    return Typed(f"count(CASE WHEN {boolean(_one(name, terms)).sql} THEN 1 END){ending}", pa.int64())
 
 
 AGGREGATES: dict[str, Rule] = {

@@ -143,8 +143,7 @@ class Expressions:
             return operators.shifted(self.term(self._take(node, "this")), -amount if operator == "-" else amount, unit)
         left, right = self._sides(node)
         if operator in "+-" and left.type == pa.date32() and right.type == pa.int32():
-            name = "date_add" if operator == "+" else "date_sub"
-            return functions.RULES[name](name, [left, right])
+            return functions.call("date_add" if operator == "+" else "date_sub", [left, right])
         return operators.arithmetic(operator, left, right)
 
     def on_neq(self, node: exp.NEQ) -> Typed:
@@ -275,9 +274,7 @@ class Expressions:
         return self._call(name, arguments)
 
     def _call(self, name: str, arguments: list[exp.Expression]) -> Typed:
-        if name not in functions.RULES:
-            raise NoRule(f"the function {name}")
-        return functions.RULES[name](name, [self.term(argument) for argument in arguments])
+        return functions.call(name, [self.term(argument) for argument in arguments])
 
     def on_trim(self, node: exp.Trim | exp.Ceil | exp.Floor) -> Typed:
         return self._call(node.key, [self._take(node, "this")])
@@ -293,9 +290,7 @@ class Expressions:
         part = str(self._take(unit, "this")).lower() if isinstance(unit, exp.Var) else ""
         if part not in functions.EXTRACTED:
             raise NoRule(f"extract({part} …)")
-        inner = self.term(self._take(node, "expression"))
-        word = functions.EXTRACTED[part]
-        done = functions.RULES[word](word, [inner])
+        done = functions.call(functions.EXTRACTED[part], [self.term(self._take(node, "expression"))])
         # Spark shows the part as it was written; the parser has made it upper case.
         return Typed(done.sql, done.type)
 
@@ -329,7 +324,8 @@ class Expressions:
             self.keys = keys
         if window and name in ("max", "min", "sum", "avg", "count") and distinct:
             raise NoRule("distinct values over a window")
-        return rule(name, terms, distinct, ending)
+        shown = operators.called(name, terms, "DISTINCT " if distinct else "") if terms else "count(1)"
+        return replace(rule(name, terms, distinct, ending), name=shown)
 
     @contextmanager
     def own_columns(self, what: str) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -46,7 +47,7 @@ def _plain(template: str, result: pa.DataType, *kinds: pa.DataType, ascii_only: 
         if ascii_only:
             x = terms[0].sql
             sql = checked(f"{x} IS NULL OR strlen({x}) = length({x})", sql, "text beyond ASCII")
-        return Typed(sql, result, called(name, terms))
+        return Typed(sql, result)
 
     return rule
 
@@ -57,7 +58,7 @@ def _part(template: str, result: pa.DataType = INT, *, of_instant: bool = False)
     def rule(name: str, terms: list[Typed]) -> Typed:
         _arguments(name, terms, INSTANT if of_instant or (len(terms) == 1 and terms[0].type == INSTANT) else DATE)
         x = terms[0].sql if terms[0].type == DATE else f"CAST({terms[0].sql} AS TIMESTAMP)"
-        return Typed(f"CAST({template.format(x)} AS {duck_type(result)})", result, called(name, terms))
+        return Typed(f"CAST({template.format(x)} AS {duck_type(result)})", result)
 
     return rule
 
@@ -66,7 +67,7 @@ def _coalesce(name: str, terms: list[Typed]) -> Typed:
     if name in ("nvl", "ifnull") and len(terms) != 2:
         raise NoRule(f"{name} with {len(terms)} arguments")
     kind = common(terms)
-    return Typed(f"coalesce({', '.join(widened(term, kind).sql for term in terms)})", kind, called(name, terms))
+    return Typed(f"coalesce({', '.join(widened(term, kind).sql for term in terms)})", kind)
 
 
 def _nullif(name: str, terms: list[Typed]) -> Typed:
@@ -74,19 +75,19 @@ def _nullif(name: str, terms: list[Typed]) -> Typed:
     same = operators.comparison("=", terms[0], terms[1])
     if not is_atomic(terms[0].type):
         raise NoRule(f"nullif of {spark_name(terms[0].type)}")
-    return Typed(f"(CASE WHEN {same.sql} THEN NULL ELSE {terms[0].sql} END)", terms[0].type, called(name, terms))
+    return Typed(f"(CASE WHEN {same.sql} THEN NULL ELSE {terms[0].sql} END)", terms[0].type)
 
 
 def _extreme(name: str, terms: list[Typed]) -> Typed:
     kind = common(terms)
     if len(terms) < 2 or not is_atomic(kind) or kind in (BOOL, pa.binary()):
         raise NoRule(f"{name} of {spark_name(kind)}")
-    return Typed(f"{name}({', '.join(widened(term, kind).sql for term in terms)})", kind, called(name, terms))
+    return Typed(f"{name}({', '.join(widened(term, kind).sql for term in terms)})", kind)
 
 
 def _abs(name: str, terms: list[Typed]) -> Typed:
     term = _one(name, terms, is_numeric)
-    return Typed(f"abs({term.sql})", term.type, called(name, terms))
+    return Typed(f"abs({term.sql})", term.type)
 
 
 def _to_whole(name: str, terms: list[Typed]) -> Typed:
@@ -134,12 +135,12 @@ def _side(name: str, terms: list[Typed]) -> Typed:
     count = value_of(terms[1], int)
     if count < 1:
         raise NoRule(f"{name} of no characters")
-    return Typed(f"{name}({terms[0].sql}, {count})", TEXT, called(name, terms))
+    return Typed(f"{name}({terms[0].sql}, {count})", TEXT)
 
 
 def _concat_ws(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, *[TEXT] * max(len(terms), 2))
-    return Typed(f"concat_ws({', '.join(term.sql for term in terms)})", TEXT, called(name, terms))
+    return Typed(f"concat_ws({', '.join(term.sql for term in terms)})", TEXT)
 
 
 def _instr(name: str, terms: list[Typed]) -> Typed:
@@ -154,7 +155,7 @@ def _replace(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, TEXT, TEXT, TEXT)
     if not value_of(terms[1], str):
         raise NoRule("replace of an empty text")
-    return Typed(f"replace({', '.join(term.sql for term in terms)})", TEXT, called(name, terms))
+    return Typed(f"replace({', '.join(term.sql for term in terms)})", TEXT)
 
 
 def _repeat(name: str, terms: list[Typed]) -> Typed:
@@ -162,21 +163,21 @@ def _repeat(name: str, terms: list[Typed]) -> Typed:
     count = value_of(terms[1], int)
     if not 0 <= count <= 10_000:
         raise NoRule("repeat very often")
-    return Typed(f"repeat({terms[0].sql}, {count})", TEXT, called(name, terms))
+    return Typed(f"repeat({terms[0].sql}, {count})", TEXT)
 
 
 def _pad(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, TEXT, INT, TEXT)
     if not value_of(terms[2], str) or not 0 <= value_of(terms[1], int) <= 10_000:
         raise NoRule(f"{name} with nothing")
-    return Typed(f"{name}({terms[0].sql}, {terms[1].literal}, {terms[2].sql})", TEXT, called(name, terms))
+    return Typed(f"{name}({terms[0].sql}, {terms[1].literal}, {terms[2].sql})", TEXT)
 
 
 def _sha2(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, TEXT, INT)
     if value_of(terms[1], int) not in (0, 256):
         raise NoRule("sha2 of other than 256 bits")
-    return Typed(f"sha256({terms[0].sql})", TEXT, called(name, terms))
+    return Typed(f"sha256({terms[0].sql})", TEXT)
 
 
 def _date_add(name: str, terms: list[Typed]) -> Typed:
@@ -184,7 +185,7 @@ def _date_add(name: str, terms: list[Typed]) -> Typed:
     if terms[1].type not in (pa.int8(), pa.int16(), INT):
         raise NoRule(f"{name} by {spark_name(terms[1].type)}")
     sign = "-" if name == "date_sub" else "+"
-    return Typed(f"({terms[0].sql} {sign} CAST({terms[1].sql} AS INTEGER))", DATE, called(name, terms))
+    return Typed(f"({terms[0].sql} {sign} CAST({terms[1].sql} AS INTEGER))", DATE)
 
 
 def _date_trunc(name: str, terms: list[Typed]) -> Typed:
@@ -192,9 +193,7 @@ def _date_trunc(name: str, terms: list[Typed]) -> Typed:
     unit = value_of(terms[0], str).lower()
     if unit not in ("year", "quarter", "month", "week", "day", "hour", "minute", "second"):
         raise NoRule(f"date_trunc to {unit}")
-    return Typed(
-        f"CAST(date_trunc('{unit}', CAST({terms[1].sql} AS TIMESTAMP)) AS TIMESTAMPTZ)", INSTANT, called(name, terms)
-    )
+    return Typed(f"CAST(date_trunc('{unit}', CAST({terms[1].sql} AS TIMESTAMP)) AS TIMESTAMPTZ)", INSTANT)
 
 
 def _trunc(name: str, terms: list[Typed]) -> Typed:
@@ -202,7 +201,7 @@ def _trunc(name: str, terms: list[Typed]) -> Typed:
     unit = {"mon": "month", "mm": "month", "yyyy": "year", "yy": "year"}.get(u := value_of(terms[1], str).lower(), u)
     if unit not in ("year", "quarter", "month", "week"):
         raise NoRule(f"trunc to {unit}")
-    return Typed(f"CAST(date_trunc('{unit}', {terms[0].sql}) AS DATE)", DATE, called(name, terms))
+    return Typed(f"CAST(date_trunc('{unit}', {terms[0].sql}) AS DATE)", DATE)
 
 
 def _to_date(name: str, terms: list[Typed]) -> Typed:
@@ -213,7 +212,7 @@ def _to_date(name: str, terms: list[Typed]) -> Typed:
 
 def _isnan(name: str, terms: list[Typed]) -> Typed:
     term = _one(name, terms, pa.types.is_floating)
-    return Typed(f"coalesce(isnan({term.sql}), false)", BOOL, called(name, terms))
+    return Typed(f"coalesce(isnan({term.sql}), false)", BOOL)
 
 
 def _is_null(name: str, terms: list[Typed]) -> Typed:
@@ -225,14 +224,14 @@ def _is_null(name: str, terms: list[Typed]) -> Typed:
 def _mod(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, None, None)
     done = operators.arithmetic("%", *terms)
-    return Typed(done.sql, done.type, called(name, terms))
+    return Typed(done.sql, done.type)
 
 
 def _nvl2(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, None, None, None)
     kind = common(terms[1:])
     a, b = (widened(term, kind).sql for term in terms[1:])
-    return Typed(f"(CASE WHEN {terms[0].sql} IS NOT NULL THEN {a} ELSE {b} END)", kind, called(name, terms))
+    return Typed(f"(CASE WHEN {terms[0].sql} IS NOT NULL THEN {a} ELSE {b} END)", kind)
 
 
 def _concat(_: str, terms: list[Typed]) -> Typed:
@@ -257,7 +256,7 @@ def _sign(name: str, terms: list[Typed]) -> Typed:
 
 def _size(name: str, terms: list[Typed]) -> Typed:
     term = _one(name, terms, pa.types.is_list)
-    return Typed(f"CAST(len({term.sql}) AS INTEGER)", INT, called(name, terms))
+    return Typed(f"CAST(len({term.sql}) AS INTEGER)", INT)
 
 
 def _own(name: str, terms: list[Typed]) -> Typed:
@@ -353,6 +352,15 @@ RULES: dict[str, Rule] = {
 
 EXTRACTED = {name: name for name in ("year", "quarter", "month", "day", "hour", "minute", "dayofweek")}
 EXTRACTED |= {"dow": "dayofweek", "doy": "dayofyear"}
+
+
+def call(name: str, terms: list[Typed]) -> Typed:
+    """Return a call. Raises NoRule if the function has no rule, or none for these arguments."""
+    if name not in RULES:
+        raise NoRule(f"the function {name}")
+    done = RULES[name](name, terms)
+    # Spark names most columns after the call as it was written; rules name the others.
+    return done if done.name is not None or name in PIECES else replace(done, name=called(name, terms))
 
 
 def now_term(name: str, now: dt.datetime) -> Typed:

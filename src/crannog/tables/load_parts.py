@@ -13,13 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crannog.api.reports import BadRow, Cancellation, Progress
-from crannog.engine.rows.values import BadValue, Node, exact_value, node_of
+from crannog.engine.rows.values import BadValue, Node, exact_value, node_of, shortened
 from crannog.errors import CallerError
 from crannog.formats.input_files import Source
 
 FEW = 10
 _UNFIT = re.compile(r'[ ,;{}()=.`"\x00-\x1f\x7f]+')
-_LONGEST_SHOWN = 80
 Seen = Callable[[int, int], None]
 """Called with the bytes read so far and the number of rows read since the last call."""
 _EVERY_S = 0.1
@@ -139,7 +138,8 @@ class Reader(ABC):
             self._names[name] = fit
 
     def _bad_row(self, line: int, column: str, value: Any, reason: str) -> BadRow:
-        return BadRow(self.source.name, line, column, shown_value(value), reason)
+        text = value if isinstance(value, str) else "" if value is None else repr(value)
+        return BadRow(self.source.name, line, column, shortened(text), reason)
 
     @property
     def _renamed(self) -> dict[str, str]:
@@ -189,13 +189,6 @@ def whole_array(column: pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
-
-
-def shown_value(value: Any) -> str:
-    """Return a value for a message: short, and in any case text that can be written."""
-    text = value if isinstance(value, str) else "" if value is None else repr(value)
-    text = text.encode("utf-8", "backslashreplace").decode()
-    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
 
 
 class Meter:

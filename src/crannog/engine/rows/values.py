@@ -86,7 +86,11 @@ def shown(value: Any) -> str:
         text = repr(value)
     except Exception:  # a foreign repr must not hide the real fault
         text = f"a {type(value).__name__}"
-    # Escaped, so that a message with a lone surrogate can still be sent and logged.
+    return shortened(text)
+
+
+def shortened(text: str) -> str:
+    """Return text for a message: short, and escaped, so that one with a lone surrogate can still be sent and logged."""
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
 

@@ -87,7 +87,7 @@ class TableOperations:
         return self
 
     def cancel(self, query_id: str) -> None:
-        self.queries.cancel(query_id)
+        self.queries.running.cancel(query_id)
 
     def sql(self, request: ops.RunSql, *, visible: Visible | None = None) -> Result:
         """Run a statement; SHOW TABLES lists the tables for which `visible` is true."""

@@ -152,10 +152,6 @@ class Queries:
         statement = parse(text, self._settings.sql_text_bytes)
         return list(dict.fromkeys(self._sources.table_named(ref.parts)[0] for ref in statement.tables))
 
-    def cancel(self, query_id: str) -> None:
-        """Cancel a running or waiting query. Raises NotFound if no query has this id."""
-        self.running.cancel(query_id)
-
     def _run_command(self, command: Command, visible: Visible | None) -> pa.Table:
         """Return the result of DESCRIBE, SHOW or EXPLAIN."""
         if isinstance(command, Explain):

@@ -153,7 +153,7 @@ class RunningQueries:
         return self._queries.pop(running.query_id, None) is not None
 
     def cancel(self, query_id: str) -> None:
-        """Cancel a query. Raises NotFound if no query has this id."""
+        """Cancel a running or waiting query. Raises NotFound if no query has this id."""
         with self._changed:
             running = self._queries.get(query_id)
         if running is None:

@@ -89,11 +89,11 @@ async def watched(request: Request, work: Any, cancel: Callable[[], None]) -> An
         watcher.cancel()
 
 
-class FlowResponse(Response):
-    """A response from an outflow whose head was taken already."""
+class ThreadResponse(Response):
+    """A response whose body is the output of a thread; its head was taken already."""
 
-    def __init__(self, flow: ThreadOutput, media_type: str, headers: Mapping[str, str] | None = None) -> None:
-        self._flow = flow
+    def __init__(self, output: ThreadOutput, media_type: str, headers: Mapping[str, str] | None = None) -> None:
+        self._output = output
         self.status_code = 200
         self.media_type = media_type
         self.background = None
@@ -103,12 +103,12 @@ class FlowResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watcher = asyncio.ensure_future(gone(receive))
-        watcher.add_done_callback(lambda done: None if done.cancelled() else self._flow.close())
+        watcher.add_done_callback(lambda done: None if done.cancelled() else self._output.close())
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             with suppress(StopAsyncIteration, anyio.ClosedResourceError):
                 while not watcher.done():
-                    part = await self._flow.take()
+                    part = await self._output.take()
                     await send({"type": "http.response.body", "body": part, "more_body": True})
             if not watcher.done():
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -119,11 +119,11 @@ class FlowResponse(Response):
             log.warning("a response was cut off: %s", error.message, extra={"request_id": call.request_id})
         finally:
             watcher.cancel()
-            self._flow.close()
+            self._output.close()
 
 
 _MAX_WHOLE_BYTES = 1 << 20
-Poured = tuple[dict[str, str], bytes] | None
+WholeResponse = tuple[dict[str, str], bytes] | None
 """The headers and bytes of a response; None if they were streamed."""
 
 
@@ -137,15 +137,15 @@ async def rows_answer(request: Request, read: Callable[[], pa.Table]) -> Respons
     form = wanted_form(request)
     call = call_of(request)
 
-    def make(put: Put) -> Poured:
+    def make(put: Put) -> WholeResponse:
         table = read()
         call.rows = table.num_rows
-        return pour(put, table.nbytes, table_parts(table, form))
+        return send_parts(put, table.nbytes, table_parts(table, form))
 
-    return await poured(request, "rows", make, MEDIA[form], lambda: None)
+    return await thread_response(request, "rows", make, MEDIA[form], lambda: None)
 
 
-def pour(put: Put, size: int, parts: Iterator[bytes], headers: Mapping[str, str] | None = None) -> Poured:
+def send_parts(put: Put, size: int, parts: Iterator[bytes], headers: Mapping[str, str] | None = None) -> WholeResponse:
     """Stream the head of a response and its parts; return both if they are small."""
     if size <= _MAX_WHOLE_BYTES:
         return dict(headers or {}), b"".join(parts)
@@ -155,19 +155,19 @@ def pour(put: Put, size: int, parts: Iterator[bytes], headers: Mapping[str, str]
     return None
 
 
-async def poured(
-    request: Request, kind: str, make: Callable[[Put], Poured], media_type: str, cancel: Callable[[], None]
+async def thread_response(
+    request: Request, kind: str, make: Callable[[Put], WholeResponse], media_type: str, cancel: Callable[[], None]
 ) -> Response:
     """Respond with what a thread returns or streams; a client that disconnects before the first byte cancels it."""
-    flow = ThreadOutput(call_of(request).service.threads, kind, make, cancel=cancel)
+    output = ThreadOutput(call_of(request).service.threads, kind, make, cancel=cancel)
     try:
-        headers, whole = await watched(request, flow.take(), cancel)
+        headers, whole = await watched(request, output.take(), cancel)
     except BaseException:
-        flow.close()
+        output.close()
         raise
     if whole is not None:
         return Response(whole, headers=headers, media_type=media_type)
-    return FlowResponse(flow, media_type, headers)
+    return ThreadResponse(output, media_type, headers)
 
 
 _HEARTBEAT_S = 0.9
@@ -190,8 +190,8 @@ async def long_work(request: Request, work: Work) -> Response:
         with service.running(cancellation, call.caller.name, cancellation.cancel):
             _put_progress(put, work, cancellation, call)
 
-    flow = ThreadOutput(service.threads, "job", with_progress, cancel=cancellation.cancel)
-    return FlowResponse(flow, NDJSON)
+    output = ThreadOutput(service.threads, "job", with_progress, cancel=cancellation.cancel)
+    return ThreadResponse(output, NDJSON)
 
 
 def _put_progress(put: Put, work: Work, cancellation: Cancellation, call: Call) -> None:

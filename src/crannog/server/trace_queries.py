@@ -16,7 +16,7 @@ from starlette.responses import Response
 from crannog.errors import CallerError, Cancelled, NotFound
 from crannog.server.requests import Call, call_of
 from crannog.server.responses import NDJSON
-from crannog.server.streaming import Poured, Put, poured, watched
+from crannog.server.streaming import Put, WholeResponse, thread_response, watched
 
 if TYPE_CHECKING:
     from crannog.traces.store import TraceStore
@@ -58,7 +58,7 @@ async def lines_of_traces(request: Request, work: Callable[[TraceStore], Generat
     """Stream lines as they are produced. A failure before the first is an error; later, the response breaks off."""
     query = _query_of(request)
 
-    def make(put: Put) -> Poured:
+    def make(put: Put) -> WholeResponse:
         with query.running() as store, closing(work(store)) as lines:
             first = next(lines, None)
             if first is None:
@@ -69,7 +69,7 @@ async def lines_of_traces(request: Request, work: Callable[[TraceStore], Generat
                 put(f"{line}\n".encode())
         return None
 
-    return await poured(request, "traces", make, NDJSON, query.cancel)
+    return await thread_response(request, "traces", make, NDJSON, query.cancel)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from crannog.server.openapi import LIST, OBJECT, gives, parameter, takes
 from crannog.server.operations import RequestReader, add_routes, result_schema
 from crannog.server.requests import Call, call_of, form_of
 from crannog.server.responses import JSON, NDJSON, error_body
-from crannog.server.streaming import FlowResponse, Put, ThreadOutput, long_work
+from crannog.server.streaming import Put, ThreadOutput, ThreadResponse, long_work
 
 router = APIRouter(prefix="/api/v1", tags=["builds"])
 
@@ -210,7 +210,7 @@ async def follow(
                 call.error_code = error.code
                 put(to_json({"error": error_body(error)}).encode() + b"\n")
 
-    return FlowResponse(ThreadOutput(call.service.threads, "job", stream_events, cancel=stop.set), NDJSON)
+    return ThreadResponse(ThreadOutput(call.service.threads, "job", stream_events, cancel=stop.set), NDJSON)
 
 
 def _follow(call: Call, query: ops.EventQuery, beat_s: float, stop: threading.Event, put: Put) -> None:

@@ -21,7 +21,7 @@ from crannog.names import TableName
 from crannog.server.openapi import LIST, OBJECT, gives, takes_json
 from crannog.server.requests import Call, call_of, read_document
 from crannog.server.responses import MEDIA, answer, batch_parts, error_body, table_parts, wanted_form
-from crannog.server.streaming import Poured, Put, pour, poured, watched
+from crannog.server.streaming import Put, WholeResponse, send_parts, thread_response, watched
 
 router = APIRouter(prefix="/api/v1/sql", tags=["sql"])
 Engine = Literal["auto", "hot", "local", "spark"]
@@ -73,16 +73,16 @@ async def sql(request: Request) -> Response:
     call, form = call_of(request), wanted_form(request)
     lake, query_id = call.service.lake, wanted.query_id or uuid.uuid4().hex
 
-    def make(put: Put) -> Poured:
+    def make(put: Put) -> WholeResponse:
         with _counted_query(call, wanted.sql, query_id):
             _check_tables(call, wanted.sql)
             statement = RunSql(wanted.sql, wanted.max_rows, wanted.engine, wanted.timeout_s, query_id)
             result = lake.operations.sql(statement, visible=_readable(call))
             call.rows, call.engine = result.row_count, result.engine
         parts = _as_json(result) if form == "json" else table_parts(result.table, form)
-        return pour(put, result.table.nbytes, parts, _headers(result))
+        return send_parts(put, result.table.nbytes, parts, _headers(result))
 
-    return await poured(request, "query", make, MEDIA[form], lambda: _cancel(call, query_id))
+    return await thread_response(request, "query", make, MEDIA[form], lambda: _cancel(call, query_id))
 
 
 def _as_json(result: Result) -> Iterator[bytes]:
@@ -135,7 +135,7 @@ async def stream(request: Request) -> Response:
                 for part in batch_parts(found.schema, found, form, failed):
                     put(part)
 
-    return await poured(request, "query", make, MEDIA[form], lambda: _cancel(call, query_id))
+    return await thread_response(request, "query", make, MEDIA[form], lambda: _cancel(call, query_id))
 
 
 @router.post("/explain", responses=gives(OBJECT), openapi_extra=takes_json(Question))

@@ -115,6 +115,10 @@ class Settings(BaseSettings):
     spark_secret_file: str = Field(
         "", description="File, mode 600, with the secret of a standalone Spark cluster; local Spark generates its own."
     )
+    spark_python: str = Field(
+        "",
+        description="Python program of Spark's tasks, with pyarrow and duckdb; if empty, this Python for local Spark, python3 on a cluster.",
+    )
     spark_memory_mb: int = Field(
         0,
         ge=0,
@@ -127,7 +131,12 @@ class Settings(BaseSettings):
         le=19,
         description="Nice value of the embedded JVM, which lowers its priority on a busy machine; 0 does not.",
     )
-    spark_start_timeout_s: float = Field(120, gt=0, le=3600, description="How long a job waits for Spark to start.")
+    spark_start_timeout_s: float = Field(
+        120,
+        gt=0,
+        le=3600,
+        description="How long a job waits for Spark to start; beyond that, as long as its Java process makes progress.",
+    )
     spark_at_start: bool = Field(
         True, description="Whether `serve` starts Spark at once, in the background, or on first use."
     )
@@ -148,10 +157,14 @@ class Settings(BaseSettings):
     )
     max_rows_per_call: int = Field(2_000_000, ge=1, le=100_000_000, description="Maximum rows of one append or upsert.")
     staged_rows_limit: int = Field(
-        5_000_000, ge=1, description="Maximum staged rows of a table; at this limit writers get 429."
+        5_000_000,
+        ge=1,
+        description="Maximum staged rows of a table; beyond a quarter of it writers are slowed down, at the limit they get 429.",
     )
     staged_bytes_limit: int = Field(
-        2 * GIB, ge=1 * KIB, description="Maximum staged bytes of a table in memory; at this limit writers get 429."
+        2 * GIB,
+        ge=1 * KIB,
+        description="Maximum staged bytes of a table in memory; beyond a quarter writers are slowed down, at the limit they get 429.",
     )
     load_spark_bytes: int = Field(
         1 * GIB, ge=1, description="Minimum file size for a load through Spark into a table without a key."
@@ -166,8 +179,8 @@ class Settings(BaseSettings):
         16 * MIB, ge=0, le=1 * GIB, description="Maximum size of a block of staged files to merge into a pack."
     )
 
-    fold_rows: int = Field(200_000, ge=1, description="Staged rows at which the scheduler folds.")
-    fold_bytes: int = Field(128 * MIB, ge=1, description="Staged bytes at which the scheduler folds.")
+    fold_rows: int = Field(300_000, ge=1, description="Staged rows at which the scheduler folds.")
+    fold_bytes: int = Field(192 * MIB, ge=1, description="Staged bytes at which the scheduler folds.")
     fold_age_s: float = Field(300, gt=0, description="Age of the oldest staged change at which the scheduler folds.")
     fold_share: float = Field(
         0.05, gt=0, le=1, description="Share of a keyed table's rows at which the scheduler folds."
@@ -180,7 +193,7 @@ class Settings(BaseSettings):
     keyed_file_bytes: int = Field(
         32 * MIB, ge=1 * MIB, le=4 * GIB, description="Target file size of compaction in keyed tables."
     )
-    compact_interval_s: float = Field(3600, gt=0, description="Time between checks for files to compact.")
+    compact_interval_s: float = Field(60, gt=0, description="Minimum time between compactions of a table.")
     vacuum_interval_s: float = Field(6 * 3600, gt=0, description="Time between vacuums.")
     expire_interval_s: float = Field(
         24 * 3600, gt=0, description="Time between expiries of tables, spans and build events that have a retention."

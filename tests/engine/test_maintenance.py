@@ -24,7 +24,6 @@ from crannog.delta.log import DataFile
 from crannog.delta.rewrite import RunAgain
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.embedded import EmbeddedTable as Table
-from crannog.engine import spark_files
 from crannog.engine.maintenance import compact as compact_module
 from crannog.engine.maintenance import rewrite_without as drop_module
 from crannog.engine.maintenance.compact import CompactionLimits, files_to_compact
@@ -39,6 +38,7 @@ from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime, spark_runtime
 from crannog.storage import failpoints
 from crannog.tables import operations as table_module
+from forcing import change_tasks, spoil_files
 from lakes import (
     DAY,
     INSTANT,
@@ -257,10 +257,10 @@ def files(*sizes: int | tuple[int, str]) -> list[DataFile]:
         (files(100, 100), []),
         (files(1, 100), []),
         (files(1, 100, 2), [((0, 2), 1)]),
-        (files(59, 59), []),  # two into two would only cost
+        (files(59, 59), [((0, 1), 1)]),  # into one that is a little larger
         (files(59, 59, 59), [((0, 1, 2), 2)]),
         (files(60, 60, 60), []),  # large enough as they are
-        (files(*[10] * 25), [(tuple(range(25)), 3)]),
+        (files(*[10] * 26), [(tuple(range(26)), 3)]),
         (files((1, "a"), (1, "b")), []),
         (files((1, "a"), (1, "b"), (2, "a")), [((0, 2), 1)]),
         (files((1, "a"), (1, "b"), (2, "a"), (2, "b")), [((0, 2), 1), ((1, 3), 1)]),
@@ -802,18 +802,19 @@ def test_cancelled_while_spark_works_the_table_is_as_it_was(
         ready.append(rows(200, 20))
     before, seen = every_file(root(lake, NAME)), canonical(ready.to_arrow())
     cancellation = Cancellation()
-    write_files = spark_files.write_files
 
-    def slowly(frame: Any, *arguments: Any, **how: Any) -> None:
-        # Each row takes a second of nobody's processor, so that the job is under way when it is cancelled.
-        asleep = frame.limit(20).where("java_method('java.lang.Thread', 'sleep', 1000L) is not null")
+    def slowly(run: Any) -> Any:
+        def task(number: int) -> Any:
+            time.sleep(20)  # so that the job is under way when it is cancelled
+            return run(number)
+
         if after_s:
             threading.Timer(after_s, cancellation.cancel).start()
         else:
             cancellation.cancel()
-        write_files(asleep, *arguments, **how)
+        return task
 
-    monkeypatch.setattr(spark_files, "write_files", slowly)
+    change_tasks(monkeypatch, slowly)
     began = time.monotonic()
     with pytest.raises(Cancelled):
         VERBS[verb](ready, cancellation)
@@ -857,12 +858,7 @@ def test_what_spark_wrote_wrongly_is_never_committed(
     if verb == "fold":
         ready.append(rows(200, 5))
     before, seen = every_file(root(lake, NAME)), canonical(ready.to_arrow())
-    write_files = spark_files.write_files
-    monkeypatch.setattr(
-        spark_files,
-        "write_files",
-        lambda frame, *arguments, **how: write_files(frame.limit(frame.count() - 1), *arguments, **how),
-    )
+    spoil_files(monkeypatch, lambda table: table.slice(1))
     with pytest.raises(VerificationFailed, match="Spark wrote"):
         VERBS[verb](ready, Cancellation())
     unchanged(lake, ready, before, seen)
@@ -871,38 +867,37 @@ def test_what_spark_wrote_wrongly_is_never_committed(
 def test_a_column_of_another_type_or_with_nulls_is_never_committed(
     lake: Lake, ready: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pyspark.sql import functions as f
-
     ready.append(rows(200, 5))
     before, seen = every_file(root(lake, NAME)), canonical(ready.to_arrow())
-    write_files = spark_files.write_files
+
+    def replaced(name: str, values: pa.Array) -> Callable[[pa.Table], pa.Table]:
+        return lambda table: table.set_column(table.column_names.index(name), name, values)
+
     for change, words in (
-        (lambda frame: frame.withColumn("n", f.col("n").cast("bigint")), "column n is int64"),
-        (lambda frame: frame.withColumn("order_id", f.lit(None).cast("string")), "is not nullable"),
-        (lambda frame: frame.drop("day"), "has the columns"),
-        (lambda frame: frame.withColumn("more", f.lit(1)), "has the columns"),
+        (replaced("n", pa.array(range(5), pa.int64())), "column n is int64"),
+        (replaced("order_id", pa.nulls(5, pa.string())), "is not nullable"),
+        (lambda table: table.drop_columns(["day"]), "has the columns"),
+        (lambda table: table.append_column("more", pa.array(range(5), pa.int32())), "has the columns"),
     ):
-        monkeypatch.setattr(
-            spark_files,
-            "write_files",
-            lambda frame, *arguments, change=change, **how: write_files(change(frame), *arguments, **how),
-        )
-        with pytest.raises(VerificationFailed, match=words):
-            ready.fold()
+        with monkeypatch.context() as patch:
+            spoil_files(patch, change)
+            with pytest.raises(VerificationFailed, match=words):
+                ready.fold()
         unchanged(lake, ready, before, seen)
 
 
 def test_an_error_of_spark_is_told_without_its_stack(lake: Lake, ready: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyspark.sql import functions as f
-
     ready.append(rows(200, 5))
     before, seen = every_file(root(lake, NAME)), canonical(ready.to_arrow())
-    write_files = spark_files.write_files
 
-    def failing(frame, *arguments, **how):
-        return write_files(frame.where(f.expr("raise_error('broken') is null")), *arguments, **how)
+    def failing(run: Any) -> Any:
+        def task(number: int) -> Any:
+            run(number)
+            raise ValueError("broken")
 
-    monkeypatch.setattr(spark_files, "write_files", failing)
+        return task
+
+    change_tasks(monkeypatch, failing)
     with pytest.raises((Unavailable, CallerError)) as raised:
         ready.fold()
     assert "broken" in raised.value.message
@@ -956,20 +951,19 @@ def test_when_the_jvm_dies_writes_and_local_reads_go_on_and_spark_starts_anew(
     ready.append(rows(200, 5))
     before, seen = every_file(root(lake, NAME)), canonical(ready.to_arrow())
     runtime = spark_runtime(lake.settings)
-    write_files = spark_files.write_files
     killed: list[int] = []
 
-    def murdered(*arguments: Any, **how: Any) -> None:
+    def murdered(run: Any) -> Any:
         start = runtime._start
         assert start is not None
         assert start.jvm is not None
         killed.append(start.jvm.process.pid)
         os.kill(start.jvm.process.pid, signal.SIGKILL)
         start.jvm.process.wait(30)
-        write_files(*arguments, **how)
+        return run
 
     with monkeypatch.context() as patch:
-        patch.setattr(spark_files, "write_files", murdered)
+        change_tasks(patch, murdered)
         with pytest.raises(Unavailable):
             ready.fold()
     assert killed

@@ -23,7 +23,6 @@ from deltalake import DeltaTable
 from crannog.api.arguments import new_batch_id
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.embedded import EmbeddedTable as Table
-from crannog.engine import spark_files
 from crannog.engine.maintenance.compact import compact
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.vacuum import vacuum
@@ -33,7 +32,6 @@ from crannog.settings import Settings
 from crannog.storage import failpoints
 from forcing import (
     SCHEMA,
-    ArrowFrame,
     Behind,
     Fail,
     HoleInListing,
@@ -52,6 +50,7 @@ from forcing import (
     rows_of,
     rules,
     settled,
+    spoil_files,
     storage_of,
 )
 
@@ -748,31 +747,16 @@ def test_append_to_a_keyed_table_is_upsert_and_null_keys_are_refused(lakes: Lake
 # --- rule 10: Spark writes, we verify, one file commits ---------------------------------------------------------------
 
 
-def _spoiled_arrow(how: str, frame: ArrowFrame) -> ArrowFrame:
-    table = frame.table
+def _spoiled(how: str, rows: pa.Table) -> pa.Table:
     if how == "row lost":
-        return ArrowFrame(table.slice(1))
+        return rows.slice(1)
     if how == "row twice":
-        return ArrowFrame(pa.concat_tables([table, table.slice(0, 1)]))
+        return pa.concat_tables([rows, rows.slice(0, 1)])
     if how == "other type":
-        return ArrowFrame(table.set_column(table.column_names.index("n"), "n", table["n"].cast(pa.int64())))
+        return rows.set_column(rows.column_names.index("n"), "n", rows["n"].cast(pa.int64()))
     if how == "null in the key":
-        return ArrowFrame(table.set_column(0, "id", pa.array([None, *table["id"].to_pylist()[1:]], pa.int64())))
-    return ArrowFrame(table.drop_columns(["name"]))
-
-
-def _spoiled_spark(how: str, rows: Any) -> Any:
-    from pyspark.sql import functions as f
-
-    if how == "row lost":
-        return rows.where(f.col("id") != 1)
-    if how == "row twice":
-        return rows.unionByName(rows.where(f.col("id") == 1))
-    if how == "other type":
-        return rows.withColumn("n", f.col("n").cast("bigint"))
-    if how == "null in the key":
-        return rows.withColumn("id", f.when(f.col("id") != 1, f.col("id")))
-    return rows.drop("name")
+        return rows.set_column(0, "id", pa.array([None, *rows["id"].to_pylist()[1:]], pa.int64()))
+    return rows.drop_columns(["name"])
 
 
 @pytest.mark.parametrize("how", ["row lost", "row twice", "other type", "null in the key", "column lost"])
@@ -788,14 +772,8 @@ def test_what_spark_wrote_wrong_is_never_committed(
         if job == "compact":
             one.fold()
     before, live = behind.versions(), behind.live_files()
-    write = spark_files.write_files
-
-    def wrong(rows: Any, *arguments: Any, **options: Any) -> None:
-        spoiled = _spoiled_arrow(how, rows) if either == "arrow" else _spoiled_spark(how, rows)
-        write(spoiled, *arguments, **options)
-
     with monkeypatch.context() as patch:
-        patch.setattr(spark_files, "write_files", wrong)
+        spoil_files(patch, lambda rows: _spoiled(how, rows))
         with pytest.raises(VerificationFailed):
             one.fold() if job == "fold" else _compact(one)
     assert (behind.versions(), behind.live_files()) == (before, live)

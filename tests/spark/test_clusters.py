@@ -157,7 +157,7 @@ def test_a_standalone_cluster(tmp_path: Path) -> None:
                 f"spark://127.0.0.1:{port}",
             )
         )
-        cluster = {"spark_master": f"spark://127.0.0.1:{port}", "spark_memory_mb": 1024}
+        cluster = {"spark_master": f"spark://127.0.0.1:{port}", "spark_memory_mb": 1024, "spark_python": sys.executable}
         do_work(tmp_path, **cluster, spark_secret_file=str(file))
         do_work(tmp_path, REFUSED, **cluster, spark_secret_file=str(wrong), spark_start_timeout_s=200)
     for log in tmp_path.glob("*.log"):
@@ -187,6 +187,7 @@ def test_spark_connect(tmp_path: Path) -> None:
     ]
     # PySpark sends a token without TLS only to a host that is called localhost.
     address = f"sc://localhost:{port}"
-    with process(tmp_path, "connect", *command, port=port, SPARK_CONNECT_AUTHENTICATE_TOKEN=token):
+    python = {"PYSPARK_PYTHON": sys.executable}
+    with process(tmp_path, "connect", *command, port=port, SPARK_CONNECT_AUTHENTICATE_TOKEN=token, **python):
         do_work(tmp_path, spark_remote=address, variables={"SPARK_CONNECT_AUTHENTICATE_TOKEN": token})
         do_work(tmp_path, REFUSED, spark_remote=address, spark_start_timeout_s=200)

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -28,7 +27,12 @@ from crannog.api.reports import VacuumReport
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.embedded import EmbeddedTable as Table
 from crannog.engine import spark_files
+from crannog.engine.columnar import plans
+from crannog.engine.maintenance import compact as compact_module
+from crannog.engine.maintenance import evolve as evolve_module
+from crannog.engine.maintenance import fold as fold_module
 from crannog.engine.maintenance import job as job_module
+from crannog.engine.maintenance import rewrite_without as rewrite_module
 from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CrannogError, Unavailable
@@ -461,57 +465,12 @@ def settled(lake: Lake) -> None:
 
 # --- a stand-in for Spark ---------------------------------------------------------------------------------------------
 
-_SPARK_TYPES = {
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "boolean": pa.bool_(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-}
-
-
-class _Column:
-    def __init__(self, values: pa.ChunkedArray) -> None:
-        self._values = values
-
-    def __ne__(self, other: object) -> pa.ChunkedArray:  # type: ignore[override]
-        return pc.not_equal(self._values, other)
-
 
 class ArrowFrame:
-    """The few acts of a DataFrame that fold, compact and evolve use, on an Arrow table."""
+    """An Arrow table in the place of a DataFrame."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
-
-    @property
-    def columns(self) -> list[str]:
-        return list(self.table.column_names)
-
-    def __getitem__(self, name: str) -> _Column:
-        return _Column(self.table[name])
-
-    def where(self, mask: pa.ChunkedArray) -> ArrowFrame:
-        return ArrowFrame(self.table.filter(mask))
-
-    def select(self, *names: str) -> ArrowFrame:
-        return ArrowFrame(self.table.select([name.strip("`") for name in names]))
-
-    def union(self, other: ArrowFrame) -> ArrowFrame:
-        return ArrowFrame(pa.concat_tables([self.table, other.table.rename_columns(self.columns)]))
-
-    def selectExpr(self, *expressions: str) -> ArrowFrame:
-        columns = {}
-        for expression in expressions:
-            found = re.fullmatch(r"cast\((?:`(\w+)`|null) as (\w+)\) as `(\w+)`", expression)
-            assert found, f"the stand-in for Spark does not know {expression}"
-            source, kind, name = found.groups()
-            wanted = _SPARK_TYPES[kind]
-            columns[name] = self.table[source].cast(wanted) if source else pa.nulls(self.table.num_rows, wanted)
-        return ArrowFrame(pa.table(columns))
 
 
 def _read_files(_session: Any, storage: Any, paths: Iterable[str], schema: pa.Schema) -> ArrowFrame:
@@ -529,24 +488,20 @@ def _read_files(_session: Any, storage: Any, paths: Iterable[str], schema: pa.Sc
     return ArrowFrame(pa.concat_tables(tables) if tables else wanted.empty_table())
 
 
-def _without_keys(rows: ArrowFrame, keys: ArrowFrame, key: Sequence[str]) -> ArrowFrame:
-    gone = {tuple(entry.values()) for entry in keys.table.select(list(key)).to_pylist()}
-    kept = [tuple(entry.values()) not in gone for entry in rows.table.select(list(key)).to_pylist()]
-    return ArrowFrame(rows.table.filter(pa.array(kept, pa.bool_())))
-
-
-def write_arrow(table: pa.Table, storage: Any, folder: str, sort_by: Sequence[str]) -> None:
+def write_arrow(table: pa.Table, storage: Any, folder: str, sort_by: Sequence[str]) -> list[str]:
     """Write one Parquet file as Spark would name it."""
     place = Path(storage.uri(f"{folder}/0"))
     place.mkdir(parents=True)
     table = table.sort_by([(name, "ascending") for name in sort_by])
-    pq.write_table(
-        table, place / f"part-00000-{uuid.uuid4()}-c000.zstd.parquet", compression="zstd", store_schema=False
-    )
+    name = f"part-00000-{uuid.uuid4()}-c000.zstd.parquet"
+    pq.write_table(table, place / name, compression="zstd", store_schema=False)
+    return [f"{folder}/0/{name}"]
 
 
-def _write_files(rows: ArrowFrame, storage: Any, folder: str, _base: Any, *, sort_by: Sequence[str], **_: Any) -> None:
-    write_arrow(rows.table, storage, folder, sort_by)
+def _write_files(
+    rows: ArrowFrame, storage: Any, folder: str, _base: Any, *, sort_by: Sequence[str], **_: Any
+) -> list[str]:
+    return write_arrow(rows.table, storage, folder, sort_by)
 
 
 @contextmanager
@@ -557,13 +512,40 @@ def _no_session(_job: Any) -> Iterator[None]:
         raise Unavailable(f"the stand-in for Spark failed: {error}") from error
 
 
-def stand_in_for_spark(patch: pytest.MonkeyPatch) -> None:
-    """Let pyarrow do what Spark does in fold, compact and evolve, where Spark is not the point: a job takes milliseconds.
+TaskFunction = Callable[[int], list[str]]
 
-    Everything around it is the real code: what is read, the check of the files, the ledger, the commit. Unpartitioned
-    tables only.
+
+def in_this_process(_session: Any, run: TaskFunction, count: int) -> list[list[str]]:
+    """Do what Spark's tasks do without Spark."""
+    return list(map(run, range(count)))
+
+
+def change_tasks(patch: pytest.MonkeyPatch, change: Callable[[TaskFunction], TaskFunction]) -> None:
+    """Change what the tasks of the next jobs do."""
+    in_tasks = plans._in_spark_tasks
+    patch.setattr(plans, "_in_spark_tasks", lambda session, run, count: in_tasks(session, change(run), count))
+
+
+def spoil_files(patch: pytest.MonkeyPatch, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Change the rows of the first file that each of the next jobs writes, before it is verified."""
+    run_with_spark = plans.run_with_spark
+
+    def spoiled(session: Any, storage: Any, base: Any, tasks: Any, **options: Any) -> list[str]:
+        paths = run_with_spark(session, storage, base, tasks, **options)
+        path = storage.uri(paths[0])
+        pq.write_table(change(pq.read_table(path, partitioning=None)), path, store_schema=False)
+        return paths
+
+    for module in (fold_module, compact_module, evolve_module, rewrite_module):
+        patch.setattr(module, "run_with_spark", spoiled)
+
+
+def stand_in_for_spark(patch: pytest.MonkeyPatch) -> None:
+    """Run the tasks of jobs in this process, where Spark is not the point: a job takes milliseconds.
+
+    Everything else is the real code: what is read and written, the check of the files, the ledger, the commit.
     """
     patch.setattr(job_module.Job, "spark", _no_session)
+    patch.setattr(plans, "_in_spark_tasks", in_this_process)
     patch.setattr(spark_files, "read_files", _read_files)
-    patch.setattr(spark_files, "without_keys", _without_keys)
     patch.setattr(spark_files, "write_files", _write_files)

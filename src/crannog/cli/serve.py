@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import random
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,7 +32,6 @@ _TAKE_BACK_S = 3.0
 _TASK_PATIENCE_S = 10.0
 _LAST_PATIENCE_S = 5.0
 _LONGEST_STOP_S = 19.0
-_JITTER = 0.1
 
 token = typer.Typer(help="Access tokens for the server of this warehouse.", no_args_is_help=True)
 TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token, in lists and in the audit log.")]
@@ -89,13 +89,11 @@ def serve(
         for name, near in unknown_variables(os.environ).items():
             typer.echo(f"{name} is not a setting and is ignored" + (f"; did you mean {near}?" if near else ""))
         threading.Thread(target=_warm_up, args=(lake,), name="crannog-warm-up", daemon=True).start()
-        work = threading.Thread(target=_work, args=(lake, scheduler, stop), name="crannog-serve", daemon=True)
-        work.start()
+        scheduler.start(partial(_print_tasks, lake, scheduler, _Lines()))
         stop.wait()
         typer.echo("stopping; running requests and tasks have up to 20 s to finish")
         server.stop_accepting()
-        scheduler.stop()
-        _drain(lake, server, work)
+        _drain(lake, server, scheduler)
         server.close()
     typer.echo("stopped")
 
@@ -132,20 +130,21 @@ def _warm_up(lake: EmbeddedLake) -> None:
             lake.warehouse.spark()
 
 
-def _drain(lake: EmbeddedLake, server: HttpServer, work: threading.Thread) -> None:
-    """Wait for running requests and tasks; then cancel them; then stop Spark."""
+def _drain(lake: EmbeddedLake, server: HttpServer, scheduler: Scheduler) -> None:
+    """Cancel tasks and wait for running requests; then cancel them; then stop Spark."""
     began = time.monotonic()
+    scheduler.stop(0)
     drained = server.join(_PATIENCE_S)
     if not drained:
         server.cancel_running()
         drained = server.join(_TAKE_BACK_S)
         server.abort()
-    work.join(max(0.1, _TASK_PATIENCE_S - (time.monotonic() - began)))
-    if work.is_alive() or not drained:
+    idle = scheduler.stop(max(0.1, _TASK_PATIENCE_S - (time.monotonic() - began)))
+    if not idle or not drained:
         end_spark(lake)
-        work.join(_LAST_PATIENCE_S)
+        idle = scheduler.stop(_LAST_PATIENCE_S)
         drained = server.join(0.5)
-    if work.is_alive() or not drained:
+    if not idle or not drained:
         server.service.audit.stop(1.0)
         _leave()
 
@@ -156,17 +155,12 @@ def _leave() -> None:
     os._exit(0)
 
 
-def _work(lake: EmbeddedLake, scheduler: Scheduler, stop: threading.Event) -> None:
-    lines = _Lines()
-    while not stop.wait(lake.settings.scheduler_tick_s * random.uniform(1 - _JITTER, 1 + _JITTER)):
-        try:
-            ran = scheduler.run_due()
-            done = {task["task_name"]: task for task in lake.tasks()} if ran else {}
-            for name in ran:
-                lines.task(done.get(name, {"task_name": name, "last_result": None}))
-            lines.trouble(scheduler.last_error)
-        except Exception as error:  # the next run may succeed
-            lines.trouble(getattr(error, "message", f"{type(error).__name__}: {error}"))
+def _print_tasks(lake: EmbeddedLake, scheduler: Scheduler, lines: _Lines, ran: Sequence[str]) -> None:
+    """Print what tasks did, and what went wrong."""
+    done = {task["task_name"]: task for task in lake.tasks()} if ran else {}
+    for name in ran:
+        lines.task(done.get(name, {"task_name": name, "last_result": None}))
+    lines.trouble(scheduler.last_error)
 
 
 class _Lines:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,9 +51,9 @@ class Rewrite:
 
 
 def verify_files(
-    storage: Storage, folder: str, job_folder: str, base: Base, *, rows: int, schema: pa.Schema | None = None
+    storage: Storage, folder: str, paths: Iterable[str], base: Base, *, rows: int, schema: pa.Schema | None = None
 ) -> list[DataFile]:
-    """Verify what Spark wrote under `job_folder` and make it durable. Raises VerificationFailed if it is wrong.
+    """Verify the files that Spark wrote for a table and make them durable. Raises VerificationFailed if they are wrong.
 
     Checks the files themselves, outside Spark: their columns and types, their number of rows, nulls in columns that
     are not nullable, one partition per file.
@@ -61,14 +61,11 @@ def verify_files(
     schema = schema or base.schema
     failpoints.reached("rewrite.files_written")
     footers = []
-    for stored in sorted(storage.walk(f"{folder}/{job_folder}"), key=lambda file: file.path):
-        name = stored.path.rpartition("/")[2]
-        if name.startswith((".", "_")):
-            continue
+    for path in sorted(paths):
         try:
-            footers.append(read_footer(storage, stored.path, base.statistics_columns))
+            footers.append(read_footer(storage, path, base.statistics_columns))
         except (OSError, pa.ArrowException) as error:
-            raise VerificationFailed(f"{stored.path} has no readable footer: {str(error)[:200]}") from error
+            raise VerificationFailed(f"{path} has no readable footer: {str(error)[:200]}") from error
     footers = [footer for footer in footers if footer.rows]
     for footer in footers:
         _check_schema(footer, schema)
@@ -76,7 +73,7 @@ def verify_files(
     written = sum(footer.rows for footer in footers)
     if written != rows:
         raise VerificationFailed(
-            f"{folder.replace('/', '.')}: expected {rows:,} rows in {job_folder}, Spark wrote {written:,};"
+            f"{folder.replace('/', '.')}: expected {rows:,} rows, Spark wrote {written:,};"
             " nothing was committed and the table is unchanged"
         )
     files = [

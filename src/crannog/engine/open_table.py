@@ -174,7 +174,10 @@ class OpenTable:
             return WriteReceipt(self.log.last_seen()[1].end, 0, batch, duplicate=False)
         size = int(given.nbytes) + count * _SYSTEM_BYTES_PER_ROW + BYTES_PER_CHANGE
         change = Change(batch, kind, given, size, actor, reason, now_us)
-        done = self.writer.write(change) if after is None else self.writer.write_after(change, after)
+        if after is None:
+            done = self.writer.write(change, keep_pace=self.warehouse.is_maintained)
+        else:
+            done = self.writer.write_after(change, after)
         return WriteReceipt(done.sequence, count, batch, done.duplicate)
 
     def _keep_up(self) -> None:

@@ -83,8 +83,8 @@ def write_files(
     portions: Sequence[Portion],
     sort_by: Sequence[str],
     by_range: bool = False,
-) -> None:
-    """Write rows as Parquet files in the table's layout, each sorted; no file has rows of two partitions.
+) -> list[str]:
+    """Write rows as Parquet files in the table's layout and return their paths. Each is sorted and in one partition.
 
     `by_range` gives each of a portion's files its own range of the sort columns, at the cost of a shuffle. The
     files keep their partition columns and are in no folders named after values, so that no user's value ends up
@@ -100,12 +100,18 @@ def write_files(
     if not base.partition_by:
         [portion] = portions
         write(_in_files(rows, portion.files, order, by_range), "0")
-        return
+        return _files_in(storage, folder)
     single = [portion for portion in portions if portion.files == 1]
     if single:
         write(_one_file_each(rows, single, base.partition_by).sortWithinPartitions(*order), "0")
     for number, portion in enumerate((portion for portion in portions if portion.files > 1), start=1):
         write(_in_files(rows.where(_is_in(portion)), portion.files, order, by_range=True), str(number))
+    return _files_in(storage, folder)
+
+
+def _files_in(storage: Storage, folder: str) -> list[str]:
+    paths = (file.path for file in storage.walk(folder))
+    return [path for path in paths if not path.rpartition("/")[2].startswith((".", "_"))]
 
 
 def _in_files(rows: DataFrame, files: int, order: list[str], by_range: bool) -> DataFrame:

@@ -35,6 +35,8 @@ class Warehouse:
         # One thread: packing and small maintenance must never take cores from callers.
         self._background = ThreadPoolExecutor(1, thread_name_prefix="crannog-upkeep")
         self.closed = False
+        self.is_maintained = False
+        """Whether a scheduler of this process folds the tables."""
 
     @property
     def duckdb(self) -> DuckDBEngine:
@@ -53,6 +55,12 @@ class Warehouse:
         if self.storage.spark_settings:
             runtime.configure_storage(self.storage.spark_settings)
         return runtime.session()
+
+    def set_spark_nice(self, nice: int) -> None:
+        """Change the priority of Spark, if this process runs it."""
+        from crannog.spark.session import spark_runtime
+
+        spark_runtime(self.settings).set_nice(nice)
 
     def local_paths(self, paths: Sequence[str]) -> list[str]:
         """Return local paths of files for DuckDB: in place, or copies of a bucket's files (which never change)."""

@@ -89,6 +89,11 @@ def shortened(message: str) -> str:
     # An aborted job puts the cause behind its own text, on the line with the task's exception.
     inner = re.search(r"Lost task [^\n]*?\): ([^\n]+)", message)
     text = inner[1] if inner else message
+    # The traceback of a task in Python ends with its error.
+    if "Python worker" in message and (
+        raised := re.findall(r"^\s*(?:\w+\.)*(\w+(?:Error|Exception): .+)$", message, re.MULTILINE)
+    ):
+        text = raised[-1]
     text = next((line.strip() for line in text.splitlines() if line.strip()), "")
     text = re.sub(r"^(?:[a-zA-Z_$][\w$]*\.)+[\w$]*(?:Exception|Error)\b:?\s*", "", text)
     text = re.sub(r"\s*SQLSTATE: \w{5}.*$", "", text)

@@ -64,6 +64,18 @@ class Jvm:
             self.process.wait()
         scratch_folders.remove(self.folder)
 
+    def set_nice(self, nice: int) -> None:
+        """Change the priority of the process and of Spark's tasks in Python; without the right to raise it, nothing happens."""
+        waiting = [self.process.pid]
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{self.process.pid}/autogroup").write_text(str(nice))
+        while waiting:
+            tasks = Path(f"/proc/{waiting.pop()}/task")
+            with contextlib.suppress(OSError):  # ended meanwhile
+                for task in tasks.iterdir():
+                    os.setpriority(os.PRIO_PROCESS, int(task.name), nice)
+                    waiting += map(int, (task / "children").read_text(encoding="ascii").split())
+
     def failure_line(self) -> str:
         """Return the line of the process's output that explains its failure."""
         try:
@@ -77,6 +89,34 @@ class Jvm:
         ]
         failures = [line for line in messages if "rror" in line or "Exception" in line]
         return (failures or messages or ["it printed nothing"])[0][:300]
+
+
+class Patience:
+    """Waits for a process as long as it makes progress: on a busy machine Java may take minutes to start."""
+
+    def __init__(self, pid: int, timeout_s: float) -> None:
+        self._pid = pid
+        self._timeout_s = timeout_s
+        self._since = time.monotonic()
+        self._spent = self._processor_time()
+
+    def is_over(self) -> bool:
+        """Tell whether the time is up and the process has used no processor time since the last check at its end."""
+        if time.monotonic() - self._since <= self._timeout_s:
+            return False
+        spent = self._processor_time()
+        if spent <= self._spent:
+            return True
+        self._since, self._spent = time.monotonic(), spent
+        return False
+
+    def _processor_time(self) -> int:
+        """Return the processor time of the process in ticks; 0 where the system does not tell."""
+        try:
+            parts = Path(f"/proc/{self._pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+            return int(parts[11]) + int(parts[12])
+        except (OSError, ValueError, IndexError):
+            return 0
 
 
 def _lower_priority(nice: int) -> None:
@@ -95,8 +135,9 @@ def launch(
     nice: int,
     timeout_s: float,
     cancelled: Callable[[], bool],
-) -> Jvm:
-    """Start Spark's gateway process and connect to it. Raises Unavailable with the reason if that fails.
+    launched: Callable[[Jvm], object],
+) -> None:
+    """Start Spark's gateway process, pass it to `launched`, and connect to it. Raises Unavailable if that fails.
 
     `nice` lowers its priority, and that of the calling thread, on a busy machine.
     """
@@ -117,15 +158,16 @@ def launch(
     with contextlib.suppress(OSError):
         Path(f"/proc/{process.pid}/autogroup").write_text(str(nice))
     jvm = Jvm(process, folder)
+    launched(jvm)
     try:
-        deadline = time.monotonic() + timeout_s
+        patience = Patience(process.pid, timeout_s)
         while not connection_file.is_file():
             if not jvm.alive:
                 raise Unavailable(f"Spark's Java process ended at start: {jvm.failure_line()}")
             if cancelled():
                 raise Unavailable("Spark was stopped while it started")
-            if time.monotonic() > deadline:
-                raise Unavailable(f"Spark's Java process did not answer within {timeout_s:g} s")
+            if patience.is_over():
+                raise Unavailable(f"Spark's Java process did not answer within {timeout_s:g} s and does nothing")
             time.sleep(0.02)
         jvm.gateway = _connect(connection_file.read_bytes())
         connection_file.unlink()
@@ -133,7 +175,6 @@ def launch(
         process.kill()
         jvm.end()
         raise
-    return jvm
 
 
 def _command(spark_home: Path, conf: Mapping[str, str]) -> list[str]:

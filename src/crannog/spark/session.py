@@ -9,9 +9,12 @@ import atexit
 import contextlib
 import logging
 import os
+import sys
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crannog.errors import CrannogError, Unavailable
@@ -21,11 +24,14 @@ from crannog.spark import configuration, jars
 from crannog.spark.configuration import secret_conf
 from crannog.spark.errors import shortened, translated
 from crannog.spark.java import find_java
-from crannog.spark.jvm import Jvm, launch
+from crannog.spark.jvm import Jvm, Patience, launch
 from crannog.storage import scratch_folders
+from crannog.version import VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger("crannog.spark")
 
 __all__ = ["SparkRuntime", "in_pool", "interruptible", "spark_runtime", "translated"]
 
@@ -47,6 +53,7 @@ class _Start:
         self.jvm: Jvm | None = None
         self.error: CrannogError | None = None
         self.seconds = 0.0
+        self.nice: int | None = None
 
     def alive(self) -> bool:
         """Return whether the session still responds; costs one round trip to Java."""
@@ -78,16 +85,29 @@ class SparkRuntime:
         A session whose Java process died is replaced, and a failed start is tried again.
         """
         start = self._current()
-        if not start.done.wait(self._settings.spark_start_timeout_s):
-            raise Unavailable(
-                f"Spark is still starting after {self._settings.spark_start_timeout_s:g} s; try again", retry_after_s=5
-            )
+        timeout_s = self._settings.spark_start_timeout_s
+        began = time.monotonic()
+        patience: Patience | None = None
+        while not start.done.wait(timeout_s if patience is None else min(timeout_s, 1.0)):
+            if patience is None and start.jvm is not None:
+                patience = Patience(start.jvm.process.pid, timeout_s)
+                log.warning("Spark is still starting after %.0f s; waiting while it makes progress", timeout_s)
+            elif patience is None or patience.is_over():
+                waited_s = time.monotonic() - began
+                raise Unavailable(f"Spark is still starting after {waited_s:.0f} s; try again", retry_after_s=5)
         if start.error is not None:
             # Several callers may wait for one start: each raises its own error.
             raise type(start.error)(
                 start.error.message, retry_after_s=start.error.retry_after_s
             ) from start.error.__cause__
         return start.session
+
+    def set_nice(self, nice: int) -> None:
+        """Change the priority of a Java process of our own, if one is running."""
+        start = self._start
+        if start is not None and start.jvm is not None and start.nice != nice:
+            start.nice = nice
+            start.jvm.set_nice(nice)
 
     def state(self) -> str:
         """Return `absent`, `starting`, `ready`, `failed` or `stopped`."""
@@ -208,6 +228,10 @@ class SparkRuntime:
                 "this process runs a Spark session that Crannog did not start; stop it first, a process can have only one"
             )
         _silence_python_side()
+        is_local = configuration.is_local(self._settings)
+        # Tasks over Arrow run in Python processes; those of this machine must find the same packages.
+        if self._settings.spark_python or is_local:
+            os.environ["PYSPARK_PYTHON"] = self._settings.spark_python or sys.executable
         folder = scratch_folders.create("spark")
         conf = configuration.process_conf(
             self._settings,
@@ -216,7 +240,7 @@ class SparkRuntime:
             folder=folder,
             jars=jar_sets,
         )
-        start.jvm = launch(
+        launch(
             java,
             home,
             folder,
@@ -224,7 +248,9 @@ class SparkRuntime:
             nice=self._settings.spark_nice,
             timeout_s=self._settings.spark_start_timeout_s,
             cancelled=lambda: start.cancelled,
+            launched=lambda jvm: setattr(start, "jvm", jvm),
         )
+        assert start.jvm is not None
         # PySpark keeps the gateway of a stopped session and would reuse it.
         _forget_gateway(SparkContext._gateway)
         # Keys and secrets are sent over the connection; on the command line every user of the machine could read them.
@@ -232,6 +258,8 @@ class SparkRuntime:
         context = SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())), gateway=start.jvm.gateway)
         start.session = SparkSession(context)
         _write_no_checksum_files(context)
+        if not is_local:
+            context.addPyFile(str(_package_archive(folder)))
 
     def _connect(self, start: _Start) -> None:
         # Spark Connect needs packages of its own, which it looks for when it connects.
@@ -239,6 +267,11 @@ class SparkRuntime:
             from pyspark.sql import SparkSession
 
             start.session = SparkSession.builder.remote(self._settings.spark_remote).create()
+        folder = scratch_folders.create("spark")
+        try:
+            start.session.addArtifacts(str(_package_archive(folder)), pyfile=True)
+        finally:
+            scratch_folders.remove(folder)
         for key, value in configuration.session_conf(self._settings, cores=configuration.cores()).items():
             start.session.conf.set(key, value)
 
@@ -289,6 +322,16 @@ def _apply(start: _Start, mapping: Mapping[str, str]) -> None:
                 start.session.sparkContext._jsc.hadoopConfiguration().set(name, value)
     except Exception as error:
         raise translated(error) from error
+
+
+def _package_archive(folder: Path) -> Path:
+    """Write this package as an archive that is sent to Spark's workers: their tasks run its code, in the same version."""
+    package = Path(__file__).parent.parent
+    archive = folder / f"crannog-{VERSION}.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as target:
+        for file in sorted(package.rglob("*.py")):
+            target.write(file, file.relative_to(package.parent))
+    return archive
 
 
 def _write_no_checksum_files(context: Any) -> None:

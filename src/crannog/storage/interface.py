@@ -161,6 +161,15 @@ def open_storage(location: str) -> Storage:
     return storage
 
 
+def reopen_storage(uri: str, options: Mapping[str, str]) -> Storage:
+    """Return the storage at the `uri` of an open one's root, with its `options`: for the tasks of a job, without checks."""
+    if "://" not in uri:
+        return _local(uri)
+    from crannog.storage.object_store import ObjectStorage  # obstore is slow to load and often not needed
+
+    return ObjectStorage(uri, options)
+
+
 def _local(folder: str) -> Storage:
     from crannog.storage.local import LocalStorage
 

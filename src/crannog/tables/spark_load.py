@@ -169,9 +169,9 @@ class _SparkLoad:
         with job.spark() as session:
             given = read_files(session, job.storage, self._paths, base.schema)
             folder = f"{table.folder}/{job.folder}"
-            write_files(given, job.storage, folder, base, portions=portions, sort_by=base.cluster_by)
+            written = write_files(given, job.storage, folder, base, portions=portions, sort_by=base.cluster_by)
         job.step("verify", 0.9)
-        added = verify_files(job.storage, table.folder, job.folder, base, rows=rows)
+        added = verify_files(job.storage, table.folder, written, base, rows=rows)
         job.step("commit", 0.98)
         rewrite = Rewrite(
             job.id,

@@ -22,7 +22,7 @@ from crannog.engine.duckdb.engine import DuckDBEngine
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import read
 from crannog.errors import CallerError
-from crannog.traces.derived.definitions import ERROR_STATUS, HISTOGRAM, RED, SUMMARIES, for_duckdb
+from crannog.traces.derived.definitions import ERROR_STATUS, HISTOGRAM, RED, SUMMARIES
 from crannog.traces.derived.views import DerivedViews
 from crannog.traces.metric_query import CheckedMetricQuery, GroupKey, checked_metric_query, day_of
 from crannog.traces.query_scope import scoped_cursor
@@ -119,9 +119,7 @@ def _from_spans(views: DerivedViews, spans: OpenTable, query: CheckedMetricQuery
     return _within_limit(
         views.query_spans(
             spans,
-            lambda rows: (
-                f"SELECT {keys}, {for_duckdb(HISTOGRAM)} FROM {rows} WHERE {where} GROUP BY ALL LIMIT {_MAX_ROWS + 1}"
-            ),
+            lambda rows: f"SELECT {keys}, {HISTOGRAM} FROM {rows} WHERE {where} GROUP BY ALL LIMIT {_MAX_ROWS + 1}",
             first=day_of(start),
             last=day_of(end, before=True),
         )
@@ -180,7 +178,7 @@ def _histogram_sql(query: CheckedMetricQuery, traces: str, max_rows: int) -> str
     keys = [f"{query.step.begin_sql('start_ns // 1000000000')} AS begin"]
     keys += [f"root.g{number} AS g{number}" for number in range(len(query.groups))]
     return (
-        f"SELECT {', '.join(keys)}, {for_duckdb(HISTOGRAM)} FROM (SELECT *, end_ns - start_ns AS duration_ns,"
+        f"SELECT {', '.join(keys)}, {HISTOGRAM} FROM (SELECT *, end_ns - start_ns AS duration_ns,"
         f" CASE WHEN failed THEN {ERROR_STATUS} ELSE 0 END AS status_code FROM ({traces})) WHERE {' AND '.join(bounds) or 'true'}"
         f" GROUP BY ALL LIMIT {max_rows}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,10 +12,12 @@ from crannog.engine.commit.change_messages import ChangeMessages
 from crannog.engine.commit.group import Call, Group
 from crannog.engine.commit.handover import Handover
 from crannog.errors import Overloaded
-from crannog.protocol.changelog import ChangeLog, Committed
+from crannog.protocol.changelog import Backlog, ChangeLog, Committed
 from crannog.protocol.staged_files import Change
 
 Write = Call[Change, Committed]
+_LONGEST_WAIT_S = 2.0
+_UNHINDERED_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,22 @@ class WriterLimits:
     group_rows: int
     staged_rows: int
     staged_bytes: int
+
+
+def backlog_share(backlog: Backlog, rows_limit: int, bytes_limit: int) -> float:
+    """Return how much of the limits of a table is staged."""
+    return max(backlog.rows / rows_limit, backlog.bytes / bytes_limit)
+
+
+def slow_down_s(backlog: Backlog, limits: WriterLimits) -> float:
+    """Return how long a writer should wait before its commit, so that folds keep up.
+
+    Nothing up to a quarter of a limit; from there on longer and longer, so that writers slow down to what folds take
+    rather than stop at the limit.
+    """
+    share = min(backlog_share(backlog, limits.staged_rows, limits.staged_bytes), 1.0)
+    excess = max(0.0, share - _UNHINDERED_SHARE) / (1 - _UNHINDERED_SHARE)
+    return _LONGEST_WAIT_S * excess**2
 
 
 class Writer:
@@ -46,8 +65,10 @@ class Writer:
             commit, called=lambda: self._name, most_waiting=limits.queue_calls, take=self._take
         )
 
-    def write(self, change: Change) -> Committed:
-        """Commit one change; Overloaded at a limit, Unavailable if the storage fails; neither keeps anything halfway."""
+    def write(self, change: Change, *, keep_pace: bool = False) -> Committed:
+        """Commit one change; with `keep_pace`, wait first while folds are behind. Overloaded at a limit, Unavailable if the storage fails; neither keeps anything halfway."""
+        if keep_pace and (pause_s := slow_down_s(self._log.backlog(), self._limits)):
+            time.sleep(pause_s)
         return self._group.submit(change)
 
     def write_after(self, change: Change, sequence: int) -> Committed:

@@ -20,11 +20,12 @@ from crannog.delta.schemas import (
     user_schema,
     with_system_columns,
 )
+from crannog.engine.columnar.plans import rewritten_files, run_with_spark
 from crannog.engine.maintenance.fold import after_commit
 from crannog.engine.maintenance.job import Job
 from crannog.engine.open_table import OpenTable
 from crannog.engine.tables import table_properties
-from crannog.errors import Unavailable
+from crannog.errors import SnapshotGone, Unavailable
 
 _MAX_ATTEMPTS = 10
 
@@ -44,7 +45,7 @@ def evolve(
         with Job(table, "EVOLVE", base, progress=progress, cancellation=cancellation) as job:
             try:
                 return _evolve_once(table, base, target, change, job)
-            except RunAgain:
+            except (RunAgain, SnapshotGone):
                 continue
     raise Unavailable(
         f"cannot evolve {table.name}: other jobs changed the table {_MAX_ATTEMPTS} times meanwhile; try again"
@@ -54,37 +55,16 @@ def evolve(
 def _evolve_once(table: OpenTable, base: Base, target: pa.Schema, change: Any, job: Job) -> EvolveReport:
     added: list[DataFile] = []
     removed: list[DataFile] = []
-    asked = json.loads(base.properties.get("crannog.bloom", "[]"))
-    properties = {**base.properties, **table_properties(target, base.key, base.partition_by, base.cluster_by, asked)}
+    bloom = json.loads(base.properties.get("crannog.bloom", "[]"))
+    properties = {**base.properties, **table_properties(target, base.key, base.partition_by, base.cluster_by, bloom)}
     if change.widened and base.files:
-        from crannog.engine.spark_files import portions_of_files, read_base, spark_schema, write_files
-
         removed = list(base.files.values())
         job.step("write files with Spark", 0.2)
+        tasks = rewritten_files(job.storage, table.folder, job.folder, base, removed, table.file_bytes(base))
         with job.spark() as session:
-            rows = read_base(session, job.storage, table.folder, base, base.files)
-            present = set(rows.columns)
-            shape = spark_schema(target)
-            rows = rows.selectExpr(
-                *[
-                    f"cast(`{field.name}` as {field.dataType.simpleString()}) as `{field.name}`"
-                    if field.name in present
-                    else f"cast(null as {field.dataType.simpleString()}) as `{field.name}`"
-                    for field in shape
-                ]
-            )
-            portions = portions_of_files(removed, table.file_bytes(base))
-            write_files(
-                rows,
-                job.storage,
-                f"{table.folder}/{job.folder}",
-                base,
-                portions=portions,
-                sort_by=base.cluster_by,
-                by_range=True,
-            )
+            written = run_with_spark(session, job.storage, base, tasks, schema=target)
         job.step("verify", 0.85)
-        added = verify_files(job.storage, table.folder, job.folder, base, rows=base.rows, schema=target)
+        added = verify_files(job.storage, table.folder, written, base, rows=base.rows, schema=target)
     job.step("commit", 0.95)
     rewrite = Rewrite(
         job.id,

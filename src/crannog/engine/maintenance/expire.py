@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from crannog.api.reports import Cancellation, ExpireReport, Progress
 from crannog.delta.log import Base
+from crannog.engine.columnar.tasks import NotBefore
 from crannog.engine.duckdb.engine import quoted
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.job import Job, progress_range
@@ -19,9 +20,6 @@ from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.errors import CallerError
 from crannog.protocol.staged_files import CREATED_AT, DATE
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 Values = Mapping[str, Sequence[Any]]
 
@@ -45,12 +43,12 @@ def expire(
     chosen = _column(table, column)
     _check_values(table, only or {}, besides or {})
     fold(table, progress=progress_range(progress, 0, 0.5), cancellation=cancellation)
-    told = {name: list(values) for name, values in (("only", only), ("besides", besides)) if values}
+    values = {name: list(listed) for name, listed in (("only", only), ("besides", besides)) if listed}
     dropped = rewrite_without(
         table,
         "EXPIRE",
         lambda _: _Before(chosen, before, only or {}, besides or {}),
-        parameters={"column": chosen.name, "before": before.isoformat(), **told},
+        parameters={"column": chosen.name, "before": before.isoformat(), **values},
         progress=progress_range(progress, 0.5, 1),
         cancellation=cancellation,
     )
@@ -140,12 +138,5 @@ class _Before:
         columns = [name for name in dict.fromkeys(columns) if name not in base.partition_by]
         return counted_by_file(table, snapshot, [file.path for file in files], columns, " AND ".join(parts), tables)
 
-    def remaining(self, rows: DataFrame, job: Job, session: SparkSession) -> DataFrame:
-        from pyspark.sql import functions as f
-
-        goes = f.coalesce(f.col(f"`{self.column.name}`") < f.lit(self._limit), f.lit(False))
-        for name, values in self.only.items():
-            goes = goes & f.coalesce(f.col(f"`{name}`").isin(*values), f.lit(False))
-        for name, values in self.besides.items():
-            goes = goes & ~f.coalesce(f.col(f"`{name}`").isin(*values), f.lit(False))
-        return rows.where(~goes)
+    def remaining(self, job: Job) -> NotBefore:
+        return NotBefore(self.column.name, self._limit, self.only, self.besides)

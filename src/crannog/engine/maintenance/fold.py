@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from crannog.api.reports import Cancellation, FoldReport, Progress
-from crannog.delta.log import DataFile
+from crannog.delta.log import Base, DataFile
 from crannog.delta.rewrite import AlreadyFolded, Rewrite, RunAgain, verify_files
+from crannog.engine.columnar.plans import (
+    group_starts,
+    in_files,
+    rows_per_file,
+    rows_per_range,
+    run_with_spark,
+    split_by_rows,
+    starts_of_sorted,
+)
+from crannog.engine.columnar.tasks import SortedFile, Source, WithoutKeys, by_partition, sorted_by
 from crannog.engine.duckdb.engine import FILE_COLUMN
 from crannog.engine.maintenance import delete_audit
 from crannog.engine.maintenance.job import Job
@@ -23,7 +35,6 @@ from crannog.storage import failpoints
 log = logging.getLogger("crannog.engine")
 
 _MAX_ATTEMPTS = 10
-_BYTES_PER_WRITER = 16 * 1024**2
 
 
 def fold(table: OpenTable, *, progress: Progress | None = None, cancellation: Cancellation | None = None) -> FoldReport:
@@ -34,23 +45,29 @@ def fold(table: OpenTable, *, progress: Progress | None = None, cancellation: Ca
         if target is None:
             target = snapshot.tail.end
         if snapshot.base.folded >= target:
-            rows, files, size = snapshot.base.rows, len(snapshot.base.files), snapshot.base.bytes
-            return FoldReport(
-                folded_to=snapshot.base.folded,
-                base_rows=rows,
-                final_rows=rows,
-                files_before=files,
-                files_after=files,
-                bytes_before=size,
-                bytes_after=size,
-            )
+            return nothing_folded(snapshot.base)
         with Job(table, "FOLD", snapshot.base, progress=progress, cancellation=cancellation) as job:
             try:
                 return _fold_once(table, snapshot, job)
             except (RunAgain, AlreadyFolded, SnapshotGone):
                 continue
+    table.check_files()
     raise Unavailable(
         f"cannot fold {table.name}: other jobs changed the table {_MAX_ATTEMPTS} times meanwhile; try again"
+    )
+
+
+def nothing_folded(base: Base) -> FoldReport:
+    """Return the report of a fold that had nothing to do."""
+    rows, files, size = base.rows, len(base.files), base.bytes
+    return FoldReport(
+        folded_to=base.folded,
+        base_rows=rows,
+        final_rows=rows,
+        files_before=files,
+        files_after=files,
+        bytes_before=size,
+        bytes_after=size,
     )
 
 
@@ -74,9 +91,9 @@ def _fold_once(table: OpenTable, snapshot: Snapshot, job: Job) -> FoldReport:
     added: list[DataFile] = []
     if expected:
         job.step("write files with Spark", 0.15)
-        _write(table, snapshot, job, changes, touched)
+        written_paths = _write(table, snapshot, job, changes, touched)
         job.step("verify", 0.8)
-        added = verify_files(job.storage, table.folder, job.folder, base, rows=expected)
+        added = verify_files(job.storage, table.folder, written_paths, base, rows=expected)
     # The ledger goes first: a retry that finds the new version must find its batch ids too.
     table.log.ledger.add(job.id, {record.batch_id: record.position for record in tail.records})
     delete_audit.record(table, job.id, tombstones)
@@ -123,36 +140,45 @@ def _rewrite(snapshot: Snapshot, job: Job, removes: list[DataFile], adds: list[D
     )
 
 
-def _write(table: OpenTable, snapshot: Snapshot, job: Job, changes: Any, touched: list[DataFile]) -> None:
-    from crannog.engine.spark_files import Portion, portions_of_rows, read_base, without_keys, write_files
-
+def _write(table: OpenTable, snapshot: Snapshot, job: Job, changes: pa.Table, touched: list[DataFile]) -> list[str]:
     base = snapshot.base
+    if snapshot.key:
+        changes_to_keep = changes.filter(pc.not_equal(changes["_op"], DELETE))
+        upserts = changes_to_keep.select(base.schema.names)
+        outputs = _plan_merge(table, base, job, upserts, changes.select(list(snapshot.key)), touched)
+    else:
+        outputs = _plan_append(table, base, job, changes.select(base.schema.names))
     with job.spark() as session:
-        staged = job.input(session, changes)
-        rows = staged.where(staged["_op"] != DELETE).select(*[f"`{name}`" for name in base.schema.names])
-        if touched:
-            old = read_base(session, job.storage, table.folder, base, [file.path for file in touched])
-            # By position: by name, Spark would confuse columns that differ only by case, which old tables may have.
-            rows = without_keys(old, staged, snapshot.key).union(rows)
-        target = table.file_bytes(base)
-        if snapshot.key:
-            size = sum(file.size for file in touched) + job.input_bytes
-            portions = [Portion({}, max(1, math.ceil(size / target)))]
-        else:
-            # Use both cores where it pays off; compaction merges the halves later.
-            least = min(2, math.ceil(job.input_bytes / _BYTES_PER_WRITER))
-            portions = portions_of_rows(
-                changes, base.partition_by, total_bytes=job.input_bytes, bytes_per_file=target, least_files=least
-            )
-        write_files(
-            rows,
-            job.storage,
-            f"{table.folder}/{job.folder}",
-            base,
-            portions=portions,
-            sort_by=base.cluster_by,
-            by_range=bool(snapshot.key),
-        )
+        return run_with_spark(session, job.storage, base, outputs)
+
+
+def _plan_append(table: OpenTable, base: Base, job: Job, rows: pa.Table) -> list[SortedFile]:
+    """Plan the files of new rows: one for each partition, more where there are many rows."""
+    folder = f"{table.folder}/{job.folder}/0"
+    most = rows_per_file(rows.nbytes, rows.num_rows)
+    return [
+        SortedFile(folder, (Source((job.write_input(part.slice(start, most)),)),))
+        for part in by_partition(rows, base.partition_by)
+        for start in range(0, part.num_rows, most)
+    ]
+
+
+def _plan_merge(
+    table: OpenTable, base: Base, job: Job, upserts: pa.Table, keys: pa.Table, touched: Sequence[DataFile]
+) -> list[SortedFile]:
+    """Plan the files that replace those with changed keys."""
+    paths = tuple(f"{table.folder}/{file.path}" for file in touched)
+    upserts = sorted_by(upserts, base.cluster_by)
+    sources = [Source(paths, WithoutKeys(job.write_input(keys)))] if paths else []
+    starts = group_starts(job.storage, paths, base.cluster_by)
+    if upserts.num_rows:
+        sources.append(Source((job.write_input(upserts),)))
+        starts += starts_of_sorted(upserts, base.cluster_by)
+    size = sum(file.size for file in touched) + job.input_bytes
+    rows = sum(file.rows for file in touched) + upserts.num_rows
+    files = max(1, math.ceil(size / table.file_bytes(base)))
+    ranges = split_by_rows(starts, rows_per_range(size, rows, files))
+    return [SortedFile(f"{table.folder}/{job.folder}/0", tuple(sources), part) for part in in_files(ranges, files)]
 
 
 def _files_of(snapshot: Snapshot, local_paths: list[str]) -> list[DataFile]:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from crannog.api.arguments import new_batch_id
 from crannog.api.reports import Cancellation, Progress
+from crannog.delta.layout import ROW_GROUP_ROWS
 from crannog.delta.log import Base
 from crannog.delta.rewrite import AlreadyFolded, Rewrite, RunAgain, commit
 from crannog.engine.open_table import OpenTable
@@ -19,7 +20,7 @@ from crannog.errors import CrannogError, NotFound
 from crannog.protocol.leases import Lease
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 _ROWS_PER_INPUT_FILE = 250_000
 
@@ -50,6 +51,7 @@ class Job:
         self.folder = f"data/{self.id}"
         self._keep_files = False
         self.input_bytes = 0
+        self._input_files = 0
         self.started = time.perf_counter()
         self._inputs = f"{table.log.own_folder}/jobs/{self.id}"
         self._progress = progress or (lambda _step, _share: None)
@@ -120,21 +122,20 @@ class Job:
             self._cancellation.check()
             raise translated(error) from error
 
-    def input(self, session: SparkSession, rows: pa.Table) -> DataFrame:
-        """Pass rows of this process to Spark, as files of the job.
+    def write_input(self, rows: pa.Table) -> str:
+        """Write rows of this process as a file for the job's tasks, and return its path.
 
-        The staged files may be packed or deleted at any moment; these files exist until the job ends.
+        Staged files may be packed or deleted at any moment; this one exists until the job ends.
         """
-        from crannog.engine.spark_files import read_files
-
-        self.storage.make_folder(self._inputs)
-        paths = []
-        for number, start in enumerate(range(0, rows.num_rows, _ROWS_PER_INPUT_FILE)):
-            sink = pa.BufferOutputStream()
-            pq.write_table(rows.slice(start, _ROWS_PER_INPUT_FILE), sink, compression="lz4", store_schema=False)
-            path = f"{self._inputs}/{number:05}.parquet"
-            data = sink.getvalue().to_pybytes()
-            self.storage.put_if_absent(path, data)
-            self.input_bytes += len(data)
-            paths.append(path)
-        return read_files(session, self.storage, paths, rows.schema)
+        if not self._input_files:
+            self.storage.make_folder(self._inputs)
+        sink = pa.BufferOutputStream()
+        pq.write_table(
+            rows, sink, compression="lz4", store_schema=False, row_group_size=ROW_GROUP_ROWS, use_dictionary=False
+        )
+        path = f"{self._inputs}/{self._input_files:05}.parquet"
+        data = sink.getvalue()
+        self.storage.put_if_absent(path, data.to_pybytes())
+        self._input_files += 1
+        self.input_bytes += data.size
+        return path

@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from crannog.api.arguments import new_batch_id
 from crannog.api.reports import Cancellation, Progress
 from crannog.delta.log import Base
+from crannog.engine.columnar.tasks import WithoutKeys
 from crannog.engine.duckdb.engine import quoted
 from crannog.engine.maintenance.delete_audit import applied, key_hash, record
 from crannog.engine.maintenance.fold import fold
@@ -22,9 +22,6 @@ from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.errors import VerificationFailed
 from crannog.protocol.file_names import parse_name
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _FOLDS = 5
 
@@ -120,10 +117,8 @@ class _AnyOf:
             table, snapshot, files, self.wanted.column_names, condition, {"wanted_keys": self.wanted}
         )
 
-    def remaining(self, rows: DataFrame, job: Job, session: SparkSession) -> DataFrame:
-        from crannog.engine.spark_files import without_keys
-
-        return without_keys(rows, job.input(session, self.wanted), self.wanted.column_names)
+    def remaining(self, job: Job) -> WithoutKeys:
+        return WithoutKeys(job.write_input(self.wanted))
 
 
 def _fold_past_every_pack(

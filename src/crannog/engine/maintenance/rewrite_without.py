@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from crannog.api.reports import Cancellation, Progress
-from crannog.delta.log import DataFile
+from crannog.delta.log import Base, DataFile
 from crannog.delta.rewrite import Rewrite, RunAgain, verify_files
+from crannog.engine.columnar.plans import rewritten_files, run_with_spark
+from crannog.engine.columnar.tasks import RowCondition
 from crannog.engine.duckdb.engine import FILE_COLUMN
 from crannog.engine.maintenance.fold import after_commit
 from crannog.engine.maintenance.job import Job
@@ -18,20 +20,17 @@ from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
 from crannog.errors import SnapshotGone, Unavailable
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 _MAX_ATTEMPTS = 10
 
 
 class RowFilter(Protocol):
-    """The rows to drop, for both engines: DuckDB counts them, Spark writes the others."""
+    """The rows to drop: DuckDB counts them, Spark writes the others."""
 
     def counts(self, table: OpenTable, snapshot: Snapshot) -> dict[str, int]:
         """Return how many rows to drop from each file of the base."""
 
-    def remaining(self, rows: DataFrame, job: Job, session: SparkSession) -> DataFrame:
-        """Return the rows to keep."""
+    def remaining(self, job: Job) -> RowCondition:
+        """Return the condition of the rows to keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +81,10 @@ def _rewrite_once(
     version = None
     if mixed:
         job.step("write files with Spark", 0.3)
-        _write(table, snapshot, row_filter, job, mixed)
+        written = _write(table, base, row_filter, job, mixed)
         job.step("verify", 0.85)
         kept = sum(file.rows - counts[file.path] for file in mixed)
-        added = verify_files(job.storage, table.folder, job.folder, base, rows=kept)
+        added = verify_files(job.storage, table.folder, written, base, rows=kept)
     if whole or mixed:
         job.step("commit", 0.95)
         rewrite = Rewrite(
@@ -106,21 +105,11 @@ def _rewrite_once(
     return RewriteResult(snapshot, dropped, whole, mixed, added, version, job.seconds)
 
 
-def _write(table: OpenTable, snapshot: Snapshot, row_filter: RowFilter, job: Job, mixed: list[DataFile]) -> None:
-    from crannog.engine.spark_files import portions_of_files, read_base, write_files
-
-    base = snapshot.base
+def _write(table: OpenTable, base: Base, row_filter: RowFilter, job: Job, mixed: list[DataFile]) -> list[str]:
+    condition, target = row_filter.remaining(job), table.file_bytes(base)
+    tasks = rewritten_files(job.storage, table.folder, job.folder, base, mixed, target, condition)
     with job.spark() as session:
-        rows = read_base(session, job.storage, table.folder, base, [file.path for file in mixed])
-        write_files(
-            row_filter.remaining(rows, job, session),
-            job.storage,
-            f"{table.folder}/{job.folder}",
-            base,
-            portions=portions_of_files(mixed, table.file_bytes(base)),
-            sort_by=base.cluster_by,
-            by_range=True,
-        )
+        return run_with_spark(session, job.storage, base, tasks)
 
 
 def counted_by_file(

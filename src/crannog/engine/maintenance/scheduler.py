@@ -1,4 +1,7 @@
-"""The scheduler: checks every few seconds for due tasks and runs them; pure functions decide what is due."""
+"""The scheduler: checks every few seconds for due tasks and runs them; pure functions decide what is due.
+
+Tasks run in lanes, each with threads of its own, so that long work never delays folds.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,18 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 from crannog.api.reports import Cancellation
-from crannog.engine.maintenance.compact import compact
+from crannog.engine.commit.writer import backlog_share
+from crannog.engine.maintenance.compact import CompactionLimits, files_to_compact, merge_files, scheduled_limits
 from crannog.engine.maintenance.control import ControlTable, Task
 from crannog.engine.maintenance.expire import expire, may_contain_older
-from crannog.engine.maintenance.fold import fold
+from crannog.engine.maintenance.fold import fold, nothing_folded
 from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
 from crannog.engine.owned_tables import is_reserved, owner_of
@@ -35,6 +40,10 @@ _JITTER = 0.1
 _LONGEST_PAUSE_S = 300.0
 AFTER_COMPACT = "vacuum-after-compact"
 _KINDS = ("fold", "compact", "vacuum", "expire", AFTER_COMPACT)
+LANES = {"fold": 2, "derive": 1, "other": 2}
+"""The lanes by name and the number of tasks that run in one at a time; a kind without a lane of its own runs in `other`."""
+_RECHECK_S = 60.0
+_PRIORITY_SHARE = 0.3
 
 Work = tuple[str, Callable[[], Any], float]
 """A kind of task, its function (which returns the result for the control table), and the seconds until it is due again."""
@@ -52,6 +61,11 @@ class ExtraTasks:
     def due_outside(self, cancellation: Cancellation) -> Sequence[tuple[TableName, Work]]:
         """Return the tasks for data outside the warehouse now, each with the name used in tasks and permissions."""
         return ()
+
+
+def lane_of(kind: str) -> str:
+    """Return the lane in which tasks of a kind run."""
+    return kind if kind in LANES else "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +95,27 @@ def fold_reason(backlog: Backlog, limits: FoldLimits, *, base_rows: int, keyed: 
     return None
 
 
+def spark_nice(share: float, usual: int) -> int:
+    """Return Spark's nice value by the share of the staged limits that is used: it gives way only while little is staged."""
+    return round(usual * min(1.0, max(0.0, (_PRIORITY_SHARE - share) / _PRIORITY_SHARE)))
+
+
 def process_name() -> str:
     """Return a unique name for this process."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """A table that needs nothing in a lane until some time, unless its folders change."""
+
+    folders: tuple[str, ...]
+    stamps: tuple[int, ...]
+    until: dt.datetime
+
+
 class Scheduler:
-    """Runs due maintenance of every table in one thread; several processes share the work through the control table."""
+    """Runs due maintenance of every table; several processes share the work through the control table."""
 
     def __init__(
         self, warehouse: Warehouse, tables: Tables, control: ControlTable, extra_tasks: Sequence[ExtraTasks] = ()
@@ -99,37 +127,138 @@ class Scheduler:
         self._control = control
         self._owner = process_name()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="crannog-scheduler", daemon=True)
+        self._threads: list[threading.Thread] = []
         self._running = Cancellation()
         self._not_before: dict[str, tuple[float, int]] = {}
+        self._settled: dict[tuple[str | None, TableName], _Settled] = {}
+        self._names: list[TableName] = []
         self._warned_of_clock = False
+        self._logs_errors = False
         self.last_error: str | None = None
 
-    def start(self) -> None:
-        self._thread.start()
+    def start(self, after_tasks: Callable[[Sequence[str]], object] | None = None) -> None:
+        """Start the lanes.
+
+        `after_tasks` is called after every check with the names of the tasks that ran; without it, errors are logged.
+        """
+        self._warehouse.is_maintained = True
+        self._logs_errors = after_tasks is None
+        report = after_tasks or (lambda _names: None)
+        self._threads = [
+            threading.Thread(target=self._run, args=(lane, report), name=f"crannog-{lane}", daemon=True)
+            for lane in LANES
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def stop(self, timeout_s: float = 20.0) -> bool:
-        """Cancel the running job and wait for the thread; return False if it is still running after the timeout."""
+        """Cancel the running jobs and wait for the threads; return False if one is still running after the timeout."""
         self._stop.set()
         self._running.cancel()
-        if self._thread.is_alive():
-            self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        deadline = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
-    def _run(self) -> None:
-        while not self._stop.wait(self._warehouse.settings.scheduler_tick_s * random.uniform(1 - _JITTER, 1 + _JITTER)):
+    def _run(self, lane: str, after_tasks: Callable[[Sequence[str]], object]) -> None:
+        busy: set[TableName] = set()
+
+        def work_on(name: TableName, works: Sequence[Work]) -> None:
             try:
-                self.run_due()
+                after_tasks(self._run_works(name, works))
             except Exception as error:
-                # Storage may be unavailable for a while; in any case the next tick tries again.
                 self._note(_error_text(error))
+            finally:
+                busy.discard(name)
+
+        with ThreadPoolExecutor(LANES[lane], thread_name_prefix=f"crannog-{lane}") as pool:
+            tick_s = self._warehouse.settings.scheduler_tick_s
+            while not self._stop.wait(tick_s * random.uniform(1 - _JITTER, 1 + _JITTER)):
+                try:
+                    for name, works in self._due(lane):
+                        if name not in busy:
+                            busy.add(name)
+                            pool.submit(work_on, name, works)
+                except Exception as error:
+                    # Storage may be unavailable for a while; in any case the next tick tries again.
+                    self._note(_error_text(error))
+                after_tasks(())
 
     def run_due(self) -> list[str]:
-        """Run everything that is due now; return the names of the tasks that this process ran."""
-        ran = []
-        self._tables.close_idle()
-        tasks = {task.task_name: task for task in self._tasks()}
+        """Run everything that is due now, one task after the other; return the names of those that this process ran."""
+        return [task for name, works in self._due(None) for task in self._run_works(name, works)]
+
+    def _run_works(self, name: TableName, works: Sequence[Work]) -> list[str]:
+        return [
+            f"{kind}:{name}"
+            for kind, work, interval_s in works
+            if not self._stop.is_set() and self._try(f"{kind}:{name}", work, interval_s)
+        ]
+
+    def _due(self, lane: str | None) -> Iterator[tuple[TableName, list[Work]]]:
+        """Yield the tables with tasks that are due now, in one lane or all."""
         now = dt.datetime.now(dt.UTC)
+        tasks = {task.task_name: task for task in self._tasks()}
+        if lane in (None, "other"):
+            self._check_clock(tasks, now)
+            self._tables.close_idle()
+
+        def chosen(name: TableName, works: Sequence[Work]) -> list[Work]:
+            listed = [(f"{work[0]}:{name}", work) for work in works if lane in (None, lane_of(work[0]))]
+            return [
+                work for task, work in listed if (task not in tasks or tasks[task].is_due(now)) and self._may_try(task)
+            ]
+
+        outside = [each for more in self._upkeep for each in more.due_outside(self._running)]
+        for name, work in outside:
+            if works := chosen(name, [work]):
+                yield name, works
+        for name in self._known_names(tasks, [f"{work[0]}:{name}" for name, work in outside]):
+            if self._stop.is_set():
+                return
+            if works := chosen(name, self._works(lane, name, tasks, now)):
+                yield name, works
+
+    def _known_names(self, tasks: Mapping[str, Task], outside: Sequence[str]) -> list[TableName]:
+        """Return all tables; tasks of tables that were dropped are forgotten."""
+        names = self._tables.names()
+        if names != self._names or not self._names:
+            known = {f"{kind}:{name}" for kind in self._kinds for name in names}
+            self._control.forget(tasks.keys() - known - set(outside))
+            self._names = names
+        return names
+
+    def _works(self, lane: str | None, name: TableName, tasks: Mapping[str, Task], now: dt.datetime) -> list[Work]:
+        """Return the tasks of a table; none, without opening it, if nothing has changed and nothing was due."""
+        settled = self._settled.get((lane, name))
+        if settled is not None and now < settled.until and self._stamps(settled.folders) == settled.stamps:
+            return []
+        self._settled.pop((lane, name), None)
+        try:
+            table = self._tables.open(name)
+            folders = (table.log.stage_folder, f"{table.folder}/_delta_log")
+            stamps = self._stamps(folders)
+            works = self._work_of(table)
+        except NotFound:
+            return []  # dropped meanwhile
+        except CrannogError as error:
+            self._note(f"{name}: {error.message}")
+            return []
+        due = [work for work in works if lane in (None, lane_of(work[0]))]
+        later = [tasks[task].next_run_at for kind, *_ in due if (task := f"{kind}:{name}") in tasks]
+        if stamps is not None and len(later) == len(due) and all(at is not None and at > now for at in later):
+            until = min((at for at in later if at is not None), default=now + dt.timedelta(days=1))
+            if table.log.backlog().rows:  # its age makes a fold due
+                until = min(until, now + dt.timedelta(seconds=min(_RECHECK_S, self._warehouse.settings.fold_age_s / 4)))
+            self._settled[lane, name] = _Settled(folders, stamps, until)
+        return works
+
+    def _stamps(self, folders: Sequence[str]) -> tuple[int, ...] | None:
+        """Return numbers that change whenever the folders do; None if the storage has none, or they just changed."""
+        found = [self._warehouse.storage.change_stamp(folder) for folder in folders]
+        return None if None in found else tuple(stamp for stamp in found if stamp is not None)
+
+    def _check_clock(self, tasks: Mapping[str, Task], now: dt.datetime) -> None:
         ahead_s = max((task.ahead_s(now) for task in tasks.values()), default=0.0)
         if ahead_s <= CLOCK_SKEW_S:
             self._warned_of_clock = False
@@ -138,34 +267,10 @@ class Scheduler:
             log.warning(
                 "tasks ran up to %.0f s after the present time: the clock was set back; they are due now", ahead_s
             )
-        names = self._tables.names()
-        outside = [given for more in self._upkeep for given in more.due_outside(self._running)]
-        known = {f"{kind}:{name}" for kind in self._kinds for name in names}
-        self._control.forget(tasks.keys() - known - {f"{work[0]}:{name}" for name, work in outside})
-
-        def run(name: TableName, kind: str, work: Callable[[], Any], interval_s: float) -> None:
-            task = f"{kind}:{name}"
-            is_due = task not in tasks or tasks[task].is_due(now)
-            if is_due and self._may_try(task) and self._try(task, work, interval_s):
-                ran.append(task)
-
-        for name, work in outside:
-            run(name, *work)
-        for name in names:
-            if self._stop.is_set():
-                break
-            try:
-                for each in self._work_of(self._tables.open(name)):
-                    run(name, *each)
-            except NotFound:
-                continue  # dropped meanwhile
-            except CrannogError as error:
-                self._note(f"{name}: {error.message}")
-        return ran
 
     def _note(self, error: str) -> None:
-        """Keep an error for callers of `run_due`, who show it; from the scheduler's own thread, log it once."""
-        if error != self.last_error and threading.current_thread() is self._thread:
+        """Keep an error for those who show it; if nobody does, log it once."""
+        if error != self.last_error and self._logs_errors:
             log.warning("maintenance failed: %s", error)
         self.last_error = error
 
@@ -187,9 +292,12 @@ class Scheduler:
         )
         work: list[Work] = []
         if reason:
-            work.append(("fold", lambda: {"why": reason, **fold(table, cancellation=self._running).as_dict()}, 0.0))
-        work.append(("compact", lambda: self._compact_if_it_pays(table), settings.compact_interval_s))
-        work.append(("vacuum", lambda: vacuum(table).as_dict(), settings.vacuum_interval_s))
+            work.append(("fold", lambda: self._fold(table, reason), 0.0))
+        compaction = scheduled_limits(table.file_bytes(snapshot.base))
+        if files_to_compact(snapshot.base.files.values(), compaction):
+            work.append(("compact", lambda: self._merge(table, compaction), settings.compact_interval_s))
+        if snapshot.base.version:  # before the first commit there is nothing to delete
+            work.append(("vacuum", lambda: vacuum(table).as_dict(), settings.vacuum_interval_s))
         properties = snapshot.base.properties
         days = int(properties.get("crannog.retentionDays", 0)) or self._days_kept(table.name, properties)
         if days:
@@ -206,11 +314,15 @@ class Scheduler:
         asked = self._warehouse.settings.table_retention_days
         return next((days for pattern, days in asked.items() if fnmatchcase(str(name), pattern)), 0)
 
-    def _compact_if_it_pays(self, table: OpenTable) -> dict[str, Any]:
-        plan = compact(table, dry_run=True)
-        if not any(line.startswith("merge") for line in plan.plan):
-            return {"skipped": "no files are worth merging"}
-        return compact(table, cancellation=self._running).as_dict()
+    def _fold(self, table: OpenTable, reason: str) -> dict[str, Any]:
+        settings = self._warehouse.settings
+        share = backlog_share(table.log.backlog(), settings.staged_rows_limit, settings.staged_bytes_limit)
+        self._warehouse.set_spark_nice(spark_nice(share, settings.spark_nice))
+        return {"why": reason, **fold(table, cancellation=self._running).as_dict()}
+
+    def _merge(self, table: OpenTable, limits: CompactionLimits) -> dict[str, Any]:
+        folded = nothing_folded(table.snapshot().base)
+        return merge_files(table, limits, folded, cancellation=self._running).as_dict()
 
     def _expire_if_old(self, table: OpenTable, before: dt.date) -> dict[str, Any]:
         if not may_contain_older(table.snapshot().base, before):

@@ -1,6 +1,6 @@
 """Definitions of the derived tables: columns, the SQL that computes rows from spans, and the SQL that merges rows; opens and creates them.
 
-The SQL works in both Spark and DuckDB, except for two words that `for_duckdb` replaces. All values are integers, so the
+The SQL is DuckDB's, which runs it in the process for readers and in Spark tasks for the tables. All values are integers, so the
 order of additions does not change a result. Rows are partial: several rows may have the same key, and readers merge them.
 
 Each commit of a derive sets the version of the spans as a table property, so rows and version change together, and of two
@@ -9,7 +9,7 @@ concurrent derives only one can commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -33,11 +33,6 @@ _NS_PER_S = 1_000_000_000
 EXAMPLE_CHARACTERS = 200
 
 
-def for_duckdb(sql: str) -> str:
-    """Translate the SQL of a definition to DuckDB's dialect."""
-    return sql.replace(" div ", " // ").replace("explode(", "unnest(")
-
-
 @dataclass(frozen=True)
 class DerivedTable:
     """One derived table.
@@ -57,14 +52,13 @@ class DerivedTable:
     reach_days: int = 0
     spans: str | None = None
 
-    def partial_rows_sql(self, rows: str, translate: Callable[[str], str]) -> str:
+    def partial_rows_sql(self, rows: str) -> str:
         """Return the SQL of the partial rows of some distinct spans.
 
-        `rows` is a relation of spans, of call pairs for `EDGES`, or of single attributes for `ATTRIBUTE_KEYS`;
-        `translate` translates the SQL to an engine's dialect.
+        `rows` is a relation of spans, of call pairs for `EDGES`, or of single attributes for `ATTRIBUTE_KEYS`.
         """
         columns = ", ".join(str(number + 1) for number in range(len(self.group_by)))
-        return f"SELECT {translate(self.values)} FROM {rows} GROUP BY {columns}"
+        return f"SELECT {self.values} FROM {rows} GROUP BY {columns}"
 
     def merged_sql(self, rows: str) -> str:
         """Return the SQL that merges a relation of partial rows to one row for each value of `group_by`."""
@@ -137,7 +131,7 @@ SUMMARIES = DerivedTable(
 HISTOGRAM = (
     f"{_BUCKET} AS bucket, count(*) AS span_count, {_errors()},"
     # Two numbers, because the sum of a few spans that last centuries does not fit into one.
-    f" {_sum(f'duration_ns div {_NS_PER_S}')} AS duration_s, {_sum(f'duration_ns % {_NS_PER_S}')} AS duration_rest_ns,"
+    f" {_sum(f'duration_ns // {_NS_PER_S}')} AS duration_s, {_sum(f'duration_ns % {_NS_PER_S}')} AS duration_rest_ns,"
     " min(duration_ns) AS min_ns, max(duration_ns) AS max_ns"
 )
 """The SQL of a histogram of durations; group by `bucket` as well."""

@@ -7,11 +7,9 @@ commits first, it starts over, so every span is counted once, also after a crash
 from __future__ import annotations
 
 import datetime as dt
-import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from crannog.api.reports import Cancellation, Progress
 from crannog.api.traces import DeriveReport
@@ -19,6 +17,7 @@ from crannog.delta.footers import read_footer
 from crannog.delta.log import Base, DataFile, metadata_action
 from crannog.delta.rewrite import Rewrite, RunAgain, verify_files
 from crannog.delta.schemas import to_delta_json
+from crannog.engine.columnar.plans import run_with_spark
 from crannog.engine.maintenance.fold import after_commit
 from crannog.engine.maintenance.job import Job, progress_range
 from crannog.engine.open_table import OpenTable
@@ -34,16 +33,12 @@ from crannog.traces.derived.definitions import (
     existing_table,
     open_or_create,
 )
-from crannog.traces.derived.engines import DuckDBQueryEngine, SparkQueryEngine, duckdb_query_engine, spark_query_engine
+from crannog.traces.derived.engines import DuckDBQueryEngine, TaskRelations, duckdb_query_engine
 from crannog.traces.derived.missing_rows import MissingRows, count_new_spans, find_missing_rows, missing_rows_sql
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _MAX_ATTEMPTS = 10
 _FILES_PER_DAY = 16
 """The next derive that adds to a day with this many files merges them."""
-_SPANS_PER_FILE = 5_000_000
 
 
 def derive(
@@ -142,13 +137,12 @@ class _TableDerivation:
             changes, files_to_merge = missing.changes, self._files_to_merge(missing)
             self.job.step("compute with Spark", 0.3)
             try:
-                with self.job.spark() as session, spark_query_engine(self.spans, self.head.schema, session) as engine:
-                    self._write(engine, missing, files_to_merge)
+                written = self._write(missing, files_to_merge)
             except CrannogError as error:
                 self._check_files(missing, error)
                 raise
             self.job.step("verify", 0.8)
-            added = self._verified(expected, files_to_merge)
+            added = self._verified(written, expected, files_to_merge)
         recomputed = days_around(changes.stale_days, self.derived.reach_days)
         removed = [
             file
@@ -178,41 +172,34 @@ class _TableDerivation:
                 days.setdefault(day, []).append(file)
         return [file for files in days.values() if len(files) >= _FILES_PER_DAY for file in files]
 
-    def _write(self, engine: SparkQueryEngine, missing: MissingRows, files_to_merge: Sequence[DataFile]) -> None:
-        from crannog.engine.spark_files import Portion, write_files
+    def _write(self, missing: MissingRows, files_to_merge: Sequence[DataFile]) -> list[str]:
+        relations = TaskRelations(self.job, self.spans, self.head.schema)
+        folder = f"{self.table.folder}/{self.job.folder}/0"
+        if self.derived.reach_days:
+            parts = [(missing, list(files_to_merge))]
+        else:
+            parts = [
+                (missing.on_day(day), [file for file in files_to_merge if file.partition["partition_date"] == day])
+                for day in sorted(missing.appended_days | missing.changes.stale_days)
+            ]
+        tasks = [relations.task(folder, self._query(relations, part, merged)) for part, merged in parts]
+        with self.job.spark() as session:
+            return run_with_spark(session, self.job.storage, self.base, tasks)
 
-        query = missing_rows_sql(engine, self.derived, missing)
+    def _query(self, relations: TaskRelations, missing: MissingRows, files_to_merge: Sequence[DataFile]) -> str:
+        """Return the SQL of new rows, merged with those of some files, in the columns of the table."""
+        query = missing_rows_sql(relations, self.derived, missing)
         if files_to_merge:
-            names = [name for name in self.derived.columns.names if name != "spans_version"]
-            merged_sql = engine.files_of(self.table, self.base.schema, [file.path for file in files_to_merge])
-            listed = ", ".join(names)
+            listed = ", ".join(name for name in self.derived.columns.names if name != "spans_version")
+            old = relations.files_of(self.table, self.base.schema, [file.path for file in files_to_merge])
             query = self.derived.merged_sql(
-                f"(SELECT {listed} FROM ({query}) n UNION ALL SELECT {listed} FROM {merged_sql}) p"
+                f"(SELECT {listed} FROM ({query}) n UNION ALL SELECT {listed} FROM {old}) p"
             )
-        days = days_around(missing.appended_days, self.derived.reach_days) | missing.stale_days_of(self.derived)
-        rows = self.head.rows / max(len(missing.changes.current_files), 1)
-        files = max(1, math.ceil(rows / _SPANS_PER_FILE))
-        write_files(
-            self._with_table_columns(engine, query),
-            self.job.storage,
-            f"{self.table.folder}/{self.job.folder}",
-            self.base,
-            portions=[Portion({"partition_date": day}, files) for day in sorted(days)],
-            sort_by=self.base.cluster_by,
+        version = self.changes.end
+        return (
+            f"SELECT *, {version} AS spans_version, now() AS _created_at,"
+            f" 'derive-{version}-{self.job.id}' AS _batch_id FROM ({query})"
         )
-
-    def _with_table_columns(self, engine: SparkQueryEngine, query: str) -> DataFrame:
-        from pyspark.sql import functions as f
-
-        from crannog.engine.spark_files import spark_schema
-
-        rows = (
-            engine.session.sql(query)
-            .withColumn("spans_version", f.lit(self.changes.end))
-            .withColumn("_created_at", f.lit(dt.datetime.now(dt.UTC)))
-            .withColumn("_batch_id", f.lit(f"derive-{self.changes.end}-{self.job.id}"))
-        )
-        return rows.select(*[f.col(field.name).cast(field.dataType) for field in spark_schema(self.base.schema)])
 
     def _expected_spans(self, engine: DuckDBQueryEngine, missing: MissingRows) -> int | None:
         """Return how many spans the new rows must count, from the footers of files and the duplicates."""
@@ -225,9 +212,10 @@ class _TableDerivation:
             total += known.rows if known else read_footer(storage, f"{self.spans.folder}/{path}", ()).rows
         return count_new_spans(engine, missing, total)
 
-    def _verified(self, expected: int | None, files_to_merge: Sequence[DataFile]) -> list[DataFile]:
-        storage, folder = self.job.storage, f"{self.table.folder}/{self.job.folder}"
-        paths = [file.path for file in storage.walk(folder) if file.path.endswith(".parquet")]
+    def _verified(
+        self, paths: Sequence[str], expected: int | None, files_to_merge: Sequence[DataFile]
+    ) -> list[DataFile]:
+        storage = self.job.storage
         rows, counted = self._sums(paths)
         if expected is not None:
             before = self._sums([f"{self.table.folder}/{file.path}" for file in files_to_merge])[1]
@@ -236,7 +224,7 @@ class _TableDerivation:
                     f"{self.derived.name}: the new rows count {counted:,} spans instead of {expected + before:,};"
                     " nothing was committed"
                 )
-        return verify_files(storage, self.table.folder, self.job.folder, self.base, rows=rows)
+        return verify_files(storage, self.table.folder, paths, self.base, rows=rows)
 
     def _sums(self, paths: Sequence[str]) -> tuple[int, int]:
         if not paths:

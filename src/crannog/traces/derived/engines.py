@@ -1,23 +1,24 @@
-"""The two engines that compute derived rows: DuckDB in the process, and Spark."""
+"""Where derived rows are computed: by DuckDB in this process, and by DuckDB in Spark tasks."""
 
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from crannog.delta.schemas import all_nullable
+from crannog.engine.columnar.tasks import QueryResult, Relation
+from crannog.engine.duckdb.engine import FILE_COLUMN
+from crannog.engine.maintenance.job import Job
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
-from crannog.traces.derived.definitions import for_duckdb
 from crannog.traces.query_scope import scoped_cursor
 
 if TYPE_CHECKING:
     import duckdb
-    from pyspark.sql import DataFrame, SparkSession
 
 _numbers = itertools.count(1)
 
@@ -46,8 +47,17 @@ class DuckDBQueryEngine:
     def query(self, query: str) -> pa.Table:
         return read(self._cursor, query)
 
-    def translate(self, sql: str) -> str:
-        return for_duckdb(sql)
+    def files_with(self, paths: Sequence[str], column: str, values: str) -> list[str]:
+        if not paths:
+            return []
+        local = self._snapshot.local_paths(list(paths))
+        schema = pa.schema([self._snapshot.base.schema.field(column)])
+        scan = self._engine.scan(local, schema, positions=True)
+        found = self.query(
+            f"SELECT DISTINCT {FILE_COLUMN} AS file FROM {scan} t SEMI JOIN ({values}) v USING ({column})"
+        )
+        by_local = dict(zip(local, paths, strict=True))
+        return [by_local[path] for path in found["file"].to_pylist()]
 
 
 @contextmanager
@@ -57,57 +67,36 @@ def duckdb_query_engine(table: OpenTable, snapshot: Snapshot) -> Iterator[DuckDB
         yield DuckDBQueryEngine(table, snapshot, cursor)
 
 
-class SparkQueryEngine:
-    """Reads files of a table with Spark, through views that `spark_query_engine` drops."""
+class TaskRelations:
+    """The relations of queries that Spark tasks run: files of tables, and rows of this process as files of the job."""
 
-    def __init__(self, table: OpenTable, schema: pa.Schema, session: SparkSession) -> None:
-        self._table = table
+    def __init__(self, job: Job, spans: OpenTable, schema: pa.Schema) -> None:
+        self._job = job
+        self._spans = spans
         self._schema = schema
-        self.session = session
-        self._views: dict[object, tuple[str, object]] = {}
+        self._relations: dict[object, Relation] = {}
+        self._registered: list[pa.Table] = []
 
     def files(self, paths: Sequence[str]) -> str:
-        return self.files_of(self._table, self._schema, paths)
+        return self.files_of(self._spans, self._schema, paths)
 
     def files_of(self, table: OpenTable, schema: pa.Schema, paths: Sequence[str]) -> str:
         """Return the name of a relation with the rows of some files of any table."""
-        from crannog.engine.spark_files import read_files
-
-        uris = tuple(f"{table.folder}/{path}" for path in paths)
-        if (view := self._views.get((table.folder, uris))) is not None:
-            return view[0]
-        return self._view((table.folder, uris), read_files(self.session, table.warehouse.storage, uris, schema), None)
+        stored = tuple(f"{table.folder}/{path}" for path in paths)
+        return self._named(stored, stored, schema)
 
     def register(self, rows: pa.Table) -> str:
-        from crannog.engine.spark_files import spark_schema
+        if id(rows) in self._relations:
+            return self._relations[id(rows)].name
+        self._registered.append(rows)  # while it is referenced, no other table has its id
+        return self._named(id(rows), (self._job.write_input(rows),), rows.schema)
 
-        if (view := self._views.get(id(rows))) is not None:
-            return view[0]
-        return self._view(id(rows), self.session.createDataFrame(rows, spark_schema(rows.schema)), rows)
+    def _named(self, key: object, paths: tuple[str, ...], schema: pa.Schema) -> str:
+        if key not in self._relations:
+            self._relations[key] = Relation(f"relation_{next(_numbers):09}", paths, all_nullable(schema))
+        return self._relations[key].name
 
-    def _view(self, key: object, rows: DataFrame, source: object) -> str:
-        name = f"crannog_derive_{os.getpid()}_{next(_numbers)}"
-        rows.createOrReplaceTempView(name)
-        self._views[key] = name, source
-        return name
-
-    def query(self, query: str) -> pa.Table:
-        return self.session.sql(query).toArrow()
-
-    def translate(self, sql: str) -> str:
-        return sql
-
-    def drop_views(self) -> None:
-        for name, _ in self._views.values():
-            with suppress(Exception):  # the session may be gone
-                self.session.catalog.dropTempView(name)
-
-
-@contextmanager
-def spark_query_engine(table: OpenTable, schema: pa.Schema, session: SparkSession) -> Iterator[SparkQueryEngine]:
-    """Open Spark on the files of a table."""
-    engine = SparkQueryEngine(table, schema, session)
-    try:
-        yield engine
-    finally:
-        engine.drop_views()
+    def task(self, folder: str, sql: str) -> QueryResult:
+        """Return the task of a query, with the relations that it names."""
+        named = tuple(relation for relation in self._relations.values() if relation.name in sql)
+        return QueryResult(folder, sql, named)

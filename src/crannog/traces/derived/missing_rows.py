@@ -1,4 +1,4 @@
-"""The rows that a derived table lacks, as queries for Spark and for DuckDB.
+"""The rows that a derived table lacks, as queries for DuckDB.
 
 They cover the changes from one version of the spans to a later one, and for readers the staged tail:
 
@@ -18,7 +18,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from crannog.traces.derived.base_changes import BaseChanges, days_around
+from crannog.traces.derived.base_changes import BaseChanges, DayRange, days_around
 from crannog.traces.derived.definitions import ATTRIBUTE_KEYS, DERIVED_TABLES, EDGES, DerivedTable
 from crannog.traces.span_table import NEWEST_COPY_BY, SPAN_IDENTITY
 
@@ -29,7 +29,7 @@ _ALL_COLUMNS_READ = tuple(
 )
 _SAME_SPAN = " AND ".join(f"r.{name} = d.{name}" for name in SPAN_IDENTITY)
 _NEWEST_FIRST = ", ".join(f"{name} DESC" for name in NEWEST_COPY_BY)
-# All that definitions read, as text. Engines may write it differently, but only texts of the same engine are compared.
+# All that definitions read, as text.
 _CONTENT_COLUMNS = (
     *("span_name", "span_kind", "service_name", "status_code", "start_ns", "end_ns", "hex(parent_span_id)"),
     *("attributes", "resource_attributes", "scope_attributes", "events", "links"),
@@ -49,8 +49,8 @@ DUPLICATES = pa.schema(
 """Spans with more than one row: `existed` if one was counted before, `was_added` if one is new."""
 
 
-class QueryEngine(Protocol):
-    """Runs queries over files of the span table and over tables in memory."""
+class QueryRelations(Protocol):
+    """The relations that a query may read: files of the span table, and rows in memory."""
 
     def files(self, paths: Sequence[str]) -> str:
         """Return the name of a relation with the rows of these files of the span table."""
@@ -58,11 +58,15 @@ class QueryEngine(Protocol):
     def register(self, rows: pa.Table) -> str:
         """Return the name of a relation with these rows."""
 
+
+class QueryEngine(QueryRelations, Protocol):
+    """Runs queries over such relations."""
+
+    def files_with(self, paths: Sequence[str], column: str, values: str) -> list[str]:
+        """Return the files that have one of the values of a query with this one column."""
+
     def query(self, query: str) -> pa.Table:
         """Return the result of a query, which must be small."""
-
-    def translate(self, sql: str) -> str:
-        """Translate the SQL of a definition to the engine's dialect."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,8 @@ class MissingRows:
     tail: pa.Table | None
     tail_days: frozenset[dt.date]
     duplicates: pa.Table
+    related_files: frozenset[str] = frozenset()
+    """Files that existed before and have spans of traces with new rows: no others can have copies or relatives of them."""
 
     def stale_days_of(self, derived: DerivedTable) -> frozenset[dt.date]:
         """Return the days of a derived table that are recomputed."""
@@ -89,6 +95,15 @@ class MissingRows:
         added = [path for files in self.changes.added_files.values() for path in files]
         return added + [path for day in self.changes.stale_days for path in self.changes.current_files.get(day, ())]
 
+    def files_before(self, days: Iterable[dt.date]) -> list[str]:
+        """Return the related files that some days, which must not be stale, had at the start."""
+        paths = (path for day in days for path in self.changes.files_before(day))
+        return [path for path in paths if path in self.related_files]
+
+    def on_day(self, day: dt.date) -> MissingRows:
+        """Return the missing rows of one day."""
+        return replace(self, changes=self.changes.within(DayRange(day, day)), tail_days=self.tail_days & {day})
+
     @property
     def is_empty(self) -> bool:
         return not self.appended_days and not self.changes.stale_days
@@ -104,7 +119,11 @@ def find_missing_rows(
     missing = MissingRows(changes, tail, days, DUPLICATES.empty_table())
     if missing.is_empty:
         return missing
-    old = _span_rows(engine, [path for day in missing.appended_days for path in changes.files_before(day)])
+    near = days_around(missing.appended_days, EDGES.reach_days) - changes.stale_days
+    before = [path for day in near for path in changes.files_before(day)]
+    traces = f"SELECT DISTINCT trace_hi FROM ({_changed_rows(engine, missing, ('trace_hi',))})"
+    missing = replace(missing, related_files=frozenset(engine.files_with(before, "trace_hi", traces)))
+    old = _span_rows(engine, missing.files_before(missing.appended_days))
     names = ", ".join(SPAN_IDENTITY)
     ids = (
         f"SELECT {names}, 1 AS existed FROM ({old})"
@@ -145,14 +164,14 @@ def count_new_spans(engine: QueryEngine, missing: MissingRows, changed: int) -> 
     return changed - int(rows) + int(counting)
 
 
-def missing_rows_sql(engine: QueryEngine, derived: DerivedTable, missing: MissingRows) -> str:
+def missing_rows_sql(engine: QueryRelations, derived: DerivedTable, missing: MissingRows) -> str:
     """Return the query for the rows that a derived table lacks."""
     if derived is EDGES:
-        return derived.partial_rows_sql(f"({_call_pairs(engine, missing)})", engine.translate)
+        return derived.partial_rows_sql(f"({_call_pairs(engine, missing)})")
     rows = distinct_spans(engine, missing, columns_needed(derived))
     if derived is ATTRIBUTE_KEYS:
-        rows = _attributes(rows, engine)
-    return derived.partial_rows_sql(f"({rows})", engine.translate)
+        rows = _attributes(rows)
+    return derived.partial_rows_sql(f"({rows})")
 
 
 def columns_needed(derived: DerivedTable) -> tuple[str, ...]:
@@ -164,7 +183,7 @@ def columns_needed(derived: DerivedTable) -> tuple[str, ...]:
 
 
 def _span_rows(
-    engine: QueryEngine,
+    engine: QueryRelations,
     paths: Sequence[str],
     tail: str | None = None,
     tail_where: str = "true",
@@ -183,13 +202,13 @@ def _on_days(days: Iterable[dt.date], column: str = "partition_date") -> str:
     return f"{column} IN ({listed})" if listed else "false"
 
 
-def _changed_rows(engine: QueryEngine, missing: MissingRows, columns: Sequence[str] = _ALL_COLUMNS_READ) -> str:
+def _changed_rows(engine: QueryRelations, missing: MissingRows, columns: Sequence[str] = _ALL_COLUMNS_READ) -> str:
     """Return the SQL of the rows that days gained, and of all rows of stale days."""
     tail = engine.register(missing.tail) if missing.tail is not None and missing.tail_days else None
     return _span_rows(engine, missing.changed_files, tail, _on_days(missing.tail_days), columns)
 
 
-def distinct_spans(engine: QueryEngine, missing: MissingRows, columns: Sequence[str]) -> str:
+def distinct_spans(engine: QueryRelations, missing: MissingRows, columns: Sequence[str]) -> str:
     """Return the SQL of the missing spans, each once, without spans that existed before."""
     rows = _changed_rows(engine, missing, columns)
     if not missing.duplicates.num_rows:
@@ -200,7 +219,7 @@ def distinct_spans(engine: QueryEngine, missing: MissingRows, columns: Sequence[
     return f"{once} UNION ALL {_newest(again, columns)}"
 
 
-def _spans_to_count(engine: QueryEngine, missing: MissingRows) -> str:
+def _spans_to_count(engine: QueryRelations, missing: MissingRows) -> str:
     """Return the SQL of the duplicates to count: those that did not exist before, and all of stale days."""
     return f"(SELECT * FROM {engine.register(missing.duplicates)} WHERE NOT existed OR {_on_days(missing.changes.stale_days)})"
 
@@ -211,18 +230,18 @@ def _newest(rows: str, columns: Sequence[str]) -> str:
     return f"SELECT {names} FROM (SELECT {names}, {place} FROM ({rows}) a) b WHERE place = 1"
 
 
-def _attributes(rows: str, engine: QueryEngine) -> str:
+def _attributes(rows: str) -> str:
     """Return the SQL of one row for each attribute of each span, at every level."""
     parts = [
-        f"SELECT partition_date, '{level}' AS level, explode(map_entries({column})) AS entry FROM spans"
+        f"SELECT partition_date, '{level}' AS level, unnest(map_entries({column})) AS entry FROM spans"
         for level, column in _LEVELS.items()
     ]
     parts += [
-        f"SELECT partition_date, '{level}' AS level, explode(map_entries(part.attributes)) AS entry"
-        f" FROM (SELECT partition_date, explode({column}) AS part FROM spans)"
+        f"SELECT partition_date, '{level}' AS level, unnest(map_entries(part.attributes)) AS entry"
+        f" FROM (SELECT partition_date, unnest({column}) AS part FROM spans)"
         for level, column in _NESTED.items()
     ]
-    entries = engine.translate(" UNION ALL ".join(parts))
+    entries = " UNION ALL ".join(parts)
     return (
         f"WITH spans AS ({rows}) SELECT partition_date, level, entry.key AS key, entry.value AS value FROM ({entries})"
     )
@@ -231,20 +250,18 @@ def _attributes(rows: str, engine: QueryEngine) -> str:
 # -- pairs ---------------------------------------------------------------------------------------------------------
 
 
-def _call_pairs(engine: QueryEngine, missing: MissingRows) -> str:
+def _call_pairs(engine: QueryRelations, missing: MissingRows) -> str:
     """Return the SQL of spans with a parent in another service, of which at least one is new; all of stale days."""
     stale = missing.stale_days_of(EDGES)
     columns = columns_needed(EDGES)
-    with_day = engine.translate(f"SELECT *, start_minute div {24 * 60} AS day")
+    with_day = f"SELECT *, start_minute // {24 * 60} AS day"
     parts = []
     if missing.appended_days:
         fresh = distinct_spans(engine, missing, columns)
         near = [
             day for day in days_around(missing.appended_days, EDGES.reach_days) if day not in missing.changes.stale_days
         ]
-        before = _span_rows(
-            engine, [path for day in near for path in missing.changes.files_before(day)], columns=columns
-        )
+        before = _span_rows(engine, missing.files_before(near), columns=columns)
         names = ", ".join(f"r.{name}" for name in columns)
         related = (
             f"SELECT {names} FROM ({before}) r SEMI JOIN fresh f ON r.trace_hi = f.trace_hi AND r.trace_id = f.trace_id"

@@ -311,8 +311,8 @@ class Scheduler:
         """Return the retention of a user's table in days; 0 keeps everything. Crannog's own tables have their own settings."""
         if is_reserved(name) or owner_of(name, properties) is not None:
             return 0
-        asked = self._warehouse.settings.table_retention_days
-        return next((days for pattern, days in asked.items() if fnmatchcase(str(name), pattern)), 0)
+        retentions = self._warehouse.settings.table_retention_days
+        return next((days for pattern, days in retentions.items() if fnmatchcase(str(name), pattern)), 0)
 
     def _fold(self, table: OpenTable, reason: str) -> dict[str, Any]:
         settings = self._warehouse.settings

@@ -2,8 +2,9 @@
 
 `python tools/check_words.py` prints each one with its file, its line and what to write instead, and exits with 1 if it finds
 any. Words are refused in the names of modules, classes, functions, parameters and fields of the package, the tools and the
-benchmarks; phrases are refused in their docstrings, comments, messages and help, and in the documentation. No file is exempt
-but this one, which has to name them.
+benchmarks; phrases are refused in their docstrings, comments, messages and help, and in the documentation. A few words are
+refused as identifiers of any kind, variables included, in the tests too. No file is exempt but this one, which has to name
+them.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ WORDS = {
     "unproved": "NoRule",
 }
 """A word that no name may contain, in lower case, and what to write instead."""
+
+IDENTIFIERS = ("told", "asked")
+"""Words that no identifier may be, in the tests too, not even a local variable."""
 
 COLUMNS = ("search_blob",)
 """Names of stored columns, which cannot change."""
@@ -97,9 +101,21 @@ def check_code(file: str, source: str) -> list[Finding]:
         for line, name in ((1, Path(file).stem), (1, Path(file).parent.name), *_defined_names(tree))
         for word in words_in(name)
     ]
+    findings += check_identifiers(file, tree)
     for first, text in (*_strings(tree), *_comments(source)):
         findings += _phrase_findings(file, first, text)
     return sorted(set(findings))
+
+
+def check_identifiers(file: str, tree: ast.Module) -> list[Finding]:
+    """Return the findings among the identifiers of a module: variables, attributes, parameters and definitions."""
+    names = (
+        (node.lineno, getattr(node, field))
+        for node in ast.walk(tree)
+        for kind, field in ((ast.Name, "id"), (ast.Attribute, "attr"), (ast.arg, "arg"), (_DEFINITIONS, "name"))
+        if isinstance(node, kind)
+    )
+    return [Finding(file, line, f"the identifier {name}", WORDS[name]) for line, name in names if name in IDENTIFIERS]
 
 
 def check_document(file: str, text: str) -> list[Finding]:
@@ -114,6 +130,8 @@ def check_project(root: Path) -> list[Finding]:
         for path in sorted((root / folder).rglob("*.py")):
             if path.name != Path(__file__).name:
                 findings += check_code(str(path.relative_to(root)), path.read_text(encoding="utf-8"))
+    for path in sorted((root / "tests").rglob("*.py")):
+        findings += check_identifiers(str(path.relative_to(root)), ast.parse(path.read_text(encoding="utf-8")))
     for path in (*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md")), root / "bench" / "RESULTS.md"):
         findings += check_document(str(path.relative_to(root)), path.read_text(encoding="utf-8"))
     return findings

@@ -52,6 +52,14 @@ def test_other_words_are_not(source: str) -> None:
     assert _lines(source) == []
 
 
+@pytest.mark.parametrize(
+    "source", ["told = 1\n", "for asked in ():\n    pass\n", "text = f'{asked}'\n", "child.told('ready')\n"]
+)
+def test_some_words_are_refused_as_identifiers_of_any_kind(source: str) -> None:
+    assert len(_lines(source)) == 1
+    assert _lines(source.replace("told", "is_told").replace("asked", "was_asked")) == []
+
+
 def test_the_names_of_a_module_and_its_folder_count() -> None:
     assert _lines("", "src/crannog/engine/doomed_files.py") == [1]
     assert _lines("", "src/crannog/doomed/files.py") == [1]
@@ -77,6 +85,7 @@ def test_the_project_is_checked_whole(tmp_path: Path) -> None:
         "README.md": "behind the scenes\n",
         "bench/RESULTS.md": "behind the scenes\n",
         "tests/test_part.py": "def doomed(): ...\n",
+        "tests/engine/test_other.py": "told = 1\n",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -84,6 +93,7 @@ def test_the_project_is_checked_whole(tmp_path: Path) -> None:
         "src/crannog/cli/main.py",
         "tools/reference/pages.py",
         "bench/run.py",
+        "tests/engine/test_other.py",
         "README.md",
         "docs/index.md",
         "docs/reference/python.md",

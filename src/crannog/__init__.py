@@ -75,7 +75,7 @@ def connect(
         return RemoteLake(location, token)
     if token is not None:
         raise CallerError("a token is for a server's address; a warehouse folder takes none")
-    from crannog.missing import needed_for
+    from crannog.errors import needed_for
     from crannog.settings import load_settings
 
     chosen = load_settings(**settings) if settings else None

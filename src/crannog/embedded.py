@@ -13,7 +13,7 @@ from crannog.engine.maintenance.control import ControlTable
 from crannog.engine.maintenance.scheduler import Scheduler
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
-from crannog.missing import needed_for
+from crannog.errors import needed_for
 from crannog.names import TableName, without_raw_prefix
 from crannog.settings import Settings, load_settings
 from crannog.tables.operations import TableOperations
@@ -41,7 +41,7 @@ class EmbeddedTable(Table):
 
     def to_spark(self, *, raw: bool = False) -> DataFrame:
         """Return all rows as a DataFrame of the process's Spark session."""
-        from crannog.engine.spark_read import to_spark
+        from crannog.engine.spark_files import to_spark
 
         session = self._lake.warehouse.spark()
         return self._lake.operations.on(

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, computed_field
 
 from crannog.delta import schemas
-from crannog.delta.name_collisions import comparison_forms
 from crannog.delta.schema_json import list_of, map_of
+from crannog.delta.schemas import comparison_forms
 from crannog.errors import CallerError, Corrupted, CrannogError, Refused
 from crannog.spark.session import SparkRuntime
 

@@ -24,11 +24,11 @@ from crannog.builds.stores.delta_log import DeltaLog
 from crannog.builds.stores.event_table import Append, AppendMessages
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.embedded import EmbeddedTable as Table
-from crannog.engine.commit import handover, pipes, turn
+from crannog.engine.commit import handover, pipes
 from crannog.engine.commit.change_messages import ChangeMessages
 from crannog.engine.commit.group import Call
+from crannog.engine.commit.handover import Turn
 from crannog.engine.commit.pipes import Pipes
-from crannog.engine.commit.turn import Turn
 from crannog.engine.open_table import OpenTable
 from crannog.errors import Conflict, Overloaded, Refused
 from crannog.protocol.changelog import Committed
@@ -193,8 +193,8 @@ def test_what_is_too_long_for_a_request_waits_for_the_turn(two: tuple[Table, Tab
 def test_the_last_holder_may_have_the_turn_again_before_others(
     two: tuple[Table, Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turn, "_SHORT_NS", 10**11)
-    monkeypatch.setattr(turn, "_LONG_NS", 10**12)
+    monkeypatch.setattr(handover, "_SHORT_NS", 10**11)
+    monkeypatch.setattr(handover, "_LONG_NS", 10**12)
     two[0].append([{"id": 1, "name": "x"}])
     other = Turn(folder_of(two[0]) / "turn")
     assert not other.take(1)
@@ -208,7 +208,7 @@ def test_the_last_holder_may_have_the_turn_again_before_others(
 def test_a_time_from_before_the_machine_was_restarted_counts_for_nothing(two: tuple[Table, Table]) -> None:
     two[0].append([{"id": 1, "name": "x"}])
     other = Turn(folder_of(two[0]) / "turn")
-    (folder_of(two[0]) / "turn").write_bytes(turn._FILE.pack(10**9, 2**62, b"?" * 16, 2**62, b"!" * 16, 0))
+    (folder_of(two[0]) / "turn").write_bytes(handover._FILE.pack(10**9, 2**62, b"?" * 16, 2**62, b"!" * 16, 0))
     assert other.allowed_s() <= 40
     assert other.take(1)
     other.end()

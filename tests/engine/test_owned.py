@@ -22,7 +22,7 @@ from crannog.api.table_requests import DELETE
 from crannog.builds import open_log, plain
 from crannog.cli.changes import delete as cli_delete
 from crannog.cli.main import app
-from crannog.delta.name_collisions import colliding_columns
+from crannog.delta.schemas import colliding_columns
 from crannog.embedded import EmbeddedLake
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.engine.owned_tables import OWNERS, SYSTEM, owner_of

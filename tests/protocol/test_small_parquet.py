@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crannog.protocol.row_buffer import RowBuffer, concat_buffers
-from crannog.protocol.small_parquet import column, small_file
+from crannog.protocol.small_parquet import RowBuffer, column, concat_buffers, small_file
 from crannog.protocol.staged_files import padded
 from crannog.spark.session import SparkRuntime
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from crannog.api.spark_types import spark_name
-from crannog.missing import needed_for
+from crannog.errors import needed_for
 
 if TYPE_CHECKING:
     import pandas

@@ -9,8 +9,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from crannog.builds.log import EventLog
-from crannog.errors import CallerError
-from crannog.missing import needed_for
+from crannog.errors import CallerError, needed_for
 from crannog.names import TableName
 
 FORMS = (

@@ -13,8 +13,7 @@ from typing import Any
 
 from crannog.builds.event_values import from_json, to_json
 from crannog.builds.events import PAYLOADS, BuildEvent, Kind
-from crannog.errors import BadRows
-from crannog.missing import needed_for
+from crannog.errors import BadRows, needed_for
 
 _DOCUMENTS = frozenset({"config", "manifests", "job_graph"})
 

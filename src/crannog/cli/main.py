@@ -117,7 +117,7 @@ def run() -> None:
     except CrannogError as error:
         _fail(error)
     except ModuleNotFoundError as error:
-        from crannog.missing import not_installed
+        from crannog.errors import not_installed
 
         _fail(not_installed(error, "this command"))
 

@@ -8,14 +8,13 @@ exported here, so that callers need one module.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pydantic import BaseModel
 
 from crannog.delta.json_schema import MAX_NESTING, from_json_schema, from_pydantic
-from crannog.delta.name_collisions import colliding_columns
 from crannog.delta.schema_json import (
     INSTANT,
     RESERVED_PREFIX,
@@ -29,6 +28,45 @@ from crannog.delta.schema_json import (
     to_delta_json,
 )
 from crannog.errors import CallerError
+
+
+def comparison_forms(name: str) -> tuple[str, str]:
+    """Return the two forms that engines compare: names that share one of them are equal to some engine."""
+    lower = name.lower()
+    return lower, lower if name.isascii() else "".join(map(_case_folded, name))
+
+
+def _case_folded(character: str) -> str:
+    upper = character.upper()
+    if len(upper) > 1:  # Java maps one code point to one: ß is unchanged
+        upper = character
+    # İ alone has a lower case of two code points; one to one it is i.
+    return "i" if upper == "İ" else upper.lower()
+
+
+def colliding_columns(fields: Iterable[pa.Field], path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the pairs of columns, nested fields included, whose names an engine treats as equal."""
+    by_lower: dict[str, str] = {}
+    by_folded: dict[str, str] = {}
+    for field in fields:
+        lower, folded = comparison_forms(field.name)
+        other = by_lower.get(lower) or by_folded.get(folded)
+        if other is not None:
+            yield f"{path}{other}", f"{path}{field.name}"
+        by_lower.setdefault(lower, field.name)
+        by_folded.setdefault(folded, field.name)
+        yield from _nested_collisions(field.type, path + field.name)
+
+
+def _nested_collisions(type_: pa.DataType, path: str) -> Iterator[tuple[str, str]]:
+    if pa.types.is_struct(type_):
+        yield from colliding_columns(type_, f"{path}.")
+    elif pa.types.is_map(type_):
+        yield from _nested_collisions(type_.key_type, f"{path}[key]")
+        yield from _nested_collisions(type_.item_type, f"{path}[value]")
+    elif pa.types.is_list(type_):
+        yield from _nested_collisions(type_.value_type, f"{path}[]")
+
 
 __all__ = [
     "RESERVED_PREFIX",

@@ -35,7 +35,7 @@ from crannog.errors import (
 from crannog.names import TableName
 from crannog.protocol.changelog import ChangeLog
 from crannog.protocol.leases import Lease
-from crannog.protocol.row_buffer import RowBuffer
+from crannog.protocol.small_parquet import RowBuffer
 from crannog.protocol.staged_files import BYTES_PER_CHANGE, Change
 from crannog.protocol.tail import Tail
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from crannog.errors import CallerError, TooLarge
+from crannog.errors import CallerError, TooLarge, needed_for
 from crannog.formats.csv_rows import parse_csv_rows
 from crannog.formats.json_rows import (
     STRICT,
@@ -24,7 +24,6 @@ from crannog.formats.json_rows import (
     parse_json_rows,
     parse_ndjson_rows,
 )
-from crannog.missing import needed_for
 
 ENCODINGS = ("gzip", "x-gzip", "deflate", "zstd")
 UNCOMPRESSED = ("", "identity")

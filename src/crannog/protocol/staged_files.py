@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 
 from crannog.delta.schemas import all_nullable
 from crannog.errors import Corrupted
-from crannog.protocol.row_buffer import RowBuffer, concat_buffers
-from crannog.protocol.small_parquet import column
+from crannog.protocol.small_parquet import RowBuffer, column, concat_buffers
 
 UPSERT, DELETE = 0, 1
 CREATED_AT, BATCH_ID, DATE = "_created_at", "_batch_id", "_date"

@@ -19,8 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from crannog.errors import CrannogError, Overloaded, Refused, Unavailable
-from crannog.missing import needed_for
+from crannog.errors import CrannogError, Overloaded, Refused, Unavailable, needed_for
 from crannog.server.auth import Caller, admitted
 from crannog.server.requests import Call
 from crannog.server.responses import error_answer

@@ -22,8 +22,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from crannog.errors import CrannogError, Unavailable
-from crannog.missing import not_installed
+from crannog.errors import CrannogError, Unavailable, not_installed
 from crannog.settings import Settings, load_settings
 from crannog.spark.java import find_java
 from crannog.storage.local import sync_path

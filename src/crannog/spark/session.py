@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crannog.errors import CrannogError, Unavailable
-from crannog.missing import needed_for
+from crannog.errors import CrannogError, Unavailable, needed_for
 from crannog.settings import Settings
 from crannog.spark import configuration, jars
 from crannog.spark.configuration import secret_conf

@@ -18,8 +18,7 @@ from crannog.api.reports import (
     VacuumReport,
     WriteReceipt,
 )
-from crannog.delta.name_collisions import colliding_columns
-from crannog.delta.schemas import fingerprint
+from crannog.delta.schemas import colliding_columns, fingerprint
 from crannog.engine.maintenance import delete_audit
 from crannog.engine.maintenance.compact import compact
 from crannog.engine.maintenance.control import ControlTable
@@ -36,8 +35,7 @@ from crannog.engine.owned_tables import check_change, check_create, is_reserved
 from crannog.engine.snapshot import Snapshot
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
-from crannog.errors import Corrupted, NotFound, Refused
-from crannog.missing import needed_for
+from crannog.errors import Corrupted, NotFound, Refused, needed_for
 from crannog.names import TableName
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from crannog.engine.owned_tables import BUILDS, check_create
 from crannog.engine.tables import Tables
 from crannog.errors import Corrupted, NotFound, Refused, Unavailable
 from crannog.names import TableName
-from crannog.protocol.row_buffer import RowBuffer, buffered
+from crannog.protocol.small_parquet import RowBuffer, buffered
 
 SCHEMA_VERSION = 1
 [VERSION_PROPERTY] = BUILDS.properties

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from crannog.engine.duckdb.bloom_filters import BloomFilters
-from crannog.missing import needed_for
+from crannog.errors import needed_for
 from crannog.settings import Settings
 from crannog.storage import scratch_folders
 

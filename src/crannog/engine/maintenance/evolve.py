@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from crannog.api.reports import Cancellation, EvolveReport, Progress
 from crannog.delta.log import Base, DataFile, metadata_action
-from crannog.delta.name_collisions import colliding_columns
 from crannog.delta.rewrite import Rewrite, RunAgain, verify_files
 from crannog.delta.schemas import (
     check_key,
+    colliding_columns,
     difference,
     evolved,
     to_delta_json,

@@ -44,7 +44,7 @@ def frame(
 
     Its jobs in this thread end when the query is cancelled.
     """
-    from crannog.engine.spark_read import to_spark
+    from crannog.engine.spark_files import to_spark
     from crannog.spark.errors import translated_for_statement
     from crannog.spark.jvm import watch
     from crannog.spark.session import in_pool, interruptible, spark_runtime

@@ -23,9 +23,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from crannog.errors import CallerError, TooLarge
+from crannog.errors import CallerError, TooLarge, needed_for
 from crannog.formats.row_bodies import ENCODINGS, UNCOMPRESSED, decompressed
-from crannog.missing import needed_for
 from crannog.traces.ingest.flatten import RejectedSpans, span_rows
 
 

@@ -116,21 +116,21 @@ def check_twins(found: dict[str, dict[str, int]], acknowledged: Sequence[dict[st
 
 def check_contended(found: dict[str, dict[str, int]], acknowledged: Sequence[dict[str, Any]]) -> None:
     """A key that all changed holds the change that was committed last."""
-    latest: dict[str, dict[str, Any]] = {}
+    changes: dict[str, dict[int, set[tuple[str, int]]]] = {}
     for line in acknowledged:
         _, writer, turn = line["ack"]
         if is_shared(writer) and writer != "twin":
-            name = f"contended/{turn % CONTENDED_KEYS}"
-            if name not in latest or latest[name]["sequence"] < line["sequence"]:
-                latest[name] = line
-            else:
-                assert latest[name]["sequence"] != line["sequence"], (
-                    "one sequence holds two changes of one process's key"
-                )
+            of_key = changes.setdefault(f"contended/{turn % CONTENDED_KEYS}", {})
+            of_key.setdefault(line["sequence"], set()).add((writer, turn))
     values = {
         name: (writer, turn) for writer, mine in found.items() if writer.endswith("!") for name, turn in mine.items()
     }
-    assert values == {name: tuple(line["ack"][1:]) for name, line in latest.items()}
+    assert values.keys() == changes.keys()
+    for name, of_key in changes.items():
+        for together in of_key.values():
+            # Processes share commits: one sequence may hold a change of each of them, but not two of one.
+            assert len({writer for writer, _ in together}) == len(together), (name, together)
+        assert values[name] in of_key[max(of_key)], (name, values[name], of_key[max(of_key)])
 
 
 def plans_for(count: int, with_spark: int, **more: Any) -> list[dict[str, Any]]:

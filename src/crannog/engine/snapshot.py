@@ -71,7 +71,11 @@ class Snapshot:
 
     def in_table_columns(self, rows: pa.Table) -> pa.Table:
         """Return staged rows as a reader sees them."""
-        return rows.select(self.base.schema.names).cast(self.base.read_schema)
+        schema = self.base.read_schema
+        columns = [rows[name] for name in schema.names]
+        if all(column.type == kind for column, kind in zip(columns, schema.types, strict=True)):
+            return pa.Table.from_arrays(columns, schema=schema)  # a cast would copy nested columns
+        return rows.select(schema.names).cast(schema)
 
     def changed_keys(self, *, raw: bool = False) -> pa.Table:
         """Return the keys whose base rows the tail replaces or hides."""

@@ -172,8 +172,7 @@ def launch(
         jvm.gateway = _connect(connection_file.read_bytes())
         connection_file.unlink()
     except BaseException:
-        process.kill()
-        jvm.end()
+        process.kill()  # the caller of this function removes what it left
         raise
 
 

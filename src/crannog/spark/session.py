@@ -93,7 +93,7 @@ class SparkRuntime:
                 log.warning("Spark is still starting after %.0f s; waiting while it makes progress", timeout_s)
             elif patience is None or patience.is_over():
                 waited_s = time.monotonic() - began
-                raise Unavailable(f"Spark is still starting after {waited_s:.0f} s; try again", retry_after_s=5)
+                raise Unavailable(f"Spark is still starting after {round(waited_s, 1):g} s; try again", retry_after_s=5)
         if start.error is not None:
             # Several callers may wait for one start: each raises its own error.
             raise type(start.error)(

@@ -181,21 +181,9 @@ class ChangeLog:
                     " nothing was committed; read the new changes and prepare it again"
                 )
             segment = build_segment(fresh, sequence, own, self._known_base.staged_types)
-            smallest = PREALLOCATED_BYTES if self._storage.is_local else 0
-            data = encode(
-                segment, table_id=self.table_id, schema_version=str(self._known_base.version), smallest=smallest
-            )
             path = f"{self.stage_folder}/{file_name(sequence).name}"
-            # In a bucket the check before the put would cost as much as the put, and could not stop a late one.
-            before_write = partial(self._check_not_folded, sequence) if self._storage.is_local else None
             try:
-                taken = self._storage.put_if_absent(path, data, before_write=before_write)
-            except _FoldedMeanwhile:
-                taken = False
-            except FileNotFoundError:
-                if not self._storage.exists(marker_path(self.folder, self.table_id)):
-                    raise NotFound(f"table {self.folder.replace('/', '.')} was dropped") from None
-                taken = False  # an erase deleted the unfinished file
+                taken = self._put(path, segment)
             except Unavailable as error:
                 # The answer is lost: rule 1 finds the file if it was written.
                 lost += 1
@@ -215,6 +203,21 @@ class ChangeLog:
         raise Unavailable(
             f"cannot write to {self.folder.replace('/', '.')}: other writers won for {_COMMIT_TIMEOUT_S:.0f} s; try again"
         )
+
+    def _put(self, path: str, segment: Segment) -> bool:
+        """Put a staged file; return False if its sequence is taken or was folded meanwhile. Raises as `put_if_absent`."""
+        smallest = PREALLOCATED_BYTES if self._storage.is_local else 0
+        data = encode(segment, table_id=self.table_id, schema_version=str(self._known_base.version), smallest=smallest)
+        # In a bucket the check before the put would cost as much as the put, and could not stop a late one.
+        before_write = partial(self._check_not_folded, segment.last) if self._storage.is_local else None
+        try:
+            return self._storage.put_if_absent(path, data, before_write=before_write)
+        except _FoldedMeanwhile:
+            return False
+        except FileNotFoundError:
+            if not self._storage.exists(marker_path(self.folder, self.table_id)):
+                raise NotFound(f"table {self.folder.replace('/', '.')} was dropped") from None
+            return False  # an erase deleted the unfinished file
 
     def expect_others(self) -> None:
         """Make the next commit look first at what other processes have committed."""

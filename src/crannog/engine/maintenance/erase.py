@@ -57,11 +57,7 @@ def erase(
     started = time.perf_counter()
     report = progress or (lambda _step, _share: None)
     base = table.log.refresh()[0]
-    columns = _columns(table, base, by)
-    wanted = row_input.keys_to_arrow(keys, base.user_schema, columns, table=str(table.name), verb="erase")
-    wanted = wanted.group_by(list(columns)).aggregate([])
-    if not wanted.num_rows:
-        raise CallerError(f"cannot erase from {table.name}: no keys were given")
+    wanted = _distinct_keys(table, base, keys, _columns(table, base, by))
     report("search for the keys", 0.0)
     before = KeySearch(table, wanted, copies).everywhere()
     purge = purge_by_key if base.key else purge_by_values
@@ -98,6 +94,14 @@ def erase(
         seconds=round(time.perf_counter() - started, 3),
     )
     return receipt if then is None else then(receipt, wanted)
+
+
+def _distinct_keys(table: OpenTable, base: Base, keys: Any, columns: Sequence[str]) -> pa.Table:
+    wanted = row_input.keys_to_arrow(keys, base.user_schema, columns, table=str(table.name), verb="erase")
+    wanted = wanted.group_by(list(columns)).aggregate([])
+    if not wanted.num_rows:
+        raise CallerError(f"cannot erase from {table.name}: no keys were given")
+    return wanted
 
 
 def _files_to_delete(table: OpenTable, search: KeySearch, clean: Base) -> list[str]:

@@ -181,7 +181,8 @@ class ChangeLog:
                     " nothing was committed; read the new changes and prepare it again"
                 )
             segment = build_segment(fresh, sequence, own, self._known_base.staged_types)
-            path = f"{self.stage_folder}/{file_name(sequence).name}"
+            name = file_name(sequence)
+            path = f"{self.stage_folder}/{name.name}"
             try:
                 taken = self._put(path, segment)
             except Unavailable as error:
@@ -193,7 +194,7 @@ class ChangeLog:
                 if taken and self._is_still_valid(sequence):
                     self._mark_durable(path)
                     if self._tail.end < sequence:
-                        self._tail.add(segment)
+                        self._tail.add(name, segment)
                     if failpoints.hook is not None:
                         failpoints.reached("stage.acknowledged")
                     if len(fresh) == len(changes):

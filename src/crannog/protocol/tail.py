@@ -157,7 +157,7 @@ class TailCache:
         if read_head() is not base:
             return False
         for segment in fresh.values():
-            self.add(segment)
+            self.add(file_name(segment.first), segment)
         return True
 
     def _read_in_order(self, after: int, fresh: dict[str, Segment]) -> frozenset[str]:
@@ -175,9 +175,8 @@ class TailCache:
                     self._read(file, fresh)
         return frozenset(found)
 
-    def add(self, segment: Segment) -> None:
-        """Add a segment that this process has just committed as the next sequence."""
-        name = file_name(segment.first)
+    def add(self, name: StagedName, segment: Segment) -> None:
+        """Add a segment that this process has just committed, under this name, as the next sequence."""
         self._segments[name.name] = segment
         self._names |= {name.name}
         self.coverage, self.end = Coverage(self.coverage.after, (*self.coverage.files, name), None), segment.last

@@ -30,7 +30,7 @@ def test_one_row_appended_in_the_process(tmp_path: Path) -> None:
             append()
         found = min(counted_calls(append) for _ in range(5))
     assert found.calls <= 70
-    assert found.modules <= 18
+    assert found.modules <= 16
 
 
 def test_one_row_appended_over_http(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_one_row_appended_over_http(tmp_path: Path) -> None:
             append()
         found = min(counted(append) for _ in range(5))
     assert found.calls <= 140
-    assert found.modules <= 32
+    assert found.modules <= 31
 
 
 def test_ten_spans_received_over_http(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_ten_spans_received_over_http(tmp_path: Path) -> None:
             receive()
         found = min(counted(receive) for _ in range(5))
     assert found.calls <= 165
-    assert found.modules <= 28
+    assert found.modules <= 27
 
 
 def test_one_trace_of_ten_spans_by_its_id_over_http(tmp_path: Path) -> None:
@@ -92,4 +92,4 @@ def test_one_build_event_appended_to_a_delta_log(tmp_path: Path) -> None:
             log.append_event(next(events))
         found = min(counted_calls(lambda event=event: log.append_event(event)) for event in itertools.islice(events, 5))
     assert found.calls <= 120
-    assert found.modules <= 22
+    assert found.modules <= 20

@@ -258,8 +258,11 @@ def sustained(results: Results, folder: Path, seconds: float, *, busy_core: bool
         burner = multiprocessing.Process(target=_burn, args=(until,))
         beside: dict[str, list[float]] = {}
         reader = threading.Thread(target=_read, args=(port, until, beside))
-        for each in (*senders, reader, *([burner] if busy_core else [])):
-            each.start()
+        for sender in senders:
+            sender.start()
+        reader.start()
+        if busy_core:
+            burner.start()
         backlog = []
         while time.time() < until:
             time.sleep(2)

@@ -47,7 +47,8 @@ class Template:
             resource = request.resource_spans.add()
             resource.resource.attributes.add(key="service.name").value.string_value = f"service-{number}"
             services.append(resource.scope_spans.add(scope={"name": "load"}))
-        ids, starts = {}, []
+        ids: dict[int, bytes] = {}
+        starts = []
         for number in range(SPANS):
             trace, place = divmod(number, PER_TRACE)
             trace_id = ids.setdefault(trace, chance.randbytes(16))
@@ -248,7 +249,8 @@ def sustained(results: Results, folder: Path, seconds: float, *, busy_core: bool
     """Send spans for some time, wait for the pipeline, and report. Returns the main figures."""
     where = f"Spans under steady load for {seconds / 60:.0f} min" + (", one core busy" if busy_core else "")
     with _server(folder) as (process, port, otlp_port):
-        usage, quiet = Usage(), {}
+        usage = Usage()
+        quiet: dict[str, list[float]] = {}
         until = time.time() + seconds
         began = time.time()
         answers: Any = multiprocessing.Queue()

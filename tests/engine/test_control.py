@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.embedded import EmbeddedTable as Table
-from crannog.engine.commit.writer import WriterLimits, slow_down_s
+from crannog.engine.commit.writer import WriterLimits, retry_after_s, slow_down_s
 from crannog.engine.maintenance import control as control_module
 from crannog.engine.maintenance import scheduler as scheduler_module
 from crannog.engine.maintenance.control import FOLDER, IDLE, PROCESSING, ControlTable, Task
@@ -680,6 +680,11 @@ def test_writers_slow_down_before_they_are_refused() -> None:
     assert waits[:2] == [0, 0]
     assert 0 < waits[2] < 0.02 < waits[3] < waits[4] == waits[5] == 2
     assert slow_down_s(Backlog(0, 5_000, 1, None), limits) == slow_down_s(Backlog(500, 0, 1, None), limits)
+
+
+def test_a_refused_writer_is_sent_back_when_a_fold_may_have_made_room() -> None:
+    assert retry_after_s(1_000_000, 0.0) == 5, "nothing was folded yet"
+    assert [retry_after_s(rows, 100_000) for rows in (10, 1_000_000, 10**9)] == [1, 10, 60]
 
 
 def test_spark_gives_way_while_little_is_staged() -> None:

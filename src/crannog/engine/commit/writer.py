@@ -18,6 +18,7 @@ from crannog.protocol.staged_files import Change
 Write = Call[Change, Committed]
 _LONGEST_WAIT_S = 2.0
 _UNHINDERED_SHARE = 0.25
+_USUAL_RETRY_S, _SHORTEST_RETRY_S, _LONGEST_RETRY_S = 5.0, 1.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,13 @@ def slow_down_s(backlog: Backlog, limits: WriterLimits) -> float:
     return _LONGEST_WAIT_S * excess**2
 
 
+def retry_after_s(excess_rows: int, folded_per_s: float) -> float:
+    """Return when a refused caller should try again: once a fold as fast as the last one has made room."""
+    if not folded_per_s:
+        return _USUAL_RETRY_S
+    return min(max(round(excess_rows / folded_per_s, 1), _SHORTEST_RETRY_S), _LONGEST_RETRY_S)
+
+
 class Writer:
     """Takes changes from any thread; `write` returns once the change is durable and visible."""
 
@@ -55,6 +63,8 @@ class Writer:
         """`handover_folder` is where the processes of this machine share commits; None if they do not."""
         self._log = log
         self._limits = limits
+        self.folded_per_s = 0.0
+        """How many staged rows the last fold of this process took in a second; 0 before the first."""
         self._after_commit = after_commit
         commit: Callable[[list[Write]], None] = self._commit
         if handover_folder is not None:
@@ -130,7 +140,7 @@ class Writer:
                     f"{self._name} has {rows:,} staged rows in {size:,} bytes, the limits are"
                     f" {self._limits.staged_rows:,} and {self._limits.staged_bytes:,}; this change adds {more_rows:,} rows."
                     " Nothing of it was kept: fold the table, or try again once the scheduler has",
-                    retry_after_s=5.0,
+                    retry_after_s=retry_after_s(rows + more_rows - self._limits.staged_rows // 2, self.folded_per_s),
                 )
         return admitted
 

@@ -106,6 +106,7 @@ def _fold_once(table: OpenTable, snapshot: Snapshot, job: Job) -> FoldReport:
     staged_bytes = max(tail.bytes, 1)
     after_commit(table, version)
     table.log.refresh()  # releases the folded rows
+    table.writer.folded_per_s = tail.row_count / max(job.seconds, 0.001)
     return FoldReport(
         folded_to=tail.end,
         version=version,

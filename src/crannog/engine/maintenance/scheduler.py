@@ -43,6 +43,7 @@ _KINDS = ("fold", "compact", "vacuum", "expire", AFTER_COMPACT)
 LANES = {"fold": 2, "derive": 1, "other": 2}
 """The lanes by name and the number of tasks that run in one at a time; a kind without a lane of its own runs in `other`."""
 _RECHECK_S = 60.0
+_LONGEST_REST_S = 3600.0
 _PRIORITY_SHARE = 0.3
 
 Work = tuple[str, Callable[[], Any], float]
@@ -107,11 +108,14 @@ def process_name() -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Settled:
-    """A table that needs nothing in a lane until some time, unless its folders change."""
+    """A table that needs nothing in a lane until some time, unless its folders change.
+
+    The time is that of `time.monotonic`: a clock that is set back must not stop maintenance.
+    """
 
     folders: tuple[str, ...]
     stamps: tuple[int, ...]
-    until: dt.datetime
+    until: float
 
 
 class Scheduler:
@@ -231,7 +235,7 @@ class Scheduler:
     def _works(self, lane: str | None, name: TableName, tasks: Mapping[str, Task], now: dt.datetime) -> list[Work]:
         """Return the tasks of a table; none, without opening it, if nothing has changed and nothing was due."""
         settled = self._settled.get((lane, name))
-        if settled is not None and now < settled.until and self._stamps(settled.folders) == settled.stamps:
+        if settled is not None and time.monotonic() < settled.until and self._stamps(settled.folders) == settled.stamps:
             return []
         self._settled.pop((lane, name), None)
         try:
@@ -247,10 +251,10 @@ class Scheduler:
         due = [work for work in works if lane in (None, lane_of(work[0]))]
         later = [tasks[task].next_run_at for kind, *_ in due if (task := f"{kind}:{name}") in tasks]
         if stamps is not None and len(later) == len(due) and all(at is not None and at > now for at in later):
-            until = min((at for at in later if at is not None), default=now + dt.timedelta(days=1))
+            wait_s = min([_LONGEST_REST_S, *((at - now).total_seconds() for at in later if at is not None)])
             if table.log.backlog().rows:  # its age makes a fold due
-                until = min(until, now + dt.timedelta(seconds=min(_RECHECK_S, self._warehouse.settings.fold_age_s / 4)))
-            self._settled[lane, name] = _Settled(folders, stamps, until)
+                wait_s = min(wait_s, _RECHECK_S, self._warehouse.settings.fold_age_s / 4)
+            self._settled[lane, name] = _Settled(folders, stamps, time.monotonic() + wait_s)
         return works
 
     def _stamps(self, folders: Sequence[str]) -> tuple[int, ...] | None:

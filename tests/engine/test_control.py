@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -672,6 +673,36 @@ def test_a_table_with_nothing_due_is_not_opened(settings: Settings, monkeypatch:
         time.sleep(0.2)
         scheduler.run_due()
         assert NAME in opened_names
+
+
+def test_a_clock_that_is_set_back_does_not_prolong_the_rest_of_a_table(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long a table needs nothing is measured by a clock that only goes forward."""
+    with opened(settings, fold_age_s=3600) as lake:
+        with_a_commit(lake, NAME)
+        scheduler = scheduler_of(lake)
+        scheduler.run_due()
+        time.sleep(0.2)
+        scheduler.run_due()
+        [rest] = scheduler._settled.values()
+        visited: list[str] = []
+        work_of = scheduler._work_of
+        monkeypatch.setattr(scheduler, "_work_of", lambda table: visited.append(str(table.name)) or work_of(table))
+        passed = time.monotonic() + 2 * 3600
+        monkeypatch.setattr(time, "monotonic", lambda: passed)
+        monkeypatch.setattr(scheduler_module, "dt", SimpleNamespace(**{**vars(dt), "datetime": _EarlierClock}))
+        scheduler.run_due()
+        assert rest.until < passed
+        assert visited == [NAME]
+
+
+class _EarlierClock(dt.datetime):
+    """A clock that was set back by a day."""
+
+    @classmethod
+    def now(cls, zone: dt.tzinfo | None = None) -> dt.datetime:  # type: ignore[override]
+        return dt.datetime.now(zone) - dt.timedelta(days=1)
 
 
 def test_writers_slow_down_before_they_are_refused() -> None:

@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from crannog.errors import SnapshotGone
-from crannog.names import AUDIT
+from crannog.names import AUDIT, TableName
 from crannog.protocol.changelog import ChangeLog
+from crannog.protocol.leases import Lease
 from crannog.server.audit import Audit
 from crannog.server.requests import Call
 from crannog.settings import Settings
@@ -185,6 +186,29 @@ def test_what_a_killed_deletion_left_goes_too(lakes: Lakes, arrow: None) -> None
     (trash / "part-0.parquet").write_bytes(NEEDLE.encode())
     table.erase([1])
     assert showing(lakes.root) == []
+
+
+def test_what_a_killed_task_left_half_written_goes_and_does_not_stop_the_erasure(lakes: Lakes, arrow: None) -> None:
+    one = lakes().create_table(NAME, SCHEMA, key="id")
+    one.upsert([row(1), row(2)])
+    one.fold()
+    folder = Path(one._lake.warehouse.storage.uri(NAME.replace(".", "/")))
+    [live] = (folder / "data").rglob("*.parquet")
+    halves = {job: folder / "data" / job / "0" / "part-1.parquet" for job in ("killed", "running")}
+    for half in halves.values():
+        half.parent.mkdir(parents=True)
+        half.write_bytes(live.read_bytes()[:-200])
+    stray = live.with_name("part-of-a-lost-task.parquet")
+    stray.write_bytes(live.read_bytes())
+    own = one._lake.engine.open(TableName.parse(NAME)).log.own_folder
+    # A job that began after the erasure's fold cannot have read the key.
+    lease = {"kind": "job", "job": "running", "version": 10**6}
+    with Lease(one._lake.warehouse.storage, f"{own}/leases/job-running.json", lease):
+        receipt = one.erase([1])
+    assert receipt.rows_erased == 1
+    assert [half.exists() for half in halves.values()] == [False, True]
+    assert not stray.exists()
+    assert ids_of(one) == [2]
 
 
 def test_a_vacuum_clears_result_files_away(lakes: Lakes, arrow: None) -> None:

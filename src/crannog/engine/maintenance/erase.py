@@ -107,7 +107,8 @@ def _distinct_keys(table: OpenTable, base: Base, keys: Any, columns: Sequence[st
 def _files_to_delete(table: OpenTable, search: KeySearch, clean: Base) -> list[str]:
     # Later writes stay, whatever their keys: an erase covers the sequences up to its own.
     staged = [path for path in search.staged_files() if is_folded(path, clean)]
-    to_delete = search.old_files(but_jobs=_jobs_that_may_commit(table, clean)) + staged
+    jobs = _jobs_that_may_commit(table, clean)
+    to_delete = search.old_files(but_jobs=jobs) + search.unfinished_files(but_jobs=jobs) + staged
     live = {f"{table.folder}/{path}" for path in table.log.head().files}
     held = [path for path in to_delete if path in live]
     if held:

@@ -17,8 +17,10 @@ from crannog.engine.maintenance.unreferenced_files import checkpoints, log_entri
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import read
 from crannog.errors import SnapshotGone
+from crannog.protocol.leases import live_leases
 
 _LOOKS = 20
+_MAGIC = b"PAR1"
 
 
 class Copies(Protocol):
@@ -50,7 +52,7 @@ class KeySearch:
         entries = log_entries(self._table)
         saved = checkpoints(self._table)
         held = self._holding([path for path in data if path in live])
-        old = self.old_files()
+        old = self.old_files() + self.unfinished_files(but_jobs=self._running_jobs())
         # The log's statistics of a deleted file cannot be checked against it any more, so the log must have none.
         telling = {path[len(self._table.folder) + 1 :] for path in (*held, *old)} | self.gone()
         return {
@@ -67,9 +69,31 @@ class KeySearch:
         return not self._holding([f"{self._table.folder}/{path}" for path in base.files])
 
     def old_files(self, *, but_jobs: Set[str] = frozenset()) -> list[str]:
+        """Return the files with a key that the newest version does not name, without those of some jobs."""
+        return self._holding([path for path in self._not_live(but_jobs) if self._is_finished(path)])
+
+    def unfinished_files(self, *, but_jobs: Set[str]) -> list[str]:
+        """Return the files that a killed task has left half written, without those of some jobs: they may have any key."""
+        return [path for path in self._not_live(but_jobs) if not self._is_finished(path)]
+
+    def _not_live(self, but_jobs: Set[str]) -> list[str]:
         live = {f"{self._table.folder}/{path}" for path in self._base.files}
-        old = [path for path in self._data_files() if path not in live]
-        return self._holding([path for path in old if but_jobs.isdisjoint(path.split("/"))])
+        return [path for path in self._data_files() if path not in live and but_jobs.isdisjoint(path.split("/"))]
+
+    def _is_finished(self, path: str) -> bool:
+        """Tell whether a file has its footer, which is written last; a bucket takes files in one piece."""
+        if not self._storage.is_local:
+            return True
+        with suppress(FileNotFoundError), self._storage.open(path) as file:
+            end = file.seek(0, 2)
+            file.seek(max(0, end - len(_MAGIC)))
+            # Its first bytes are the same: a file that has nothing else is not finished.
+            return end > 2 * len(_MAGIC) and file.read() == _MAGIC
+        return True  # deleted since it was listed
+
+    def _running_jobs(self) -> set[str]:
+        leases = live_leases(self._storage, f"{self._table.log.own_folder}/leases")
+        return {lease["job"] for lease in leases if lease.get("kind") == "job"}
 
     def staged_files(self) -> list[str]:
         folder = self._table.log.stage_folder

@@ -98,7 +98,7 @@ def staffing(bench: Bench) -> Staffing:
 
 def live_files(lake: crannog.Lake, name: str) -> list[str]:
     """Return where the Parquet files of a table's base are."""
-    snapshot = lake.engine.open(TableName.parse(name)).snapshot()
+    snapshot = lake.operations.tables.open(TableName.parse(name)).snapshot()
     return snapshot.local_paths(list(snapshot.base.files))
 
 

@@ -46,7 +46,7 @@ class Bench:
             str(folder / "warehouse"), staged_rows_limit=50_000_000, staged_bytes_limit=16 * 1024**3
         )
         assert isinstance(self.lake, EmbeddedLake)
-        self.session: Any = self.lake.warehouse.spark()
+        self.session: Any = self.lake.operations.warehouse.spark()
         self._next = 1_000_000_000
 
     def fresh(self, count: int) -> int:

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from crannog.api.lake import Lake
 from crannog.api.table import Table
-from crannog.engine.maintenance.control import ControlTable
 from crannog.engine.maintenance.scheduler import Scheduler
-from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import needed_for
 from crannog.names import TableName, without_raw_prefix
@@ -43,28 +41,28 @@ class EmbeddedTable(Table):
         """Return all rows as a DataFrame of the process's Spark session."""
         from crannog.engine.spark_files import to_spark
 
-        session = self._lake.warehouse.spark()
+        session = self._lake.operations.warehouse.spark()
         return self._lake.operations.on(
             self._name, lambda table: to_spark(table, table.snapshot(), session, raw=raw or self._raw)
         )
 
 
 class EmbeddedLake(Lake):
-    """What `crannog.connect` returns for a folder or a bucket. Safe for threads."""
+    """What `crannog.connect` returns for a folder or a bucket. Safe for threads.
+
+    `operations`, `trace_store` and `new_scheduler` are for the server and the tests, and may change at any time.
+    """
 
     def __init__(self, location: str, *, maintain: bool = False, settings: Settings | None = None) -> None:
         self.settings = settings or load_settings()
-        self.warehouse = Warehouse(location, self.settings)
-        self.engine = Tables(self.warehouse)
-        self.control = ControlTable(self.warehouse.storage, lease_s=self.settings.claim_lease_s)
-        self.operations = TableOperations(self.warehouse, self.engine, self.control)
+        self.operations = TableOperations(Warehouse(location, self.settings))
         super().__init__(self.operations)
         self._builds: DeltaLog | None = None
         self._builds_lock = threading.Lock()
-        self.scheduler: Scheduler | None = None
+        self._scheduler: Scheduler | None = None
         if maintain:
-            self.scheduler = self.new_scheduler()
-            self.scheduler.start()
+            self._scheduler = self.new_scheduler()
+            self._scheduler.start()
 
     # Created on first use: a program that uses tables alone need not load it.
     @cached_property
@@ -81,7 +79,8 @@ class EmbeddedLake(Lake):
         with needed_for("lake.traces"):
             from crannog.traces.store import TraceStore
 
-        return TraceStore(self.warehouse, self.engine, lambda: self.operations.copies)
+        operations = self.operations
+        return TraceStore(operations.warehouse, operations.tables, lambda: operations.copies)
 
     @property
     def builds(self) -> DeltaLog:
@@ -98,8 +97,9 @@ class EmbeddedLake(Lake):
         # One log for all threads: each would have a read model and a queue of appends of its own.
         with self._builds_lock:
             if self._builds is None or self._builds.is_closed:
-                uri = warehouse_uri(self.warehouse.location)
-                self._builds = DeltaLog(self.warehouse, self.engine, uri, EVENTS)
+                warehouse = self.operations.warehouse
+                uri = warehouse_uri(warehouse.location)
+                self._builds = DeltaLog(warehouse, self.operations.tables, uri, EVENTS)
             return self._builds
 
     def new_scheduler(self) -> Scheduler:
@@ -107,14 +107,15 @@ class EmbeddedLake(Lake):
         from crannog.builds.maintenance import BuildMaintenance
         from crannog.traces.retention import TraceMaintenance
 
-        domains = [TraceMaintenance(self.engine), BuildMaintenance(self.warehouse, lambda: self.builds)]
-        return Scheduler(self.warehouse, self.engine, self.control, domains)
+        warehouse, tables = self.operations.warehouse, self.operations.tables
+        domains = [TraceMaintenance(tables), BuildMaintenance(warehouse, lambda: self.builds)]
+        return Scheduler(warehouse, tables, self.operations.control, domains)
 
     def table(self, name: str) -> EmbeddedTable:
         """Return a table; NotFound if it does not exist. `catalog.schema.__raw__table` includes deleted rows until they are folded."""
         plain, raw = without_raw_prefix(name)
         table_name = TableName.parse(plain)
-        self.engine.open(table_name)
+        self.operations.tables.open(table_name)
         return self._table(table_name, raw=raw)
 
     def _table(self, name: TableName, *, raw: bool) -> EmbeddedTable:
@@ -138,12 +139,12 @@ class EmbeddedLake(Lake):
         """Close the connection: acknowledged changes are durable already; work in the background is waited for."""
         if self._producers is not None:
             self._producers.close()
-        if self.scheduler is not None and not self.scheduler.stop():
+        if self._scheduler is not None and not self._scheduler.stop():
             return  # a job that cannot be interrupted is still running: what it uses must not be closed under it
         with self._builds_lock:
             if self._builds is not None:
                 self._builds.close()
-        self.warehouse.close()
+        self.operations.close()
 
     def __repr__(self) -> str:
-        return f"Lake({self.warehouse.location!r})"
+        return f"Lake({self.operations.warehouse.location!r})"

@@ -281,7 +281,7 @@ def test_rows_that_no_log_wrote_are_said(log: DeltaLog, warehouse: Path) -> None
     with crannog.connect(str(warehouse)) as lake:
         row = staged_rows(warehouse)[0]
         mine = {name: value for name, value in row.items() if not name.startswith("_")}
-        lake.engine.open(log.name).write("append", [{**mine, "index": 17}], None)
+        lake.operations.tables.open(log.name).write("append", [{**mine, "index": 17}], None)
     with pytest.raises(Corrupted, match="does not continue after index 1"):
         log.head()
 

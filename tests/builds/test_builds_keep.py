@@ -182,8 +182,8 @@ def test_a_prune_that_is_cancelled_goes_on_later(settings: Settings) -> None:
     with EmbeddedLake(changed.warehouse, settings=changed) as lake:
         for number in range(110):
             lake.builds.append_events(whole_build(f"b{number}", ["p"], at=number))
-        cancellation, extra_tasks = Cancellation(), BuildMaintenance(lake.warehouse, lambda: lake.builds)
-        table = lake.engine.open(lake.builds.name)
+        cancellation, extra_tasks = Cancellation(), BuildMaintenance(lake.operations.warehouse, lambda: lake.builds)
+        table = lake.operations.tables.open(lake.builds.name)
         cancellation.cancel()
         [(_, work, _)] = extra_tasks.due(table, cancellation)
         with pytest.raises(Cancelled):

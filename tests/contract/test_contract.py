@@ -22,6 +22,7 @@ from crannog.api.lake import Lake
 from crannog.api.reports import Cancellation, WriteReceipt
 from crannog.api.result import Explanation, Result, Row
 from crannog.api.table import Table
+from crannog.embedded import EmbeddedLake
 from crannog.errors import (
     BadRows,
     CallerError,
@@ -892,3 +893,29 @@ def test_a_job_is_taken_back(connection: Lake, orders: Table) -> None:
     while orders.describe()["version"] != before:
         assert time.monotonic() < ends
     assert orders.count() == 3
+
+
+PUBLIC = [
+    "cache",
+    "cancel",
+    "close",
+    "create_table",
+    "drop_table",
+    "explain",
+    "load",
+    "producer",
+    "sql",
+    "stream",
+    "table",
+    "tables",
+    "tasks",
+    "traces",
+    "builds",
+]
+INTERNAL = ["settings", "operations", "trace_store", "new_scheduler"]
+
+
+def test_a_connection_has_the_public_names_and_few_others(connection: Lake) -> None:
+    """The server and the tests reach what is behind a connection by `operations`; nobody comes to depend on more."""
+    others = INTERNAL if isinstance(connection, EmbeddedLake) else ["address"]
+    assert {name for name in dir(connection) if not name.startswith("_")} == {*PUBLIC, *others}

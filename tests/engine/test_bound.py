@@ -27,7 +27,7 @@ def kept(engine: DuckDBEngine) -> set[str]:
 
 
 def idle(lake: Lake) -> StatementPool:
-    return lake.warehouse.duckdb._statements
+    return lake.operations.warehouse.duckdb._statements
 
 
 def made(lake: Lake) -> None:
@@ -52,7 +52,7 @@ def test_a_statement_that_is_run_again_sees_what_changed(settings: Settings) -> 
 def test_staged_rows_are_kept_only_while_their_snapshot_is(settings: Settings) -> None:
     with opened(settings) as lake:
         made(lake)
-        engine = lake.warehouse.duckdb
+        engine = lake.operations.warehouse.duckdb
         query = f"SELECT max(v) AS v FROM {NAME}"
         lake.sql(query)
         assert not kept(engine), "a snapshot that is read once is not copied"

@@ -49,7 +49,7 @@ def two(tmp_path: Path, settings: Settings) -> Iterator[tuple[Table, Table]]:
 
 
 def engine_of(table: Table) -> OpenTable:
-    return table._lake.engine.open(table._name)
+    return table._lake.operations.tables.open(table._name)
 
 
 def folder_of(table: Table | DeltaLog) -> Path:

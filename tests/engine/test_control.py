@@ -242,7 +242,7 @@ def test_a_lost_file_is_named_and_the_scheduler_goes_on(
     with opened(settings) as lake:
         with_a_commit(lake, NAME)
         scheduler_of(lake).run_due()
-        control = Path(lake.warehouse.location) / FOLDER
+        control = Path(lake.operations.warehouse.location) / FOLDER
         [newest] = [control / add["path"] for add in _last_adds(control)]
         newest.unlink()
         with pytest.raises(Corrupted, match=newest.name):
@@ -317,11 +317,11 @@ def test_the_scheduler_goes_on_after_the_clock_was_set_back(
 ) -> None:
     with opened(settings, fold_rows=1_000, fold_age_s=300) as lake:
         with_a_commit(lake, NAME).append(rows(0, 3))
-        lake.control._clock = lambda: dt.datetime.now(dt.UTC) + dt.timedelta(hours=6)
+        lake.operations.control._clock = lambda: dt.datetime.now(dt.UTC) + dt.timedelta(hours=6)
         scheduler = scheduler_of(lake)
         ran = scheduler.run_due()
         assert f"vacuum:{NAME}" in ran
-        lake.control._clock = lambda: dt.datetime.now(dt.UTC)
+        lake.operations.control._clock = lambda: dt.datetime.now(dt.UTC)
         assert set(scheduler.run_due()) == set(ran)
         assert scheduler.run_due() == [], "once"
         assert caplog.text.count("the clock was set back") == 1
@@ -373,7 +373,7 @@ def lake(settings: Settings, spark: SparkRuntime) -> Iterator[Lake]:
 
 
 def scheduler_of(lake: Lake) -> Scheduler:
-    return Scheduler(lake.warehouse, lake.engine, lake.control)
+    return Scheduler(lake.operations.warehouse, lake.operations.tables, lake.operations.control)
 
 
 def result(lake: Lake, task: str) -> Any:
@@ -571,24 +571,24 @@ def test_who_gives_a_task_back_leaves_the_next_ones_lease_alone(
 ) -> None:
     """The next process may claim it in the very moment it is given back; its heartbeat must not go with the old lease."""
     lake.create_table(NAME, ORDERS).append(rows(0, 10))
-    release = lake.control.release
+    release = lake.operations.control.release
     with opened(settings) as other:
         held: list[Any] = []
 
         def release_and_lose_it(name: str, owner: str, **how: Any) -> bool:
             done = release(name, owner, **how)
             if name == TASK and not held:
-                lease = other.control.claim(TASK, "the next one")
+                lease = other.operations.control.claim(TASK, "the next one")
                 assert lease is not None
                 held.append(lease.__enter__())
             return done
 
-        monkeypatch.setattr(lake.control, "release", release_and_lose_it)
+        monkeypatch.setattr(lake.operations.control, "release", release_and_lose_it)
         # With no interval it is due again at once.
         monkeypatch.setattr(scheduler_module.random, "uniform", lambda low, high: 0.0)
         scheduler_of(lake).run_due()
         [lease] = held
-        assert lake.warehouse.storage.exists(lease.path)
+        assert lake.operations.warehouse.storage.exists(lease.path)
         lease.__exit__()
 
 
@@ -599,7 +599,7 @@ def test_a_connection_that_maintains_folds_by_itself(settings: Settings, spark: 
         table = lake.create_table(NAME, ORDERS)
         table.append(rows(0, 5))
         wait_until(lambda: table.describe()["folded_sequence"] == 1)
-        assert lake.scheduler is not None
+        assert lake._scheduler is not None
     began = time.monotonic()
     lake.close()
     assert time.monotonic() - began < 5
@@ -619,9 +619,9 @@ def test_work_nobody_waits_for_tells_in_the_control_table_how_it_went(lake: Lake
     def bug() -> Any:
         raise KeyError("a bug")
 
-    run_as_task(lake.control, name, "fine", lambda: {"files": 3})
-    run_as_task(lake.control, name, "failed", unavailable)
-    run_as_task(lake.control, name, "broken", bug)
+    run_as_task(lake.operations.control, name, "fine", lambda: {"files": 3})
+    run_as_task(lake.operations.control, name, "failed", unavailable)
+    run_as_task(lake.operations.control, name, "broken", bug)
     tasks = {task["task_name"].partition(":")[0]: task for task in lake.tasks()}
     assert json.loads(tasks["fine"]["last_result"]) == {"files": 3}
     assert json.loads(tasks["failed"]["last_result"]) == {"error": "no disk"}
@@ -665,8 +665,10 @@ def test_a_table_with_nothing_due_is_not_opened(settings: Settings, monkeypatch:
         time.sleep(0.2)  # until then, another change might leave the folder's time as it is
         scheduler.run_due()
         opened_names: list[str] = []
-        open_table = lake.engine.open
-        monkeypatch.setattr(lake.engine, "open", lambda name: opened_names.append(str(name)) or open_table(name))
+        open_table = lake.operations.tables.open
+        monkeypatch.setattr(
+            lake.operations.tables, "open", lambda name: opened_names.append(str(name)) or open_table(name)
+        )
         scheduler.run_due()
         assert opened_names == []
         quiet.append(rows(0, 1))

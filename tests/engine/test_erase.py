@@ -176,7 +176,7 @@ def test_the_audit_has_who_why_when_and_a_hash_and_never_the_key(lake: Lake) -> 
     assert before <= entry["deleted_at"] <= dt.datetime.now(dt.UTC)
     assert (entry["key_hash"],) == receipt.key_hashes
     assert re.fullmatch("[0-9a-f]{64}", entry["key_hash"])
-    everything = every_file(Path(lake.warehouse.location))
+    everything = every_file(Path(lake.operations.warehouse.location))
     assert not [name for name, data in everything.items() if b"ann@example.org" in data]
     # Keyed: the same key in another table, or without the secret, has another hash.
     other = lake.create_table("crm.us.people", PEOPLE, key="email")
@@ -315,7 +315,7 @@ def test_keys_of_several_columns(lake: Lake) -> None:
 
 
 def wait_for_checkpoints(lake: Lake, folder: Path, *, at_least: int) -> None:
-    done = lake.warehouse.in_background(lambda: None)  # behind every checkpoint that was asked for
+    done = lake.operations.warehouse.in_background(lambda: None)  # behind every checkpoint that was asked for
     assert done is not None
     done.result(60)
     assert len(list((folder / "_delta_log").glob("*.checkpoint.parquet"))) >= at_least
@@ -405,10 +405,10 @@ def test_a_pack_that_holds_the_key_and_later_changes(lake: Lake) -> None:
     table.fold()
     for number in range(2, 130):
         table.append([person("secret" if number == 70 else f"p{number}", number)])
-    done = lake.warehouse.in_background(lambda: None)
+    done = lake.operations.warehouse.in_background(lambda: None)
     assert done is not None
     done.result(60)
-    stage = Path(lake.warehouse.storage.uri(engine(table).log.stage_folder))
+    stage = Path(lake.operations.warehouse.storage.uri(engine(table).log.stage_folder))
     packs = sorted(path.name for path in stage.glob("pack-*"))
     assert packs == ["pack-64-0000000001.parquet"]
     receipt = table.erase(["secret@example.org"])
@@ -521,7 +521,7 @@ def test_a_failure_is_loud(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     table = lake.create_table(NAME, PEOPLE, key="email")
     table.append([person("ann"), person("bob")])
     table.fold()
-    storage = lake.warehouse.storage
+    storage = lake.operations.warehouse.storage
     delete = storage.delete
     skipped: list[str] = []
 
@@ -547,7 +547,9 @@ def test_a_log_that_keeps_its_statistics_is_found(lake: Lake, monkeypatch: pytes
     table = lake.create_table(NAME, PEOPLE, key="email")
     table.append([person("aaa"), person("bbb")])
     table.fold()
-    monkeypatch.setattr(lake.warehouse.storage, "replace", _only_leases(lake.warehouse.storage.replace))
+    monkeypatch.setattr(
+        lake.operations.warehouse.storage, "replace", _only_leases(lake.operations.warehouse.storage.replace)
+    )
     with pytest.raises(VerificationFailed, match="still readable in log statistics"):
         table.erase(["aaa@example.org"])
 

@@ -192,7 +192,7 @@ def test_what_a_killed_task_left_half_written_goes_and_does_not_stop_the_erasure
     one = lakes().create_table(NAME, SCHEMA, key="id")
     one.upsert([row(1), row(2)])
     one.fold()
-    folder = Path(one._lake.warehouse.storage.uri(NAME.replace(".", "/")))
+    folder = Path(one._lake.operations.warehouse.storage.uri(NAME.replace(".", "/")))
     [live] = (folder / "data").rglob("*.parquet")
     halves = {job: folder / "data" / job / "0" / "part-1.parquet" for job in ("killed", "running")}
     for half in halves.values():
@@ -200,10 +200,10 @@ def test_what_a_killed_task_left_half_written_goes_and_does_not_stop_the_erasure
         half.write_bytes(live.read_bytes()[:-200])
     stray = live.with_name("part-of-a-lost-task.parquet")
     stray.write_bytes(live.read_bytes())
-    own = one._lake.engine.open(TableName.parse(NAME)).log.own_folder
+    own = one._lake.operations.tables.open(TableName.parse(NAME)).log.own_folder
     # A job that began after the erasure's fold cannot have read the key.
     lease = {"kind": "job", "job": "running", "version": 10**6}
-    with Lease(one._lake.warehouse.storage, f"{own}/leases/job-running.json", lease):
+    with Lease(one._lake.operations.warehouse.storage, f"{own}/leases/job-running.json", lease):
         receipt = one.erase([1])
     assert receipt.rows_erased == 1
     assert [half.exists() for half in halves.values()] == [False, True]
@@ -230,9 +230,9 @@ def test_an_erasure_ends_a_stream_whose_rows_it_erases(settings: Settings, spark
         with lake.stream(f"SELECT name, id FROM {NAME}", engine="spark") as stream:
             batches = iter(stream)
             next(batches)
-            assert list(Path(lake.warehouse.location).glob("_crannog/results/*/rows/*.parquet"))
+            assert list(Path(lake.operations.warehouse.location).glob("_crannog/results/*/rows/*.parquet"))
             table.erase([1])
-            assert not list(Path(lake.warehouse.location).glob("_crannog/results/*/rows/*.parquet"))
+            assert not list(Path(lake.operations.warehouse.location).glob("_crannog/results/*/rows/*.parquet"))
             with pytest.raises(SnapshotGone):
                 for _ in batches:
                     pass

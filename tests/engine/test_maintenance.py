@@ -73,7 +73,7 @@ def rows(start: int, count: int, **changes: Any) -> list[dict[str, Any]]:
 
 def settle(lake: Lake) -> None:
     """Wait for the work behind the scenes."""
-    done = lake.warehouse.in_background(lambda: None)
+    done = lake.operations.warehouse.in_background(lambda: None)
     assert done is not None
     done.result(60)
 
@@ -441,7 +441,7 @@ def test_expire_of_some_values_only_and_of_all_besides_some(lake: Lake) -> None:
 
 def test_compaction_keeps_the_newest_of_each_where_a_table_asks_for_it(lake: Lake) -> None:
     properties = {"crannog.distinctBy": '["order_id"]', "crannog.newestBy": '["_created_at", "n"]'}
-    lake.engine.create(TableName.parse(NAME), ORDERS, properties=properties)
+    lake.operations.tables.create(TableName.parse(NAME), ORDERS, properties=properties)
     table = lake.table(NAME)
     table.append([*rows(0, 50), *rows(0, 1, n=-1)])
     table.fold()
@@ -718,7 +718,7 @@ def test_staged_changes_of_two_schemas_can_be_packed_and_read(lake: Lake, settin
         assert canonical(other.table(NAME).to_arrow()) == expected
         engine(other.table(NAME)).log.pack()
         assert canonical(other.table(NAME).to_arrow()) == expected
-    stage = Path(lake.warehouse.storage.uri(engine(table).log.stage_folder))
+    stage = Path(lake.operations.warehouse.storage.uri(engine(table).log.stage_folder))
     assert (stage / "pack-64-0000000000.parquet").exists()
     assert canonical(table.to_arrow()) == expected, "the pack made of files that were read in two shapes"
     assert table.fold().final_rows == 64

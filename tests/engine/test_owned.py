@@ -65,9 +65,9 @@ def make_all(warehouse: str | Path) -> None:
     """Let each owner make its tables in a warehouse, without Spark."""
     with EmbeddedLake(str(warehouse)) as lake:
         lake.traces.write_otlp(body(1))
-        made_derived(lake.engine, SUMMARIES, lake.trace_store.spans)
+        made_derived(lake.operations.tables, SUMMARIES, lake.trace_store.spans)
         with suppress(Conflict):
-            lake.engine.create(AUDIT, AUDIT_COLUMNS)
+            lake.operations.tables.create(AUDIT, AUDIT_COLUMNS)
     for name in (BUILD_EVENTS, OWNED[-1]):
         with open_log(f"delta://{warehouse}?table={name}") as log:
             log.append_events(whole_build("b1", ["p"]))
@@ -168,7 +168,7 @@ def test_the_files_of_the_control_table_and_the_tokens_are_no_tables(settings: S
 def test_a_users_table_from_before_stays_the_users(settings: Settings) -> None:
     with opened(settings) as lake:
         for name in ("crannog.shop.orders", "crannog.builds.mine", "crannog.traces.spans"):
-            lake.engine.create(TableName.parse(name), COLUMNS, key=["n"])  # as earlier versions let one
+            lake.operations.tables.create(TableName.parse(name), COLUMNS, key=["n"])  # as earlier versions let one
             table = lake.create_table(name, COLUMNS, key="n", if_exists="ok")
             table.append([{"n": 1}, {"n": 2}])
             table.delete([1])
@@ -198,7 +198,7 @@ def test_names_are_compared_without_case(settings: Settings) -> None:
 def test_a_file_system_that_ignores_case_has_one_spelling(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(settings) as lake:
         lake.create_table("shop.eu.orders", COLUMNS)
-        storage = lake.warehouse.storage
+        storage = lake.operations.warehouse.storage
         listed = {"": ["shop"], "shop": ["eu"], "shop/eu": ["orders"], "Shop": ["eu"], "Shop/eu": ["orders"]}
         # What Linux cannot show: the file is found by a path that no listing has.
         shutil.copytree(root(lake, "shop.eu.orders"), Path(settings.warehouse) / "Shop/eu/orders")

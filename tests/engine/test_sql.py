@@ -207,7 +207,7 @@ def test_a_scan_beyond_the_limit_goes_to_spark(folded: Lake) -> None:
 
 
 def test_a_column_that_is_not_there_is_named_without_asking_spark(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lake.warehouse, "spark", lambda: pytest.fail("Spark was asked"))
+    monkeypatch.setattr(lake.operations.warehouse, "spark", lambda: pytest.fail("Spark was asked"))
     for text in (
         f"SELECT nosuch FROM {NAME}",
         f"SELECT id FROM {NAME} WHERE nosuch = 1",
@@ -239,7 +239,7 @@ def test_explain_tells_engine_pruning_and_plan_without_paths(folded: Lake) -> No
     assert by_spark.engine == "spark"
     for shown in (explanation, by_spark, folded.explain(f"SELECT count(*) AS n FROM {NAME}", engine="spark")):
         assert shown.plan
-        assert str(Path(folded.warehouse.location)) not in str(shown)
+        assert str(Path(folded.operations.warehouse.location)) not in str(shown)
         assert ".parquet" not in str(shown)
     ran = folded.explain(f"SELECT id FROM {NAME} LIMIT 5", analyze=True)
     assert ran.result is not None
@@ -396,7 +396,7 @@ def test_a_large_answer_is_streamed_in_order(folded: Lake, engine: str) -> None:
     assert table.num_rows == 6010 * 40
     assert table["id"].to_pylist() == [n for n in range(6010) for _ in range(40)]
     assert folded.operations.queries.running.ids() == []
-    results = Path(folded.warehouse.location) / "_crannog" / "results"
+    results = Path(folded.operations.warehouse.location) / "_crannog" / "results"
     assert not results.exists() or not any(results.iterdir())
 
 
@@ -416,7 +416,7 @@ def test_a_stream_that_stops_midway_says_what_to_do(lake: Lake, monkeypatch: pyt
 
 
 def test_answers_left_by_a_process_that_died_are_swept(folded: Lake) -> None:
-    left = Path(folded.warehouse.location) / "_crannog" / "results" / "left"
+    left = Path(folded.operations.warehouse.location) / "_crannog" / "results" / "left"
     (left / "rows").mkdir(parents=True)
     (left / "rows" / "part-0.parquet").write_bytes(b"rows")
     with folded.stream("SELECT 1 AS a", engine="spark") as stream:

@@ -294,7 +294,7 @@ def test_readers_writers_and_reloads_at_once_see_whole_states(lake: Lake) -> Non
 
     def refresh() -> None:
         while not stop.is_set():
-            lake.operations.queries.cache.refresh(lake.engine.open(TableName.parse(KEYED)))
+            lake.operations.queries.cache.refresh(lake.operations.tables.open(TableName.parse(KEYED)))
             time.sleep(0.1)
 
     lake.table(KEYED).upsert([{"id": n, "v": "v", "n": 0} for n in range(100)])

@@ -253,7 +253,7 @@ def test_nothing_outside_is_read_even_if_a_check_were_missing(lake: Lake, tmp_pa
         "INSTALL httpfs",
     ):
         with (
-            lake.warehouse.duckdb.cursor() as cursor,
+            lake.operations.warehouse.duckdb.cursor() as cursor,
             pytest.raises(Exception, match=r"(?i)permission|disabled|locked|allowed"),
         ):
             cursor.execute(text).fetchall()
@@ -264,7 +264,7 @@ def test_errors_of_spark_come_without_paths_or_stacks(lake: Lake, spark: SparkRu
     for text in ("SELECT nosuch FROM a.b.c", "SELECT explode(x) FROM a.b.c", "SELECT assert_true(x > 1) FROM a.b.c"):
         with pytest.raises(CrannogError) as wrong:
             lake.sql(text)
-        assert str(lake.warehouse.location) not in str(wrong.value)
+        assert str(lake.operations.warehouse.location) not in str(wrong.value)
         assert "\tat " not in str(wrong.value)
 
 
@@ -347,7 +347,7 @@ def test_nothing_that_spark_alone_reads_can_change_anything(lake: Lake, spark: S
 
 
 def test_the_catalogue_answers_without_spark(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lake.warehouse, "spark", lambda: pytest.fail("Spark was asked"))
+    monkeypatch.setattr(lake.operations.warehouse, "spark", lambda: pytest.fail("Spark was asked"))
     assert lake.sql("SHOW TABLES").rows() == [{"namespace": "a.b", "tableName": "c", "isTemporary": False}]
     assert lake.sql("show tables in A.B like 'c*'").row_count == 1
     assert lake.sql("SHOW TABLES IN a.b 'd|e'").row_count == 0

@@ -157,7 +157,7 @@ def test_what_cannot_be_a_table_is_refused_and_leaves_nothing(lake: Lake, option
     with pytest.raises(CallerError, match=words.replace("[", r"\[").replace("]", r"\]")):
         lake.create_table(NAME, **({"schema": ORDERS} | options))
     assert lake.tables() == []
-    assert every_file(Path(lake.warehouse.location)) == {}
+    assert every_file(Path(lake.operations.warehouse.location)) == {}
 
 
 @pytest.mark.parametrize(
@@ -382,7 +382,7 @@ def test_foreign_and_newer_tables_are_refused_by_name(lake: Lake, tmp_path: Path
 
 def test_folders_that_are_no_tables_are_not_listed(lake: Lake) -> None:
     lake.create_table(NAME, ORDERS)
-    place = Path(lake.warehouse.location)
+    place = Path(lake.operations.warehouse.location)
     (place / "shop" / "eu" / "nothing").mkdir()
     (place / "shop" / "eu" / "file").write_text("x")
     (place / "_other" / "a" / "b" / "_delta_log").mkdir(parents=True)
@@ -399,18 +399,18 @@ def test_at_most_so_many_tables_are_open_and_any_use_wakes_one(settings: Setting
         tables = [lake.create_table(name, ORDERS, key="order_id") for name in names]
         for number, table in enumerate(tables):
             table.append([{"order_id": "a", "n": number}])
-            assert len(lake.engine.opened()) <= 2
+            assert len(lake.operations.tables.opened()) <= 2
         for _ in range(2):
             for number, table in enumerate(tables):
                 table.append([{"order_id": "b", "n": number}], batch_id=f"twice-{number}")
                 assert table.count() == 2
                 assert sorted(table.to_arrow()["n"].to_pylist()) == [number, number]
-                assert lake.engine.opened()[-1].name == TableName.parse(table.name)
-                assert len(lake.engine.opened()) <= 2
+                assert lake.operations.tables.opened()[-1].name == TableName.parse(table.name)
+                assert len(lake.operations.tables.opened()) <= 2
         tables[0].delete(["a"])
         tables[3].count()
         tables[4].count()
-        assert TableName.parse(names[0]) not in [table.name for table in lake.engine.opened()]
+        assert TableName.parse(names[0]) not in [table.name for table in lake.operations.tables.opened()]
         assert tables[0].count() == 1
         assert [entry["key"] for entry in tables[0].tombstones()] == [{"order_id": "a"}]
 
@@ -419,15 +419,15 @@ def test_idle_tables_close_and_wake(settings: Settings) -> None:
     with opened(settings, idle_close_s=0.05) as lake:
         first = lake.create_table("shop.eu.first", ORDERS)
         first.append([{"order_id": "a", "n": 1}])
-        assert [str(table.name) for table in lake.engine.opened()] == ["shop.eu.first"]
+        assert [str(table.name) for table in lake.operations.tables.opened()] == ["shop.eu.first"]
         time.sleep(0.1)
-        lake.engine.close_idle()
-        assert lake.engine.opened() == []
+        lake.operations.tables.close_idle()
+        assert lake.operations.tables.opened() == []
         assert first.count() == 1
         time.sleep(0.1)
         # Opening another one is enough.
         lake.create_table("shop.eu.second", ORDERS).append([{"order_id": "b", "n": 2}])
-        assert [str(table.name) for table in lake.engine.opened()] == ["shop.eu.second"]
+        assert [str(table.name) for table in lake.operations.tables.opened()] == ["shop.eu.second"]
         assert first.append([{"order_id": "c", "n": 3}]).sequence == 2
 
 
@@ -503,7 +503,7 @@ def test_a_refresh_that_fails_leaves_the_old_snapshot_serving(
     open_table = engine(mine)
     before = open_table.snapshot()
     other.table(NAME).append([{"order_id": "b", "n": 2}])
-    storage = lake.warehouse.storage
+    storage = lake.operations.warehouse.storage
     for call in ("names", "read"):
         failing = pytest.MonkeyPatch()
 
@@ -526,7 +526,7 @@ def test_reads_cost_no_file_reads_when_nothing_changed(lake: Lake, monkeypatch: 
     table.append([{"order_id": "a", "n": 1}])
     assert table.count() == 1
     reads: list[str] = []
-    storage = lake.warehouse.storage
+    storage = lake.operations.warehouse.storage
     read = storage.read
     monkeypatch.setattr(storage, "read", lambda path: reads.append(path) or read(path))
     for _ in range(3):
@@ -615,4 +615,4 @@ def test_connect_refuses_what_it_cannot_open(tmp_path: Path) -> None:
         crannog.connect(str(tmp_path / "w"), fold_rows=0)
     with crannog.connect(str(tmp_path / "deep" / "er"), open_tables=3) as lake:
         assert lake.settings.open_tables == 3
-        assert lake.scheduler is None
+        assert lake._scheduler is None

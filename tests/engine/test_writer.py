@@ -204,13 +204,13 @@ def test_a_failing_disk_fails_the_group_and_not_the_next_call(lakes: Lakes) -> N
     table = lake.create_table(NAME, SCHEMA)
     with Queue(table) as queue:
         failing = Fail("put_if_absent", STAGE)
-        lake.warehouse.storage.rules.append(failing)  # type: ignore[attr-defined]
+        lake.operations.warehouse.storage.rules.append(failing)  # type: ignore[attr-defined]
         calls = [queue.add(lambda n=n: table.append([row(n)], batch_id=str(n))) for n in (1, 2, 3)]
     assert failing.fired
     for call in calls:
         with pytest.raises(Unavailable):
             call.result()
-    lake.warehouse.storage.rules.clear()  # type: ignore[attr-defined]
+    lake.operations.warehouse.storage.rules.clear()  # type: ignore[attr-defined]
     assert ids_of(table) == [0]
     assert [table.append([row(n)], batch_id=str(n)).duplicate for n in (1, 2, 3)] == [False] * 3
     assert ids_of(table) == [0, 1, 2, 3]
@@ -220,12 +220,12 @@ def test_an_error_nobody_foresaw_reaches_every_caller_and_frees_the_writer(lakes
     lake = lakes()
     table = lake.create_table(NAME, SCHEMA)
     with Queue(table) as queue:
-        lake.warehouse.storage.rules.append(Fail("put_if_absent", STAGE, error=RuntimeError("a bug")))  # type: ignore[attr-defined]
+        lake.operations.warehouse.storage.rules.append(Fail("put_if_absent", STAGE, error=RuntimeError("a bug")))  # type: ignore[attr-defined]
         calls = [queue.add(lambda n=n: table.append([row(n)])) for n in (1, 2)]
     for call in calls:
         with pytest.raises((CrannogError, RuntimeError)):
             call.result()
-    lake.warehouse.storage.rules.clear()  # type: ignore[attr-defined]
+    lake.operations.warehouse.storage.rules.clear()  # type: ignore[attr-defined]
     assert table.append([row(3)]).sequence == 2
     assert ids_of(table) == [0, 3]
 
@@ -559,4 +559,4 @@ def test_rules_are_gone_after_use(lakes: Lakes) -> None:
     lake = lakes()
     with rules(lake, Fail("read")):
         pass
-    assert lake.warehouse.storage.rules == []  # type: ignore[attr-defined]
+    assert lake.operations.warehouse.storage.rules == []  # type: ignore[attr-defined]

@@ -192,17 +192,19 @@ def test_a_task_of_a_killed_process_is_taken_over(nursery: Child, tmp_path: Path
         *done, unfinished = child.reported("claiming")
     assert len(done) == hit - 1
     with connect(str(tmp_path)) as lake:
-        storage = lake.warehouse.storage
+        storage = lake.operations.warehouse.storage
         tasks = {task["task_name"]: task for task in lake.tasks()}
         assert tasks[unfinished]["status"] == "processing"
         assert all(tasks[name]["status"] == "idle" for name in done)
-        assert lake.control.claim(unfinished, "other") is None, "its holder may still live"
+        assert lake.operations.control.claim(unfinished, "other") is None, "its holder may still live"
         later = ControlTable(storage, lease_s=60, clock=lambda: dt.datetime.now(dt.UTC) + dt.timedelta(seconds=61))
         lease = later.claim(unfinished, "other")
         assert lease is not None
         with lease:
-            assert not lake.control.release(unfinished, "1", result={}, interval_s=60), "the dead one's claim is gone"
-            assert lake.control.release(unfinished, "other", result={"done": True}, interval_s=60)
+            assert not lake.operations.control.release(unfinished, "1", result={}, interval_s=60), (
+                "the dead one's claim is gone"
+            )
+            assert lake.operations.control.release(unfinished, "other", result={"done": True}, interval_s=60)
         [task] = [task for task in lake.tasks() if task["task_name"] == unfinished]
         assert (task["status"], json.loads(task["last_result"])) == ("idle", {"done": True})
 
@@ -438,7 +440,7 @@ def test_a_commit_to_the_base_whose_answer_is_lost_loses_no_rows(
 ) -> None:
     """The entry is put, and the answer is an error, or (an object store's client repeats a put) that the name is taken."""
     with connect(str(copy)) as lake:
-        storage = lake.warehouse.storage
+        storage = lake.operations.warehouse.storage
         put = storage.put_if_absent
         lost: list[str] = []
 

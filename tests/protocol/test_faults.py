@@ -658,7 +658,7 @@ def test_a_damaged_lease_does_not_stop_a_vacuum(lakes: Lakes, arrow: None) -> No
 @pytest.mark.parametrize("how", ["truncated", "empty", "garbage"])
 def test_a_damaged_control_table(lakes: Lakes, how: str) -> None:
     lake, _, other = two_tables(lakes)
-    lease = lake.control.claim("fold:shop.eu.orders", "me")
+    lease = lake.operations.control.claim("fold:shop.eu.orders", "me")
     assert lease is not None
     [path] = (lakes.root / "_crannog").glob("**/_delta_log/*.json")
     garbage(path, how)

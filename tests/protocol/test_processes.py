@@ -186,11 +186,11 @@ def test_a_read_just_after_a_pack_was_put_finds_it(tmp_path: Path, monkeypatch: 
     """A reader's listing may show a pack before the packer of the same process has taken it in."""
     with connect(str(tmp_path)) as lake:
         make_tables(lake)
-        log = lake.engine.open(TableName.parse(PLAIN)).log
+        log = lake.operations.tables.open(TableName.parse(PLAIN)).log
         monkeypatch.setattr(failpoints, "hook", lambda phase: log.refresh() if phase == "pack.written" else None)
         for turn in range(70):
             send(lake, PLAIN, batch_of(PLAIN, "w", turn))
-        lake.warehouse.in_background(int).result(30)  # one thread: the pack is done before this
+        lake.operations.warehouse.in_background(int).result(30)  # one thread: the pack is done before this
         last = {(PLAIN, "w"): 69}
         assert check_kept(lake, last) == last
         send(lake, PLAIN, batch_of(PLAIN, "w", 70))
@@ -248,16 +248,16 @@ def write_meanwhile(other: Any) -> None:
 def test_what_is_written_while_an_erase_runs_is_kept(two: tuple[Any, Any]) -> None:
     lake, other = two
     erase_with(lake, lambda: write_meanwhile(other))
-    check_written_meanwhile(lake.warehouse.location)
+    check_written_meanwhile(lake.operations.warehouse.location)
 
 
 def test_an_erase_goes_on_while_another_process_packs(two: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The staged files that the erase has listed are gone when it reads them: their pack holds what they held."""
     lake, other = two
-    with connect(lake.warehouse.location, pack_bytes=0) as writer:  # it packs nothing by itself
+    with connect(lake.operations.warehouse.location, pack_bytes=0) as writer:  # it packs nothing by itself
         for turn in range(8, 130):
             send(writer, KEYED, batch_of(KEYED, "w", turn))
-    log, others_log = (through.engine.open(TableName.parse(KEYED)).log for through in two)
+    log, others_log = (through.operations.tables.open(TableName.parse(KEYED)).log for through in two)
     listed, packs = log.staged_names, []
 
     def then_packed() -> list[str]:
@@ -280,7 +280,7 @@ def test_a_fold_that_runs_while_another_process_erases_loses_no_files(
     lake, other = two
     about_to_commit, goes_on = threading.Event(), threading.Event()
     folding = threading.Thread(target=lambda: other.table(KEYED).fold())
-    put = other.warehouse.storage.put_if_absent
+    put = other.operations.warehouse.storage.put_if_absent
 
     def stall(path: str, data: bytes, **options: Any) -> bool:
         if "/_delta_log/" in path and not about_to_commit.is_set():
@@ -290,7 +290,7 @@ def test_a_fold_that_runs_while_another_process_erases_loses_no_files(
 
     def meanwhile() -> None:
         write_meanwhile(other)
-        monkeypatch.setattr(other.warehouse.storage, "put_if_absent", stall)
+        monkeypatch.setattr(other.operations.warehouse.storage, "put_if_absent", stall)
         folding.start()
         assert about_to_commit.wait(60)
 
@@ -299,7 +299,7 @@ def test_a_fold_that_runs_while_another_process_erases_loses_no_files(
     finally:
         goes_on.set()
         folding.join(60)
-    check_written_meanwhile(lake.warehouse.location)
+    check_written_meanwhile(lake.operations.warehouse.location)
 
 
 def test_a_fold_that_begins_while_a_vacuum_runs_is_left_alone(
@@ -310,7 +310,7 @@ def test_a_fold_that_begins_while_a_vacuum_runs_is_left_alone(
     send(lake, KEYED, batch_of(KEYED, "w", 8))
     made, goes_on = threading.Event(), threading.Event()
     failures: list[BaseException] = []
-    make_folder = other.warehouse.storage.make_folder
+    make_folder = other.operations.warehouse.storage.make_folder
 
     def hold_after_making(folder: str) -> None:
         make_folder(folder)
@@ -331,7 +331,7 @@ def test_a_fold_that_begins_while_a_vacuum_runs_is_left_alone(
             folding.start()
             assert made.wait(60)
 
-    monkeypatch.setattr(other.warehouse.storage, "make_folder", hold_after_making)
+    monkeypatch.setattr(other.operations.warehouse.storage, "make_folder", hold_after_making)
     monkeypatch.setattr(failpoints, "hook", begin)
     lake.table(KEYED).vacuum(0, force=True)
     monkeypatch.setattr(failpoints, "hook", None)
@@ -381,7 +381,7 @@ def test_five_processes_that_make_the_same_table_end_with_one(crew: list[Child],
     order = {"do": "create", "name": name, "columns": COLUMNS, "key": ["id"], "if_exists": "ok"}
     answers = at_once(crew, [order] * 5)
     assert answers == [races.table(name).describe()["table_id"]] * 5
-    folder = Path(races.warehouse.location) / name.replace(".", "/")
+    folder = Path(races.operations.warehouse.location) / name.replace(".", "/")
     assert [path.name for path in (folder / "_delta_log").glob("*.json")] == [f"{0:020}.json"]
     assert [path.parent.name for path in folder.glob("_crannog/*/table.json")] == answers[:1]
 
@@ -475,7 +475,7 @@ def test_a_failure_keeps_a_task_due_and_counts(crew: list[Child], races: Any) ->
 
 
 def test_a_claim_whose_holder_fell_silent_is_taken_over_once(nursery: Child, crew: list[Child], races: Any) -> None:
-    with Child(races.warehouse.location, mother=nursery, mode="obey") as holder:
+    with Child(races.operations.warehouse.location, mother=nursery, mode="obey") as holder:
         holder.await_reported("ready")
         assert holder.ask(do="claim", owner="dead", tasks=["stale"])() == ["stale"]
         orders = [{"do": "claim", "owner": f"o{n}", "tasks": ["stale"], "lease_s": 1.0} for n in range(5)]
@@ -486,7 +486,7 @@ def test_a_claim_whose_holder_fell_silent_is_taken_over_once(nursery: Child, cre
     time.sleep(max(0.0, 1.3 - (time.monotonic() - killed_at)))
     answers = at_once(crew, orders)
     [heir] = [n for n, taken in enumerate(answers) if taken]
-    control = ControlTable(races.warehouse.storage, lease_s=60)
+    control = ControlTable(races.operations.warehouse.storage, lease_s=60)
     assert not control.release("stale", "dead", result="too late", interval_s=0)
     assert control.release("stale", f"o{heir}", result="done", interval_s=0)
 

@@ -154,8 +154,11 @@ def test_a_pack_under_way_when_its_rows_are_erased_does_not_arrive(
     for number in range(63):
         table.append([{"email": needle if number == 5 else f"p{number}"}])
     with connect(s3_location) as other:
-        packing, erasing = lake.engine.open(TableName.parse(name)).log, other.engine.open(TableName.parse(name)).log
-        storage = other.warehouse.storage
+        packing, erasing = (
+            lake.operations.tables.open(TableName.parse(name)).log,
+            other.operations.tables.open(TableName.parse(name)).log,
+        )
+        storage = other.operations.warehouse.storage
 
         def erase(phase: str) -> None:
             if phase != "stage.written":
@@ -223,19 +226,19 @@ def test_a_dropped_table_is_gone_and_its_writers_are_told(lake: Any, s3_client: 
 
 def test_a_task_is_claimed_once_and_taken_over_when_its_holder_is_silent(lake: Any, s3_location: str) -> None:
     with connect(s3_location, claim_lease_s=0.5) as other:
-        lease = lake.control.claim("work", "a")
+        lease = lake.operations.control.claim("work", "a")
         assert lease is not None
         with lease:
-            assert lake.control.claim("work", "b") is None
-            assert lake.control.release("work", "a", result="done", interval_s=0)
-        assert lake.control.claim("work", "dead") is not None
+            assert lake.operations.control.claim("work", "b") is None
+            assert lake.operations.control.release("work", "a", result="done", interval_s=0)
+        assert lake.operations.control.claim("work", "dead") is not None
         time.sleep(2.1)  # the store's times are whole seconds
-        heir = other.control.claim("work", "b")
+        heir = other.operations.control.claim("work", "b")
         assert heir is not None
         with heir:
-            assert not lake.control.release("work", "dead", result="too late", interval_s=0)
-            assert other.control.release("work", "b", result="done", interval_s=3600)
-    assert lake.control.claim("work", "c") is None
+            assert not lake.operations.control.release("work", "dead", result="too late", interval_s=0)
+            assert other.operations.control.release("work", "b", result="done", interval_s=3600)
+    assert lake.operations.control.claim("work", "c") is None
     [task] = lake.tasks()
     assert (task["status"], task["last_result"]) == ("idle", '"done"')
 

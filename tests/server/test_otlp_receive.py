@@ -410,7 +410,7 @@ def test_what_nobody_thought_of_is_an_error_without_its_insides(doors: Doors, mo
 
 def test_with_tokens_both_doors_ask_for_one_that_may_write_spans(tmp_path: Path) -> None:
     with receiving(tmp_path) as doors:
-        tokens = Tokens(doors.lake.warehouse.storage)
+        tokens = Tokens(doors.lake.operations.warehouse.storage)
         writer, reader = (
             tokens.create(name, [scope]) for name, scope in (("w", "write:crannog.traces"), ("r", "read"))
         )
@@ -455,7 +455,7 @@ def test_langfuses_clients_send_to_a_path_of_their_own(doors: Doors) -> None:
 
 def test_with_tokens_langfuses_secret_key_is_one(tmp_path: Path) -> None:
     with receiving(tmp_path) as doors:
-        tokens = Tokens(doors.lake.warehouse.storage)
+        tokens = Tokens(doors.lake.operations.warehouse.storage)
         writer, reader = (
             tokens.create(name, [scope]) for name, scope in (("w", "write:crannog.traces"), ("r", "read"))
         )

@@ -64,7 +64,7 @@ def kept(doors: Doors) -> list[str]:
 
 
 def test_the_sdk_sends_over_tls_with_a_token_that_may_write(doors: Doors, certificate: tuple[Path, Path]) -> None:
-    tokens = Tokens(doors.lake.warehouse.storage)
+    tokens = Tokens(doors.lake.operations.warehouse.storage)
     writer, reader = (tokens.create(name, [scope]) for name, scope in (("w", "write:crannog.traces"), ("r", "read")))
     doors.service.tokens.refresh()
     for headers in ({}, {"authorization": "Bearer crannog_x_0"}, {"authorization": f"Bearer {reader}"}):
@@ -83,7 +83,7 @@ def test_nothing_comes_in_without_tls(doors: Doors) -> None:
     with grpc.insecure_channel(doors.grpc_address) as channel, pytest.raises(grpc.RpcError) as raised:
         channel.unary_unary(EXPORT)(body, timeout=5)
     assert raised.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-    assert SPANS not in doors.lake.engine.names()
+    assert SPANS not in doors.lake.operations.tables.names()
 
 
 def test_a_sender_that_does_not_know_the_certificate_sends_nothing(doors: Doors) -> None:
@@ -96,4 +96,4 @@ def test_a_sender_that_does_not_know_the_certificate_sends_nothing(doors: Doors)
             timeout=5,
         )
         raise AssertionError("it trusted a certificate that it does not know")
-    assert SPANS not in doors.lake.engine.names()
+    assert SPANS not in doors.lake.operations.tables.names()

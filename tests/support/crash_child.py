@@ -203,7 +203,7 @@ class Worker:
     def start_spark(self) -> None:
         from crannog.spark.session import spark_runtime
 
-        self.lake.warehouse.spark().range(10).count()
+        self.lake.operations.warehouse.spark().range(10).count()
         jvm = spark_runtime(self.lake.settings)._start.jvm  # type: ignore[union-attr]
         if isinstance(jvm.process, subprocess.Popen):
             say(jvm=jvm.process.pid)
@@ -310,7 +310,7 @@ class Worker:
         from crannog.names import TableName
 
         for table in self.plan.get("tables", TABLES):
-            self.lake.engine.open(TableName.parse(table)).log.pack()
+            self.lake.operations.tables.open(TableName.parse(table)).log.pack()
 
     def _do_clean(self, _: int) -> None:
         for table in self._each():
@@ -330,10 +330,10 @@ class Worker:
     def _do_claim(self, number: int) -> None:
         name = f"work:{self.life}:{number}"
         say(claiming=name)
-        lease = self.lake.control.claim(name, self.life)
+        lease = self.lake.operations.control.claim(name, self.life)
         assert lease is not None, f"nobody else claims {name}"
         with lease:
-            self.lake.control.release(name, self.life, result={}, interval_s=3600)
+            self.lake.operations.control.release(name, self.life, result={}, interval_s=3600)
 
     def _do_drop(self, number: int) -> None:
         name = f"lake.crash.dropped{number % 3}"
@@ -376,7 +376,7 @@ def obey(location: str, plan: Mapping[str, Any], path: str) -> None:
         return lake.create_table(name, schema, **options).describe()["table_id"]
 
     def claim(tasks: list[str], owner: str, lease_s: float = 60) -> list[str]:
-        control = ControlTable(lake.warehouse.storage, lease_s=lease_s)
+        control = ControlTable(lake.operations.warehouse.storage, lease_s=lease_s)
         taken = []
         for task in tasks:
             lease = control.claim(task, owner)
@@ -386,10 +386,10 @@ def obey(location: str, plan: Mapping[str, Any], path: str) -> None:
         return taken
 
     def release(task: str, owner: str, interval_s: float | None) -> bool:
-        return bool(lake.control.release(task, owner, result={"by": owner}, interval_s=interval_s))
+        return bool(lake.operations.control.release(task, owner, result={"by": owner}, interval_s=interval_s))
 
     def run_due() -> list[str]:
-        return Scheduler(lake.warehouse, lake.engine, lake.control).run_due()
+        return Scheduler(lake.operations.warehouse, lake.operations.tables, lake.operations.control).run_due()
 
     def append(table: str, batch_id: str, ids: list[str]) -> Any:
         receipt = lake.table(table).append([row_of(name, "race", 0) for name in ids], batch_id=batch_id)
@@ -438,7 +438,7 @@ def tour(location: str, plan: Mapping[str, Any]) -> None:
     done("create", check=False)
     write(20)
     done("40 writes")
-    lake.warehouse.spark().range(10).count()
+    lake.operations.warehouse.spark().range(10).count()
     done("start Spark")
     for report in each(lambda table: table.fold()):
         assert report.changes == 20
@@ -726,7 +726,7 @@ def plain_delta(lake: Any, table: str) -> Any:
     """Open a table with nothing but delta-rs."""
     from deltalake import DeltaTable
 
-    storage = lake.warehouse.storage
+    storage = lake.operations.warehouse.storage
     return DeltaTable(storage.uri(table.replace(".", "/")), storage_options=dict(storage.options) or None)
 
 

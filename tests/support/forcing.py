@@ -257,8 +257,8 @@ class Lakes:
     def __call__(self, **changes: Any) -> Lake:
         none = {"fold_grace_s": 0, "orphan_grace_s": 0, "retention_s": 0, "retention_floor_s": 0, "lease_wait_s": 0}
         lake = Lake(str(self.root), settings=self._settings.model_copy(update={**none, **changes}))
-        lake.warehouse.storage = ForcedStorage(lake.warehouse.storage)  # type: ignore[assignment]
-        lake.control._storage = lake.warehouse.storage
+        lake.operations.warehouse.storage = ForcedStorage(lake.operations.warehouse.storage)  # type: ignore[assignment]
+        lake.operations.control._storage = lake.operations.warehouse.storage
         self.opened.append(lake)
         return lake
 
@@ -269,8 +269,8 @@ class Lakes:
 
 
 def storage_of(lake: Lake) -> ForcedStorage:
-    assert isinstance(lake.warehouse.storage, ForcedStorage)
-    return lake.warehouse.storage
+    assert isinstance(lake.operations.warehouse.storage, ForcedStorage)
+    return lake.operations.warehouse.storage
 
 
 @contextmanager
@@ -287,7 +287,7 @@ def rules(lake: Lake, *added: Rule) -> Iterator[None]:
 
 def opened(table: Table) -> OpenTable:
     """Return what stands behind a table in its connection."""
-    return table._lake.engine.open(table._name)
+    return table._lake.operations.tables.open(table._name)
 
 
 def clean(table: Table) -> VacuumReport:
@@ -459,7 +459,7 @@ def copied(root: Path, name: str, new_name: str) -> str:
 
 def settled(lake: Lake) -> None:
     """Wait for the work behind the scenes."""
-    if (done := lake.warehouse.in_background(lambda: None)) is not None:
+    if (done := lake.operations.warehouse.in_background(lambda: None)) is not None:
         done.result(WAIT_S)
 
 

@@ -35,12 +35,12 @@ def opened(settings: Settings, **changes: Any) -> Lake:
 
 def root(lake: Lake, name: str) -> Path:
     """The Delta root of a table."""
-    return Path(lake.warehouse.storage.uri(name.replace(".", "/")))
+    return Path(lake.operations.warehouse.storage.uri(name.replace(".", "/")))
 
 
 def engine(table: Table) -> OpenTable:
     """The open table behind a handle."""
-    return table._lake.engine.open(table._name)
+    return table._lake.operations.tables.open(table._name)
 
 
 # -- rows ------------------------------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ def as_dict(derived: DerivedTable, rows: pa.Table) -> dict[tuple[Any, ...], tupl
 
 def seen(lake: Lake, traces: LocalTraces) -> dict[str, dict[tuple[Any, ...], tuple[Any, ...]]]:
     """Each derived table as readers see it: merged, with what was not derived yet."""
-    views = DerivedViews(lake.engine)
+    views = DerivedViews(lake.operations.tables)
     return {
         derived.name.table: as_dict(derived, views.query(traces.spans, derived, lambda rows: f"SELECT * FROM {rows}"))
         for derived in DERIVED_TABLES

@@ -34,7 +34,7 @@ def lake(settings: Settings) -> Iterator[Lake]:
 
 @pytest.fixture
 def traces(lake: Lake) -> LocalTraces:
-    return LocalTraces(lake.warehouse, lake.engine)
+    return LocalTraces(lake.operations.warehouse, lake.operations.tables)
 
 
 @pytest.fixture(params=["stand-in", pytest.param("spark", marks=pytest.mark.slow)])
@@ -62,7 +62,7 @@ def write(traces: LocalTraces, requests: list[list[Sent]], *new: list[Sent]) -> 
 @given(st.lists(any_spans(), min_size=1, max_size=3))
 def test_staged_spans_count_at_once_and_once_each(requests: list[list[Sent]]) -> None:
     with tempfile.TemporaryDirectory() as folder, opened(Settings(warehouse=folder)) as lake:
-        traces = LocalTraces(lake.warehouse, lake.engine)
+        traces = LocalTraces(lake.operations.warehouse, lake.operations.tables)
         kept: list[list[Sent]] = []
         write(traces, kept, *requests)
         assert seen(lake, traces) == derived_by_hand(counted(kept))
@@ -70,7 +70,7 @@ def test_staged_spans_count_at_once_and_once_each(requests: list[list[Sent]]) ->
 
 def test_a_table_of_another_make_is_refused(lake: Lake, traces: LocalTraces) -> None:
     traces.write_otlp(body([Sent(1, 1)]))
-    lake.engine.create(RED.name, RED.columns)
+    lake.operations.tables.create(RED.name, RED.columns)
     with pytest.raises(Refused, match="was not created by Crannog"):
         traces.metrics()
 

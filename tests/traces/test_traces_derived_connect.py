@@ -23,7 +23,7 @@ from crannog.settings import Settings
 from local_traces import LocalTraces
 
 with opened(Settings(warehouse=sys.argv[2], **json.loads(sys.argv[1]))) as lake:
-    traces = LocalTraces(lake.warehouse, lake.engine)
+    traces = LocalTraces(lake.operations.warehouse, lake.operations.tables)
     requests = [[Sent(1, 1, attributes={"n": 1}), Sent(1, 2, 1, "api"), Sent(2, 1)], [Sent(1, 1, attributes={"n": 1})]]
     for request in requests:
         traces.write_otlp(body(request))

@@ -62,7 +62,7 @@ class TraceStore(RuleBasedStateMachine):
 
     def _connect(self) -> None:
         self.lake: Lake = opened(self.settings)
-        self.traces = LocalTraces(self.lake.warehouse, self.lake.engine)
+        self.traces = LocalTraces(self.lake.operations.warehouse, self.lake.operations.tables)
         self.traces.spans  # noqa: B018  made now: every act needs it
 
     def _send(self, request: list[Sent]) -> None:
@@ -104,7 +104,7 @@ class TraceStore(RuleBasedStateMachine):
 
     @rule()
     def derive_what_is_folded(self) -> None:
-        derive(self.lake.engine, self.traces.spans)
+        derive(self.lake.operations.tables, self.traces.spans)
 
     @rule(moment=st.sampled_from(MOMENTS), number=st.integers(1, 4))
     def die_while_deriving(self, moment: str, number: int) -> None:
@@ -134,7 +134,7 @@ class TraceStore(RuleBasedStateMachine):
             if left[0] == 0:
                 left[0] = -100
                 with opened(self.settings) as other:
-                    LocalTraces(other.warehouse, other.engine).derive()
+                    LocalTraces(other.operations.warehouse, other.operations.tables).derive()
 
         failpoints.hook = overtakes
         try:
@@ -185,14 +185,14 @@ class TraceStore(RuleBasedStateMachine):
             if not found:
                 found.append(missing)
                 with opened(self.settings) as other:
-                    LocalTraces(other.warehouse, other.engine).erase([trace_id(trace).hex()])
+                    LocalTraces(other.operations.warehouse, other.operations.tables).erase([trace_id(trace).hex()])
                 self._forget(lambda sent: sent.trace == trace)
             return missing
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(derive_module, "find_missing_rows", overtaken)
             self.traces.derive()
-        derive(self.lake.engine, self.traces.spans)
+        derive(self.lake.operations.tables, self.traces.spans)
         assert stored(self.lake) == derived_by_hand(counted(self.requests))
 
     @invariant()

@@ -34,7 +34,7 @@ def lake(settings: Settings) -> Iterator[Lake]:
 
 @pytest.fixture
 def traces(lake: Lake) -> LocalTraces:
-    return LocalTraces(lake.warehouse, lake.engine)
+    return LocalTraces(lake.operations.warehouse, lake.operations.tables)
 
 
 @pytest.fixture(params=["stand-in", pytest.param("spark", marks=pytest.mark.slow)])
@@ -111,13 +111,13 @@ def test_expiry_takes_a_day_and_names(traces: LocalTraces) -> None:
 
 def test_the_scheduler_derives_after_folds_and_expires_where_days_are_set(settings: Settings) -> None:
     with opened(settings, trace_retention_days=30) as lake:
-        traces = LocalTraces(lake.warehouse, lake.engine)
+        traces = LocalTraces(lake.operations.warehouse, lake.operations.tables)
         traces.write_otlp(body([Sent(1, 1)]))
-        extra_tasks = TraceMaintenance(lake.engine)
+        extra_tasks = TraceMaintenance(lake.operations.tables)
         due = extra_tasks.due(traces.spans, Cancellation())
         assert [kind for kind, _, _ in due] == ["expire-traces"], "nothing is folded yet"
         lake.create_table("main.default.other", {"type": "object", "properties": {"a": {"type": "integer"}}})
-        assert extra_tasks.due(lake.engine.open(lake.engine.names()[-1]), Cancellation()) == []
+        assert extra_tasks.due(lake.operations.tables.open(lake.operations.tables.names()[-1]), Cancellation()) == []
 
 
 # -- with jobs ------------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def test_expired_days_and_erased_traces_are_gone_from_everything(lake: Lake, tra
 def test_services_with_days_of_their_own_are_kept_by_these(settings: Settings, jobs: None) -> None:
     days = {"api": 1, "db": 30}
     with opened(settings, trace_retention_days=10, trace_service_retention_days=days, scheduler_tick_s=0.05) as lake:
-        traces = LocalTraces(lake.warehouse, lake.engine)
+        traces = LocalTraces(lake.operations.warehouse, lake.operations.tables)
         spans = [
             Sent(trace, span, None, service, start=NOON - age * DAY)
             for trace, age in enumerate((0, 1, 2, 9, 10, 11, 29, 31), start=1)
@@ -167,14 +167,19 @@ def test_services_with_days_of_their_own_are_kept_by_these(settings: Settings, j
         ]
         traces.write_otlp(body(spans))
         traces.derive()
-        expire_by_settings(lake.engine, traces.spans, TODAY)
+        expire_by_settings(lake.operations.tables, traces.spans, TODAY)
         limits = {"web": 10, "api": 1, "db": 30}
         kept = [sent for sent in spans if (TODAY - sent.day).days <= limits[sent.service]]
         assert stored(lake) == seen(lake, traces) == derived_by_hand(kept)
 
         traces.write_otlp(body([Sent(99, 1)]))
         fold(traces.spans)
-        scheduler = Scheduler(lake.warehouse, lake.engine, lake.control, extra_tasks=[TraceMaintenance(lake.engine)])
+        scheduler = Scheduler(
+            lake.operations.warehouse,
+            lake.operations.tables,
+            lake.operations.control,
+            extra_tasks=[TraceMaintenance(lake.operations.tables)],
+        )
         assert "derive:crannog.traces.spans" in scheduler.run_due()
         tasks = {task["task_name"]: task for task in lake.tasks()}
         assert tasks["expire-traces:crannog.traces.spans"]["completed_at"] is not None

@@ -184,7 +184,7 @@ def test_a_client_that_goes_away_ends_what_it_asked(server: HttpServer, endless:
 def test_only_its_owner_and_an_admin_end_a_question(tmp_path: Path, endless: threading.Event) -> None:
     with serving_here(tmp_path) as server:
         fill(server.service.lake)
-        tokens = Tokens(server.service.lake.warehouse.storage)
+        tokens = Tokens(server.service.lake.operations.warehouse.storage)
         scopes = {"reader": "read:crannog.traces", "other": "read:crannog.traces", "boss": "admin"}
         reader, other, admin = (tokens.create(name, [scope]) for name, scope in scopes.items())
         server.service.tokens.refresh()

@@ -339,7 +339,7 @@ def test_every_door_refuses_before_the_first_line(server: HttpServer, lake: Embe
 
 def test_lines_need_the_right_to_read(tmp_path: Path) -> None:
     with serving_here(tmp_path) as server:
-        other = Tokens(server.service.lake.warehouse.storage).create("other", ["admin:main"])
+        other = Tokens(server.service.lake.operations.warehouse.storage).create("other", ["admin:main"])
         server.service.tokens.refresh()
         with RemoteLake(server.url, other) as remote, pytest.raises(Forbidden):
             remote.traces.export_lines([CHECKOUT])

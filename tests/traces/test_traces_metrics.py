@@ -34,7 +34,7 @@ def lake(settings: Settings) -> Iterator[Lake]:
 
 @pytest.fixture
 def traces(lake: Lake) -> LocalTraces:
-    return LocalTraces(lake.warehouse, lake.engine)
+    return LocalTraces(lake.operations.warehouse, lake.operations.tables)
 
 
 def rank(durations: list[int], share: int) -> int:
@@ -62,7 +62,7 @@ def test_metrics_equal_what_python_counts(
     requests: list[list[Sent]], step: str, start: int | None, end: int | None, group: str | None
 ) -> None:
     with tempfile.TemporaryDirectory() as folder, opened(Settings(warehouse=folder)) as lake:
-        traces = LocalTraces(lake.warehouse, lake.engine)
+        traces = LocalTraces(lake.operations.warehouse, lake.operations.tables)
         requests = [request for request in requests if not traces.write_otlp(body(request)).duplicate]
         found = traces.metrics(start=start, end=end, step=step, group_by=group)
         # A filter that holds of every span makes the same question go to the spans.

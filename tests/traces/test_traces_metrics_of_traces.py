@@ -49,7 +49,7 @@ def test_metrics_of_traces_equal_what_python_counts(
         opened(Settings(warehouse=folder)) as lake,
     ):
         stand_in_for_all(patch)
-        traces = LocalTraces(lake.warehouse, lake.engine)
+        traces = LocalTraces(lake.operations.warehouse, lake.operations.tables)
         requests = [request for request in requests if not traces.write_otlp(body(request)).duplicate]
         found = traces.metrics(**query)
         # A filter that holds of every span makes the same question go to the spans.
@@ -107,7 +107,7 @@ def _check(found: list[MetricPoint], traces: list[list[Sent]], step_s: int, grou
 
 def test_a_trace_counts_if_one_span_of_it_meets_all(settings: Settings) -> None:
     with opened(settings) as lake:
-        traces = LocalTraces(lake.warehouse, lake.engine)
+        traces = LocalTraces(lake.operations.warehouse, lake.operations.tables)
         traces.write_otlp(
             body(
                 [
@@ -139,7 +139,7 @@ def test_a_trace_counts_if_one_span_of_it_meets_all(settings: Settings) -> None:
 
 def test_any_quantile_is_of_the_nearest_rank(settings: Settings) -> None:
     with opened(settings) as lake:
-        traces = LocalTraces(lake.warehouse, lake.engine)
+        traces = LocalTraces(lake.operations.warehouse, lake.operations.tables)
         traces.write_otlp(
             body([Sent(number, number, duration=number) for number in range(1, 51)])
         )  # below 64 ns they are exact

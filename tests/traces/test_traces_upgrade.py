@@ -48,7 +48,7 @@ def make_first_version(lake: Lake) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spans_module, "SCHEMA", FIRST)
         patch.setattr(spans_module, "_COLUMN_NAMES", frozenset(FIRST.names))
-        table = spans_module.open_spans(lake.engine)
+        table = spans_module.open_spans(lake.operations.tables)
         for number, trace in enumerate((1, 1, 2), 1):
             rows, _ = flat_by_objects(
                 request_of(span(trace, number, name=f"old {number}", attributes={"user.id": "u"}))
@@ -56,12 +56,12 @@ def make_first_version(lake: Lake) -> None:
             table.stage(rows.select(FIRST.names))
             if number == 2:
                 fold(table)
-                LocalTraces(lake.warehouse, lake.engine).derive()
+                LocalTraces(lake.operations.warehouse, lake.operations.tables).derive()
     assert not set(ADDED) & set(table.log.head().schema.names)
 
 
 def root(lake: Lake) -> Path:
-    return Path(lake.warehouse.storage.uri(SPANS.path))
+    return Path(lake.operations.warehouse.storage.uri(SPANS.path))
 
 
 @pytest.mark.usefixtures("jobs")
@@ -71,7 +71,7 @@ def test_a_table_of_the_first_version_takes_spans_folds_derives_and_answers(lake
     assert [name for name in ADDED if name in pq.read_schema(files[0]).names] == []
 
     with opened(settings) as later:  # as a process that starts with the new version
-        newer = LocalTraces(later.warehouse, later.engine)
+        newer = LocalTraces(later.operations.warehouse, later.operations.tables)
         assert [one.name for one in newer.get(trace_id(1).hex()).spans] == ["old 1", "old 2"]
         assert newer.get(trace_id(2).hex()).spans[0].cost is None
         entries = log_entries(root(lake))
@@ -103,7 +103,7 @@ def test_a_table_of_the_first_version_takes_spans_folds_derives_and_answers(lake
     assert sorted(filter(None, plain["cost"].to_pylist())) == [0.5]
     assert sorted(filter(None, plain["reported_end_ns"].to_pylist())) == [START]
 
-    check_first_process(LocalTraces(lake.warehouse, lake.engine))
+    check_first_process(LocalTraces(lake.operations.warehouse, lake.operations.tables))
 
 
 def check(lake: Lake, traces: LocalTraces) -> None:
@@ -126,7 +126,7 @@ def check_first_process(traces: LocalTraces) -> None:
 
 def test_rows_without_the_new_columns_are_taken_by_a_table_that_has_them(lake: Lake) -> None:
     """As a process of the earlier version stages them, that runs on for a while."""
-    traces = LocalTraces(lake.warehouse, lake.engine)
+    traces = LocalTraces(lake.operations.warehouse, lake.operations.tables)
     traces.write_otlp(request_of(span(1, 1)).SerializeToString())
     rows, _ = flat_by_objects(request_of(span(1, 2, 1)))
     traces.spans.stage(rows.select(FIRST.names))
@@ -137,7 +137,7 @@ def test_rows_without_the_new_columns_are_taken_by_a_table_that_has_them(lake: L
 def test_many_at_once_add_the_columns_once(lake: Lake, settings: Settings) -> None:
     make_first_version(lake)
     with opened(settings) as first, opened(settings) as second, ThreadPoolExecutor(8) as threads:
-        stores = [LocalTraces(each.warehouse, each.engine) for each in (first, second)]
+        stores = [LocalTraces(each.operations.warehouse, each.operations.tables) for each in (first, second)]
         bodies = [request_of(span(10 + number, 1)).SerializeToString() for number in range(16)]
         sent = list(threads.map(lambda number: stores[number % 2].write_otlp(bodies[number]), range(16)))
     assert [one.accepted for one in sent] == [1] * 16
@@ -152,4 +152,4 @@ def test_many_at_once_add_the_columns_once(lake: Lake, settings: Settings) -> No
 
 
 def read_rows(lake: Lake) -> list[object]:
-    return LocalTraces(lake.warehouse, lake.engine).spans.to_arrow()["span_name"].to_pylist()
+    return LocalTraces(lake.operations.warehouse, lake.operations.tables).spans.to_arrow()["span_name"].to_pylist()

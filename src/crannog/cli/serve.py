@@ -81,7 +81,9 @@ def serve(
         if lock is not None:
             lock.publish(server.url)
         scheduler = lake.new_scheduler()
-        typer.echo(f"crannog {VERSION} serves {lake.warehouse.location} at {server.url}; press Ctrl-C to stop")
+        typer.echo(
+            f"crannog {VERSION} serves {lake.operations.warehouse.location} at {server.url}; press Ctrl-C to stop"
+        )
         if server.receivers is not None:
             typer.echo(
                 f"receiving spans over OTLP on port {server.receivers.http_port} (HTTP) and {server.receivers.grpc_port} (gRPC)"
@@ -112,9 +114,9 @@ def _locked(lake: EmbeddedLake, held: ExitStack) -> Any:
     """Acquire the lock of a local warehouse; a bucket has none, and may have several servers."""
     from crannog.server.lock import ServerLock
 
-    if not lake.warehouse.storage.is_local:
+    if not lake.operations.warehouse.storage.is_local:
         return None
-    lock = ServerLock(Path(lake.warehouse.storage.uri("")))
+    lock = ServerLock(Path(lake.operations.warehouse.storage.uri("")))
     held.callback(lock.release)
     return lock
 
@@ -127,7 +129,7 @@ def _warm_up(lake: EmbeddedLake) -> None:
     with suppress(Exception):
         lake.cache.stats()
         if lake.settings.spark_at_start:
-            lake.warehouse.spark()
+            lake.operations.warehouse.spark()
 
 
 def _drain(lake: EmbeddedLake, server: HttpServer, scheduler: Scheduler) -> None:

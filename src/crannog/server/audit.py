@@ -122,11 +122,11 @@ class Audit:
         except NotFound:
             # Removed by hand while the server runs: continue in a new table.
             log.warning("the audit table %s was removed; creating a new one", NAME)
-            self._lake.engine.forget(NAME)
+            self._lake.operations.tables.forget(NAME)
             self._table().write("append", rows, None)
 
     def _table(self) -> OpenTable:
-        engine = self._lake.engine
+        engine = self._lake.operations.tables
         try:
             return engine.open(NAME)
         except NotFound:

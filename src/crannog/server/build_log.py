@@ -19,7 +19,7 @@ class BuildLog:
 
     def __init__(self, lake: EmbeddedLake, uri: str) -> None:
         self._lake = lake
-        self._uri = other_than_warehouse(uri, lake.warehouse.location)
+        self._uri = other_than_warehouse(uri, lake.operations.warehouse.location)
         self._lock = threading.Lock()
         self._other: EventLog | None = None
         self._states: OrderedDict[tuple[int, int], EventLog] = OrderedDict()

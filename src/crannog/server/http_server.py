@@ -34,7 +34,7 @@ class HttpServer:
     def __init__(self, lake: EmbeddedLake, host: str, port: int) -> None:
         """Bind the ports. Raises CallerError if other machines could reach them and there is no token."""
         settings, loopback = lake.settings, is_loopback(host)
-        if not loopback and not Tokens(lake.warehouse.storage).list():
+        if not loopback and not Tokens(lake.operations.warehouse.storage).list():
             raise CallerError(
                 f"will not listen on {host}: without tokens, everyone who reaches it has all rights."
                 " Create one first (`crannog token create NAME --scope admin`), or listen on 127.0.0.1"

@@ -134,7 +134,7 @@ def _tables(service: Service) -> Iterator[Metric]:
     }
     families = [GaugeMetricFamily(name, text, labels=["table"]) for name, text in texts.items()]
     now_us = time.time_ns() // 1_000
-    for table in service.lake.engine.opened():
+    for table in service.lake.operations.tables.opened():
         try:
             backlog = table.log.backlog()
         except CrannogError:

@@ -122,7 +122,7 @@ class Service:
         self.lake = lake
         self.settings = lake.settings
         self.loopback = loopback
-        self.tokens = Tokens(lake.warehouse.storage)
+        self.tokens = Tokens(lake.operations.warehouse.storage)
         self.threads = Threads(self.settings)
         self.bodies = Bodies(self.settings, self.threads)
         self.rates = Rates(self.settings.rate_per_s, self.settings.rate_burst)

@@ -48,10 +48,10 @@ T = TypeVar("T")
 class TableOperations:
     """Carries out the operations on the tables of a warehouse: the transport of `api.Lake` inside the process."""
 
-    def __init__(self, warehouse: Warehouse, tables: Tables, control: ControlTable) -> None:
+    def __init__(self, warehouse: Warehouse) -> None:
         self.warehouse = warehouse
-        self.tables = tables
-        self.control = control
+        self.tables = Tables(warehouse)
+        self.control = ControlTable(warehouse.storage, lease_s=warehouse.settings.claim_lease_s)
 
     # Created on first use: a command that runs no SQL need not load a parser.
     @cached_property

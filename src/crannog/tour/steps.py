@@ -139,7 +139,7 @@ def spark_starts(tour: Tour, note: Notes) -> None:
     while runtime.state() == "starting":
         times.append(took(lambda: table.append([reading(len(times))])))
         time.sleep(0.02)  # leave processor time for the start
-    tour.lake.warehouse.spark()
+    tour.lake.operations.warehouse.spark()
     note.figure(
         "spark_start_s",
         runtime.start_seconds,
@@ -230,7 +230,7 @@ def open_elsewhere(tour: Tour, note: Notes) -> None:
         note.fact("Polars", "is not installed; skipped")
     else:
         found["Polars"] = polars.scan_delta(path).select(polars.len()).collect().item()
-    found["delta-spark"] = tour.lake.warehouse.spark().read.format("delta").load(path).count()
+    found["delta-spark"] = tour.lake.operations.warehouse.spark().read.format("delta").load(path).count()
     for reader, count in found.items():
         note.figure(f"rows_{reader}", count, reader, f"{count:,} rows")
     note.check(f"a plain Delta table: every reader finds the {rows:,} rows of Crannog", set(found.values()) == {rows})

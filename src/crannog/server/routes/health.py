@@ -33,7 +33,7 @@ async def readyz(request: Request) -> Response:
     if service.draining:
         return answer({**state, "status": "stopping"}, 503, _RETRY)
     try:
-        await service.threads.run("read", lambda: service.lake.warehouse.storage.names("_crannog"))
+        await service.threads.run("read", lambda: service.lake.operations.warehouse.storage.names("_crannog"))
     except CrannogError as error:
         return answer({**state, "status": "storage", "message": error.message}, 503, _RETRY)
     return answer(state)

@@ -156,6 +156,25 @@ def test_expired_days_and_erased_traces_are_gone_from_everything(lake: Lake, tra
     }
 
 
+def test_what_killed_tasks_left_half_written_goes_with_an_erasure(lake: Lake, traces: LocalTraces, jobs: None) -> None:
+    kept = [Sent(2, 1), Sent(2, 2, 1, "api", attributes={"user.id": "someone"})]
+    traces.write_otlp(body([Sent(1, 1, attributes={"user.id": "secret-id"}), *kept]))
+    traces.derive()
+    halves = []
+    for table in ("spans", *(derived.name.table for derived in DERIVED_TABLES)):
+        folder = root(lake, f"crannog.traces.{table}")
+        live = next((folder / "data").rglob("*.parquet")).read_bytes()
+        [own] = (folder / "_crannog").iterdir()
+        for place in (folder / "data", own / "jobs"):
+            halves.append(place / "killed" / "0" / "part-1.parquet")
+            halves[-1].parent.mkdir(parents=True)
+            halves[-1].write_bytes(live[:-200])
+    receipt = traces.erase(where='user.id = "secret-id"')
+    assert receipt.rows_erased == 1
+    assert [str(half) for half in halves if half.exists()] == []
+    assert stored(lake) == seen(lake, traces) == derived_by_hand(kept)
+
+
 def test_services_with_days_of_their_own_are_kept_by_these(settings: Settings, jobs: None) -> None:
     days = {"api": 1, "db": 30}
     with opened(settings, trace_retention_days=10, trace_service_retention_days=days, scheduler_tick_s=0.05) as lake:

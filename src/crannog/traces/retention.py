@@ -19,12 +19,12 @@ from crannog.engine.maintenance.expire import expire as expire_rows
 from crannog.engine.maintenance.job import progress_range
 from crannog.engine.maintenance.key_search import Copies
 from crannog.engine.maintenance.scheduler import ExtraTasks, Work
+from crannog.engine.maintenance.unreferenced_files import data_files, not_in_base, running_jobs
 from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
 from crannog.engine.tables import Tables
 from crannog.errors import CallerError, CrannogError, NotFound, Unavailable, VerificationFailed
-from crannog.protocol.leases import live_leases
 from crannog.traces.derived.definitions import DERIVED_TABLES, SUMMARIES, existing_table
 from crannog.traces.derived.derive import derive, needs_derive
 from crannog.traces.query_scope import scoped_cursor
@@ -207,14 +207,9 @@ def _without_old_files(table: OpenTable, copies: Copies | None) -> tuple[Place, 
 
 def _old_files(table: OpenTable) -> list[str]:
     # Files of running jobs stay: such a job has read clean data or cannot commit, and deletes its files itself.
-    leases = live_leases(table.warehouse.storage, f"{table.log.own_folder}/leases")
-    jobs = {lease["job"] for lease in leases if lease.get("kind") == "job"}
-    listed = [
-        file.path for file in table.warehouse.storage.walk(f"{table.folder}/data") if file.path.endswith(".parquet")
-    ]
+    jobs, listed = running_jobs(table), data_files(table)
     # The head is read after the listing, so that files committed meanwhile are not deleted.
-    live = {f"{table.folder}/{path}" for path in table.log.head().files}
-    return [path for path in listed if path not in live and jobs.isdisjoint(path.split("/"))]
+    return not_in_base(table, listed, table.log.head(), but_jobs=jobs)
 
 
 # -- shared --------------------------------------------------------------------------------------------------------

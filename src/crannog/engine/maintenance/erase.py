@@ -25,7 +25,7 @@ from crannog.engine.maintenance.delete_audit import key_hash
 from crannog.engine.maintenance.job import progress_range
 from crannog.engine.maintenance.key_search import Copies, KeySearch, describes
 from crannog.engine.maintenance.purge_keys import DeletionRequest, is_folded, purge_by_key, purge_by_values
-from crannog.engine.maintenance.unreferenced_files import checkpoints, log_entries
+from crannog.engine.maintenance.unreferenced_files import checkpoints, log_entries, running_jobs
 from crannog.engine.maintenance.vacuum import temporary_files
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError, NotFound, VerificationFailed
@@ -169,8 +169,7 @@ def _jobs_that_may_commit(table: OpenTable, clean: Base) -> set[str]:
 
     A job that read an earlier base cannot commit files that have a key: the fold removed the files they come from.
     """
-    leases = live_leases(table.warehouse.storage, f"{table.log.own_folder}/leases")
-    return {lease["job"] for lease in leases if lease.get("kind") == "job" and lease["version"] >= clean.version}
+    return running_jobs(table, since_version=clean.version)
 
 
 def _wait_for_readers(table: OpenTable) -> int:

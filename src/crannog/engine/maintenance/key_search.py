@@ -13,14 +13,20 @@ import pyarrow.compute as pc
 
 from crannog.delta.log import Base
 from crannog.engine.duckdb.engine import FILE_COLUMN, DuckDBEngine, quoted
-from crannog.engine.maintenance.unreferenced_files import checkpoints, log_entries, read_checkpoint
+from crannog.engine.maintenance.unreferenced_files import (
+    checkpoints,
+    data_files,
+    is_finished,
+    log_entries,
+    not_in_base,
+    read_checkpoint,
+    running_jobs,
+)
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import read
 from crannog.errors import SnapshotGone
-from crannog.protocol.leases import live_leases
 
 _LOOKS = 20
-_MAGIC = b"PAR1"
 
 
 class Copies(Protocol):
@@ -48,11 +54,11 @@ class KeySearch:
     def everywhere(self) -> dict[str, tuple[int, list[str]]]:
         """Return, by kind of place, the number of files searched and those that have a key."""
         live = {f"{self._table.folder}/{path}" for path in self._base.files}
-        data = self._data_files()
+        data = data_files(self._table)
         entries = log_entries(self._table)
         saved = checkpoints(self._table)
         held = self._holding([path for path in data if path in live])
-        old = self.old_files() + self.unfinished_files(but_jobs=self._running_jobs())
+        old = self.old_files() + self.unfinished_files(but_jobs=running_jobs(self._table))
         # The log's statistics of a deleted file cannot be checked against it any more, so the log must have none.
         telling = {path[len(self._table.folder) + 1 :] for path in (*held, *old)} | self.gone()
         return {
@@ -70,30 +76,14 @@ class KeySearch:
 
     def old_files(self, *, but_jobs: Set[str] = frozenset()) -> list[str]:
         """Return the files with a key that the newest version does not name, without those of some jobs."""
-        return self._holding([path for path in self._not_live(but_jobs) if self._is_finished(path)])
+        return self._holding([path for path in self._not_live(but_jobs) if is_finished(self._storage, path)])
 
     def unfinished_files(self, *, but_jobs: Set[str]) -> list[str]:
         """Return the files that a killed task has left half written, without those of some jobs: they may have any key."""
-        return [path for path in self._not_live(but_jobs) if not self._is_finished(path)]
+        return [path for path in self._not_live(but_jobs) if not is_finished(self._storage, path)]
 
     def _not_live(self, but_jobs: Set[str]) -> list[str]:
-        live = {f"{self._table.folder}/{path}" for path in self._base.files}
-        return [path for path in self._data_files() if path not in live and but_jobs.isdisjoint(path.split("/"))]
-
-    def _is_finished(self, path: str) -> bool:
-        """Tell whether a file has its footer, which is written last; a bucket takes files in one piece."""
-        if not self._storage.is_local:
-            return True
-        with suppress(FileNotFoundError), self._storage.open(path) as file:
-            end = file.seek(0, 2)
-            file.seek(max(0, end - len(_MAGIC)))
-            # Its first bytes are the same: a file that has nothing else is not finished.
-            return end > 2 * len(_MAGIC) and file.read() == _MAGIC
-        return True  # deleted since it was listed
-
-    def _running_jobs(self) -> set[str]:
-        leases = live_leases(self._storage, f"{self._table.log.own_folder}/leases")
-        return {lease["job"] for lease in leases if lease.get("kind") == "job"}
+        return not_in_base(self._table, data_files(self._table), self._base, but_jobs=but_jobs)
 
     def staged_files(self) -> list[str]:
         folder = self._table.log.stage_folder
@@ -102,14 +92,6 @@ class KeySearch:
             with suppress(SnapshotGone, FileNotFoundError):
                 return self._holding([f"{folder}/{name}" for name in self._table.log.staged_names()])
         return self._holding([f"{folder}/{name}" for name in self._table.log.staged_names()])
-
-    def _data_files(self) -> list[str]:
-        return [
-            file.path
-            for folder in (f"{self._table.folder}/data", f"{self._table.log.own_folder}/jobs")
-            for file in self._storage.walk(folder)
-            if file.path.endswith(".parquet")
-        ]
 
     def _holding(self, paths: Sequence[str]) -> list[str]:
         """Return the files that have a row with one of the keys."""
@@ -150,7 +132,7 @@ class KeySearch:
 
     def gone(self) -> set[str]:
         """Return the base files that the log names and that no longer exist."""
-        present = {path[len(self._table.folder) + 1 :] for path in self._data_files()}
+        present = {path[len(self._table.folder) + 1 :] for path in data_files(self._table)}
         actions = [action for entry in log_entries(self._table) for action in entry.actions]
         actions += [action for path in checkpoints(self._table) for action in self.adds_of(path)]
         return {unquote(action["add"]["path"]) for action in actions if "add" in action} - present

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -11,8 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crannog.delta.checkpoints import remove_damaged
+from crannog.delta.log import Base
 from crannog.engine.open_table import OpenTable
 from crannog.errors import Corrupted
+from crannog.protocol.leases import live_leases
+from crannog.storage.interface import Storage
+
+_MAGIC = b"PAR1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +108,37 @@ def removals(table: OpenTable) -> dict[str, Removal]:
                 name = unquote(action["remove"]["path"])
                 found[name] = Removal(name, int(action["remove"].get("deletionTimestamp") or 0), entry.version)
     return found
+
+
+def data_files(table: OpenTable) -> list[str]:
+    """Return the Parquet files of a table's folder that jobs have written, committed or not."""
+    return [
+        file.path
+        for folder in (f"{table.folder}/data", f"{table.log.own_folder}/jobs")
+        for file in table.warehouse.storage.walk(folder)
+        if file.path.endswith(".parquet")
+    ]
+
+
+def not_in_base(table: OpenTable, paths: Iterable[str], base: Base, *, but_jobs: Set[str]) -> list[str]:
+    """Return the files that a version does not name, without those of some jobs."""
+    named = {f"{table.folder}/{path}" for path in base.files}
+    return [path for path in paths if path not in named and but_jobs.isdisjoint(path.split("/"))]
+
+
+def running_jobs(table: OpenTable, *, since_version: int = 0) -> set[str]:
+    """Return the ids of the jobs that are running and have read this version or a later one."""
+    leases = live_leases(table.warehouse.storage, f"{table.log.own_folder}/leases")
+    return {lease["job"] for lease in leases if lease.get("kind") == "job" and lease["version"] >= since_version}
+
+
+def is_finished(storage: Storage, path: str) -> bool:
+    """Tell whether a Parquet file has its footer, which is written last; a bucket takes files in one piece."""
+    if not storage.is_local:
+        return True
+    with suppress(FileNotFoundError), storage.open(path) as file:
+        end = file.seek(0, 2)
+        file.seek(max(0, end - len(_MAGIC)))
+        # Its first bytes are the same: a file that has nothing else is not finished.
+        return end > 2 * len(_MAGIC) and file.read() == _MAGIC
+    return True  # deleted since it was listed

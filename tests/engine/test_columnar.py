@@ -10,19 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from crannog.engine.columnar.parquet_files import FileLayout, RowRange, by_partition
 from crannog.engine.columnar.plans import GroupStart, group_starts, in_files, split_by_rows, starts_of_sorted
-from crannog.engine.columnar.tasks import (
-    FileLayout,
-    NotBefore,
-    QueryResult,
-    Relation,
-    RowRange,
-    SortedFile,
-    Source,
-    TaskContext,
-    WithoutKeys,
-    by_partition,
-)
+from crannog.engine.columnar.tasks import NotBefore, QueryResult, Relation, SortedFile, Source, TaskContext, WithoutKeys
 from crannog.storage.local import LocalStorage
 
 SCHEMA = pa.schema(

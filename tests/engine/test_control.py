@@ -604,7 +604,7 @@ def test_a_connection_that_maintains_folds_by_itself(settings: Settings, spark: 
     lake.close()
     assert time.monotonic() - began < 5
     with opened(settings, fold_rows=5) as embedded:
-        assert embedded.scheduler is None
+        assert embedded._scheduler is None
         embedded.table(NAME).append(rows(5, 5))
         time.sleep(0.3)
         assert embedded.table(NAME).describe()["folded_sequence"] == 1

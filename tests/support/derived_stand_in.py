@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from crannog.engine import spark_files
-from crannog.engine.columnar.tasks import by_partition, sorted_by
+from crannog.engine.columnar.parquet_files import by_partition, sorted_by
 from forcing import ArrowFrame, stand_in_for_spark
 
 

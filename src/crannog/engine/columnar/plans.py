@@ -13,18 +13,8 @@ import pyarrow as pa
 from crannog.delta.layout import ROW_GROUP_ROWS
 from crannog.delta.log import Base, DataFile
 from crannog.delta.schemas import all_nullable
-from crannog.engine.columnar.tasks import (
-    Bound,
-    FileLayout,
-    RowCondition,
-    RowRange,
-    SortedFile,
-    Source,
-    Task,
-    TaskContext,
-    column_statistics,
-    open_parquet,
-)
+from crannog.engine.columnar.parquet_files import Bound, FileLayout, RowRange, column_statistics, open_parquet
+from crannog.engine.columnar.tasks import RowCondition, SortedFile, Source, Task, TaskContext
 from crannog.errors import SnapshotGone
 from crannog.storage.interface import Storage
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from crannog.api.reports import Cancellation, FoldReport, Progress
 from crannog.delta.log import Base, DataFile
 from crannog.delta.rewrite import AlreadyFolded, Rewrite, RunAgain, verify_files
+from crannog.engine.columnar.parquet_files import by_partition, sorted_by
 from crannog.engine.columnar.plans import (
     group_starts,
     in_files,
@@ -22,7 +23,7 @@ from crannog.engine.columnar.plans import (
     split_by_rows,
     starts_of_sorted,
 )
-from crannog.engine.columnar.tasks import SortedFile, Source, WithoutKeys, by_partition, sorted_by
+from crannog.engine.columnar.tasks import SortedFile, Source, WithoutKeys
 from crannog.engine.duckdb.engine import FILE_COLUMN
 from crannog.engine.maintenance import delete_audit
 from crannog.engine.maintenance.job import Job

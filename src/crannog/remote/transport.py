@@ -15,10 +15,20 @@ from crannog.api.operations import Operation, Q, R, Route
 from crannog.api.reports import Cancellation, Progress
 from crannog.api.traces import requests as ops
 from crannog.api.traces.requests import PROTOBUF, WriteSpans
+from crannog.api.traces.skeleton import Skeleton
 from crannog.api.traces.spans import TraceView, view_document
 from crannog.errors import CallerError, Cancelled, Unavailable
 from crannog.formats.json_values import from_lossless_json
-from crannog.remote.connection import ONE_TRY, READ_S, READ_TRIES, WRITE_TRIES, Connection, RequestParts, error_of
+from crannog.remote.connection import (
+    ARROW,
+    ONE_TRY,
+    READ_S,
+    READ_TRIES,
+    WRITE_TRIES,
+    Connection,
+    RequestParts,
+    error_of,
+)
 
 if TYPE_CHECKING:
     import httpx
@@ -208,6 +218,12 @@ class TraceTransport(HttpTransport):
         if operation.result is bytes:
             headers = {**self.headers, "Accept": PROTOBUF}
             return cast(R, self.send(operation, request, headers=headers, tries=self._tries, read_s=None).content)
+        if operation.result is Skeleton:
+            from crannog.remote.streaming import table_of
+
+            headers = {**self.headers, "Accept": ARROW}
+            answer = self.send(operation, request, headers=headers, tries=self._tries, read_s=None)
+            return cast(R, Skeleton(table_of(answer.content)))
         return super().call(operation, request)
 
     def decoded(self, kind: type[R], document: Any) -> R:

@@ -72,6 +72,19 @@ async def lines_of_traces(request: Request, work: Callable[[TraceStore], Generat
     return await thread_response(request, "traces", make, NDJSON, query.cancel)
 
 
+async def streamed_trace(
+    request: Request, work: Callable[[TraceStore, Put], WholeResponse], media_type: str
+) -> Response:
+    """Respond with what work returns or puts: headers and bytes."""
+    query = _query_of(request)
+
+    def make(put: Put) -> WholeResponse:
+        with query.running() as store:
+            return work(store, put)
+
+    return await thread_response(request, "traces", make, media_type, query.cancel)
+
+
 @dataclass(frozen=True)
 class _TraceQuery:
     """A query of a request, with its limits."""

@@ -7,6 +7,7 @@ Of many traces, each file is read only once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
@@ -46,6 +47,26 @@ def rows_of_trace(
         copies = _rows(table, snapshot, trace_id, with_copy_order(columns), limit + 1, exact).slice(0, limit)
         rows = _without_older_copies(copies).select(columns)
     return rows, truncated
+
+
+@dataclass(frozen=True, slots=True)
+class TracePlaces:
+    """Where the spans of a trace may be: in these files, which never change, and in this many staged rows."""
+
+    files: tuple[str, ...]
+    staged_rows: int
+    last_sequence: int | None
+
+
+def places_of_trace(table: OpenTable, snapshot: Snapshot, trace_id: bytes) -> TracePlaces:
+    """Return where the spans of a trace may be; equal for two snapshots only if both have the same spans of it."""
+    trace_hi = trace_id_high(trace_id)
+    files = pruned(snapshot.base, [Condition(0, "trace_hi", "=", (trace_hi,))]).files
+    paths = snapshot.local_paths(list(files))
+    candidates = table.warehouse.duckdb.bloom_filters("trace_id").may_contain(paths, trace_id)[0] if paths else []
+    rows = snapshot.tail.rows.select(["trace_hi", "_seq"])
+    staged = rows.filter(pc.equal(rows["trace_hi"], trace_hi))["_seq"]
+    return TracePlaces(tuple(sorted(candidates)), len(staged), pc.max(staged).as_py())
 
 
 def _rows(table: OpenTable, snapshot: Snapshot, trace_id: bytes, names: list[str], limit: int, exact: bool) -> pa.Table:

@@ -13,7 +13,15 @@ from crannog.api.operations import Operation, Q, R
 from crannog.api.reports import Cancellation, ErasureReceipt, Progress
 from crannog.api.traces import DeriveReport, ErasurePlan, Trace, TraceExpiry, Traces, TraceSummary, WriteOutcome
 from crannog.api.traces import requests as ops
-from crannog.api.traces.requests import DeriveTables, EraseTraces, ExpireTraces, ExportTraces, TraceById, WriteSpans
+from crannog.api.traces.requests import (
+    DeriveTables,
+    EraseTraces,
+    ExpireTraces,
+    ExportTraces,
+    SkeletonQuery,
+    TraceById,
+    WriteSpans,
+)
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.job import progress_range
 from crannog.engine.maintenance.key_search import Copies
@@ -33,6 +41,7 @@ from crannog.traces.query_scope import cancelled_by
 from crannog.traces.search.completion import complete
 from crannog.traces.search.span_search import search_spans
 from crannog.traces.search.trace_search import search
+from crannog.traces.skeleton import skeleton, skeleton_version
 from crannog.traces.span_metadata import attribute_keys, dependencies, operations, services
 from crannog.traces.span_store import SpanStore
 from crannog.traces.span_table import SCHEMA, SPANS, existing_spans, no_trace, open_spans, parse_trace_id
@@ -153,6 +162,10 @@ class TraceStore(SpanStore):
         found = row_counts(self.read_newest, [parse_trace_id(text) for text in trace_ids])
         return {trace_id.hex(): count for trace_id, count in found.items()}
 
+    def skeleton_version(self, request: SkeletonQuery) -> str:
+        """Return the etag of a skeleton. Raises NotFound if there is no such trace."""
+        return skeleton_version(self, request)
+
     def jaeger_summaries(self, found: Sequence[TraceSummary]) -> list[JaegerSummary]:
         """Return the summaries for Jaeger's trace list of the traces on a search page, in order."""
         return summaries(self.read_newest, found)
@@ -229,6 +242,7 @@ _CALLS: dict[Operation[Any, Any], Callable[[TraceStore, Any], Any]] = {
     ops.SEARCH_SPANS: search_spans,
     ops.COMPLETE: complete,
     ops.SHOW: show,
+    ops.SKELETON: skeleton,
     ops.COMPARE: compare,
     ops.METRICS: metrics,
     ops.DEPENDENCIES: dependencies,

@@ -7,6 +7,7 @@ take little memory.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from array import array
 from collections import OrderedDict
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.errors import CallerError
-from crannog.traces.lookup import rows_of_trace
+from crannog.traces.lookup import places_of_trace, rows_of_trace
 from crannog.traces.span_table import no_trace
 from crannog.traces.trace import ERROR_STATUS
 
@@ -39,8 +40,13 @@ class SpanArrays:
     ends: array[int] = field(repr=False)
     services: pa.DictionaryArray = field(repr=False)
     names: pa.DictionaryArray = field(repr=False)
-    error_count: int
+    errors: bytes = field(repr=False)
+    """1 for each span whose status is ERROR, 0 for the others."""
     truncated: bool
+
+    @cached_property
+    def error_count(self) -> int:
+        return self.errors.count(1)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -66,7 +72,10 @@ def span_arrays_of(trace_id: bytes, rows: pa.Table, *, truncated: bool = False) 
         _to_array(_single_chunk(rows["end_ns"]), "q"),
         _single_chunk(rows["service_name"]).dictionary_encode(),
         _single_chunk(rows["span_name"]).dictionary_encode(),
-        pc.sum(pc.equal(rows["status_code"], ERROR_STATUS)).as_py() or 0,
+        pc.equal(_single_chunk(rows["status_code"]), ERROR_STATUS)
+        .cast(pa.uint8())
+        .buffers()[1]
+        .to_pybytes()[: rows.num_rows],
         truncated,
     )
 
@@ -292,20 +301,19 @@ def critical_times(tree: Tree) -> dict[int, int]:
 
 _CACHED_FROM_SPANS = 10_000
 _MAX_CACHED_SPANS = 1_500_000
-_Key = tuple[str, int, int, bytes]
 
 
 class TreeCache:
-    """Caches a few large trees, each for one snapshot; a million spans take about a second. Thread-safe."""
+    """Caches a few large trees, each while no span is added to its trace. Thread-safe."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._cached: OrderedDict[_Key, Tree] = OrderedDict()
+        self._cached: OrderedDict[str, Tree] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, table: OpenTable, snapshot: Snapshot, trace_id: bytes) -> Tree:
         """Return the tree of a trace, up to the limit of spans. Raises TraceOrSpanMissing if there is no such trace."""
-        key = (snapshot.base.table_id, snapshot.base.version, snapshot.sequence, trace_id)
+        key = self.version(table, snapshot, trace_id)
         with self._lock:
             cached = self._cached.get(key)
             if cached is not None:
@@ -321,3 +329,14 @@ class TreeCache:
                 while len(self._cached) > 1 and sum(map(len, self._cached.values())) > _MAX_CACHED_SPANS:
                     self._cached.popitem(last=False)
         return tree
+
+    def version(self, table: OpenTable, snapshot: Snapshot, trace_id: bytes) -> str:
+        """Return a text that changes when spans are added to a trace or removed; spans of other traces do not change it.
+
+        It also changes when spans move to other files. Raises TraceOrSpanMissing if there is certainly no such trace.
+        """
+        places = places_of_trace(table, snapshot, trace_id)
+        if not places.files and not places.staged_rows:
+            raise TraceOrSpanMissing(no_trace(trace_id).message)
+        parts = (snapshot.base.table_id, trace_id, self._limit, places)
+        return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()

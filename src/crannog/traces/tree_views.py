@@ -33,14 +33,15 @@ def show(store: SpanStore, query: WindowQuery) -> TraceView:
     for name, value in (("offset", query.offset), ("depth", query.depth)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
             raise CallerError(f"{name} must be an integer of 0 or more, got {value!r}")
-    return _found(
+    return found_trace(
         store,
         lambda table, snapshot: _window(table, snapshot, store.trees.get(table, snapshot, trace_id), query),
         trace_id,
     )
 
 
-def _found(store: SpanStore, act: Callable[[OpenTable, Snapshot], T], trace_id: bytes) -> T:
+def found_trace(store: SpanStore, act: Callable[[OpenTable, Snapshot], T], trace_id: bytes) -> T:
+    """Read from the newest snapshot of the span table. Raises NotFound if it has no such trace or span."""
     try:
         found = store.read_newest(act, None)
     except TraceOrSpanMissing as error:
@@ -146,7 +147,7 @@ def compare(store: SpanStore, query: ComparisonQuery) -> TraceComparison:
         trees = [store.trees.get(table, snapshot, trace_id) for trace_id in (before, after)]
         return compare_trees(*trees, limit=limit, tolerance=tolerance)
 
-    return _found(store, compared, before)
+    return found_trace(store, compared, before)
 
 
 def compare_trees(before: Tree, after: Tree, *, limit: int, tolerance: float = 0.0) -> TraceComparison:

@@ -13,6 +13,7 @@ from crannog.api.traces.results import (
     TraceSummary,
     WriteOutcome,
 )
+from crannog.api.traces.skeleton import Skeleton, SpanFlag
 from crannog.api.traces.spans import Event, Link, Path, PathChange, ShownSpan, Span, Trace, TraceComparison, TraceView
 from crannog.api.traces.traces import Traces
 
@@ -27,7 +28,9 @@ __all__ = [
     "Path",
     "PathChange",
     "ShownSpan",
+    "Skeleton",
     "Span",
+    "SpanFlag",
     "SpanPage",
     "Suggestion",
     "Trace",

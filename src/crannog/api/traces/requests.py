@@ -10,6 +10,7 @@ from typing import Any
 from crannog.api.operations import Operation, get, in_query, post
 from crannog.api.reports import ErasureReceipt
 from crannog.api.traces import results
+from crannog.api.traces.skeleton import Skeleton
 from crannog.api.traces.spans import Trace, TraceComparison, TraceView
 from crannog.errors import CallerError
 
@@ -122,6 +123,14 @@ class WindowQuery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SkeletonQuery:
+    """Return a whole trace as columns in tree order: Arrow, or JSON for a small one."""
+
+    trace_id: str
+    limit: int = 2_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonQuery:
     """Compare two traces."""
 
@@ -228,6 +237,7 @@ ATTRIBUTE_KEYS = Operation(
 COMPARE = Operation("compare", ComparisonQuery, TraceComparison, "read", (get("/traces/compare"),))
 GET = Operation("get", TraceById, Trace, "read", (get("/traces/{trace_id}/spans"),))
 SHOW = Operation("show", WindowQuery, TraceView, "read", (get("/traces/{trace_id}"),))
+SKELETON = Operation("skeleton", SkeletonQuery, Skeleton, "read", (get("/traces/{trace_id}/skeleton"),))
 SERVICES = Operation("services", ServiceQuery, list[str], "read", (get("/services"),))
 OPERATIONS_BY_KIND = Operation(
     "operations_by_kind", OperationQuery, list[tuple[str, str | None]], "read", (get("/operations"),)

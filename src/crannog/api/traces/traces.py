@@ -23,6 +23,7 @@ from crannog.api.traces.results import (
     TracePage,
     WriteOutcome,
 )
+from crannog.api.traces.skeleton import Skeleton
 from crannog.api.traces.spans import Trace, TraceComparison, TraceView
 
 Attributes = Mapping[str, Value | Sequence[Value]]
@@ -188,6 +189,13 @@ class Traces:
         """
         query = ops.WindowQuery(trace_id=trace_id, offset=offset, limit=limit, depth=depth, under=under)
         return self._transport.call(ops.SHOW, query)
+
+    def skeleton(self, trace_id: str, *, limit: int = 2_000_000) -> Skeleton:
+        """Return a whole trace as columns, in the order of `show`: depth, start, duration, name, service and flags.
+
+        Raises TooLarge if the trace has more than `limit` spans, NotFound if there is no such trace.
+        """
+        return self._transport.call(ops.SKELETON, ops.SkeletonQuery(trace_id=trace_id, limit=limit))
 
     def compare(self, before: str, after: str, limit: int = 1_000, *, tolerance: float = 0.0) -> TraceComparison:
         """Compare two traces by their paths of services and operations: added, removed, slower or faster."""

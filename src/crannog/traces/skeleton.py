@@ -1,0 +1,144 @@
+"""The skeleton of a trace: the columns of its tree that a viewer needs for all spans at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from crannog.api.traces import Skeleton, SpanFlag
+from crannog.api.traces.requests import SkeletonQuery
+from crannog.errors import CallerError, TooLarge
+from crannog.traces.query_scope import check_cancelled
+from crannog.traces.span_store import SpanStore
+from crannog.traces.span_table import parse_trace_id
+from crannog.traces.tree import MISSING_PARENT, NO_PARENT, Tree
+from crannog.traces.tree_views import found_trace
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_NS_PER_US = 1_000
+_MAX_SPANS = 100_000_000
+
+
+def skeleton(store: SpanStore, query: SkeletonQuery) -> Skeleton:
+    """Return all spans of a trace as columns."""
+    trace_id, limit = parse_trace_id(query.trace_id), query.limit
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MAX_SPANS:
+        raise CallerError(f"limit must be an integer from 1 to {_MAX_SPANS:,}, got {limit!r}"[:200])
+    tree, etag = found_trace(
+        store,
+        lambda table, snapshot: (
+            store.trees.get(table, snapshot, trace_id),
+            store.trees.version(table, snapshot, trace_id),
+        ),
+        trace_id,
+    )
+    if len(tree) > limit:
+        raise TooLarge(
+            f"trace {trace_id.hex()} has {len(tree):,} spans, more than the limit of {limit:,}: raise `limit`,"
+            " or read windows of it with `offset` and `limit`"
+        )
+    return Skeleton(skeleton_table(tree, etag))
+
+
+def skeleton_version(store: SpanStore, query: SkeletonQuery) -> str:
+    """Return the etag of a skeleton, without building the tree. Raises NotFound if there is no such trace."""
+    trace_id = parse_trace_id(query.trace_id)
+    return found_trace(store, lambda table, snapshot: store.trees.version(table, snapshot, trace_id), trace_id)
+
+
+def skeleton_table(tree: Tree, etag: str) -> pa.Table:
+    """Return the columns of a tree, in tree order."""
+    import numpy as np
+
+    arrays = tree.arrays
+    order = np.frombuffer(tree.order, np.int32)
+    starts, ends = (np.frombuffer(times, np.int64)[order] for times in (arrays.starts, arrays.ends))
+    check_cancelled()
+    times = np.uint32 if tree.end_ns - tree.start_ns < _NS_PER_US << 32 else np.float64
+    columns = {
+        "depth": _column(np.frombuffer(tree.depths, np.int32)[order].astype(_smallest(tree.deepest))),
+        "start_us": _column(((starts - tree.start_ns) // _NS_PER_US).astype(times)),
+        "duration_us": _column(((ends - starts) // _NS_PER_US).astype(times)),
+        "name": _dictionary(arrays.names, order),
+        "service": _dictionary(arrays.services, order),
+        "flags": _column(_flags(tree)[order]),
+    }
+    return pa.table(columns).replace_schema_metadata(_metadata(tree, etag))
+
+
+def _flags(tree: Tree) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return the flags of each span, by its index."""
+    import numpy as np
+
+    arrays = tree.arrays
+    sent_parents, parents = np.frombuffer(arrays.parents, np.int32), np.frombuffer(tree.parents, np.int32)
+    starts, ends = np.frombuffer(arrays.starts, np.int64), np.frombuffer(arrays.ends, np.int64)
+    has_parent = parents >= 0
+    parent = np.where(has_parent, parents, 0)
+    critical = np.zeros(len(tree), bool)
+    critical[list(tree.critical)] = True
+    bits = {
+        SpanFlag.ERROR: np.frombuffer(arrays.errors, np.uint8) > 0,
+        SpanFlag.ROOT: sent_parents == NO_PARENT,
+        SpanFlag.ORPHAN: sent_parents == MISSING_PARENT,
+        SpanFlag.IN_CYCLE: ~has_parent & (sent_parents >= 0),
+        SpanFlag.STARTS_EARLY: has_parent & (starts < starts[parent]),
+        SpanFlag.ENDS_LATE: has_parent & (ends > ends[parent]),
+        SpanFlag.CRITICAL: critical,
+    }
+    flags = np.zeros(len(tree), np.uint8)
+    for flag, holds in bits.items():
+        flags[holds] |= int(flag)
+    return flags
+
+
+def _metadata(tree: Tree, etag: str) -> Mapping[str, str]:
+    arrays = tree.arrays
+    figures = {
+        "trace_id": arrays.trace_id.hex(),
+        "start_ns": tree.start_ns,
+        "end_ns": tree.end_ns,
+        "spans": len(tree),
+        "errors": arrays.error_count,
+        "roots": tree.roots,
+        "orphans": tree.orphans,
+        "cycles": tree.cycles,
+        "skewed": tree.skewed,
+        "deepest": tree.deepest,
+        "complete": "false" if arrays.truncated else "true",
+        "etag": etag,
+    }
+    return {name: str(value) for name, value in figures.items()}
+
+
+def _smallest(largest: int) -> Any:
+    import numpy as np
+
+    return np.uint16 if largest < 1 << 16 else np.uint32
+
+
+def _dictionary(column: pa.DictionaryArray, order: Any) -> pa.DictionaryArray:
+    """Return a column of texts in tree order, with the smallest codes."""
+    import numpy as np
+
+    size = len(column.dictionary)
+    kind = np.uint8 if size <= 1 << 8 else _smallest(size - 1)
+    codes = np.frombuffer(column.indices.buffers()[1], np.int32, len(column), column.offset * 4)
+    return pa.DictionaryArray.from_arrays(_column(codes[order].astype(kind)), column.dictionary)
+
+
+def _column(values: Any) -> pa.Array:
+    """Return numbers as Arrow, from their memory: pyarrow may have been loaded without numpy."""
+    return pa.Array.from_buffers(_TYPES[values.dtype.name], len(values), [None, pa.py_buffer(values)])
+
+
+_TYPES = {
+    "uint8": pa.uint8(),
+    "uint16": pa.uint16(),
+    "uint32": pa.uint32(),
+    "float64": pa.float64(),
+}

@@ -105,14 +105,14 @@ def _reads(bench: Bench, url: str, peer: str, seconds: float) -> None:
     keys = rows["order_id"].slice(0, 1_000).to_pylist()
     written = [json.dumps(row, default=lambda value: value.isoformat()) for row in rows.slice(0, 1_000).to_pylist()]
     _measured(peer, "/rows", [f"[{', '.join(written)}]".encode()], 1, 0.01, "application/json")
-    bodies = [json.dumps({"sql": f"SELECT * FROM {_READ} WHERE order_id = '{key}'"}).encode() for key in keys]
+    paths = [f"/api/v1/tables/{_READ}/rows/{key}".encode() for key in keys]
     with ExitStack() as held:
         peers = {"SQLite + FastAPI": (peer, "/rows/{}")}
         if program := datasette_api.installed(bench.folder / "datasette"):
             shown = held.enter_context(_running(lambda port: datasette_api.command(program, _file(bench), port)))
             peers["Datasette"] = (shown, f"/{_file(bench).stem}/orders/{{}}.json")
         for clients in (1, 8):
-            ours = _measured(url, "/api/v1/sql", bodies, clients, seconds, "application/json").p50_ms
+            ours = _measured(url, "", paths, clients, seconds, "", method="GET").p50_ms
             theirs = {
                 name: _measured(
                     place, "", [path.format(key).encode() for key in keys], clients, seconds, "", method="GET"

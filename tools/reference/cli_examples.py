@@ -10,6 +10,7 @@ EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ),
     ("describe",): ("crannog describe shop.eu.orders",),
     ("history",): ("crannog history shop.eu.orders -n 5",),
+    ("get",): ("crannog get shop.eu.orders 42", "crannog get shop.eu.visits eu 2026-01-31 --json"),
     ("preview",): ("crannog preview shop.eu.orders -n 10", "crannog preview shop.eu.orders --raw --json"),
     ("drop",): ("crannog drop shop.eu.orders --yes",),
     ("sql",): (

@@ -62,9 +62,9 @@ class Operation(Generic[Q, R]):
         return cleandoc(self.request.__doc__ or "")
 
 
-def in_query(name: str, parse: Callable[[list[str]], Any] | None = None) -> Mapping[str, Any]:
+def in_query(name: str, parse: Callable[[list[str]], Any] | None = None, about: str = "") -> Mapping[str, Any]:
     """Return the metadata of a field that has another name, or another form, in a query string."""
-    return {"query": name, "parse": parse}
+    return {"query": name, "parse": parse, "about": about}
 
 
 def day_of(text: str) -> dt.date:

@@ -15,7 +15,7 @@ from crannog.api.arguments import (
     checked_query_id,
     checked_timeout,
 )
-from crannog.api.operations import Operation, delete, get, post, put
+from crannog.api.operations import Operation, delete, get, in_query, post, put
 from crannog.api.reports import (
     CompactReport,
     ErasureReceipt,
@@ -122,6 +122,16 @@ class PreviewRows(ReadRows):
 
     def __post_init__(self) -> None:
         checked_limit(self.n)
+
+
+@dataclass(frozen=True, slots=True)
+class GetRow(OfTable):
+    """Return the row of a key; 404 if it does not exist. Reads by the key alone, without planning SQL.
+
+    A key of several columns is given by `key` once for each column in the order of the key, or as one JSON object or array.
+    """
+
+    key: Any = field(metadata=in_query("key", list, "The key: its text, or one value for each of its columns."))
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +276,7 @@ TOMBSTONES = Operation("tombstones", ListTombstones, list[dict[str, Any]], "read
 DELETES = Operation("audit", ListDeletes, list[dict[str, Any]], "read", (get(f"{_TABLE}/audit"),))
 PREVIEW = Operation("preview", PreviewRows, Any, "read", (get(f"{_TABLE}/preview"),))
 READ = Operation("rows", ReadRows, Any, "read", (get(f"{_TABLE}/rows"),))
+ROW = Operation("get", GetRow, dict[str, Any], "read", (get(f"{_TABLE}/row"), get(f"{_TABLE}/rows/{{key:path}}")))
 COUNT = Operation("count", CountRows, int, "read", (get(f"{_TABLE}/count"),))
 APPEND = Operation("append", WriteRows, WriteReceipt, "write", (post(f"{_TABLE}/rows"),))
 UPSERT = Operation("upsert", UpsertRows, WriteReceipt, "write", (put(f"{_TABLE}/rows"),))

@@ -10,7 +10,7 @@ import typer
 
 from crannog.cli.arguments import JsonOption, NameArgument, SchemaOption, YesOption, confirm, read_schema
 from crannog.cli.context import answer, lake_at
-from crannog.cli.output import counted, facts, listing, moment, of_bytes, rows, say
+from crannog.cli.output import counted, facts, listing, moment, of_bytes, rows, say, shown
 from crannog.errors import CrannogError, NotFound, Overloaded
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (tables, create, describe, history, preview, drop):
+    for command in (tables, create, describe, history, get, preview, drop):
         app.command()(command)
 
 
@@ -172,6 +172,24 @@ def _details(entry: dict[str, Any]) -> str:
     if metrics.get("numOutputRows"):
         parts.append(f"{int(metrics['numOutputRows']):,} rows written")
     return "; ".join(parts)
+
+
+def get(
+    context: typer.Context,
+    name: NameArgument,
+    key: Annotated[
+        list[str], typer.Argument(metavar="KEY...", help="The key: a value for each of its columns, in their order.")
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Show the row of a key."""
+    from crannog.formats.row_bodies import key_of_texts
+
+    with lake_at(context) as lake:
+        table = lake.table(name)
+        columns = table.key
+        found = table.get(key_of_texts(key, table.schema, columns) if columns else key)
+    answer(found, as_json, lambda: facts(name, [(column, shown(value)) for column, value in found.items()]))
 
 
 def preview(

@@ -140,19 +140,20 @@ def positions_of(engine: DuckDBEngine, snapshot: Snapshot, keys: pa.Table) -> pa
 
 def read(cursor: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
     """Run a query over files. Raises SnapshotGone if one of them was deleted meanwhile."""
-    with _duckdb_errors_translated():
+    with duckdb_errors_translated():
         return cursor.sql(query).to_arrow_table()
 
 
 def written(cursor: duckdb.DuckDBPyConnection, command: str) -> int:
     """Run a command that reads files into a table; return its rows. Raises SnapshotGone if a file was deleted meanwhile."""
-    with _duckdb_errors_translated():
+    with duckdb_errors_translated():
         [[rows]] = cursor.execute(command).fetchall()
         return int(rows)
 
 
 @contextmanager
-def _duckdb_errors_translated() -> Iterator[None]:
+def duckdb_errors_translated() -> Iterator[None]:
+    """Raise SnapshotGone for a file that was deleted meanwhile, and Corrupted for one that cannot be read."""
     import duckdb
 
     try:

@@ -90,6 +90,12 @@ def _json_objects(tables: Iterable[pa.Table]) -> Iterator[bytes]:
     yield b"]"
 
 
+def row_bytes(table: pa.Table) -> bytes:
+    """Return the only row of a table as a JSON object."""
+    [row] = _values(table)
+    return json_bytes(dict(zip(table.column_names, row, strict=True)))
+
+
 def json_response(table: pa.Table, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield one JSON object: the members `before`, then `rows` as arrays, then the members `after`."""
     yield json_bytes(before)[:-1] + b',"rows":['

@@ -7,6 +7,7 @@ Arrow rejects something, values are read one by one: the engine then reports the
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -24,6 +25,7 @@ from crannog.formats.json_rows import (
     parse_json_rows,
     parse_ndjson_rows,
 )
+from crannog.formats.json_values import to_plain_json
 
 ENCODINGS = ("gzip", "x-gzip", "deflate", "zstd")
 UNCOMPRESSED = ("", "identity")
@@ -33,6 +35,7 @@ _OUTPUT_BYTES = 1 << 20
 _INPUT_BYTES = 1 << 10
 # With larger windows a few bytes could allocate gigabytes; zstd's --long=27 needs 128 MiB.
 _MAX_WINDOW = 1 << 27
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,20}")
 FORMATS = ("json", "ndjson", "csv")
 _EMPTY_BATCH = {"json": "[]", "ndjson": "an empty line"}  # CSV has its line of names
 
@@ -130,6 +133,35 @@ def parse_document(data: bytes, source_name: str, *, strict: bool = False) -> An
 def parse_keys(texts: Sequence[str], schema: pa.Schema, key: Sequence[str]) -> list[Any]:
     """Parse keys given as arguments: JSON values, plain text where that is not JSON, objects for keys of several columns."""
     return [_parse_key(text, schema, key) for text in texts]
+
+
+def key_of_texts(texts: Sequence[str], schema: pa.Schema, key: Sequence[str]) -> Any:
+    """Parse one key given as text: a value for each column in the order of the key, or one JSON object or array for several.
+
+    A text column takes its text as it is; the engine refuses what does not fit.
+    """
+    if len(texts) == 1 and len(key) > 1:
+        document = parse_document(texts[0].encode("utf-8", "replace"), "the key", strict=True)
+        if not isinstance(document, (dict, list)):
+            example = json.dumps(dict.fromkeys(key, "…"), ensure_ascii=False)
+            raise CallerError(f"the key is {', '.join(key)}; give it as a JSON object like {example}")
+        return exact_keys([document], schema, key)[0] if isinstance(document, dict) else document
+    kinds = [schema.field(name).type for name in key]
+    return [_typed(text, kind) for text, kind in zip(texts, kinds, strict=False)] + list(texts[len(key) :])
+
+
+def texts_of_key(values: Sequence[Any]) -> list[str]:
+    """Return the texts that `key_of_texts` reads as these values."""
+    plain = [to_plain_json(value) for value in values]
+    return [value if isinstance(value, str) else json.dumps(value) for value in plain]
+
+
+def _typed(text: str, kind: pa.DataType) -> Any:
+    if pa.types.is_integer(kind):
+        return int(text) if _WHOLE_NUMBER.fullmatch(text) else text
+    if pa.types.is_boolean(kind):
+        return {"true": True, "false": False}.get(text, text)
+    return exact_value(text, kind)
 
 
 def exact_keys(values: Sequence[Any], schema: pa.Schema, key: Sequence[str]) -> list[Any]:

@@ -14,7 +14,7 @@ from crannog.api.arguments import checked_batch_id, checked_query_id
 from crannog.api.operations import Operation, Q, R, Route
 from crannog.api.reports import Cancellation, Progress, WriteReceipt
 from crannog.api.table_requests import Definition, ExplainSql, RunSql
-from crannog.errors import BadRows, Conflict, SchemaMismatch
+from crannog.errors import BadRows, CallerError, Conflict, NotFound, SchemaMismatch
 from crannog.names import TableName
 from crannog.remote.connection import ARROW, ONE_TRY, READ_S, READ_TRIES, WRITE_TRIES, Connection, Params
 from crannog.remote.transport import HttpTransport, document_of, path_of, read_as, run_job
@@ -69,6 +69,8 @@ class TableTransport(HttpTransport):
             return self._definition(request.name, fresh=request.fresh)
         if operation is ops.CREATE:
             return self._create(request)
+        if operation is ops.ROW:
+            return self._row(request)
         if operation in _ARROW_OUT:
             return self._arrow(operation, request)
         return self._document(operation, request)
@@ -96,6 +98,23 @@ class TableTransport(HttpTransport):
         answer = self.send(operation, request, headers={"Accept": ARROW}, tries=READ_TRIES, read_s=read_s)
         table = table_of(answer.content)
         return list(table.to_pylist()) if operation is ops.TOMBSTONES else table
+
+    def _row(self, request: ops.GetRow) -> dict[str, Any]:
+        from crannog.engine.rows.keys import exact_key
+        from crannog.formats.row_bodies import texts_of_key
+
+        def texts(table: Definition) -> list[str]:
+            return texts_of_key(exact_key(request.key, table.user_schema, table.key, table=str(request.name)))
+
+        try:
+            key = texts(self._definition(request.name, fresh=False))
+        except NotFound:
+            raise
+        except CallerError:
+            # The table may have been re-created with another key.
+            key = texts(self._definition(request.name, fresh=True))
+        found = self._arrow(ops.ROW, ops.GetRow(request.name, key))
+        return dict(found.to_pylist(maps_as_pydicts="strict")[0])
 
     # -- what a table is ---------------------------------------------------------------------------------------------
 

@@ -57,7 +57,8 @@ class _Dispatcher:
         # By method and number of slashes, so that few are tried; in FastAPI's order. None is for FastAPI to call.
         self._routes: dict[tuple[str, int], list[tuple[re.Pattern[str], APIRoute, _Handler | None]]] = {}
         for route in (route for router in _ROUTERS for route in router.routes):
-            if isinstance(route, APIRoute) and ":path}" not in route.path:
+            # What may contain slashes at the end mostly has none, and is found here then.
+            if isinstance(route, APIRoute) and (":path}" not in route.path or route.path.endswith("{key:path}")):
                 takes_request_alone = [*signature(route.endpoint).parameters] == ["request"] and not route.dependencies
                 entry = (route.path_regex, route, route.endpoint if takes_request_alone else None)
                 for method in route.methods or ():

@@ -27,11 +27,12 @@ from crannog.engine.maintenance.erase_audit_texts import erase_from_audit
 from crannog.engine.maintenance.evolve import evolve
 from crannog.engine.maintenance.expire import expire
 from crannog.engine.maintenance.fold import fold
-from crannog.engine.maintenance.key_search import Copies
 from crannog.engine.maintenance.scheduler import AFTER_COMPACT, run_as_task
 from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
 from crannog.engine.owned_tables import check_change, check_create, is_reserved
+from crannog.engine.row_lookup import row_by_key
+from crannog.engine.rows.keys import described, exact_key
 from crannog.engine.snapshot import Snapshot
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
@@ -39,7 +40,10 @@ from crannog.errors import Corrupted, NotFound, Refused, needed_for
 from crannog.names import TableName
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from crannog.api.result import Explanation, Result, Stream
+    from crannog.engine.sql.hot_tables import HotCache
     from crannog.engine.sql.queries import Queries, Visible
 
 T = TypeVar("T")
@@ -62,8 +66,8 @@ class TableOperations:
         return Queries(self.warehouse, self.tables)
 
     @property
-    def copies(self) -> Copies | None:
-        """The copies of tables in memory, for an erasure to search; None before the first query."""
+    def copies(self) -> HotCache | None:
+        """The copies of tables in memory; None before the first query."""
         return self.queries.cache if "queries" in self.__dict__ else None
 
     # -- the transport -----------------------------------------------------------------------------------------------
@@ -170,6 +174,24 @@ class TableOperations:
     def _upsert(self, request: ops.WriteRows) -> WriteReceipt:
         return self.change("upsert", request.name, lambda table: table.write("upsert", request.rows, request.batch_id))
 
+    def row(self, name: TableName, key_of: Callable[[ops.Definition], Any]) -> pa.Table:
+        """Return the row of a key as a table of one row; `key_of` reads the key by the definition of the table."""
+
+        def find(table: OpenTable) -> tuple[str, pa.Table | None]:
+            base = table.log.last_seen_base()
+            given = key_of(definition_of(table)) if base.key else None
+            key = exact_key(given, base.user_schema, base.key, table=str(name))
+            return described(base.key, key), row_by_key(table, key, self.copies)
+
+        key, found = self.on(name, find)
+        if found is None:
+            raise NotFound(f"{name} has no row with {key}")
+        return found
+
+    def _row(self, request: ops.GetRow) -> dict[str, Any]:
+        [row] = self.row(request.name, lambda _: request.key).to_pylist(maps_as_pydicts="strict")
+        return dict(row)
+
     def _erase(
         self, request: ops.EraseRows, progress: Progress | None, cancellation: Cancellation | None
     ) -> ErasureReceipt:
@@ -260,6 +282,7 @@ _CALLS: dict[Operation[Any, Any], _Call] = {
     ops.DELETES: _of_table(lambda table, _: delete_audit.applied(table)),
     ops.PREVIEW: _of_table(lambda table, request: table.to_arrow(raw=request.raw, limit=request.n)),
     ops.READ: _of_table(lambda table, request: table.to_arrow(raw=request.raw)),
+    ops.ROW: TableOperations._row,
     ops.COUNT: _of_table(lambda table, request: table.count(raw=request.raw)),
     ops.APPEND: TableOperations._append,
     ops.UPSERT: TableOperations._upsert,

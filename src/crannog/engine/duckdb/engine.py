@@ -12,10 +12,10 @@ import threading
 import time
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -53,9 +53,21 @@ class PreparedStatements:
         self.is_reusable = True
         """False after an interrupt, which may arrive late and hit the next statement."""
         self._prepared: OrderedDict[str, duckdb.DuckDBPyRelation] = OrderedDict()
+        self._parsed: OrderedDict[str, duckdb.Statement] = OrderedDict()
 
     def has(self, sql: str) -> bool:
-        return sql in self._prepared
+        return sql in self._prepared or sql in self._parsed
+
+    def fetch(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Run a statement with parameters and return its few rows as Python values: twice as fast as through Arrow."""
+        statement = self._parsed.pop(sql, None)
+        if statement is None:
+            [statement] = self.cursor.extract_statements(sql)
+            if len(self._parsed) >= _STATEMENTS:
+                self._parsed.popitem(last=False)
+        self._parsed[sql] = statement
+        found: list[tuple[Any, ...]] = self.cursor.execute(statement, list(parameters)).fetchall()
+        return found
 
     def relation(self, sql: str) -> duckdb.DuckDBPyRelation:
         """Return the prepared statement. Raises DuckDB's error if it cannot be prepared."""

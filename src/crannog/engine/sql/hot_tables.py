@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,10 +22,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from crannog.delta.log import Base
 from crannog.engine.duckdb.engine import DuckDBEngine, quoted
 from crannog.engine.maintenance.control import Task
 from crannog.engine.maintenance.unreferenced_files import log_entries
 from crannog.engine.open_table import OpenTable
+from crannog.engine.row_lookup import columns_sql, key_sql
 from crannog.engine.snapshot import Snapshot, last_per_key, written
 from crannog.errors import CrannogError, NotFound, Overloaded
 from crannog.names import TableName
@@ -177,6 +179,24 @@ class HotCache:
                     held.last_access = time.time()
                 yield held.relation
 
+    def rows_of_key(self, table: OpenTable, snapshot: Snapshot, key: Sequence[Any]) -> list[tuple[Any, ...]] | None:
+        """Return the row of a key that nothing staged has changed, if it exists; None if no copy is ready.
+
+        The changes staged since need not be applied for it: none of them has this key.
+        """
+        with self._borrowed(table.name) as held:
+            if held is None or not self._has_base(held, table, snapshot.base):
+                if held is not None:
+                    self._load_in_background(table, pinned=held.pinned)
+                self._missed(table)
+                return None
+            with self._lock:
+                held.hits += 1
+                held.last_access = time.time()
+            sql = f"SELECT {columns_sql(held.schema)} FROM {held.relation} WHERE {key_sql(snapshot.key)}"
+            with self._engine().statement(sql, {}) as prepared:
+                return prepared.fetch(sql, key)
+
     def follow(self, table: OpenTable, snapshot: Snapshot) -> None:
         """Bring a copy up to a snapshot whose changes are about to be folded; if that fails it is reloaded later."""
         import duckdb
@@ -231,14 +251,10 @@ class HotCache:
 
     def _current(self, held: HotTable, table: OpenTable, snapshot: Snapshot) -> bool:
         """Apply what was staged since; return False if the copy must be reloaded."""
-        base, tail = snapshot.base, snapshot.tail
+        tail = snapshot.tail
+        if not self._has_base(held, table, snapshot.base):
+            return False
         with held.lock:
-            if held.table_id != base.table_id or held.schema != base.read_schema:
-                return False
-            if base.version > held.version:
-                if held.sequence < base.folded or not _keeps_rows(table, held.version, base.version):
-                    return False
-                held.version = base.version
             if tail.end <= held.sequence:
                 return True
             if held.sequence < tail.after:
@@ -247,6 +263,17 @@ class HotCache:
             held.rows += self._apply(held, snapshot, fresh)
             held.sequence = tail.end
             return held.replaced < max(held.rows * _WASTE, _FEW_ROWS)
+
+    def _has_base(self, held: HotTable, table: OpenTable, base: Base) -> bool:
+        """Tell whether a copy has all that is folded into a base."""
+        with held.lock:
+            if held.table_id != base.table_id or held.schema != base.read_schema:
+                return False
+            if base.version > held.version:
+                if held.sequence < base.folded or not _keeps_rows(table, held.version, base.version):
+                    return False
+                held.version = base.version
+            return True
 
     def _apply(self, held: HotTable, snapshot: Snapshot, fresh: pa.Table) -> int:
         """Apply changes to a copy and return the number of rows it gained."""

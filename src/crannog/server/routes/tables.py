@@ -13,12 +13,14 @@ from starlette.responses import Response
 from crannog.api import table_requests as ops
 from crannog.api.operations import Operation
 from crannog.engine.owned_tables import is_system
+from crannog.formats.encode import row_bytes
+from crannog.formats.row_bodies import key_of_texts
 from crannog.names import TableName
 from crannog.server.arrow_bodies import arrow_schema
 from crannog.server.openapi import LIST, OBJECT, TABLE_IN_PATH, TEXT, gives, parameter, takes_json
 from crannog.server.operations import add_routes
 from crannog.server.requests import call_of, document, form_of
-from crannog.server.responses import ARROW, answer, schema_bytes, wanted_form
+from crannog.server.responses import ARROW, JSON, answer, schema_bytes, wanted_form
 from crannog.server.streaming import long_work, rows_answer, rows_response
 
 router = APIRouter(prefix="/api/v1", tags=["tables"])
@@ -119,6 +121,19 @@ async def _rows(request: Request, operation: Operation[Any, Any], wanted: Any) -
     return await rows_answer(request, lambda: operations.call(operation, wanted))
 
 
+async def _row(request: Request, operation: Operation[Any, Any], wanted: ops.GetRow) -> Response:
+    service = call_of(request).service
+    texts = [wanted.key] if isinstance(wanted.key, str) else wanted.key
+
+    def key_of(table: ops.Definition) -> Any:
+        return key_of_texts(texts, table.schema, table.key)
+
+    found = await service.threads.run("read", lambda: service.lake.operations.row(wanted.name, key_of))
+    if wanted_form(request, ("json", "arrow")) == "arrow":
+        return rows_response(found, "arrow")
+    return Response(row_bytes(found), media_type=JSON)
+
+
 async def run_job(request: Request, operation: Operation[Any, Any], wanted: Any) -> Response:
     """Run a job, and answer with its report or with its progress."""
     run = call_of(request).service.lake.operations.run
@@ -153,6 +168,7 @@ for _list in (ops.TOMBSTONES, ops.DELETES):
     add_routes(router, _list, _listing, answers=gives(LIST, arrow=True))
 for _read in (ops.PREVIEW, ops.READ):
     add_routes(router, _read, _rows, answers=gives(LIST, rows=True))
+add_routes(router, ops.ROW, _row, answers=gives(OBJECT, arrow=True))
 for _job in (ops.FOLD, ops.COMPACT, ops.VACUUM, ops.EXPIRE):
     add_routes(jobs, _job, run_job, answers=gives(_job.result, progress=True), typed=True)
 add_routes(jobs, ops.TASKS, _tasks, answers=gives(LIST))

@@ -396,7 +396,7 @@ def test_more_bytes_of_bodies_than_may_be_held_are_told_to_wait(tmp_path: Path) 
 
 def test_work_that_takes_too_long_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with in_process(tmp_path, http_request_s=0.3) as (service, ask):
-        monkeypatch.setattr(service.lake, "tables", lambda: time.sleep(1))
+        monkeypatch.setattr(service.lake.operations.tables, "names", lambda: time.sleep(1))
         error(ask("GET", "/api/v1/tables"), 408, "timed_out")
 
 
@@ -426,7 +426,7 @@ def test_what_is_nested_too_deeply_is_refused(tmp_path: Path, monkeypatch: pytes
                         )
         monkeypatch.setattr(service.lake.operations, "sql", endless)
         assert "nested too deeply" in error(ask("POST", "/api/v1/sql", json={"sql": "SELECT 1"}), 400, "refused")
-        monkeypatch.setattr(service.lake, "tables", endless)
+        monkeypatch.setattr(service.lake.operations.tables, "names", endless)
         assert "nested too deeply" in error(ask("GET", "/api/v1/tables"), 400, "refused")
 
 
@@ -434,7 +434,7 @@ def test_a_failure_nobody_thought_of_shows_no_more_than_a_request_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with in_process(tmp_path) as (service, ask):
-        monkeypatch.setattr(service.lake, "tables", lambda: 1 / 0)
+        monkeypatch.setattr(service.lake.operations.tables, "names", lambda: 1 / 0)
         message = error(ask("GET", "/api/v1/tables", headers={"X-Request-Id": "r-1"}), 500, "error")
     assert "r-1" in message
     assert "division" not in message

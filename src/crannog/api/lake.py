@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from crannog.api import table_requests as ops
 from crannog.api.operations import Transport
 from crannog.api.table import Table
-from crannog.api.table_requests import ExplainSql, RunSql
+from crannog.api.table_requests import ExplainSql, RunSql, StreamSql
 from crannog.names import TableName, without_raw_prefix
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class LakeTransport(Transport, Protocol):
     def sql(self, request: RunSql) -> Result:
         """Run a statement and return its result."""
 
-    def stream(self, request: RunSql) -> Stream:
+    def stream(self, request: StreamSql) -> Stream:
         """Run a statement and return its rows as they are produced."""
 
     def explain(self, request: ExplainSql) -> Explanation:
@@ -113,7 +113,7 @@ class Lake(ABC):
 
     def tables(self) -> list[str]:
         """Return the names of all tables."""
-        return self._transport.call(ops.LIST_TABLES, ops.ListTables())
+        return self._transport.call(ops.LIST_TABLES, ops.ListTables(system=True))
 
     def drop_table(self, name: str) -> None:
         """Remove a table and all its files; NotFound if it does not exist, Refused if it is one of Crannog's own."""
@@ -142,7 +142,7 @@ class Lake(ABC):
         self, text: str, engine: str = "auto", timeout_s: float | None = None, query_id: str | None = None
     ) -> Stream:
         """Run a statement and return its rows as Arrow batches, never held whole. Close it, or read it to its end."""
-        return self._transport.stream(RunSql(text, None, engine, timeout_s, query_id))
+        return self._transport.stream(StreamSql(text, None, engine, timeout_s, query_id))
 
     def explain(self, text: str, engine: str = "auto", *, analyze: bool = False) -> Explanation:
         """Return which engine would answer and why, which files are pruned, and the plan; `analyze` runs it too."""

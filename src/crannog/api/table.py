@@ -45,7 +45,7 @@ class Table:
     @property
     def user_schema(self) -> pa.Schema:
         """The columns that a caller gives, as this process last saw them."""
-        return self._transport.call(ops.DEFINITION, ops.GetDefinition(self._name, fresh=False)).user_schema
+        return self._transport.call(ops.LAST_DEFINITION, ops.GetLastDefinition(self._name)).user_schema
 
     @property
     def key(self) -> tuple[str, ...]:

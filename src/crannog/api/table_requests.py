@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from crannog.api.arguments import (
+    ENGINES,
     checked_engine,
     checked_if_exists,
     checked_limit,
@@ -31,6 +32,8 @@ from crannog.names import TableName
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_ENGINE = {"schema": {"enum": list(ENGINES)}}
+
 
 @dataclass(frozen=True, slots=True)
 class OfTable:
@@ -51,6 +54,8 @@ class Definition:
 @dataclass(frozen=True, slots=True)
 class ListTables:
     """List the tables that the caller may read."""
+
+    system: bool = field(default=False, metadata={"about": "List the server's own tables too."})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +80,15 @@ class DropTable(OfTable):
 
 @dataclass(frozen=True, slots=True)
 class GetDefinition(OfTable):
-    """Return the columns, including system columns, and the key."""
+    """Return the columns, including system columns, and the key.
 
-    fresh: bool = True
-    """Whether to read the current definition, or use the one that this process last read."""
+    In Arrow they are a stream without rows, and the key is in the header Crannog-Key, as JSON.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class GetLastDefinition(OfTable):
+    """Return the definition that this process last read; the current one if it has read none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,10 +230,10 @@ class RunSql:
     """Run a statement and return up to `max_rows`."""
 
     sql: str
-    max_rows: int | None = None
-    engine: str = "auto"
-    timeout_s: float | None = None
-    query_id: str | None = None
+    max_rows: int | None = field(default=None, metadata={"schema": {"minimum": 0}})
+    engine: str = field(default="auto", metadata=_ENGINE)
+    timeout_s: float | None = field(default=None, metadata={"schema": {"exclusiveMinimum": 0, "maximum": 86_400}})
+    query_id: str | None = field(default=None, metadata={"schema": {"minLength": 1, "maxLength": 128}})
 
     def __post_init__(self) -> None:
         checked_engine(self.engine)
@@ -234,11 +244,19 @@ class RunSql:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamSql(RunSql):
+    """Run a statement and return its rows as they are produced: objects in JSON, lines, CSV or Arrow by `Accept`.
+
+    After the first byte, an error is an empty batch with `crannog-error` in its metadata in Arrow; other forms break off.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class ExplainSql:
-    """Return which engine would answer and why, which files are pruned, and the plan."""
+    """Return which engine would answer and why, which files are pruned, and the plan; `analyze` runs it too."""
 
     sql: str
-    engine: str = "auto"
+    engine: str = field(default="auto", metadata=_ENGINE)
     analyze: bool = False
 
     def __post_init__(self) -> None:
@@ -270,6 +288,7 @@ LIST_TABLES = Operation("tables", ListTables, list[str], "read", (get("/tables")
 CREATE = Operation("create_table", CreateTable, bool, "admin", (put(_TABLE),))
 DROP = Operation("drop_table", DropTable, dict[str, Any], "admin", (delete(_TABLE),))
 DEFINITION = Operation("schema", GetDefinition, Definition, "read", (get(f"{_TABLE}/schema"),))
+LAST_DEFINITION = Operation("last_schema", GetLastDefinition, Definition, "read", ())
 DESCRIBE = Operation("describe", DescribeTable, dict[str, Any], "read", (get(_TABLE),))
 HISTORY = Operation("history", ListHistory, list[dict[str, Any]], "read", (get(f"{_TABLE}/history"),))
 TOMBSTONES = Operation("tombstones", ListTombstones, list[dict[str, Any]], "read", (get(f"{_TABLE}/tombstones"),))
@@ -287,6 +306,9 @@ COMPACT = Operation("compact", CompactTable, CompactReport, "admin", (post(f"{_T
 VACUUM = Operation("vacuum", VacuumTable, VacuumReport, "admin", (post(f"{_TABLE}/vacuum"),))
 EXPIRE = Operation("expire", ExpireRows, ExpireReport, "admin", (post(f"{_TABLE}/expire"),))
 EVOLVE = Operation("evolve", EvolveTable, EvolveReport, "admin", (post(f"{_TABLE}/evolve"),))
+SQL = Operation("sql", RunSql, Any, "read", (post("/sql"),))
+STREAM = Operation("stream", StreamSql, Any, "read", (post("/sql/stream"),))
+EXPLAIN = Operation("explain", ExplainSql, Any, "read", (post("/sql/explain"),))
 PIN = Operation("pin", PinTable, dict[str, Any], "write", (put("/cache/{name}"),))
 EVICT = Operation("evict", EvictTable, bool, "write", (delete("/cache/{name}"),))
 CACHE_STATS = Operation("stats", GetCacheStats, dict[str, Any], "read", (get("/cache"),))

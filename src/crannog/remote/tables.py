@@ -13,7 +13,7 @@ from crannog.api import table_requests as ops
 from crannog.api.arguments import checked_batch_id, checked_query_id
 from crannog.api.operations import Operation, Q, R, Route
 from crannog.api.reports import Cancellation, Progress, WriteReceipt
-from crannog.api.table_requests import Definition, ExplainSql, RunSql
+from crannog.api.table_requests import Definition, ExplainSql, RunSql, StreamSql
 from crannog.errors import BadRows, CallerError, Conflict, NotFound, SchemaMismatch
 from crannog.names import TableName
 from crannog.remote.connection import ARROW, ONE_TRY, READ_S, READ_TRIES, WRITE_TRIES, Connection, Params
@@ -65,8 +65,8 @@ class TableTransport(HttpTransport):
             return self._write(operation, request)
         if operation is ops.DELETE:
             return self._delete(request)
-        if operation is ops.DEFINITION:
-            return self._definition(request.name, fresh=request.fresh)
+        if operation in (ops.DEFINITION, ops.LAST_DEFINITION):
+            return self._definition(request.name, fresh=operation is ops.DEFINITION)
         if operation is ops.CREATE:
             return self._create(request)
         if operation is ops.ROW:
@@ -77,13 +77,12 @@ class TableTransport(HttpTransport):
 
     def _document(self, operation: Operation[Any, Any], request: Any) -> Any:
         """Request a JSON document."""
-        if operation is ops.LIST_TABLES:
-            found = self.send(operation, request, params={"system": "true"}, tries=READ_TRIES).json()
-            return [table["name"] for table in found]
         # Loading a large table into memory takes time, and may be requested again.
         is_pin = operation is ops.PIN
         tries = READ_TRIES if is_pin or operation.right == "read" else ONE_TRY
         found = self.send(operation, request, tries=tries, read_s=None if is_pin else READ_S).json()
+        if operation is ops.LIST_TABLES:
+            return [table["name"] for table in found]
         if operation in _INNER:
             return found[_INNER[operation]]
         for entry in [found] if isinstance(found, dict) else found:
@@ -120,7 +119,7 @@ class TableTransport(HttpTransport):
 
     def _look(self, table: TableName) -> _Known:
         """Request the current columns and key; returns the same object while they do not change."""
-        answer = self.connection.ask("GET", f"/tables/{table}/schema", headers={"Accept": ARROW}, tries=READ_TRIES)
+        answer = self.send(ops.DEFINITION, ops.GetDefinition(table), headers={"Accept": ARROW}, tries=READ_TRIES)
         response = (answer.content, answer.headers["Crannog-Key"])
         known = self._known.get(table)
         if known is None or known.answer != response:
@@ -285,9 +284,7 @@ class TableTransport(HttpTransport):
 
         tries = READ_TRIES if request.query_id is None else ONE_TRY
         try:
-            answer = self.connection.ask(
-                "POST", "/sql", document=document, headers={"Accept": ARROW}, tries=tries, read_s=None
-            )
+            answer = self.send(ops.SQL, request, document=document, headers={"Accept": ARROW}, tries=tries, read_s=None)
         except KeyboardInterrupt:
             if sent:
                 self._cancel_quietly(sent["query_id"])
@@ -302,7 +299,7 @@ class TableTransport(HttpTransport):
             unquote(headers["Crannog-Why"]),
         )
 
-    def stream(self, request: RunSql) -> Stream:
+    def stream(self, request: StreamSql) -> Stream:
         from crannog.remote.streaming import opened_stream
 
         return opened_stream(self.connection, _statement(request))
@@ -310,8 +307,8 @@ class TableTransport(HttpTransport):
     def explain(self, request: ExplainSql) -> Explanation:
         from crannog.api.result import Explanation, TableReport
 
-        document = {"sql": request.sql, "engine": request.engine}
-        found = self.connection.ask("POST", "/sql/explain", document=document, tries=READ_TRIES, read_s=None).json()
+        # A query that is analyzed runs as any other, so that it can be cancelled and its result is here.
+        found = self.send(ops.EXPLAIN, replace(request, analyze=False), tries=READ_TRIES, read_s=None).json()
         reports = tuple(read_as(TableReport, report) for report in found["tables"])
         explanation = Explanation(found["engine"], found["why"], reports, found["plan"])
         if not request.analyze:

@@ -46,6 +46,7 @@ class _Argument:
         self.name = field.name
         self.parameter: str = field.metadata.get("query", field.name)
         self.about: str = field.metadata.get("about", "")
+        self.schema: dict[str, Any] = field.metadata.get("schema", {})
         self.is_required = field.default is MISSING and field.default_factory is MISSING
         self._parse: Callable[[list[str]], Any] | None = field.metadata.get("parse")
         options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
@@ -142,6 +143,8 @@ class RequestReader(Generic[Q]):
     def described(self) -> dict[str, Any]:
         """Describe the request for the OpenAPI document."""
         schema = inlined(TypeAdapter(self._kind).json_schema(mode="validation"))
+        for name, argument in self._arguments.items():
+            schema["properties"].get(name, {}).update(argument.schema)
         in_path = re.findall(r"{(\w+)", self._route.path)
         parameters: list[dict[str, Any]] = [
             TABLE_IN_PATH if name == "name" else parameter(name, "path", {"type": "string"}, required=True)

@@ -224,12 +224,6 @@ def rows_from(data: bytes, form: str, table: Definition, settings: Settings) -> 
     return parse_rows(data, form, table.user_schema, BODY, strict=True)
 
 
-async def read_document(request: Request, shape: TypeAdapter[Any]) -> Any:
-    """Read the body as a JSON document of a shape."""
-    form_of(request, ("json",))
-    return document(await call_of(request).service.bodies.read(request), shape)
-
-
 def document(data: bytes, shape: TypeAdapter[Any]) -> Any:
     """Read a JSON document of a shape. Raises CallerError, which names the fields that do not fit."""
     found = parse_document(data, BODY, strict=True)

@@ -30,7 +30,7 @@ from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.scheduler import AFTER_COMPACT, run_as_task
 from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
-from crannog.engine.owned_tables import check_change, check_create, is_reserved
+from crannog.engine.owned_tables import check_change, check_create, is_reserved, is_system
 from crannog.engine.row_lookup import row_by_key
 from crannog.engine.rows.keys import described, exact_key
 from crannog.engine.snapshot import Snapshot
@@ -95,7 +95,7 @@ class TableOperations:
         """Run a statement; SHOW TABLES lists the tables for which `visible` is true."""
         return self.queries.sql(request, visible=visible)
 
-    def stream(self, request: ops.RunSql, *, visible: Visible | None = None) -> Stream:
+    def stream(self, request: ops.StreamSql, *, visible: Visible | None = None) -> Stream:
         return self.queries.stream(request, visible=visible)
 
     def explain(self, request: ops.ExplainSql) -> Explanation:
@@ -142,9 +142,9 @@ class TableOperations:
 
     # -- carrying out the operations ---------------------------------------------------------------------------------
 
-    def _list_tables(self, _request: ops.ListTables) -> list[str]:
+    def _list_tables(self, request: ops.ListTables) -> list[str]:
         self.warehouse.check_open()
-        return [str(name) for name in self.tables.names()]
+        return [str(name) for name in self.tables.names() if request.system or not is_system(name)]
 
     def _create(self, request: ops.CreateTable) -> bool:
         """Create a table; return whether this call created it."""
@@ -275,7 +275,8 @@ _CALLS: dict[Operation[Any, Any], _Call] = {
     ops.LIST_TABLES: TableOperations._list_tables,
     ops.CREATE: TableOperations._create,
     ops.DROP: TableOperations._drop,
-    ops.DEFINITION: _of_table(lambda table, request: definition_of(table, fresh=request.fresh)),
+    ops.DEFINITION: _of_table(lambda table, _: definition_of(table, fresh=True)),
+    ops.LAST_DEFINITION: _of_table(lambda table, _: definition_of(table)),
     ops.DESCRIBE: _of_table(lambda table, _: table.newest(lambda snapshot: _description(table, snapshot))),
     ops.HISTORY: _of_table(lambda table, request: table.log.history(request.limit)),
     ops.TOMBSTONES: _of_table(lambda table, _: table.tombstones()),

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Literal
+from dataclasses import replace
+from typing import Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.responses import Response
 
+from crannog.api import table_requests as ops
+from crannog.api.arguments import checked_query_id
+from crannog.api.operations import Operation
 from crannog.api.result import Result
-from crannog.api.table_requests import RunSql
 from crannog.errors import Cancelled, CrannogError, Forbidden, NotFound
 from crannog.formats import encode
 from crannog.names import TableName
-from crannog.server.openapi import LIST, OBJECT, gives, takes_json
-from crannog.server.requests import Call, call_of, read_document
+from crannog.server.openapi import LIST, OBJECT, gives
+from crannog.server.operations import add_routes
+from crannog.server.requests import Call, call_of
 from crannog.server.responses import MEDIA, answer, batch_parts, error_body, table_parts, wanted_form
 from crannog.server.streaming import Put, WholeResponse, send_parts, thread_response, watched
 
-router = APIRouter(prefix="/api/v1/sql", tags=["sql"])
-Engine = Literal["auto", "hot", "local", "spark"]
+router = APIRouter(prefix="/api/v1", tags=["sql"])
 _ANSWER = {
     "type": "object",
     "required": ["columns", "rows", "row_count", "truncated", "engine", "elapsed_ms", "query_id"],
@@ -40,44 +41,15 @@ _ANSWER = {
 }
 
 
-class Query(BaseModel):
-    """One read-only statement of Spark SQL."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    sql: str
-    max_rows: int | None = Field(None, ge=0)
-    engine: Engine = "auto"
-    timeout_s: float | None = Field(None, gt=0, le=86_400)
-    query_id: str | None = Field(None, min_length=1, max_length=128)
-
-
-class Question(BaseModel):
-    """A statement to explain; `analyze` runs it too."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    sql: str
-    engine: Engine = "auto"
-    analyze: bool = False
-
-
-_QUERY: TypeAdapter[Query] = TypeAdapter(Query)
-_QUESTION: TypeAdapter[Question] = TypeAdapter(Question)
-
-
-@router.post("", responses=gives(_ANSWER, rows=True), openapi_extra=takes_json(Query))
-async def sql(request: Request) -> Response:
-    """Run a statement and answer up to `max_rows`."""
-    wanted: Query = await read_document(request, _QUERY)
+async def _sql(request: Request, _operation: Operation[Any, Any], wanted: ops.RunSql) -> Response:
     call, form = call_of(request), wanted_form(request)
-    lake, query_id = call.service.lake, wanted.query_id or uuid.uuid4().hex
+    query_id = checked_query_id(wanted.query_id)
 
     def make(put: Put) -> WholeResponse:
         with _counted_query(call, wanted.sql, query_id):
             _check_tables(call, wanted.sql)
-            statement = RunSql(wanted.sql, wanted.max_rows, wanted.engine, wanted.timeout_s, query_id)
-            result = lake.operations.sql(statement, visible=_readable(call))
+            statement = replace(wanted, query_id=query_id)
+            result = call.service.lake.operations.sql(statement, visible=_readable(call))
             call.rows, call.engine = result.row_count, result.engine
         parts = _as_json(result) if form == "json" else table_parts(result.table, form)
         return send_parts(put, result.table.nbytes, parts, _headers(result))
@@ -106,14 +78,8 @@ def _headers(result: Result) -> dict[str, str]:
     }
 
 
-@router.post("/stream", responses=gives(LIST, rows=True), openapi_extra=takes_json(Query))
-async def stream(request: Request) -> Response:
-    """Run a statement and send its rows as they come, however many: objects in JSON, lines, CSV or Arrow by `Accept`.
-
-    After the first byte, an error is an empty batch with `crannog-error` in its metadata in Arrow; other forms break off.
-    """
-    wanted: Query = await read_document(request, _QUERY)
-    call, form, query_id = call_of(request), wanted_form(request), wanted.query_id or uuid.uuid4().hex
+async def _stream(request: Request, _operation: Operation[Any, Any], wanted: ops.StreamSql) -> Response:
+    call, form, query_id = call_of(request), wanted_form(request), checked_query_id(wanted.query_id)
 
     def failed(error: Exception) -> bytes:
         known = error if isinstance(error, CrannogError) else CrannogError(f"the stream failed: {type(error).__name__}")
@@ -123,7 +89,7 @@ async def stream(request: Request) -> Response:
     def make(put: Put) -> None:
         with _counted_query(call, wanted.sql, query_id):
             _check_tables(call, wanted.sql)
-            statement = RunSql(wanted.sql, None, wanted.engine, wanted.timeout_s, query_id)
+            statement = replace(wanted, max_rows=None, query_id=query_id)
             with call.service.lake.operations.stream(statement, visible=_readable(call)) as found:
                 call.rows, call.engine = 0, found.engine
                 head = {
@@ -138,21 +104,23 @@ async def stream(request: Request) -> Response:
     return await thread_response(request, "query", make, MEDIA[form], lambda: _cancel(call, query_id))
 
 
-@router.post("/explain", responses=gives(OBJECT), openapi_extra=takes_json(Question))
-async def explain(request: Request) -> Response:
-    """Return which engine would run the query and why, what is pruned by what, and the plan."""
-    wanted: Question = await read_document(request, _QUESTION)
+async def _explain(request: Request, _operation: Operation[Any, Any], wanted: ops.ExplainSql) -> Response:
     call = call_of(request)
     call.sql = wanted.sql
 
     def run_explain() -> dict[str, object]:
         _check_tables(call, wanted.sql)
-        return call.service.lake.explain(wanted.sql, wanted.engine, analyze=wanted.analyze).as_dict()
+        return call.service.lake.operations.explain(wanted).as_dict()
 
     return answer(await watched(request, call.service.threads.endless("query", run_explain), lambda: None))
 
 
-@router.delete("/{query_id:path}", responses=gives(OBJECT))
+add_routes(router, ops.SQL, _sql, answers=gives(_ANSWER, rows=True), typed=True)
+add_routes(router, ops.STREAM, _stream, answers=gives(LIST, rows=True), typed=True)
+add_routes(router, ops.EXPLAIN, _explain, answers=gives(OBJECT), typed=True)
+
+
+@router.delete("/sql/{query_id:path}", responses=gives(OBJECT))
 async def cancel(request: Request, query_id: str) -> Response:
     """End a query that runs or waits. Everybody may end their own, an admin all."""
     call = call_of(request)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Any
 
 import pyarrow as pa
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.responses import Response
 
 from crannog.api import table_requests as ops
 from crannog.api.operations import Operation
-from crannog.engine.owned_tables import is_system
 from crannog.formats.encode import row_bytes
 from crannog.formats.row_bodies import key_of_texts
 from crannog.names import TableName
 from crannog.server.arrow_bodies import arrow_schema
-from crannog.server.openapi import LIST, OBJECT, TABLE_IN_PATH, TEXT, gives, parameter, takes_json
+from crannog.server.openapi import LIST, OBJECT, TEXT, gives, parameter, takes_json
 from crannog.server.operations import add_routes
 from crannog.server.requests import call_of, document, form_of
 from crannog.server.responses import ARROW, JSON, answer, schema_bytes, wanted_form
@@ -45,16 +44,9 @@ class Definition(BaseModel):
 _DEFINITION: TypeAdapter[Definition] = TypeAdapter(Definition)
 
 
-@router.get("/tables", responses=gives(LIST))
-async def tables(
-    request: Request, system: Annotated[bool, Query(description="List the server's own tables too.")] = False
-) -> Response:
-    """List the tables that the caller may read."""
-    call = call_of(request)
-    names = await call.service.threads.run("read", call.service.lake.tables)
-    parsed = [TableName.parse(name) for name in names]
-    shown = [name for name in parsed if call.caller.may("read", name) and (system or not is_system(name))]
-    return answer([{"name": str(name)} for name in shown])
+async def _tables(request: Request, operation: Operation[Any, Any], wanted: ops.ListTables) -> Response:
+    names, may = await result_of(request, operation, wanted), call_of(request).caller.may
+    return answer([{"name": name} for name in names if may("read", TableName.parse(name))])
 
 
 async def _create(request: Request, operation: Operation[Any, Any], name: TableName) -> Response:
@@ -79,11 +71,8 @@ async def _create(request: Request, operation: Operation[Any, Any], name: TableN
     return answer(described, 201 if created else 200)
 
 
-@router.get("/tables/{name}/schema", responses=gives(OBJECT, arrow=True), openapi_extra={"parameters": [TABLE_IN_PATH]})
-async def schema(request: Request) -> Response:
-    """The columns, the system's included; in Arrow a stream without rows. The key is in the header Crannog-Key too, as JSON."""
-    name = call_of(request).named_table("read", request.path_params["name"])
-    found = await result_of(request, ops.DEFINITION, ops.GetDefinition(name))
+async def _schema(request: Request, operation: Operation[Any, Any], wanted: ops.GetDefinition) -> Response:
+    found = await result_of(request, operation, wanted)
     headers = {"Crannog-Key": json.dumps(found.key)}
     if wanted_form(request, ("json", "arrow")) == "arrow":
         return Response(schema_bytes(found.schema), headers=headers, media_type=ARROW)
@@ -146,6 +135,8 @@ async def _tasks(request: Request, operation: Operation[Any, Any], wanted: Any) 
 
 
 _COLUMNS = {"type": "array", "items": TEXT}
+add_routes(router, ops.LIST_TABLES, _tables, answers=gives(LIST))
+add_routes(router, ops.DEFINITION, _schema, answers=gives(OBJECT, arrow=True))
 add_routes(
     router,
     ops.CREATE,

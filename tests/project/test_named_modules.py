@@ -14,7 +14,7 @@ _QUOTED = re.compile(r"`([^`\n]+)`")
 
 
 def quoted(document: str) -> list[str]:
-    """Return what stands in backticks, outside of blocks of code."""
+    """Return the text in backticks, outside of blocks of code."""
     text = (ROOT / document).read_text(encoding="utf-8")
     return _QUOTED.findall(re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
 

@@ -260,7 +260,7 @@ def test_a_child_after_a_fork_has_connections_of_its_own(server: Server, name: s
 def test_an_answer_may_travel_packed(server: Server, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import crannog.remote.connection as connection
 
-    monkeypatch.setattr(connection, "_is_loopback", lambda host: False)
+    monkeypatch.setattr(connection, "is_loopback", lambda host: False)
     with crannog.connect(server.url) as lake:
         table = lake.create_table(name, SCHEMA)
         rows = [{"n": n, "text": "the same again"} for n in range(10_000)]

@@ -5,6 +5,7 @@ A batch that was already stored is recognized by its batch id, from any sender.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import time
 import uuid
@@ -12,6 +13,14 @@ import uuid
 from crannog.errors import CallerError
 
 ENGINES = ("auto", "hot", "local", "spark")
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def checked_if_exists(if_exists: str) -> str:

@@ -6,7 +6,6 @@ requests without a response are retried, and only if they are idempotent: reads,
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import random
@@ -20,6 +19,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 import httpx
 
 from crannog import errors
+from crannog.api.arguments import is_loopback
 from crannog.errors import CallerError, Conflict, CrannogError, NotFound, Overloaded, Unavailable
 from crannog.version import VERSION
 
@@ -74,7 +74,7 @@ class Connection:
         _connections.add(self)
 
     def _made(self) -> httpx.Client:
-        near = _is_loopback(self._url.host)
+        near = is_loopback(self._url.host)
         headers = {"User-Agent": f"crannog/{VERSION}"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -238,13 +238,6 @@ def _checked(address: str) -> tuple[str, httpx.URL]:
     if url.scheme not in ("http", "https") or not url.host:
         raise CallerError(f"{address!r} is not the address of a server; use one like http://127.0.0.1:7117")
     return trimmed, url
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _json(document: Any) -> bytes:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import ssl
 import time
 
+from crannog.api.arguments import is_loopback
 from crannog.embedded import EmbeddedLake
 from crannog.errors import CallerError
 from crannog.server.app import make_app
@@ -15,15 +15,6 @@ from crannog.server.listener import Listener, listening
 from crannog.server.middleware import TracingMiddleware, traced
 from crannog.server.otlp.receivers import Receivers
 from crannog.server.service import Service
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
 
 _GRACE_S = 10.0
 

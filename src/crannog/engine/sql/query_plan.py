@@ -168,7 +168,8 @@ def choose_engine(
             "spark",
             f"{scan_bytes:,} bytes are left to read after pruning, more than the {scan_limit:,} of local_scan_bytes",
         )
-    return Route("local", f"{scan_bytes:,} bytes are left to read after pruning")
+    left = f"{scan_bytes:,} bytes are left to read after pruning" if scan_bytes else "no files need to be read"
+    return Route("local", left)
 
 
 def spark_instead(route: Route, engine: str, error: FallBackToSpark) -> Route:

@@ -24,8 +24,10 @@ from crannog.engine.sql.duckdb_compiler import (
     NoRule,
     aggregates,
     compile_statement,
+    decimals,
     expressions,
     functions,
+    grouping,
     operators,
 )
 from crannog.engine.sql.statement import parse
@@ -148,7 +150,7 @@ _TABLES: dict[str, dict[str, Callable[..., Any]]] = {
 }
 _TRACED = {
     str(Path(module.__file__ or "")): module.__name__.rsplit(".", 1)[-1]
-    for module in (operators, aggregates, functions, expressions)
+    for module in (operators, decimals, aggregates, functions, expressions, grouping)
 }
 
 

@@ -10,9 +10,10 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from crannog.api.spark_types import spark_name
-from crannog.engine.sql.duckdb_compiler.operators import boolean, divided
+from crannog.engine.sql.duckdb_compiler.decimals import divided
+from crannog.engine.sql.duckdb_compiler.operators import boolean
 from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed, checked, constant, converted
-from crannog.engine.sql.spark_types import is_atomic, is_decimal, is_integral
+from crannog.engine.sql.spark_types import is_atomic, is_decimal, is_integral, is_numeric
 
 Rule = Callable[[str, list[Typed], bool, str], Typed]
 # Up to here every integer is exact as a double, so that sums do not depend on their order.
@@ -100,6 +101,28 @@ def _count_if(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typ
     return Typed(f"count(CASE WHEN {boolean(_one(name, terms)).sql} THEN 1 END){ending}", pa.int64())
 
 
+def _moment(word: str, count: int = 1) -> Rule:
+    """Return the rule of a statistic of doubles; like their sums, it depends on the order of the rows in its last digits."""
+
+    def rule(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
+        if distinct or len(terms) != count:
+            raise NoRule(f"{name} of distinct values or of {len(terms)} arguments")
+        if not all(is_numeric(term.type) for term in terms):
+            raise NoRule(f"{name} of {', '.join(spark_name(term.type) for term in terms)}")
+        values = ", ".join(f"CAST({term.sql} AS DOUBLE)" for term in terms)
+        return Typed(f"{word}({values}){ending}", pa.float64())
+
+    return rule
+
+
+def _corr(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
+    plain = _moment("corr", 2)(name, terms, distinct, ending)
+    pairs = _moment("regr_count", 2)(name, terms, distinct, ending)
+    # Spark divides by zero where one side does not vary.
+    found = checked(f"NOT isnan({plain.sql})", plain.sql, "a correlation that is no number")
+    return Typed(f"(CASE WHEN {pairs.sql} > 1 THEN {found} END)", pa.float64())
+
+
 AGGREGATES: dict[str, Rule] = {
     "any": _all_or_any("bool_or"),
     "avg": _avg,
@@ -112,7 +135,17 @@ AGGREGATES: dict[str, Rule] = {
     "mean": _avg,
     "min": _extreme,
     "some": _all_or_any("bool_or"),
+    "std": _moment("stddev_samp"),
+    "stddev": _moment("stddev_samp"),
+    "stddev_pop": _moment("stddev_pop"),
+    "stddev_samp": _moment("stddev_samp"),
     "sum": _sum,
+    "var_pop": _moment("var_pop"),
+    "var_samp": _moment("var_samp"),
+    "variance": _moment("var_samp"),
+    "covar_pop": _moment("covar_pop", 2),
+    "covar_samp": _moment("covar_samp", 2),
+    "corr": _corr,
 }
 
 

@@ -16,7 +16,7 @@ from crannog.engine.sql.duckdb_compiler import functions, operators
 from crannog.engine.sql.duckdb_compiler.aggregates import AGGREGATES, WINDOWS, plain_zero
 from crannog.engine.sql.duckdb_compiler.operators import boolean, named
 from crannog.engine.sql.duckdb_compiler.scope import NodeCoverage, Scope, excerpt
-from crannog.engine.sql.duckdb_compiler.terms import Condition, NoRule, Typed, constant, converted
+from crannog.engine.sql.duckdb_compiler.terms import Condition, NoRule, Typed, constant, converted, duck_type
 from crannog.engine.sql.spark_types import is_atomic, is_numeric, of_number
 
 if TYPE_CHECKING:
@@ -53,16 +53,27 @@ class Expressions:
         subquery: Callable[[exp.Expression, Scope], Query],
         now: Callable[[], dt.datetime],
         windows: Mapping[str, exp.Window],
+        new_alias: Callable[[], str],
     ) -> None:
         self.scope = scope
+        self._new_alias = new_alias
         self._take = coverage
         self._subquery = subquery
         self._now = now
         self._windows = windows
-        # The conjuncts of WHERE: elsewhere Spark returns false, not null, for an undecided IN over a subquery.
+        # The conjuncts of WHERE and HAVING, where null and false are the same.
         self.conjuncts: set[int] = set()
+        # IN over a subquery inside other conditions → whether an odd number of NOT is around it.
+        self._negated_in: dict[int, bool] = {}
         # A key's SQL → the SQL it is grouped by; filled once the keys are known.
         self.keys: dict[str, str] = {}
+        # The outputs by their names in lower case, as far as they are known, and whether it is ORDER BY that may use them.
+        self.outputs: dict[str, list[Typed]] = {}
+        self.in_order = False
+        # Whether columns are the values of a row, as inside an aggregate.
+        self._of_rows = False
+        # The same for all keys of grouping sets; empty if there are none.
+        self.grouping: dict[str, str] = {}
 
     def term(self, node: exp.Expression | None) -> Typed:
         """Return the typed form of a node. Raises NoRule if it has no rule."""
@@ -95,7 +106,20 @@ class Expressions:
     # -- names and constants -----------------------------------------------------------------------------------
 
     def on_column(self, node: exp.Column | exp.Dot) -> Typed:
-        return self.scope.resolve(self._take.path(node))
+        parts = self._take.path(node)
+        own = self.scope.own(parts)
+        aliased = self.outputs.get(parts[0].lower(), [])
+        if aliased and (own is None or (self.in_order and any(one.sql != own.sql for one in aliased))):
+            return self._aliased(parts, aliased)
+        return self.scope.resolve(parts) if own is None else own
+
+    def _aliased(self, parts: list[str], found: list[Typed]) -> Typed:
+        """Return an output by its name: before the columns in ORDER BY, after them in HAVING and in later outputs."""
+        if len({one.sql for one in found}) > 1:
+            raise NoRule(f"the name {parts[0]}, which several outputs have")
+        if len(parts) > 1 or self._of_rows:
+            raise NoRule(f"the output {parts[0]} inside an aggregate, or a part of it")
+        return replace(found[0], name=parts[0])
 
     on_dot = on_column
 
@@ -185,22 +209,50 @@ class Expressions:
         return Typed(f"({above.sql} AND {below.sql})", pa.bool_(), name, conditions=above.conditions + below.conditions)
 
     def on_in(self, node: exp.In) -> Typed:
-        value = self.term(self._take(node, "this"))
         query = self._take(node, "query")
         if query is not None:
-            if id(node) not in self.conjuncts:
-                raise NoRule("IN over a statement outside WHERE's conjunction")
-            inner = self._subquery(query, self.scope)
-            if len(inner.columns) != 1:
-                raise NoRule("IN over several columns")
-            same, _ = operators.comparable(value, Typed("NULL", inner.columns[0].type))
-            if inner.columns[0].type != same.type:
-                raise NoRule("IN over different types")
-            return Typed(f"({same.sql} IN ({inner.sql}))", pa.bool_())
+            return self._in_query(node, query)
+        value = self.term(self._take(node, "this"))
         options = self._take.nodes(node)
         if not options:
             raise NoRule("IN over other than a list")
         return operators.membership(value, [self.term(option) for option in options])
+
+    def truth(self, node: exp.Expression) -> Typed:
+        """Return a condition, or a value that may be one: IN over a subquery may stand in it, below AND, OR and NOT."""
+        self._negated_in |= _negations(node)
+        return self.term(node)
+
+    def _in_query(self, node: exp.In, query: exp.Expression) -> Typed:
+        """Return `value IN (SELECT …)`. Spark gives false, not null, for an undecided one, and for its negation too.
+
+        It pushes every NOT down to the IN first, so it depends on all of them which of the two is undecided.
+        """
+        negated = self._negated_in.get(id(node))
+        if negated is None:
+            raise NoRule("IN over a statement inside another expression")
+        of = self._take(node, "this")
+        values = [self.term(one) for one in (self._take.nodes(of) if isinstance(of, exp.Tuple) else [of])]
+        inner, _ = self._inner(query)
+        if len(inner.columns) != len(values):
+            raise NoRule("IN over another number of columns")
+        alias = self._new_alias()
+        sides = [
+            operators.comparable(value, Typed(f"{alias}.{column.sql}", column.type))
+            for value, column in zip(values, inner.columns, strict=True)
+        ]
+        if any(right.type != column.type for (_, right), column in zip(sides, inner.columns, strict=True)):
+            raise NoRule("IN over different types")
+        if len(sides) > 1:
+            whole = " AND ".join(
+                f"coalesce({left.sql} = {right.sql}, true)" if negated else f"{left.sql} = {right.sql}"
+                for left, right in sides
+            )
+            return Typed(f"(EXISTS (SELECT 1 FROM ({inner.sql}) AS {alias} WHERE {whole}))", pa.bool_())
+        sql = f"({sides[0][0].sql} IN ({inner.sql}))"
+        if id(node) not in self.conjuncts:
+            sql = f"coalesce({sql}, {str(negated).lower()})"
+        return Typed(sql, pa.bool_())
 
     def on_like(self, node: exp.Like, escape: str = "\\") -> Typed:
         found = operators.like(*self._sides(node), escape)
@@ -216,15 +268,18 @@ class Expressions:
         branches = []
         subject = self._take(node, "this")
         for branch in self._take.nodes(node, "ifs"):
-            condition = self.term(self._take(branch, "this"))
-            if subject is not None:
-                condition = operators.comparison("=", self.term(subject), condition)
+            when = self._take(branch, "this")
+            if subject is None:
+                condition = self.truth(when)
+            else:
+                condition = operators.comparison("=", self.term(subject), self.term(when))
             branches.append((condition, self.term(self._take(branch, "true"))))
         default = self._take(node, "default")
         return operators.cases(branches, self.term(default) if default is not None else None)
 
     def on_if(self, node: exp.If) -> Typed:
-        condition, yes, no = (self.term(self._take(node, part)) for part in ("this", "true", "false"))
+        condition = self.truth(self._take(node, "this"))
+        yes, no = (self.term(self._take(node, part)) for part in ("true", "false"))
         done = operators.cases([(condition, yes)], no)
         return Typed(done.sql, done.type, named("(IF(", condition.name, ", ", yes.name, ", ", no.name, "))"))
 
@@ -271,7 +326,26 @@ class Expressions:
         arguments = self._take.nodes(node)
         if name in ("now", "current_date", "current_timestamp", "curdate") and not arguments:
             return functions.now_term(name, self._now())
+        if name in ("grouping", "grouping_id"):
+            return self._grouping(name, arguments)
         return self._call(name, arguments)
+
+    def _grouping(self, name: str, arguments: list[exp.Expression]) -> Typed:
+        """Return which keys are left out of the set of a row."""
+        with self._row_values():
+            terms = [self.term(argument) for argument in arguments]
+        keys = [term.sql for term in terms] or list(self.grouping)
+        if name == "grouping":
+            if len(terms) != 1 or terms[0].sql not in self.grouping:
+                raise NoRule("grouping of other than a key")
+            kind, shown = pa.int8(), operators.called(name, terms)
+        else:
+            if not keys or keys != list(self.grouping):
+                raise NoRule("grouping_id of other than all keys")
+            kind, shown = pa.int64(), operators.called(name, terms)
+        return Typed(
+            f"CAST(GROUPING({', '.join(self.grouping[key] for key in keys)}) AS {duck_type(kind)})", kind, shown
+        )
 
     def _call(self, name: str, arguments: list[exp.Expression]) -> Typed:
         return functions.call(name, [self.term(argument) for argument in arguments])
@@ -316,16 +390,22 @@ class Expressions:
             raise NoRule(f"{name} of nothing")
         if name == "count" and not distinct and len(arguments) == 1 and isinstance(arguments[0], exp.Star):
             arguments = []
-        keys, self.keys = self.keys, {}  # inside an aggregate a column is the row's value
-        try:
-            with self.own_columns(name):
-                terms = [self.term(argument) for argument in arguments]
-        finally:
-            self.keys = keys
+        with self._row_values(), self.own_columns(name):
+            terms = [self.term(argument) for argument in arguments]
         if window and name in ("max", "min", "sum", "avg", "count") and distinct:
             raise NoRule("distinct values over a window")
         shown = operators.called(name, terms, "DISTINCT " if distinct else "") if terms else "count(1)"
         return replace(rule(name, terms, distinct, ending), name=shown)
+
+    @contextmanager
+    def _row_values(self) -> Iterator[None]:
+        """Compile columns as the values of a row, not as keys: so they are inside an aggregate."""
+        before = self.keys, self._of_rows
+        self.keys, self._of_rows = {}, True
+        try:
+            yield
+        finally:
+            self.keys, self._of_rows = before
 
     @contextmanager
     def own_columns(self, what: str) -> Iterator[None]:
@@ -398,6 +478,8 @@ class Expressions:
             select.args.get(part) for select in node.find_all(exp.Query) for part in ("order", "limit", "offset")
         ):
             raise NoRule("ORDER BY or LIMIT in a correlated subquery")
+        if uses_outer and self.grouping:
+            raise NoRule("a correlated subquery beside grouping sets")
         return inner, uses_outer
 
     # -- types, intervals, frames ------------------------------------------------------------------------------
@@ -458,6 +540,19 @@ def conjuncts(node: exp.Expression) -> set[int]:
     return {id(part.this.unnest() if isinstance(part, exp.Not) else part) for part in bare}.union(
         *(conjuncts(part) for part in bare if isinstance(part, exp.And))
     )
+
+
+def _negations(node: exp.Expression, negated: bool = False) -> dict[int, bool]:
+    """Return each IN below AND, OR and NOT, and whether an odd number of NOT is around it."""
+    if isinstance(node, exp.In):
+        return {id(node): negated}
+    if isinstance(node, (exp.Not, exp.Paren)):
+        return _negations(node.this, negated != isinstance(node, exp.Not))
+    found: dict[int, bool] = {}
+    if isinstance(node, (exp.And, exp.Or)):
+        for part in node.flatten():
+            found |= _negations(part, negated)
+    return found
 
 
 def atomic(term: Typed) -> Typed:

@@ -16,6 +16,8 @@ from crannog.engine.sql.function_calls import PIECES, own_call
 from crannog.engine.sql.spark_types import is_atomic, is_decimal, is_integral, is_numeric
 
 Rule = Callable[[str, list[Typed]], Typed]
+# From here on every double is a whole number.
+_EXACT = 2**53
 TEXT, INT, LONG, BOOL, DATE = pa.string(), pa.int32(), pa.int64(), pa.bool_(), pa.date32()
 
 
@@ -100,20 +102,36 @@ def _to_whole(name: str, terms: list[Typed]) -> Typed:
     if is_decimal(term.type):
         kind = pa.decimal128(term.type.precision - term.type.scale + (1 if term.type.scale else 0), 0)
         return Typed(f"CAST({word}({term.sql}) AS DECIMAL({kind.precision}, 0))", kind, shown)
+    if is_integral(term.type):
+        return Typed(f"CAST({term.sql} AS BIGINT)", LONG, shown)
     raise NoRule(f"{name} of {spark_name(term.type)}")
 
 
 def _round(name: str, terms: list[Typed]) -> Typed:
     places = value_of(terms[1], int) if len(terms) == 2 else 0
-    if len(terms) not in (1, 2) or not is_decimal(terms[0].type) or not 0 <= places <= terms[0].type.scale:
-        raise NoRule("round of other than decimals to fewer places")
+    if len(terms) not in (1, 2):
+        raise NoRule(f"{name} with {len(terms)} arguments")
     kind = terms[0].type
-    result = pa.decimal128(min(kind.precision - kind.scale + places + 1, 38), places)
-    shown = [terms[0], terms[1] if len(terms) == 2 else constant(0, INT, "0")]
-    return Typed(
-        f"CAST(round({terms[0].sql}, {places}) AS DECIMAL({result.precision}, {result.scale}))",
-        result,
-        called(name, shown),
+    shown = called(name, [terms[0], terms[1] if len(terms) == 2 else constant(0, INT, "0")])
+    if is_decimal(kind) and 0 <= places <= kind.scale:
+        result = pa.decimal128(min(kind.precision - kind.scale + places + 1, 38), places)
+        return Typed(f"CAST(round({terms[0].sql}, {places}) AS {duck_type(result)})", result, shown)
+    if is_integral(kind) and places >= 0:
+        return Typed(terms[0].sql, kind, shown)
+    if kind == pa.float64() and 0 <= places <= 15:
+        return Typed(_rounded_double(terms[0].sql, places), kind, shown)
+    raise NoRule(f"{name} of {spark_name(kind)} to {places} places")
+
+
+def _rounded_double(x: str, places: int) -> str:
+    """Round the shortest decimal number that reads as the double, as Spark does: 1.005 to 1.01."""
+    text = f"CAST({x} AS VARCHAR)"
+    number = f"CAST(CAST(CAST({text} AS DECIMAL(38, {places})) AS VARCHAR) AS DOUBLE)"
+    if places > 3:
+        number = checked(f"{text} IS NULL OR NOT contains({text}, 'e')", number, "a small number to round")
+    return (
+        f"(CASE WHEN isnan({x}) OR abs({x}) >= {_EXACT} THEN {x}"
+        f" WHEN abs({x}) < 1e-{places + 1} THEN CAST(0 AS DOUBLE) ELSE {number} END)"
     )
 
 

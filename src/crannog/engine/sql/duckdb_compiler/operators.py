@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from crannog.api.spark_types import INSTANT, spark_name
+from crannog.engine.sql.duckdb_compiler import decimals
 from crannog.engine.sql.duckdb_compiler.terms import (
     Condition,
     NoRule,
@@ -22,8 +22,6 @@ from crannog.engine.sql.duckdb_compiler.terms import (
     widened,
 )
 from crannog.engine.sql.spark_types import (
-    as_decimal,
-    decimal_result,
     is_atomic,
     is_decimal,
     is_integral,
@@ -82,39 +80,7 @@ def arithmetic(operator: str, left: Typed, right: Typed) -> Typed:
         kind = wider(left.type, right.type)
         assert kind is not None
         return Typed(f"({widened(left, kind).sql} {operator} {widened(right, kind).sql})", kind, name)
-    return _decimals(operator, left, right, name)
-
-
-def _decimals(operator: str, left: Typed, right: Typed, name: str | None) -> Typed:
-    a_type, b_type = as_decimal(left.type, left.literal), as_decimal(right.type, right.literal)
-    assert a_type is not None
-    assert b_type is not None
-    kind = decimal_result(operator, a_type, b_type)
-    a, b = widened(left, a_type), widened(right, b_type)
-    if operator == "/":
-        return Typed(divided(a, b, kind), kind, name)
-    natural = a_type.scale + b_type.scale if operator == "*" else max(a_type.scale, b_type.scale)
-    if operator == "%" or natural != kind.scale:
-        raise NoRule(f"decimals whose {operator} loses digits")
-    return Typed(f"({a.sql} {operator} {b.sql})", kind, name)
-
-
-def divided(a: Typed, b: Typed, kind: pa.Decimal128Type) -> str:
-    """Divide decimals exactly, rounding half up, with integers; DuckDB itself would use doubles."""
-    shift = kind.scale - a.type.scale + b.type.scale
-    if shift < 0 or kind.scale > 37:
-        raise NoRule("a decimal division of this size")
-    whole_a, whole_b = (
-        f"CAST({term.sql} * CAST({10**term.type.scale} AS DECIMAL({term.type.scale + 1}, 0)) AS HUGEINT)"
-        for term in (a, b)
-    )
-    scaled = f"({whole_a} * CAST('{10**shift}' AS HUGEINT))"
-    rounded = (
-        f"(CASE WHEN ({scaled} < 0) = ({whole_b} < 0) THEN 1 ELSE -1 END)"
-        f" * ((abs({scaled}) * 2 + abs({whole_b})) // (abs({whole_b}) * 2))"
-    )
-    unit = Decimal(1).scaleb(-kind.scale)
-    return f"(CAST({rounded} AS DECIMAL(38, 0)) * CAST({unit:f} AS DECIMAL({max(kind.scale, 1)}, {kind.scale})))"
+    return decimals.arithmetic(operator, left, right, name)
 
 
 def negative(term: Typed) -> Typed:

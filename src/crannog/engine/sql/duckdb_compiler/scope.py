@@ -141,7 +141,7 @@ class Scope:
         """Return the column of a dotted name. Raises NoRule unless there is exactly one."""
         scope: Scope | None = self
         while scope is not None:
-            found = scope._resolve(parts)
+            found = scope.own(parts)
             if found is not None:
                 if scope is self:
                     return found
@@ -153,7 +153,8 @@ class Scope:
             scope = scope.outer
         raise UnknownName(parts, [column.name for relation in self.relations for column in relation.columns])
 
-    def _resolve(self, parts: Sequence[str]) -> Typed | None:
+    def own(self, parts: Sequence[str]) -> Typed | None:
+        """Return the column of a dotted name in this scope alone."""
         lowered = [part.lower() for part in parts]
         for count in range(min(3, len(parts) - 1), -1, -1):
             found = [

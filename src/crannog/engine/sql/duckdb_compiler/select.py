@@ -18,6 +18,7 @@ from sqlglot import exp
 from crannog.engine.duckdb.engine import quoted
 from crannog.engine.sql.duckdb_compiler.aggregates import plain_zero
 from crannog.engine.sql.duckdb_compiler.expressions import Expressions, atomic, conjuncts
+from crannog.engine.sql.duckdb_compiler.grouping import Grouping
 from crannog.engine.sql.duckdb_compiler.operators import boolean
 from crannog.engine.sql.duckdb_compiler.scope import Column, NodeCoverage, Relation, Scope, excerpt
 from crannog.engine.sql.duckdb_compiler.terms import Condition, NoRule, Typed, widened
@@ -221,7 +222,14 @@ class _Compiler:
     def _expressions(
         self, scope: Scope, ctes: Mapping[str, Relation], windows: Mapping[str, exp.Window]
     ) -> Expressions:
-        return Expressions(scope, self.coverage, lambda node, outer: self.query(node, outer, ctes), self._now, windows)
+        return Expressions(
+            scope,
+            self.coverage,
+            lambda node, outer: self.query(node, outer, ctes),
+            self._now,
+            windows,
+            lambda: f"r{next(self._counter)}",
+        )
 
     def _select(self, node: exp.Select, outer: Scope | None, ctes: Mapping[str, Relation]) -> Query:
         # A hint affects how Spark runs it, not the result.
@@ -239,16 +247,18 @@ class _Compiler:
         condition_node = self._inside(node, "where")
         if condition_node is not None:
             expressions.conjuncts = conjuncts(condition_node)
-            condition = _condition(expressions.term(condition_node))
+            condition = _condition(expressions.truth(condition_node))
             self._note(scope.relations, condition.conditions)
             where = f" WHERE {condition.sql}"
-        group = self._group(node, expressions)
+        group = Grouping(node, expressions, self.coverage).sql()
         outputs = self._outputs(node, expressions)
-        having = ""
+        # Of no rows, Spark makes no grand total.
+        conditions = ["count(*) > 0"] if expressions.grouping else []
         having_node = self._inside(node, "having")
         if having_node is not None:
             expressions.conjuncts |= conjuncts(having_node)
-            having = f" HAVING {_condition(self._having(having_node, expressions, outputs)).sql}"
+            conditions.append(_condition(expressions.truth(having_node)).sql)
+        having = f" HAVING {' AND '.join(conditions)}" if conditions else ""
         distinct = self.coverage(node, "distinct")
         chosen = []
         columns = []
@@ -267,6 +277,8 @@ class _Compiler:
         order = self.coverage(node, "order")
         ending = ""
         if order is not None:
+            expressions.in_order = True
+            expressions.outputs = _by_name(outputs)
             if group and any(order.find_all(exp.AggFunc, exp.Anonymous)) and node.find(exp.Window):
                 raise NoRule("a window and GROUP BY with calls in ORDER BY")
             ending = " ORDER BY " + ", ".join(
@@ -297,12 +309,12 @@ class _Compiler:
                 ]
                 outputs += self._keyed(expressions.scope.star(qualifiers), expressions)
             elif isinstance(item, exp.Alias):
-                term = expressions.term(self.coverage(item, "this"))
-                outputs.append(
-                    Typed(term.sql, term.type, self.coverage.name(self.coverage(item, "alias")), term.literal)
-                )
+                term = expressions.truth(self.coverage(item, "this"))
+                named = Typed(term.sql, term.type, self.coverage.name(self.coverage(item, "alias")), term.literal)
+                outputs.append(named)
+                expressions.outputs.setdefault(str(named.name).lower(), []).append(named)
             else:
-                term = expressions.term(item)
+                term = expressions.truth(item)
                 # Spark names a cast column after the column.
                 inner = _cast_column(item)
                 shown = expressions.term(inner).name if inner else term.name
@@ -314,54 +326,6 @@ class _Compiler:
     @staticmethod
     def _keyed(terms: list[Typed], expressions: Expressions) -> list[Typed]:
         return [Typed(expressions.keys.get(term.sql, term.sql), term.type, term.name) for term in terms]
-
-    def _having(self, node: exp.Expression, expressions: Expressions, outputs: list[Typed]) -> Typed:
-        try:
-            return expressions.term(node)
-        except NoRule:
-            # It may refer to outputs by their aliases.
-            names = {output.name.lower() for output in outputs if output.name}
-            for column in node.find_all(exp.Column):
-                if column.name.lower() in names and not column.table:
-                    raise NoRule("HAVING by an alias") from None
-            raise
-
-    def _group(self, node: exp.Select, expressions: Expressions) -> str:
-        group = self.coverage(node, "group")
-        if group is None:
-            return ""
-        keys: list[str] = []
-        replaced: dict[str, str] = {}
-        for item in self.coverage.nodes(group):
-            with expressions.own_columns("GROUP BY"):
-                term = atomic(self._group_item(item, node, expressions))
-            key = plain_zero(term)
-            # A constant would be taken as the number of a column.
-            keys.append(f"coalesce({key})" if term.is_literal else key)
-            if key != term.sql:
-                replaced[term.sql] = key
-        expressions.keys = replaced
-        return " GROUP BY " + ", ".join(keys)
-
-    def _group_item(self, item: exp.Expression, node: exp.Select, expressions: Expressions) -> Typed:
-        number = self.coverage.number(item)
-        if isinstance(item, (exp.Neg, exp.Paren)) and isinstance(item.this.unnest(), exp.Literal):
-            raise NoRule("GROUP BY a constant")
-        if number is not None:
-            place = int(number) if number.isdigit() else 0
-            if not 1 <= place <= len(node.expressions):
-                raise NoRule("GROUP BY the number of no column")
-            chosen = node.expressions[place - 1]
-            return expressions.term(chosen.this if isinstance(chosen, exp.Alias) else chosen)
-        if isinstance(item, exp.Column) and not item.table:
-            try:
-                return expressions.term(item)
-            except NoRule:
-                for chosen in node.expressions:
-                    if isinstance(chosen, exp.Alias) and chosen.alias.lower() == item.name.lower():
-                        return expressions.term(chosen.this)
-                raise
-        return expressions.term(item)
 
     def _order_item(self, item: exp.Expression, outputs: Sequence[Typed], expressions: Expressions) -> str:
         if not isinstance(item, exp.Ordered):
@@ -538,6 +502,13 @@ class _Compiler:
             relation = sources.get(condition.source)
             if relation is not None and (condition.operator in _NULL_REJECTING or not relation.optional):
                 self.conditions.setdefault(condition.source, []).append(condition)
+
+
+def _by_name(outputs: Sequence[Typed]) -> dict[str, list[Typed]]:
+    found: dict[str, list[Typed]] = {}
+    for output in outputs:
+        found.setdefault(str(output.name).lower(), []).append(output)
+    return found
 
 
 def _condition(term: Typed) -> Typed:

@@ -130,7 +130,7 @@ def test_the_settings_of_a_server_hold_for_its_build_log(server: HttpServer) -> 
 
 
 def test_the_address_of_the_warehouse_is_no_other_log(tmp_path: Path, constructed: dict[str, int]) -> None:
-    from crannog.server.build_log import BuildLog
+    from crannog.server.service import BuildLog
 
     with EmbeddedLake(str(tmp_path)) as lake:
         assert BuildLog(lake, f"delta://{tmp_path}").get() is lake.builds

@@ -25,10 +25,10 @@ from crannog.builds.stores.event_table import Append, AppendMessages
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.embedded import EmbeddedTable as Table
 from crannog.engine.commit import handover, pipes
-from crannog.engine.commit.change_messages import ChangeMessages
 from crannog.engine.commit.group import Call
 from crannog.engine.commit.handover import Turn
 from crannog.engine.commit.pipes import Pipes
+from crannog.engine.commit.writer import ChangeMessages
 from crannog.engine.open_table import OpenTable
 from crannog.errors import Conflict, Overloaded, Refused
 from crannog.protocol.changelog import Committed

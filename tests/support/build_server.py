@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from crannog.embedded import EmbeddedLake
-from crannog.server.build_log import BuildLog
 from crannog.server.http_server import HttpServer
+from crannog.server.service import BuildLog
 from crannog.settings import load_settings
 
 

@@ -1,4 +1,4 @@
-"""Query results, as Arrow, pandas, Polars or Python values, and how a query would be executed."""
+"""Query results, as Arrow, pandas, Polars or Python values, with Spark's names of types, and how a query would be executed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,40 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from crannog.api.spark_types import spark_name
 from crannog.errors import needed_for
 
 if TYPE_CHECKING:
     import pandas
     import polars
+
+INSTANT = pa.timestamp("us", "UTC")
+SPARK_NAMES = {
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.bool_(): "boolean",
+    pa.date32(): "date",
+    pa.null(): "void",
+    INSTANT: "timestamp",
+}
+
+
+def spark_name(kind: pa.DataType) -> str:
+    """Return the Spark name of a type."""
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"array<{spark_name(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{spark_name(kind.key_type)},{spark_name(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{','.join(f'{field.name}:{spark_name(field.type)}' for field in kind)}>"
+    return SPARK_NAMES.get(kind, str(kind))
 
 
 class Row(dict[str, Any]):

@@ -38,8 +38,7 @@ from crannog.builds.results import (
     PruneReport,
     plain,
 )
-from crannog.builds.transfer import copy, export_lines, import_lines
-from crannog.builds.upkeep import check, prune, wipe_build
+from crannog.builds.upkeep import check, copy, export_lines, import_lines, prune, wipe_build
 
 __all__ = [
     "ActivitySummary",

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crannog.api.reports import BadRow
-from crannog.api.spark_types import spark_name
+from crannog.api.result import spark_name
 from crannog.engine.rows.values import Node
 from crannog.formats.csv_rows import CsvBlock, CsvFile, LineNumbers, cell_value
 from crannog.formats.input_files import Source

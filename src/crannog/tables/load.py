@@ -16,7 +16,7 @@ from typing import Any
 
 from crannog.api.lake import Lake
 from crannog.api.reports import Cancellation, LoadedFile, LoadReport, Progress
-from crannog.api.spark_types import spark_name
+from crannog.api.result import spark_name
 from crannog.api.table import Table
 from crannog.errors import BadRows, CallerError, Conflict, NotFound
 from crannog.formats.input_files import Source, find_files, sources

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from crannog.api.spark_types import SPARK_NAMES
+from crannog.api.result import SPARK_NAMES
 from crannog.errors import CallerError
 
 MODES = ("append", "upsert")

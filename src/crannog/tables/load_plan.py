@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from crannog.api.reports import Drift
-from crannog.api.spark_types import spark_name
+from crannog.api.result import spark_name
 from crannog.api.table import Table
 from crannog.delta.schemas import check_key, check_partition_by, difference, user_columns, user_schema
 from crannog.errors import CallerError, Conflict, SchemaMismatch

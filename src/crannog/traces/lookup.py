@@ -18,8 +18,8 @@ from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
 from crannog.engine.sql.duckdb_compiler.terms import Condition
 from crannog.engine.sql.file_pruning import pruned
+from crannog.engine.sql.running_queries import scoped_cursor
 from crannog.protocol.staged_files import cast_to_schema
-from crannog.traces.query_scope import scoped_cursor
 from crannog.traces.search.snapshot_reader import SnapshotReader, open_reader
 from crannog.traces.span_table import COPY_ORDER, SCHEMA, trace_id_high
 

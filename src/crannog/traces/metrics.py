@@ -21,11 +21,11 @@ from crannog.api.traces.requests import MetricQuery, SpanSelection
 from crannog.engine.duckdb.engine import DuckDBEngine
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import read
+from crannog.engine.sql.running_queries import scoped_cursor
 from crannog.errors import CallerError
 from crannog.traces.derived.definitions import ERROR_STATUS, HISTOGRAM, RED, SUMMARIES
 from crannog.traces.derived.views import DerivedViews
 from crannog.traces.metric_query import CheckedMetricQuery, GroupKey, checked_metric_query, day_of
-from crannog.traces.query_scope import scoped_cursor
 from crannog.traces.search.attribute_sql import text_literal
 from crannog.traces.search.filter_sql import condition_sql, null_as_false
 from crannog.traces.search.filter_tree import MATCH_ALL, all_of

@@ -23,11 +23,11 @@ from crannog.engine.maintenance.unreferenced_files import data_files, not_in_bas
 from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
+from crannog.engine.sql.running_queries import scoped_cursor
 from crannog.engine.tables import Tables
 from crannog.errors import CallerError, CrannogError, NotFound, Unavailable, VerificationFailed
 from crannog.traces.derived.definitions import DERIVED_TABLES, SUMMARIES, existing_table
 from crannog.traces.derived.derive import derive, needs_derive
-from crannog.traces.query_scope import scoped_cursor
 from crannog.traces.search.filter_sql import condition_sql
 from crannog.traces.search.filter_tree import MATCH_ALL
 from crannog.traces.search.request import span_filter

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from crannog.api.traces import Skeleton, SpanFlag
 from crannog.api.traces.requests import SkeletonQuery
+from crannog.engine.sql.running_queries import check_cancelled
 from crannog.errors import CallerError, TooLarge
-from crannog.traces.query_scope import check_cancelled
 from crannog.traces.span_store import SpanStore
 from crannog.traces.span_table import parse_trace_id
 from crannog.traces.tree import MISSING_PARENT, NO_PARENT, Tree

@@ -9,12 +9,11 @@ from typing import Self, TypeVar
 
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
-from crannog.engine.sql.running_queries import RunningQueries
+from crannog.engine.sql.running_queries import RunningQueries, cancelled_by, check_cancelled, current_query
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import NotFound
 from crannog.traces.derived.views import DerivedViews
-from crannog.traces.query_scope import cancelled_by, check_cancelled, current_query
 from crannog.traces.span_table import SPANS, existing_spans
 from crannog.traces.tree import TreeCache
 

@@ -26,6 +26,7 @@ from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.job import progress_range
 from crannog.engine.maintenance.key_search import Copies
 from crannog.engine.open_table import OpenTable
+from crannog.engine.sql.running_queries import cancelled_by
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import NotFound, Unavailable
@@ -37,12 +38,10 @@ from crannog.traces.ingest.decode import read_request
 from crannog.traces.jaeger.summaries import JaegerSummary, summaries
 from crannog.traces.lookup import row_counts, rows_of_trace, rows_of_traces
 from crannog.traces.metrics import metrics
-from crannog.traces.query_scope import cancelled_by
-from crannog.traces.search.completion import complete
 from crannog.traces.search.span_search import search_spans
 from crannog.traces.search.trace_search import search
 from crannog.traces.skeleton import skeleton, skeleton_version
-from crannog.traces.span_metadata import attribute_keys, dependencies, operations, services
+from crannog.traces.span_metadata import attribute_keys, complete, dependencies, operations, services
 from crannog.traces.span_store import SpanStore
 from crannog.traces.span_table import SCHEMA, SPANS, existing_spans, no_trace, open_spans, parse_trace_id
 from crannog.traces.trace import SPAN_COLUMNS, spans_in_tree_order

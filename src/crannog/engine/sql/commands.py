@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot.tokens import Token, TokenType
 
-from crannog.api.spark_types import spark_name
+from crannog.api.result import spark_name
 from crannog.engine.sql.statement import check_text
 from crannog.engine.sql.tokens import is_name, tokenize, word
 from crannog.errors import CallerError

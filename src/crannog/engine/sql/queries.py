@@ -20,6 +20,8 @@ from crannog.engine.sql.hot_tables import HotCache
 from crannog.engine.sql.query_plan import (
     QueryPlan,
     Route,
+    Source,
+    Sources,
     Unsupported,
     choose_engine,
     compiled_or_not,
@@ -29,7 +31,6 @@ from crannog.engine.sql.query_plan import (
 from crannog.engine.sql.run_on_duckdb import FallBackToSpark
 from crannog.engine.sql.run_on_spark import spilled
 from crannog.engine.sql.running_queries import Running, RunningQueries
-from crannog.engine.sql.sources import Source, Sources
 from crannog.engine.sql.spark_types import first_rows
 from crannog.engine.sql.statement import Statement, parse
 from crannog.engine.tables import Tables

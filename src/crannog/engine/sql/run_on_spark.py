@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from crannog.engine import result_files
 from crannog.engine.sql.function_calls import without_guards
+from crannog.engine.sql.query_plan import Source
 from crannog.engine.sql.running_queries import Running
-from crannog.engine.sql.sources import Source
 from crannog.engine.sql.spark_types import in_schema, plain_schema, without_columns
 from crannog.engine.sql.statement import Statement
 from crannog.engine.warehouse import Warehouse

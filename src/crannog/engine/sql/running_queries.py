@@ -1,6 +1,7 @@
 """Running queries: their ids, the limit on concurrent ones, their deadlines and their cancellation.
 
-One thread watches all deadlines: a thread per query would cost a short query a tenth of its time.
+One thread watches all deadlines: a thread per query would cost a short query a tenth of its time. The query that a thread runs
+is in a context variable, so that it need not be passed down to every read of a file.
 """
 
 from __future__ import annotations
@@ -8,13 +9,21 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from crannog.api.arguments import checked_query_id, checked_timeout
 from crannog.api.reports import Cancellation
-from crannog.errors import Cancelled, Conflict, NotFound, Overloaded, TimedOut
+from crannog.engine.duckdb.engine import DuckDBEngine
+from crannog.errors import Cancelled, Conflict, CrannogError, NotFound, Overloaded, TimedOut
 from crannog.settings import Settings
+
+if TYPE_CHECKING:
+    import duckdb
 
 _IDLE_S = 30.0
 
@@ -163,3 +172,45 @@ class RunningQueries:
     def ids(self) -> list[str]:
         with self._changed:
             return list(self._queries)
+
+
+current_query: ContextVar[Cancellation | None] = ContextVar("current_query", default=None)
+"""What cancels the query that this thread runs; None if it runs none."""
+
+
+@contextmanager
+def cancelled_by(cancellation: Cancellation | None) -> Iterator[None]:
+    """Run a block as part of a job, so that its queries end when the job is cancelled."""
+    token = current_query.set(cancellation)
+    try:
+        yield
+    finally:
+        current_query.reset(token)
+
+
+def check_cancelled() -> None:
+    """Raise TimedOut or Cancelled if the current query timed out or was cancelled."""
+    running = current_query.get()
+    if running is not None:
+        running.check()
+
+
+@contextmanager
+def scoped_cursor(
+    engine: DuckDBEngine, tables: Mapping[str, pa.Table] | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a cursor that sees `tables` and is interrupted when the current query is cancelled."""
+    running = current_query.get()
+    with engine.cursor(tables) as cursor:
+        if running is None:
+            yield cursor
+            return
+        import duckdb
+
+        with running.interrupting(cursor.interrupt):
+            try:
+                yield cursor
+            except (duckdb.Error, pa.ArrowException, CrannogError):
+                # An interrupted query raises TimedOut or Cancelled, whatever error DuckDB reports.
+                running.check()
+                raise

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from crannog.api.spark_types import INSTANT, SPARK_NAMES
+from crannog.api.result import INSTANT, SPARK_NAMES
 
 INTEGRALS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}

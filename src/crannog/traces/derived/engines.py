@@ -15,7 +15,7 @@ from crannog.engine.duckdb.engine import FILE_COLUMN
 from crannog.engine.maintenance.job import Job
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
-from crannog.traces.query_scope import scoped_cursor
+from crannog.engine.sql.running_queries import scoped_cursor
 
 if TYPE_CHECKING:
     import duckdb

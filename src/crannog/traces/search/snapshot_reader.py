@@ -20,8 +20,8 @@ from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read, written
 from crannog.engine.sql.duckdb_compiler.terms import Condition
 from crannog.engine.sql.file_pruning import pruned
+from crannog.engine.sql.running_queries import check_cancelled, scoped_cursor
 from crannog.errors import Overloaded, SnapshotGone, Unavailable
-from crannog.traces.query_scope import check_cancelled, scoped_cursor
 from crannog.traces.search.attribute_sql import integer_comparison
 from crannog.traces.search.filter_sql import COLUMNS
 from crannog.traces.search.filter_tree import And, Compare, Filter, Level, OneOf, Type

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from crannog.api.spark_types import spark_name
+from crannog.api.result import spark_name
 from crannog.engine.sql.duckdb_compiler.decimals import divided
 from crannog.engine.sql.duckdb_compiler.operators import boolean
 from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed, checked, constant, converted

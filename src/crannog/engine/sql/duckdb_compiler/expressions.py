@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
-from crannog.api.spark_types import INSTANT, spark_name
+from crannog.api.result import INSTANT, spark_name
 from crannog.engine.sql.duckdb_compiler import functions, operators
 from crannog.engine.sql.duckdb_compiler.aggregates import AGGREGATES, WINDOWS, plain_zero
 from crannog.engine.sql.duckdb_compiler.operators import boolean, named

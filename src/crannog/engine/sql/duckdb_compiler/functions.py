@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from crannog.api.spark_types import INSTANT, spark_name
+from crannog.api.result import INSTANT, spark_name
 from crannog.engine.sql.duckdb_compiler import operators
 from crannog.engine.sql.duckdb_compiler.operators import called, common, named, value_of
 from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed, checked, constant, duck_type, widened

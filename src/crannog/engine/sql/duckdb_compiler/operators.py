@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from crannog.api.spark_types import INSTANT, spark_name
+from crannog.api.result import INSTANT, spark_name
 from crannog.engine.sql.duckdb_compiler import decimals
 from crannog.engine.sql.duckdb_compiler.terms import (
     Condition,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from crannog.api.spark_types import INSTANT, spark_name
+from crannog.api.result import INSTANT, spark_name
 from crannog.engine.sql.spark_types import is_decimal, is_integral, is_numeric
 
 

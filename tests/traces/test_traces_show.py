@@ -19,9 +19,12 @@ from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError, NotFound
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
+from crannog.traces import critical_path, tree_building
+from crannog.traces.critical_path import critical_times
 from crannog.traces.span_table import SCHEMA
 from crannog.traces.trace import spans_in_tree_order
-from crannog.traces.tree import Tree, build_tree, critical_times, span_arrays_of
+from crannog.traces.tree import Tree
+from crannog.traces.tree_building import build_tree, span_arrays_of
 from crannog.traces.tree_views import compare_trees
 from flatten_reference import flat_by_objects
 from local_traces import LocalTraces
@@ -104,7 +107,7 @@ def test_the_critical_path_fills_the_time_in_which_anything_ran_at_the_top(
 ) -> None:
     tree, _ = tree_and_spans(shape)
     starts, ends = tree.arrays.starts, tree.arrays.ends
-    held = critical_times(tree)
+    held = {index: int(time) for index, time in enumerate(critical_times(tree)) if time}
     busy = [
         moment
         for moment in range(tree.start_ns, tree.end_ns)
@@ -115,10 +118,22 @@ def test_the_critical_path_fills_the_time_in_which_anything_ran_at_the_top(
         assert 0 < time <= ends[index] - starts[index]
 
 
+@SOME
+@given(shapes)
+def test_levels_taken_as_columns_and_one_by_one_give_the_same(shape: list[tuple[int | None, int, int]]) -> None:
+    by_loops, _ = tree_and_spans(shape)
+    expected = critical_times(by_loops).tolist()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(critical_path, "_FEW_CHILDREN", -1)
+        assert critical_times(by_loops).tolist() == expected
+        patch.setattr(tree_building, "_MAX_LEVELS_BY_COLUMN", -1)
+        assert tree_and_spans(shape)[0].sizes.tolist() == by_loops.sizes.tolist()
+
+
 def test_the_critical_path_goes_through_what_was_waited_for() -> None:
     # root 0-100: a 10-40 and b 20-70 at once (b is waited for), then c 80-95 with d 85-90 in it
     tree, _ = tree_and_spans([(None, 0, 100), (1, 10, 30), (1, 20, 50), (1, 80, 15), (4, 85, 5)])
-    held = {int(tree.arrays.span_id(index), 16): time for index, time in critical_times(tree).items()}
+    held = {int(tree.arrays.span_id(index), 16): time for index, time in enumerate(critical_times(tree)) if time}
     # Before b started a was the last to run: it is on the path until then.
     assert held == {1: 5 + 10 + 10, 2: 10, 3: 50, 4: 10, 5: 5}
     assert [tree.self_ns[index] for index in tree.order] == [25, 30, 50, 10, 5]
@@ -295,9 +310,28 @@ def many(count: int, parent: Any) -> pa.Table:
 def test_large_trees_of_any_shape_are_worked_out_in_a_moment(parent: Any) -> None:
     tree = build_tree(span_arrays_of(trace_id(1), many(30_000, parent)))
     assert len(tree.order) == 30_000
-    assert sum(critical_times(tree).values()) == tree.end_ns - tree.start_ns
+    assert critical_times(tree).sum() == tree.end_ns - tree.start_ns
     assert compare_trees(tree, tree, limit=5).spans_after == 30_000
     assert len(tree.path(tree.order[-1], 128)) <= 128
+
+
+def test_windows_read_rows_by_place_from_files_and_from_what_is_staged(settings: Settings, spark: SparkRuntime) -> None:
+    store = Store(settings)
+    other = [span(2, number, start=START + number, attributes={"n": -number}) for number in range(1, 9)]
+    for step in range(6):  # more files than are opened without looking for the trace first
+        numbers = range(10 * step + 1, 10 * step + 6)
+        made = [span(1, n, 1 if n > 1 else None, start=START + n, attributes={"n": n}) for n in numbers]
+        store.send(*other[:step], *made)
+        if step < 5:
+            fold(store.spans)
+    store.send(span(1, 3, 1, start=START + 3, attributes={"n": "again"}))  # a newer copy, staged
+    name = trace_id(1).hex()
+    view = store.show(name)
+    assert view.span_count == 30
+    assert [one.span for one in view.spans] == list(store.get(name).spans)
+    assert view.spans[2].span.attributes == {"n": "again"}
+    assert store.show(name, 7, 9).spans == view.spans[7:16]
+    store.warehouse.close()
 
 
 @pytest.mark.slow

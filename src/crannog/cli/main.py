@@ -71,7 +71,7 @@ def leave_out_what_is_slow() -> None:
     """Hide packages from other libraries that are slow to load and that no command needs.
 
     pyarrow would load numpy and pandas, which takes a second, at the first array it creates; no command returns data
-    frames. (Spark needs numpy and gets it; its own start takes longer.) httpx would load its own command line. If pyarrow
+    frames. (Spark and the trees of traces need numpy and get it.) httpx would load its own command line. If pyarrow
     is already loaded, this runs inside another program, and nothing is hidden. A server gets everything, since it starts
     only once.
     """
@@ -85,7 +85,7 @@ class _LeftOut(MetaPathFinder, Loader):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name == "numpy" and "pyspark" in sys.modules:
+        if name == "numpy" and ("pyspark" in sys.modules or "crannog.traces.tree_building" in sys.modules):
             return None
         return ModuleSpec(name, self) if name in self._NAMES else None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,9 @@ from crannog.engine.sql.running_queries import scoped_cursor
 from crannog.protocol.staged_files import cast_to_schema
 from crannog.traces.search.snapshot_reader import SnapshotReader, open_reader
 from crannog.traces.span_table import COPY_ORDER, SCHEMA, trace_id_high
+
+if TYPE_CHECKING:
+    import duckdb
 
 MAX_IDS = 256
 """Bloom filters find this many traces at any age; for more, they would let every row group through."""
@@ -45,13 +48,13 @@ def rows_of_trace(
     rows = rows.slice(0, limit)
     if _has_duplicates(rows):
         copies = _rows(table, snapshot, trace_id, with_copy_order(columns), limit + 1, exact).slice(0, limit)
-        rows = _without_older_copies(copies).select(columns)
+        rows = newest_copies(copies).select(columns)
     return rows, truncated
 
 
 @dataclass(frozen=True, slots=True)
 class TracePlaces:
-    """Where the spans of a trace may be: in these files, which never change, and in this many staged rows."""
+    """Where the spans of a trace may be: in these files of the base, which never change, and in this many staged rows."""
 
     files: tuple[str, ...]
     staged_rows: int
@@ -62,11 +65,11 @@ def places_of_trace(table: OpenTable, snapshot: Snapshot, trace_id: bytes) -> Tr
     """Return where the spans of a trace may be; equal for two snapshots only if both have the same spans of it."""
     trace_hi = trace_id_high(trace_id)
     files = pruned(snapshot.base, [Condition(0, "trace_hi", "=", (trace_hi,))]).files
-    paths = snapshot.local_paths(list(files))
-    candidates = table.warehouse.duckdb.bloom_filters("trace_id").may_contain(paths, trace_id)[0] if paths else []
+    by_path = dict(zip(snapshot.local_paths(list(files)), files, strict=True))
+    found = table.warehouse.duckdb.bloom_filters("trace_id").may_contain(list(by_path), trace_id)[0] if files else []
     rows = snapshot.tail.rows.select(["trace_hi", "_seq"])
     staged = rows.filter(pc.equal(rows["trace_hi"], trace_hi))["_seq"]
-    return TracePlaces(tuple(sorted(candidates)), len(staged), pc.max(staged).as_py())
+    return TracePlaces(tuple(sorted(by_path[path] for path in found)), len(staged), pc.max(staged).as_py())
 
 
 def _rows(table: OpenTable, snapshot: Snapshot, trace_id: bytes, names: list[str], limit: int, exact: bool) -> pa.Table:
@@ -95,10 +98,7 @@ def _base_rows(
     paths, max_rows = engine.bloom_filters("trace_id").may_contain(paths, trace_id)
     by_id = f"WHERE trace_id = from_hex('{trace_id.hex()}')"
     with scoped_cursor(engine) as cursor:
-        if len(paths) > _MAX_FILES_OPENED:
-            # Few of many files have the trace: reading only the id first costs a tenth of reading all columns.
-            ids = engine.scan(paths, _ID, positions=True)
-            paths = read(cursor, f"SELECT DISTINCT {FILE_COLUMN} FROM {ids} {by_id}")[FILE_COLUMN].to_pylist()
+        paths = files_with_trace(engine, cursor, paths, trace_id)
         if not paths:
             return schema.empty_table()
         empty = engine.all_null_columns(paths)
@@ -112,12 +112,24 @@ def _base_rows(
     return cast_to_schema(rows, schema)
 
 
+def files_with_trace(
+    engine: DuckDBEngine, cursor: duckdb.DuckDBPyConnection, paths: list[str], trace_id: bytes
+) -> list[str]:
+    """Return the files that have a trace, or all of them if they are few."""
+    if len(paths) <= _MAX_FILES_OPENED:
+        return paths
+    # Few of many files have the trace: reading only the id first costs a tenth of reading all columns.
+    ids = engine.scan(paths, _ID, positions=True)
+    by_id = f"WHERE trace_id = from_hex('{trace_id.hex()}')"
+    return list(read(cursor, f"SELECT DISTINCT {FILE_COLUMN} FROM {ids} {by_id}")[FILE_COLUMN].to_pylist())
+
+
 def with_copy_order(columns: Sequence[str]) -> list[str]:
     """Return the columns, and those that order the copies of a span by age."""
     return [*dict.fromkeys([*columns, *COPY_ORDER, "span_id"])]
 
 
-def _without_older_copies(rows: pa.Table) -> pa.Table:
+def newest_copies(rows: pa.Table) -> pa.Table:
     """Return the newest row of each span: the last to arrive, then the one that ends last."""
     ordered = rows.take(pc.sort_indices(rows, sort_keys=_NEWEST_COPY_FIRST))
     indexes = pa.table({"span_id": ordered["span_id"], "index": pa.array(range(ordered.num_rows), pa.int64())})
@@ -200,7 +212,7 @@ def _trace_rows_in(
     rows = rows.cast(pa.schema([snapshot.base.read_schema.field(name) for name in names]))
     in_order = rows.take(pc.sort_indices(rows["trace_id"]))
     return {
-        trace_id: (_without_older_copies(part) if _has_duplicates(part) else part).select(columns)
+        trace_id: (newest_copies(part) if _has_duplicates(part) else part).select(columns)
         for trace_id, part in split_by_trace(in_order)
     }
 

@@ -17,7 +17,7 @@ from crannog.traces.tree import MISSING_PARENT, NO_PARENT, Tree
 from crannog.traces.tree_views import found_trace
 
 if TYPE_CHECKING:
-    import numpy as np
+    from crannog.traces.tree import Numbers
 
 _NS_PER_US = 1_000
 _MAX_SPANS = 100_000_000
@@ -54,13 +54,12 @@ def skeleton_table(tree: Tree, etag: str) -> pa.Table:
     """Return the columns of a tree, in tree order."""
     import numpy as np
 
-    arrays = tree.arrays
-    order = np.frombuffer(tree.order, np.int32)
-    starts, ends = (np.frombuffer(times, np.int64)[order] for times in (arrays.starts, arrays.ends))
+    arrays, order = tree.arrays, tree.order
+    starts, ends = arrays.starts[order], arrays.ends[order]
     check_cancelled()
     times = np.uint32 if tree.end_ns - tree.start_ns < _NS_PER_US << 32 else np.float64
     columns = {
-        "depth": _column(np.frombuffer(tree.depths, np.int32)[order].astype(_smallest(tree.deepest))),
+        "depth": _column(tree.depths[order].astype(_smallest(tree.deepest))),
         "start_us": _column(((starts - tree.start_ns) // _NS_PER_US).astype(times)),
         "duration_us": _column(((ends - starts) // _NS_PER_US).astype(times)),
         "name": _dictionary(arrays.names, order),
@@ -70,25 +69,19 @@ def skeleton_table(tree: Tree, etag: str) -> pa.Table:
     return pa.table(columns).replace_schema_metadata(_metadata(tree, etag))
 
 
-def _flags(tree: Tree) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _flags(tree: Tree) -> Numbers:
     """Return the flags of each span, by its index."""
     import numpy as np
 
-    arrays = tree.arrays
-    sent_parents, parents = np.frombuffer(arrays.parents, np.int32), np.frombuffer(tree.parents, np.int32)
-    starts, ends = np.frombuffer(arrays.starts, np.int64), np.frombuffer(arrays.ends, np.int64)
-    has_parent = parents >= 0
-    parent = np.where(has_parent, parents, 0)
-    critical = np.zeros(len(tree), bool)
-    critical[list(tree.critical)] = True
+    sent_parents = tree.arrays.parents
     bits = {
-        SpanFlag.ERROR: np.frombuffer(arrays.errors, np.uint8) > 0,
+        SpanFlag.ERROR: tree.arrays.is_error,
         SpanFlag.ROOT: sent_parents == NO_PARENT,
         SpanFlag.ORPHAN: sent_parents == MISSING_PARENT,
-        SpanFlag.IN_CYCLE: ~has_parent & (sent_parents >= 0),
-        SpanFlag.STARTS_EARLY: has_parent & (starts < starts[parent]),
-        SpanFlag.ENDS_LATE: has_parent & (ends > ends[parent]),
-        SpanFlag.CRITICAL: critical,
+        SpanFlag.IN_CYCLE: (tree.parents < 0) & (sent_parents >= 0),
+        SpanFlag.STARTS_EARLY: tree.starts_early,
+        SpanFlag.ENDS_LATE: tree.ends_late,
+        SpanFlag.CRITICAL: tree.critical_ns > 0,
     }
     flags = np.zeros(len(tree), np.uint8)
     for flag, holds in bits.items():
@@ -121,24 +114,22 @@ def _smallest(largest: int) -> Any:
     return np.uint16 if largest < 1 << 16 else np.uint32
 
 
-def _dictionary(column: pa.DictionaryArray, order: Any) -> pa.DictionaryArray:
+def _dictionary(column: pa.DictionaryArray, order: Numbers) -> pa.DictionaryArray:
     """Return a column of texts in tree order, with the smallest codes."""
     import numpy as np
 
+    from crannog.traces.tree_rows import numbers_of
+
     size = len(column.dictionary)
     kind = np.uint8 if size <= 1 << 8 else _smallest(size - 1)
-    codes = np.frombuffer(column.indices.buffers()[1], np.int32, len(column), column.offset * 4)
-    return pa.DictionaryArray.from_arrays(_column(codes[order].astype(kind)), column.dictionary)
+    codes = numbers_of(column.indices, np.int32)[order].astype(kind)
+    return pa.DictionaryArray.from_arrays(_column(codes), column.dictionary)
 
 
-def _column(values: Any) -> pa.Array:
-    """Return numbers as Arrow, from their memory: pyarrow may have been loaded without numpy."""
-    return pa.Array.from_buffers(_TYPES[values.dtype.name], len(values), [None, pa.py_buffer(values)])
+def _column(numbers: Numbers) -> pa.Array:
+    from crannog.traces.tree_rows import column_of
+
+    return column_of(numbers, _TYPES[numbers.dtype.name])
 
 
-_TYPES = {
-    "uint8": pa.uint8(),
-    "uint16": pa.uint16(),
-    "uint32": pa.uint32(),
-    "float64": pa.float64(),
-}
+_TYPES = {"uint8": pa.uint8(), "uint16": pa.uint16(), "uint32": pa.uint32(), "float64": pa.float64()}

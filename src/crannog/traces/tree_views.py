@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
-
-import pyarrow as pa
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from crannog.api.traces import Path, PathChange, ShownSpan, Span, TraceComparison, TraceView
 from crannog.api.traces.requests import ComparisonQuery, WindowQuery
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
-from crannog.engine.sql.duckdb_compiler.terms import Condition
 from crannog.errors import CallerError, NotFound
 from crannog.traces.search.request import checked_limit
-from crannog.traces.search.snapshot_reader import open_reader
-from crannog.traces.search.summaries import newest_copies_sql
 from crannog.traces.span_store import SpanStore
-from crannog.traces.span_table import no_trace, parse_trace_id, trace_id_high
-from crannog.traces.trace import SPAN_SQL, span_values
-from crannog.traces.tree import TraceOrSpanMissing, Tree, dictionary_codes
+from crannog.traces.span_table import no_trace, parse_trace_id
+from crannog.traces.trace import SPAN_COLUMNS, span_values
+from crannog.traces.tree import TraceOrSpanMissing, Tree
+
+if TYPE_CHECKING:
+    from crannog.traces.tree import Numbers
 
 MAX_PATH = 128
 _MAX_CRITICAL = 1_000
@@ -57,10 +55,10 @@ def _window(table: OpenTable, snapshot: Snapshot, tree: Tree, query: WindowQuery
     window = indexes[offset : offset + query.limit]
     spans = _read_spans(table, snapshot, tree, window)
     end = offset + len(window)
-    on_path = sorted(tree.critical, key=lambda index: tree.tree_position[index])[:_MAX_CRITICAL]
+    critical_rows = tree.critical_ns[tree.order].nonzero()[0][:_MAX_CRITICAL]
     return TraceView(
         trace_id=arrays.trace_id.hex(),
-        spans=tuple(_tree_span(tree, index, spans[arrays.ids[index].as_py()]) for index in window),
+        spans=tuple(_tree_span(tree, index, spans[arrays.ids[index].as_py()]) for index in window.tolist()),
         offset=offset,
         total=len(indexes),
         next_offset=end if end < len(indexes) else None,
@@ -74,42 +72,34 @@ def _window(table: OpenTable, snapshot: Snapshot, tree: Tree, query: WindowQuery
         orphans=tree.orphans,
         cycles=tree.cycles,
         skewed=tree.skewed,
-        critical_path=tuple(map(arrays.span_id, on_path)),
+        critical_path=tuple(map(arrays.span_id, tree.order[critical_rows].tolist())),
         truncated=arrays.truncated,
     )
 
 
 def _tree_span(tree: Tree, index: int, values: tuple[Any, ...]) -> ShownSpan:
-    place = (tree.depths[index], tree.is_orphan(index), tree.is_in_cycle(index))
+    place = (int(tree.depths[index]), tree.is_orphan(index), tree.is_in_cycle(index))
     return ShownSpan(
         span=Span(*(values + place)),
-        order=tree.tree_position[index],
+        order=int(tree.tree_position[index]),
         path=tuple(map(tree.arrays.span_id, tree.path(index, MAX_PATH))),
-        self_ns=tree.self_ns[index],
-        critical_ns=tree.critical.get(index, 0),
-        children=sum(1 for _ in tree.children(index)),
-        descendants=tree.sizes[index] - 1,
-        starts_early=tree.starts_early(index),
-        ends_late=tree.ends_late(index),
+        self_ns=int(tree.self_ns[index]),
+        critical_ns=int(tree.critical_ns[index]),
+        children=len(tree.children(index)),
+        descendants=int(tree.sizes[index]) - 1,
+        starts_early=bool(tree.starts_early[index]),
+        ends_late=bool(tree.ends_late[index]),
     )
 
 
-def _read_spans(
-    table: OpenTable, snapshot: Snapshot, tree: Tree, window: Sequence[int]
-) -> dict[bytes, tuple[Any, ...]]:
+def _read_spans(table: OpenTable, snapshot: Snapshot, tree: Tree, window: Numbers) -> dict[bytes, tuple[Any, ...]]:
     """Read the values of the spans of a window, by span id."""
+    from crannog.traces.tree_rows import rows_at
+
     arrays = tree.arrays
-    if not window:
+    if not len(window) or arrays.places is None:
         return {}
-    wanted = arrays.ids.take(pa.array(window, pa.int64()))
-    trace_hi = trace_id_high(arrays.trace_id)
-    with open_reader(table, snapshot) as reader:
-        rows = reader.rows([Condition(0, "trace_hi", "=", (trace_hi,))])
-        of_trace = f"SELECT {SPAN_SQL} FROM {rows} WHERE trace_hi = {trace_hi} AND trace_id = from_hex('{arrays.trace_id.hex()}')"
-        found = reader.query(
-            newest_copies_sql(f"SELECT * FROM ({of_trace}) SEMI JOIN wanted USING (span_id)"),
-            {"wanted": pa.table([wanted], names=["span_id"])},
-        )
+    found = rows_at(table, snapshot, arrays.trace_id, arrays.places, window, SPAN_COLUMNS)
     return dict(zip(found["span_id"].to_pylist(), span_values(found), strict=True))
 
 
@@ -176,21 +166,22 @@ def _sums(tree: Tree, paths: _PathNumbers) -> dict[int, tuple[int, int, int]]:
     """Return the count, total duration and total self time of the spans at each path."""
     arrays = tree.arrays
     services, names = arrays.services.dictionary.to_pylist(), arrays.names.dictionary.to_pylist()
-    service_of, name_of = dictionary_codes(arrays.services), dictionary_codes(arrays.names)
+    service_of, name_of = arrays.services.indices.to_pylist(), arrays.names.indices.to_pylist()
+    parents, durations, self_times = (
+        tree.parents.tolist(),
+        (arrays.ends - arrays.starts).tolist(),
+        tree.self_ns.tolist(),
+    )
     numbers = [-1] * len(arrays)
     sums: dict[int, tuple[int, int, int]] = {}
-    for index in tree.order:
-        parent = tree.parents[index]
+    for index in tree.order.tolist():
+        parent = parents[index]
         number = paths.number(
             numbers[parent] if parent >= 0 else -1, services[service_of[index]], names[name_of[index]]
         )
         numbers[index] = number
         count, duration_ns, self_ns = sums.get(number, (0, 0, 0))
-        sums[number] = (
-            count + 1,
-            duration_ns + arrays.ends[index] - arrays.starts[index],
-            self_ns + tree.self_ns[index],
-        )
+        sums[number] = (count + 1, duration_ns + durations[index], self_ns + self_times[index])
     return sums
 
 

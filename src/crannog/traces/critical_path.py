@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crannog.traces.query_scope import check_cancelled
+from crannog.engine.sql.running_queries import check_cancelled
 from crannog.traces.tree import Tree
 from crannog.traces.tree_building import largest_before
 

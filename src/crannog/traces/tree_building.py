@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crannog.traces.query_scope import check_cancelled
+from crannog.engine.sql.running_queries import check_cancelled
 from crannog.traces.span_table import SPAN_ID_BYTES
 from crannog.traces.trace import ERROR_STATUS
 from crannog.traces.tree import MISSING_PARENT, NO_PARENT, SpanArrays, Tree

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from crannog.engine.duckdb.engine import quoted
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read
+from crannog.engine.sql.running_queries import check_cancelled, scoped_cursor
 from crannog.protocol.staged_files import cast_to_schema
 from crannog.traces.lookup import TracePlaces, files_with_trace, newest_copies, with_copy_order
-from crannog.traces.query_scope import check_cancelled, scoped_cursor
 from crannog.traces.span_table import SPAN_ID_BYTES, trace_id_high
 
 if TYPE_CHECKING:

@@ -27,19 +27,18 @@ def follow(
     *,
     poll_s: float,
     idle_s: float | None,
-    stop: threading.Event | None,
+    stop: threading.Event,
     filter: dict[str, Any],
 ) -> Iterator[BuildEvent]:
     """Yield the events after `since` and wait for more, until `stop` is set or no event came for `idle_s`."""
-    waiter = stop or threading.Event()
     position, quiet_since = since, time.monotonic()
-    while not waiter.is_set():
+    while not stop.is_set():
         # Read before the page: an event committed after the page was read must not be missed.
         head = log.head()
         if head > position:
             page = log.list_events(position, _PAGE, **filter)
             for event in page.events:
-                if waiter.is_set():
+                if stop.is_set():
                     return
                 yield event
             if page.events:
@@ -48,7 +47,7 @@ def follow(
             continue
         if idle_s is not None and time.monotonic() - quiet_since >= idle_s:
             return
-        waiter.wait(poll_s)
+        stop.wait(poll_s)
 
 
 class Watch:

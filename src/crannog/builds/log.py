@@ -6,6 +6,7 @@ out (`call`), or derived from other reads.
 
 from __future__ import annotations
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -193,7 +194,7 @@ class EventLog(ABC):
         *,
         poll_s: float = 0.05,
         idle_s: float | None = None,
-        stop: Any = None,
+        stop: threading.Event | None = None,
         **filter: Any,
     ) -> Iterator[BuildEvent]:
         """Yield each event once, in commit order, as it is committed; `since=None` starts at the present head.
@@ -202,7 +203,12 @@ class EventLog(ABC):
         after `idle_s` without an event; otherwise it waits for more.
         """
         start = self.head() if since is None else since
-        return follow(self, start, poll_s=poll_s, idle_s=idle_s, stop=stop, filter=filter)
+        return self._follow(start, filter, poll_s, idle_s, stop or threading.Event())
+
+    def _follow(
+        self, since: int, filter: dict[str, Any], poll_s: float, idle_s: float | None, stop: threading.Event
+    ) -> Iterator[BuildEvent]:
+        return follow(self, since, poll_s=poll_s, idle_s=idle_s, stop=stop, filter=filter)
 
     def wait_for_build(
         self, build_request_id: str, timeout_s: float | None = None, *, poll_s: float = 0.05

@@ -74,20 +74,13 @@ class HttpLog(EventLog):
         """Check the whole log on the server."""
         return self._transport.run(ops.CHECK, ops.CheckLog(), None, None)
 
-    def follow(
-        self,
-        since: int | None = None,
-        *,
-        poll_s: float = 0.05,
-        idle_s: float | None = None,
-        stop: Any = None,
-        **filter: Any,
-    ) -> Iterator[BuildEvent]:
-        query = ops.EventQuery.of(filter, since=since)
-        start = self.head() if since is None else since
-        return self._follow(start, document_of(query), idle_s, stop or threading.Event())
-
     def _follow(
+        self, since: int, filter: dict[str, Any], poll_s: float, idle_s: float | None, stop: threading.Event
+    ) -> Iterator[BuildEvent]:
+        query = document_of(ops.EventQuery.of(filter, since=since))
+        return self._events_after(since, query, idle_s, stop)
+
+    def _events_after(
         self, position: int, query: dict[str, Any], idle_s: float | None, stop: threading.Event
     ) -> Iterator[BuildEvent]:
         """Yield the events that the server sends; reconnects after the last received event if the connection ends.

@@ -159,12 +159,12 @@ class Settings(BaseSettings):
     staged_rows_limit: int = Field(
         5_000_000,
         ge=1,
-        description="Maximum staged rows of a table; beyond a quarter of it writers are slowed down, at the limit they get 429.",
+        description="Maximum staged rows of a table; beyond an eighth of it writers are slowed down, at the limit they get 429.",
     )
     staged_bytes_limit: int = Field(
         2 * GIB,
         ge=1 * KIB,
-        description="Maximum staged bytes of a table in memory; beyond a quarter writers are slowed down, at the limit they get 429.",
+        description="Maximum staged bytes of a table in memory; beyond an eighth writers are slowed down, at the limit they get 429.",
     )
     load_spark_bytes: int = Field(
         1 * GIB, ge=1, description="Minimum file size for a load through Spark into a table without a key."

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crannog.engine.columnar.parquet_files import FileLayout, RowRange, by_partition
+from crannog.engine.columnar.parquet_files import ARROW_SUFFIX, FileLayout, RowRange, arrow_file, by_partition
 from crannog.engine.columnar.plans import GroupStart, group_starts, in_files, split_by_rows, starts_of_sorted
 from crannog.engine.columnar.tasks import NotBefore, QueryResult, Relation, SortedFile, Source, TaskContext, WithoutKeys
 from crannog.storage.local import LocalStorage
@@ -65,7 +65,10 @@ def context(storage: LocalStorage, **changes: object) -> TaskContext:
 
 
 def put(storage: LocalStorage, name: str, table: pa.Table, group: int = 100) -> str:
-    pq.write_table(table, storage.uri(name), row_group_size=group)
+    if name.endswith(ARROW_SUFFIX):
+        Path(storage.uri(name)).write_bytes(arrow_file(table))
+    else:
+        pq.write_table(table, storage.uri(name), row_group_size=group)
     return name
 
 
@@ -123,18 +126,32 @@ def test_columns_with_nan_have_no_bounds(storage: LocalStorage) -> None:
 
 def test_conditions_leave_rows_out(storage: LocalStorage) -> None:
     path = put(storage, "a.parquet", rows(list(range(10))))
-    keys = put(storage, "keys.parquet", pa.table({"n": pa.array([3, 4, 99], pa.int64())}))
+    keys = put(storage, "keys.arrow", pa.table({"n": pa.array([3, 4, 99], pa.int64())}))
     [table] = written(storage, SortedFile("out", (Source((path,), WithoutKeys(keys)),)))
     assert table["n"].to_pylist() == [0, 1, 2, 5, 6, 7, 8, 9]
-    pairs = put(storage, "pairs.parquet", pa.table({"n": pa.array([3, 5], pa.int64()), "word": ["w3", "other"]}))
+    pairs = put(storage, "pairs.arrow", pa.table({"n": pa.array([3, 5], pa.int64()), "word": ["w3", "other"]}))
     [table] = written(storage, SortedFile("out", (Source((path,), WithoutKeys(pairs)),)))
     assert table["n"].to_pylist() == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     old = NotBefore("day", dt.date(2026, 1, 2), {}, {"word": ["w0", "w2"]})
     [table] = written(storage, SortedFile("out", (Source((path,), old),)))
     assert table["n"].to_pylist() == [0, 1, 2, 3, 5, 7, 9]
-    everything = put(storage, "all.parquet", pa.table({"n": pa.array(range(10), pa.int64())}))
+    everything = put(storage, "all.arrow", pa.table({"n": pa.array(range(10), pa.int64())}))
     assert written(storage, SortedFile("out", (Source((path,), WithoutKeys(everything)),))) == []
     assert list((storage.root / "out").glob("*.tmp")) == []
+
+
+def test_rows_of_the_process_are_read_in_ranges_like_those_of_files(storage: LocalStorage) -> None:
+    numbers = list(range(100_000))
+    given = pa.concat_tables([rows(numbers[start : start + 30_000]) for start in range(0, 100_000, 30_000)])
+    path = put(storage, "given.arrow", given)
+    assert Path(storage.uri(path)).stat().st_size < given.nbytes
+    ranges = (RowRange(None, (50_000,)), RowRange((50_000,), None))
+    [table] = written(storage, SortedFile("out", (Source((path,)),), ranges))
+    assert table["n"].to_pylist() == numbers
+    [table] = written(
+        storage, SortedFile("out", (Source((put(storage, "none.arrow", rows([1]).slice(1)), path)),), ranges[:1])
+    )
+    assert table.num_rows == 50_000
 
 
 def test_columns_that_a_file_lacks_are_null_and_others_are_cast(storage: LocalStorage) -> None:

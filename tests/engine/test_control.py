@@ -709,7 +709,7 @@ class _EarlierClock(dt.datetime):
 
 def test_writers_slow_down_before_they_are_refused() -> None:
     limits = WriterLimits(queue_calls=10, group_rows=10, staged_rows=1_000, staged_bytes=10_000)
-    waits = [slow_down_s(Backlog(rows, 0, 1, None), limits) for rows in (0, 250, 300, 600, 1_000, 2_000)]
+    waits = [slow_down_s(Backlog(rows, 0, 1, None), limits) for rows in (0, 125, 150, 600, 1_000, 2_000)]
     assert waits[:2] == [0, 0]
     assert 0 < waits[2] < 0.02 < waits[3] < waits[4] == waits[5] == 2
     assert slow_down_s(Backlog(0, 5_000, 1, None), limits) == slow_down_s(Backlog(500, 0, 1, None), limits)

@@ -201,6 +201,9 @@ def test_what_a_killed_task_left_half_written_goes_and_does_not_stop_the_erasure
     stray = live.with_name("part-of-a-lost-task.parquet")
     stray.write_bytes(live.read_bytes())
     own = one._lake.operations.tables.open(TableName.parse(NAME)).log.own_folder
+    passed = Path(one._lake.operations.warehouse.storage.uri(f"{own}/jobs/killed/00000.arrow"))
+    passed.parent.mkdir(parents=True)
+    passed.write_bytes(b"rows that a killed job passed to its tasks")
     # A job that began after the erasure's fold cannot have read the key.
     lease = {"kind": "job", "job": "running", "version": 10**6}
     with Lease(one._lake.operations.warehouse.storage, f"{own}/leases/job-running.json", lease):
@@ -208,6 +211,7 @@ def test_what_a_killed_task_left_half_written_goes_and_does_not_stop_the_erasure
     assert receipt.rows_erased == 1
     assert [half.exists() for half in halves.values()] == [False, True]
     assert not stray.exists()
+    assert not passed.exists()
     assert ids_of(one) == [2]
 
 

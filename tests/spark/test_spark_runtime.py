@@ -220,6 +220,10 @@ def test_long_and_wordy_messages_are_shortened() -> None:
     assert len(shortened("x" * 10_000)) == 400
     aborted = "Job aborted due to stage failure: Lost task 0.0 in stage 1.0 (TID 1) (localhost executor driver): java.io.IOException: no space\n\tat x"
     assert shortened(aborted) == "no space"
+    in_python = (
+        'An exception was thrown from the Python worker: Traceback (most recent call last):\n  File "x.py", line 1\n'
+    )
+    assert shortened(f"{in_python}pyarrow.lib.ArrowInvalid: not a file\n") == "ArrowInvalid: not a file"
 
 
 @pytest.mark.parametrize(

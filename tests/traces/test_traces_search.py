@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from crannog.api.traces import Span, TraceSummary
 from crannog.engine.maintenance.fold import fold
+from crannog.engine.sql.duckdb_compiler.terms import Condition
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError
@@ -23,7 +25,7 @@ from crannog.traces.search import span_search, trace_search
 from crannog.traces.search.filter_parser import parse_filter
 from crannog.traces.search.filter_tree import MATCH_ALL
 from crannog.traces.search.request import SPAN_ORDERS, TRACE_ORDERS, SearchRequest
-from crannog.traces.search.snapshot_reader import EARLIEST, TimeBin, TimeHistogram
+from crannog.traces.search.snapshot_reader import EARLIEST, TimeBin, TimeHistogram, start_between, tail_part
 from crannog.traces.trace import span_values
 from filter_reference import matches
 from flatten_reference import flat_by_objects
@@ -431,3 +433,21 @@ def test_folded_spans_are_found_as_staged_ones_are(
         assert [one for page in found for one in page] == in_order(store.matching(where), "newest"), where
     assert span_id(1)
     store.warehouse.close()
+
+
+def test_a_search_reads_only_the_staged_rows_that_may_match() -> None:
+    chunks = [pa.table({"trace_hi": [n, n + 1], "start_ns": [10 * n, 10 * n + 5], "n": [n, n]}) for n in range(5)]
+    staged = pa.concat_tables(chunks)
+    by_id = tail_part(staged, [Condition(0, "trace_hi", "in", (1, 4))])
+    assert by_id is not None
+    assert by_id["n"].to_pylist() == [0, 1, 3, 4]
+    nothing = tail_part(staged, [Condition(0, "trace_hi", "=", (99,))])
+    assert nothing is not None
+    assert nothing.num_rows == 0
+    by_time = tail_part(staged, start_between(12, 35))
+    assert by_time is not None
+    assert by_time["n"].to_pylist() == [1, 1, 2, 2, 3, 3], "whole chunks: the query itself has the condition"
+    later = tail_part(staged, start_between(1000, 2000))
+    assert later is not None
+    assert later.num_rows == 0
+    assert tail_part(staged, [Condition(0, "service_name", "=", ("a",))]) is None

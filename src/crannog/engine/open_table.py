@@ -255,11 +255,13 @@ class OpenTable:
         raw: bool = False,
         files: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
+        staged: pa.Table | None = None,
         may_copy_staged: bool = True,
     ) -> tuple[str, Mapping[str, pa.Table]]:
         """Return the SQL, for the in-process engine, that reads a snapshot, and the in-memory tables it names.
 
-        `files` are those of the base that are needed, `columns` the columns, all if not given; without `keep` no name is the engine's own.
+        `files` are those of the base that are needed, `columns` the columns, `staged` the staged rows; all if not given.
+        Without `may_copy_staged`, no staged row is copied into a table of the engine.
         """
         masks = self.masks(snapshot, raw=raw)
         return relation(
@@ -270,6 +272,7 @@ class OpenTable:
             raw=raw,
             files=files,
             columns=columns,
+            staged=staged,
             may_copy_staged=may_copy_staged,
         )
 
@@ -291,7 +294,8 @@ class OpenTable:
 
         def rows(of: Snapshot) -> int:
             hidden = self.masks(of, raw=raw).num_rows
-            return of.base.rows - int(hidden) + int(of.visible_tail(raw=raw).num_rows)
+            staged = of.visible_tail(raw=raw).num_rows if of.key else of.tail.row_count
+            return of.base.rows - int(hidden) + int(staged)
 
         return rows(snapshot) if snapshot is not None else self.newest(rows)
 

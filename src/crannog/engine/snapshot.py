@@ -173,12 +173,13 @@ def relation(
     raw: bool = False,
     files: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
+    staged: pa.Table | None = None,
     may_copy_staged: bool = True,
 ) -> tuple[str, dict[str, pa.Table]]:
     """Return the SQL that reads a snapshot, and the in-memory tables it refers to (each name starts with `prefix`).
 
-    `files` and `columns` limit the files of the base and the columns; all if not given. With `may_copy_staged`, staged
-    rows that are read again may be copied into tables of the engine.
+    `files`, `columns` and `staged` limit the files of the base, the columns and the staged rows; all if not given. With
+    `may_copy_staged`, staged rows that are read again may be copied into tables of the engine.
     """
     base = snapshot.base
     schema = base.schema if columns is None else pa.schema([base.schema.field(name) for name in columns])
@@ -186,7 +187,8 @@ def relation(
     tables: dict[str, pa.Table] = {}
 
     def named(what: str, rows: pa.Table) -> str:
-        kept = snapshot.staged_tables.name(engine, f"raw {what}" if raw else what, rows) if may_copy_staged else None
+        may_copy = may_copy_staged and (what != "tail" or staged is None)
+        kept = snapshot.staged_tables.name(engine, f"raw {what}" if raw else what, rows) if may_copy else None
         if kept is None:
             tables[f"{prefix}_{what}"] = rows
         return kept or f"{prefix}_{what}"
@@ -202,7 +204,7 @@ def relation(
             f"SELECT {names} FROM {engine.scan(sorted(hidden), schema, positions=True)} t"
             f" ANTI JOIN {named('mask', masks)} m ON m.{FILE_COLUMN} = t.{FILE_COLUMN} AND m.file_row_number = t.file_row_number"
         )
-    tail = snapshot.visible_tail(raw=raw)
+    tail = snapshot.visible_tail(raw=raw) if staged is None else staged
     if tail.num_rows or not parts:
         parts.append(f"SELECT {names} FROM {named('tail', tail)}")
     return " UNION ALL ".join(parts), tables

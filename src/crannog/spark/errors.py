@@ -91,7 +91,7 @@ def shortened(message: str) -> str:
     text = inner[1] if inner else message
     # The traceback of a task in Python ends with its error.
     if "Python worker" in message and (
-        raised := re.findall(r"^\s*(?:\w+\.)*(\w+(?:Error|Exception): .+)$", message, re.MULTILINE)
+        raised := re.findall(r"^\s*(?:\w+\.)*((?:\w+(?:Error|Exception)|Arrow\w+): .+)$", message, re.MULTILINE)
     ):
         text = raised[-1]
     text = next((line.strip() for line in text.splitlines() if line.strip()), "")

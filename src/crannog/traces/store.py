@@ -118,7 +118,8 @@ class TraceStore(SpanStore):
     def _stage(self, table: OpenTable, rows: pa.Table, batch_id: str) -> bool:
         # The rows have exactly the table's schema: checking each value again would cost a third of the time.
         size = int(rows.nbytes) + rows.num_rows * 64 + BYTES_PER_CHANGE
-        return table.writer.write(Change(batch_id, "append", rows, size, at_us=time.time_ns() // 1000)).duplicate
+        change = Change(batch_id, "append", rows, size, at_us=time.time_ns() // 1000)
+        return table.writer.write(change, keep_pace=table.warehouse.is_maintained).duplicate
 
     @property
     def spans(self) -> OpenTable:

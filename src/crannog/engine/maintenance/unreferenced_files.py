@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from crannog.delta.checkpoints import remove_damaged
 from crannog.delta.log import Base
+from crannog.engine.columnar.parquet_files import ARROW_SUFFIX
 from crannog.engine.open_table import OpenTable
 from crannog.errors import Corrupted
 from crannog.protocol.leases import live_leases
@@ -111,12 +112,12 @@ def removals(table: OpenTable) -> dict[str, Removal]:
 
 
 def data_files(table: OpenTable) -> list[str]:
-    """Return the Parquet files of a table's folder that jobs have written, committed or not."""
+    """Return the files of a table's folder that jobs have written: rows for their tasks, and results, committed or not."""
     return [
         file.path
         for folder in (f"{table.folder}/data", f"{table.log.own_folder}/jobs")
         for file in table.warehouse.storage.walk(folder)
-        if file.path.endswith(".parquet")
+        if file.path.endswith((".parquet", ARROW_SUFFIX))
     ]
 
 
@@ -133,7 +134,9 @@ def running_jobs(table: OpenTable, *, since_version: int = 0) -> set[str]:
 
 
 def is_finished(storage: Storage, path: str) -> bool:
-    """Tell whether a Parquet file has its footer, which is written last; a bucket takes files in one piece."""
+    """Tell whether a file of a job is a Parquet file with its footer, which is written last; a bucket takes files in one piece."""
+    if path.endswith(ARROW_SUFFIX):
+        return False  # rows for the tasks of a job, of no use without it
     if not storage.is_local:
         return True
     with suppress(FileNotFoundError), storage.open(path) as file:

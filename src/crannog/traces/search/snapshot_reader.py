@@ -7,6 +7,7 @@ step smaller or larger, and never changes a result.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -73,6 +74,39 @@ class TimeHistogram:
         return EARLIEST
 
 
+def tail_part(staged: pa.Table, conditions: Sequence[Condition]) -> pa.Table | None:
+    """Return the staged rows that may meet the conditions, so that a query need not scan a long tail; None for all."""
+    for condition in conditions:
+        if condition.column == "trace_hi" and condition.operator in ("=", "in"):
+            return _with_ids(staged, condition.values)
+    low, high = _start_range(conditions)
+    return None if (low, high) == (EARLIEST, LATEST) else _started_between(staged, low, high)
+
+
+def _with_ids(staged: pa.Table, ids: Sequence[int]) -> pa.Table:
+    wanted = pa.array(ids, pa.int64())
+    found, start = [staged.slice(0, 0)], 0
+    for chunk in staged["trace_hi"].chunks:
+        matches = pc.is_in(chunk, value_set=wanted)
+        # Few chunks have any, and filtering all columns of the others would cost more than the search itself.
+        if matches.true_count:
+            found.append(staged.slice(start, len(chunk)).filter(matches))
+        start += len(chunk)
+    return pa.concat_tables(found)
+
+
+def _started_between(staged: pa.Table, low: int, high: int) -> pa.Table:
+    """Return the rows from the first to the last chunk with a start in the range: spans arrive about in that order."""
+    first, last, start = staged.num_rows, 0, 0
+    for chunk in staged["start_ns"].chunks:
+        ends = pc.min_max(chunk)
+        end = start + len(chunk)
+        if ends["min"].is_valid and ends["min"].as_py() <= high and ends["max"].as_py() >= low:
+            first, last = min(first, start), end
+        start = end
+    return staged.slice(first, max(0, last - first))
+
+
 def time_histogram_of(snapshot: Snapshot, files: Sequence[str]) -> TimeHistogram:
     """Return the histogram of some files of a base and of the whole tail."""
     return TimeHistogram([*_file_bins(snapshot, set(files)), *_tail_bins(snapshot.tail.rows["start_ns"])])
@@ -115,6 +149,7 @@ class SnapshotReader:
         self.snapshot = snapshot
         self.cursor = cursor
         self._registered: set[str] = set()
+        self._numbers = itertools.count()
 
     def rows(self, conditions: Sequence[Condition] = (), columns: Sequence[str] | None = None) -> str:
         """Return the SQL, in parentheses, of the rows in the tail and in files that may meet the conditions.
@@ -122,7 +157,10 @@ class SnapshotReader:
         DuckDB plans the query faster if it names only a few columns.
         """
         files = pruned(self.snapshot.base, conditions).files
-        sql, tables = self._table.relation(self.snapshot, "spans", files=files, columns=columns)
+        staged = tail_part(self.snapshot.visible_tail(), conditions)
+        # The name of the relation tells which rows it has.
+        prefix = "spans" if staged is None else f"spans_{next(self._numbers)}"
+        sql, tables = self._table.relation(self.snapshot, prefix, files=files, columns=columns, staged=staged)
         for name, rows in tables.items():
             if name not in self._registered:
                 self.cursor.register(name, rows)
@@ -220,8 +258,12 @@ def pruning_conditions(filter: Filter) -> list[Condition]:
 
 def start_bounds(filter: Filter) -> tuple[int, int]:
     """Return the earliest and latest start that a match of the filter can have."""
+    return _start_range(pruning_conditions(filter))
+
+
+def _start_range(conditions: Sequence[Condition]) -> tuple[int, int]:
     low, high = EARLIEST, LATEST
-    for condition in pruning_conditions(filter):
+    for condition in conditions:
         if condition.column == "start_ns":
             [value] = condition.values
             if condition.operator in (">", ">=", "="):

@@ -29,8 +29,9 @@ def test_one_row_appended_in_the_process(tmp_path: Path) -> None:
         for _ in range(WARM):
             append()
         found = min(counted_calls(append) for _ in range(5))
-    assert found.calls <= 70
-    assert found.modules <= 16
+    # One call for each column of the file, instead of pyarrow, which counts as none and takes three times as long.
+    assert found.calls <= 85
+    assert found.modules <= 17
 
 
 def test_one_row_appended_over_http(tmp_path: Path) -> None:
@@ -45,8 +46,8 @@ def test_one_row_appended_over_http(tmp_path: Path) -> None:
         for _ in range(WARM):
             append()
         found = min(counted(append) for _ in range(5))
-    assert found.calls <= 140
-    assert found.modules <= 31
+    assert found.calls <= 155
+    assert found.modules <= 32
 
 
 def test_ten_spans_received_over_http(tmp_path: Path) -> None:

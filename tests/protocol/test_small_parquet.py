@@ -28,6 +28,7 @@ NESTED = pa.struct(
 )
 KINDS: dict[str, pa.DataType] = {
     "text": pa.string(),
+    "flag": pa.bool_(),
     "tiny": pa.int8(),
     "small": pa.int32(),
     "large": pa.int64(),
@@ -50,6 +51,8 @@ def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
         some = st.lists(values_of(kind.value_type), max_size=4)
     elif pa.types.is_string(kind):
         some = st.text(max_size=200)
+    elif pa.types.is_boolean(kind):
+        some = st.booleans()
     elif pa.types.is_floating(kind):
         some = st.floats(allow_nan=False)
     else:

@@ -19,6 +19,7 @@ from crannog.delta.schemas import fingerprint
 from crannog.engine import rows as row_input
 from crannog.engine.commit.writer import Writer, WriterLimits
 from crannog.engine.owned_tables import check_change
+from crannog.engine.rows.few import few_rows
 from crannog.engine.snapshot import MaskCache, Snapshot, positions_of, read, relation
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import (
@@ -94,11 +95,14 @@ class OpenTable:
         """Keep rows: `append` on a table without a key, `upsert` (which append then means) on one with a key."""
         if verb == "upsert" and not self.log.last_seen_base().key:
             raise CallerError(f"cannot upsert into {self.name}: it has no key; append to it, or create it with a key")
-        base, table = self._with_newest_schema(
-            lambda schema: row_input.to_arrow(rows, schema, table=self._label, verb=verb)
-        )
-        if base.partition_by:
-            self._check_partitions(base, table, verb)
+        base = self.log.last_seen_base()
+        table: pa.Table | RowBuffer | None = None if base.partition_by else few_rows(rows, base.user_schema)
+        if table is None:
+            base, table = self._with_newest_schema(
+                lambda schema: row_input.to_arrow(rows, schema, table=self._label, verb=verb)
+            )
+            if base.partition_by:
+                self._check_partitions(base, table, verb)
         limit = self.warehouse.settings.max_rows_per_call
         if table.num_rows > limit:
             raise Overloaded(

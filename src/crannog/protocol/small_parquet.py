@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 # pyarrow writes the file of more rows in less time.
-_MAX_ROWS = 16
+MAX_ROWS = 16
 
 
 class RowBuffer:
@@ -56,7 +56,7 @@ class RowBuffer:
 
 def buffered(rows: Sequence[Sequence[Any]], kind: pa.StructType) -> pa.Table | RowBuffer:
     """Return rows, whose values are in the order of the fields of `kind`, in the form that is staged in the least time."""
-    if len(rows) > _MAX_ROWS:
+    if len(rows) > MAX_ROWS:
         return pa.Table.from_batches([pa.RecordBatch.from_struct_array(pa.array(rows, kind))])
     return RowBuffer(_columns(kind), list(zip(*rows, strict=True)))
 
@@ -64,6 +64,20 @@ def buffered(rows: Sequence[Sequence[Any]], kind: pa.StructType) -> pa.Table | R
 @lru_cache(maxsize=256)
 def _columns(kind: pa.StructType) -> list[Column]:
     return [column(field.name, field.type) for field in kind]
+
+
+def merged_buffers(rows: Sequence[RowBuffer]) -> RowBuffer:
+    """Return the rows of several buffers in one; a column that one of them lacks is null there."""
+    if len(rows) == 1:
+        return rows[0]
+    columns = {column.name: column for some in rows for column in some.columns}
+    values: dict[str, list[Any]] = {name: [] for name in columns}
+    for some in rows:
+        given = {column.name: its for column, its in zip(some.columns, some.values, strict=True)}
+        nothing = [None] * some.num_rows
+        for name, its in values.items():
+            its += given.get(name, nothing)
+    return RowBuffer(list(columns.values()), list(values.values()))
 
 
 def concat_buffers(rows: Sequence[RowBuffer], wanted: pa.Schema) -> pa.Table:
@@ -156,7 +170,7 @@ class Column:
         self.node = _node((name,), kind, 0, 0)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4_096)
 def column(name: str, kind: pa.DataType) -> Column:
     """Return the column; cached."""
     return Column(name, kind)
@@ -255,7 +269,12 @@ def _texts(values: Sequence[str]) -> bytes:
     return b"".join([struct.pack("<I", len(coded)) + coded for coded in map(str.encode, values)])
 
 
+def _bits(values: Sequence[bool]) -> bytes:
+    return sum(value << place for place, value in enumerate(values)).to_bytes((len(values) + 7) // 8, "little")
+
+
 _TYPES: dict[pa.DataType, tuple[int, Callable[[Sequence[Any]], bytes]]] = {
+    pa.bool_(): (0, _bits),
     pa.int8(): (1, _number_encoder("i")),
     pa.int32(): (1, _number_encoder("i")),
     pa.int64(): (2, _number_encoder("q")),

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from crannog.delta.schemas import all_nullable
 from crannog.errors import Corrupted
-from crannog.protocol.small_parquet import RowBuffer, column, concat_buffers
+from crannog.protocol.small_parquet import MAX_ROWS, RowBuffer, column, concat_buffers, merged_buffers
 
 UPSERT, DELETE = 0, 1
 CREATED_AT, BATCH_ID, DATE = "_created_at", "_batch_id", "_date"
@@ -97,10 +97,11 @@ class Segment:
 
     @property
     def rows(self) -> pa.Table:
-        return _as_table(self.content)
+        return as_table(self.content)
 
 
-def _as_table(rows: pa.Table | RowBuffer) -> pa.Table:
+def as_table(rows: pa.Table | RowBuffer) -> pa.Table:
+    """Return rows as Arrow."""
     return rows.table if isinstance(rows, RowBuffer) else rows
 
 
@@ -142,13 +143,15 @@ def _staged(
     changes: Sequence[Change], counts: Sequence[int], sequence: int, columns: Mapping[str, pa.DataType]
 ) -> pa.Table | RowBuffer:
     """Return the rows of the changes with the system columns added."""
+    buffers = [change.rows for change in changes if isinstance(change.rows, RowBuffer) and change.rows.fits(columns)]
+    if len(buffers) == len(changes):
+        few = _staged_buffer(changes, buffers, sequence, columns)
+        return few if few.num_rows <= MAX_ROWS else few.table
     first = changes[0]
-    if len(changes) == 1 and isinstance(first.rows, RowBuffer) and first.rows.fits(columns):
-        return _staged_buffer(first, first.rows, sequence, columns)
     if len(changes) == 1 and isinstance(first.rows, pa.Table):
         given = first.rows
     else:
-        given = _concat_tables([_as_table(change.rows) for change in changes], columns)
+        given = _concat_tables([as_table(change.rows) for change in changes], columns)
     total = given.num_rows
     present = set(given.column_names)
     system = _repeat_per_row(
@@ -174,15 +177,19 @@ def _staged(
     return rows.combine_chunks() if len(changes) > 1 else rows
 
 
-def _staged_buffer(change: Change, rows: RowBuffer, sequence: int, columns: Mapping[str, pa.DataType]) -> RowBuffer:
-    count = rows.num_rows
+def _staged_buffer(
+    changes: Sequence[Change], buffers: Sequence[RowBuffer], sequence: int, columns: Mapping[str, pa.DataType]
+) -> RowBuffer:
+    rows = merged_buffers(buffers)
+    # The change of each row.
+    by_row = [change for change, buffer in zip(changes, buffers, strict=True) for _ in range(buffer.num_rows)]
     system: dict[str, Sequence[object]] = {
-        CREATED_AT: [change.at_us] * count,
-        BATCH_ID: [change.batch_id] * count,
-        DATE: [change.at_us // _US_PER_DAY] * count,
-        "_seq": [sequence] * count,
-        "_ord": range(count),
-        "_op": [DELETE if change.kind == "delete" else UPSERT] * count,
+        CREATED_AT: [change.at_us for change in by_row],
+        BATCH_ID: [change.batch_id for change in by_row],
+        DATE: [change.at_us // _US_PER_DAY for change in by_row],
+        "_seq": [sequence] * len(by_row),
+        "_ord": range(len(by_row)),
+        "_op": [DELETE if change.kind == "delete" else UPSERT for change in by_row],
     }
     names = [name for name in system if name in columns or name not in _SYSTEM_COLUMN_NAMES]
     return rows.with_columns([_SYSTEM_COLUMNS[name] for name in names], [system[name] for name in names])
@@ -316,7 +323,7 @@ def concat_segments(segments: Sequence[Segment], wanted: pa.Schema) -> pa.Table:
     ):
         some = list(group)
         parts += (
-            [concat_buffers(some, wanted)] if few else [cast_to_schema(_as_table(content), wanted) for content in some]
+            [concat_buffers(some, wanted)] if few else [cast_to_schema(as_table(content), wanted) for content in some]
         )
     return pa.concat_tables(parts)
 

@@ -23,7 +23,7 @@ from crannog.engine.commit.group import Call, Group
 from crannog.engine.commit.handover import Handover
 from crannog.errors import Overloaded
 from crannog.protocol.changelog import Backlog, ChangeLog, Committed
-from crannog.protocol.staged_files import Change
+from crannog.protocol.staged_files import Change, as_table
 
 _FORMAT = "changes 1"
 _LARGEST_BYTES = 16 * 1024
@@ -41,8 +41,8 @@ class ChangeMessages:
         listed: list[Any] = []
         bodies: list[bytes] = []
         for call in calls:
-            change, rows = call.value, call.value.rows
-            if change.bytes > _LARGEST_BYTES or not isinstance(rows, pa.Table) or not _has_types(rows, base):
+            change, rows = call.value, as_table(call.value.rows)
+            if change.bytes > _LARGEST_BYTES or not _has_types(rows, base):
                 return None
             # If the answer is lost, this tells the change from an earlier one with the same batch id.
             change = call.value = replace(change, writer=change.writer or uuid.uuid4().hex)

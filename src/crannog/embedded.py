@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
-from crannog.api.lake import Lake
+from crannog.api.lake import Lake, LoadArguments
 from crannog.api.table import Table
 from crannog.engine.maintenance.scheduler import Scheduler
 from crannog.engine.warehouse import Warehouse
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from pyspark.sql import DataFrame
 
-    from crannog.api.producer import Producer
+    from crannog.api.producer import Producer, ProducerArguments
     from crannog.api.reports import LoadReport
     from crannog.builds.stores.delta_log import DeltaLog
     from crannog.traces.store import EmbeddedTraces, TraceStore
@@ -121,19 +121,21 @@ class EmbeddedLake(Lake):
     def _table(self, name: TableName, *, raw: bool) -> EmbeddedTable:
         return EmbeddedTable(self, name, raw=raw)
 
-    def producer(self, name: str, model: type[BaseModel] | None = None, **options: Any) -> Producer:
+    def producer(
+        self, name: str, model: type[BaseModel] | None = None, **options: Unpack[ProducerArguments]
+    ) -> Producer:
         """Return a producer for a table, which sends rows in batches in the background; see `crannog.Producer`."""
         self.table(name).check_change("append")
         return super().producer(name, model, **options)
 
-    def load(self, files: Sequence[str] | str, name: str, **options: Any) -> LoadReport:
+    def load(self, files: Sequence[str] | str, name: str, **options: Unpack[LoadArguments]) -> LoadReport:
         """Load files (names, patterns, `-`) into a table, each once; see `api.Lake.load` for the options.
 
         A file of `load_spark_bytes` or more goes into a table without a key through Spark, by one commit.
         """
         from crannog.tables.spark_load import load_files
 
-        return load_files(self, self.operations, files, name, **options)
+        return load_files(self, self.operations, files, name, options)
 
     def close(self) -> None:
         """Close the connection: acknowledged changes are durable already; work in the background is waited for."""

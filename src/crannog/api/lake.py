@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, Unpack
 
 from crannog.api import table_requests as ops
 from crannog.api.operations import Transport
@@ -16,10 +16,31 @@ from crannog.names import TableName, without_raw_prefix
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from crannog.api.producer import Producer, Producers
-    from crannog.api.reports import LoadReport
+    from crannog.api.producer import Producer, ProducerArguments, Producers
+    from crannog.api.reports import Cancellation, LoadReport, Progress
     from crannog.api.result import Explanation, Result, Stream
     from crannog.api.traces import Traces
+
+
+class LoadArguments(TypedDict, total=False):
+    """The options of a load; see `Lake.load`."""
+
+    create: bool
+    key: Sequence[str] | str | None
+    partition_by: Sequence[str] | str
+    types: Mapping[str, object] | str | None
+    mode: str
+    format: str | None
+    delimiter: str | None
+    flatten: bool
+    evolve: bool
+    ignore_extra: bool
+    reject: str | None
+    max_bad: int | None
+    again: bool
+    dry_run: bool
+    progress: Progress | None
+    cancellation: Cancellation | None
 
 
 class LakeTransport(Transport, Protocol):
@@ -161,7 +182,9 @@ class Lake(ABC):
 
     # -- files and producers -----------------------------------------------------------------------------------------
 
-    def producer(self, name: str, model: type[BaseModel] | None = None, **options: Any) -> Producer:
+    def producer(
+        self, name: str, model: type[BaseModel] | None = None, **options: Unpack[ProducerArguments]
+    ) -> Producer:
         """Return a producer for a table, which sends rows in batches in the background; see `crannog.Producer`."""
         from crannog.api.producer import Producers
 
@@ -169,7 +192,7 @@ class Lake(ABC):
         return self._producers.make(self.table(name), model, **options)
 
     @abstractmethod
-    def load(self, files: Sequence[str] | str, name: str, **options: Any) -> LoadReport:
+    def load(self, files: Sequence[str] | str, name: str, **options: Unpack[LoadArguments]) -> LoadReport:
         """Load CSV, JSON, NDJSON and Parquet files (names, patterns, `-` for standard input) into a table, each once.
 
         Options: `create`, `key`, `partition_by`, `types` (a mapping or "column=type,…"), `mode` ("append" or "upsert"),

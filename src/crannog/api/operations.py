@@ -62,6 +62,10 @@ class Operation(Generic[Q, R]):
         return cleandoc(self.request.__doc__ or "")
 
 
+AnyOperation = Operation[Any, Any]
+"""An operation, where nothing depends on the types of its request and result."""
+
+
 def in_query(name: str, parse: Callable[[list[str]], Any] | None = None, about: str = "") -> Mapping[str, Any]:
     """Return the metadata of a field that has another name, or another form, in a query string."""
     return {"query": name, "parse": parse, "about": about}

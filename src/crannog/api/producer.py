@@ -11,7 +11,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from crannog.api.delivery import Delivery, Failure, Rows, leave, look_after
 from crannog.api.reports import WriteReceipt
@@ -27,6 +27,18 @@ _FAILURES_KEPT = 1_000
 _LAST_PAUSE_S = 0.5
 _GRACE_S = 0.2
 _log = logging.getLogger("crannog.producer")
+
+
+class ProducerArguments(TypedDict, total=False):
+    """The options of a producer; see `Producer`."""
+
+    batch_rows: int
+    max_age_s: float
+    queue_rows: int
+    when_full: str
+    block_s: float
+    give_up_s: float | None
+    on_failure: Callable[[list[dict[str, Any]], Exception], object] | None
 
 
 class Producer:
@@ -322,7 +334,7 @@ class Producers:
     def __init__(self) -> None:
         self._open: weakref.WeakSet[Producer] = weakref.WeakSet()
 
-    def make(self, table: Table, model: type[BaseModel] | None, **options: Any) -> Producer:
+    def make(self, table: Table, model: type[BaseModel] | None, **options: Unpack[ProducerArguments]) -> Producer:
         producer = Producer(table, model, **options)
         self._open.add(producer)
         return producer

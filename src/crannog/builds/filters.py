@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from crannog.api.operations import in_query
 from crannog.builds.event_values import LARGEST_TIMESTAMP, is_name
@@ -24,6 +24,30 @@ _ONE_OF_MANY = {
     "event_type": "kinds",
     "event_types": "kinds",
 }
+
+
+Values = str | Kind | Iterable[str | Kind] | None
+
+
+class FilterArguments(TypedDict, total=False):
+    """The conditions of an `EventFilter` as keywords, also with singular names."""
+
+    build_request_id: Values
+    build_request_ids: Values
+    partition_ref: Values
+    partition_refs: Values
+    partition_glob: Values
+    partition_globs: Values
+    job_label: Values
+    job_labels: Values
+    job_run_id: Values
+    job_run_ids: Values
+    kind: Values
+    kinds: Values
+    event_type: Values
+    event_types: Values
+    start_ns: int | None
+    end_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)

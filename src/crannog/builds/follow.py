@@ -10,9 +10,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from crannog.builds.events import BuildEvent
+from crannog.builds.filters import FilterArguments
 
 if TYPE_CHECKING:
     from crannog.builds.log import EventLog
@@ -28,7 +29,7 @@ def follow(
     poll_s: float,
     idle_s: float | None,
     stop: threading.Event,
-    filter: dict[str, Any],
+    filter: FilterArguments,
 ) -> Iterator[BuildEvent]:
     """Yield the events after `since` and wait for more, until `stop` is set or no event came for `idle_s`."""
     position, quiet_since = since, time.monotonic()
@@ -64,7 +65,7 @@ class Watch:
         since: int | None = None,
         *,
         poll_s: float = 0.05,
-        **filter: Any,
+        **filter: Unpack[FilterArguments],
     ) -> None:
         self.position = log.head() if since is None else since
         self.errors = 0

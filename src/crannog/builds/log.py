@@ -10,12 +10,13 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Unpack
 
 from crannog.api.operations import Operation, Q, R
 from crannog.builds import requests as ops
 from crannog.builds.event_values import FINISHED_BUILDS, BuildRequestStatus, PartitionStatus
 from crannog.builds.events import BuildEvent, JobEvent, Kind
+from crannog.builds.filters import FilterArguments
 from crannog.builds.follow import follow
 from crannog.builds.results import (
     ActivitySummary,
@@ -72,7 +73,7 @@ class EventLog(ABC):
     # -- reads -----------------------------------------------------------------------------------------------------
 
     def list_events(
-        self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Any
+        self, since: int | None = None, limit: int = 100, descending: bool = False, **filter: Unpack[FilterArguments]
     ) -> EventPage:
         """Return a page strictly after index `since`; 0 or None starts at the first event, descending at the last."""
         query = ops.EventQuery.of(filter, since=since, limit=limit, descending=bool(descending))
@@ -148,7 +149,9 @@ class EventLog(ABC):
         """Store one event; return its index once it is durable. As `append_events`."""
         return self.append_events([event], check_states=check_states)[0]
 
-    def all_events(self, since: int | None = None, until: int | None = None, **filter: Any) -> Iterator[BuildEvent]:
+    def all_events(
+        self, since: int | None = None, until: int | None = None, **filter: Unpack[FilterArguments]
+    ) -> Iterator[BuildEvent]:
         """Yield events in commit order, strictly after `since`, up to `until`, reading in chunks."""
         position = since or 0
         while True:
@@ -195,7 +198,7 @@ class EventLog(ABC):
         poll_s: float = 0.05,
         idle_s: float | None = None,
         stop: threading.Event | None = None,
-        **filter: Any,
+        **filter: Unpack[FilterArguments],
     ) -> Iterator[BuildEvent]:
         """Yield each event once, in commit order, as it is committed; `since=None` starts at the present head.
 
@@ -206,7 +209,7 @@ class EventLog(ABC):
         return self._follow(start, filter, poll_s, idle_s, stop or threading.Event())
 
     def _follow(
-        self, since: int, filter: dict[str, Any], poll_s: float, idle_s: float | None, stop: threading.Event
+        self, since: int, filter: FilterArguments, poll_s: float, idle_s: float | None, stop: threading.Event
     ) -> Iterator[BuildEvent]:
         return follow(self, since, poll_s=poll_s, idle_s=idle_s, stop=stop, filter=filter)
 

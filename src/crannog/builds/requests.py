@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from crannog.api.operations import Operation, get, post
+from crannog.api.operations import AnyOperation, Operation, get, post
 from crannog.builds import results
 from crannog.builds.build_views import BuildComparison
 from crannog.builds.event_values import LARGEST_TIMESTAMP, BuildRequestStatus, PartitionStatus, is_name
@@ -307,7 +307,7 @@ class SpaceReport:
 # -- the operations --------------------------------------------------------------------------------------------------
 
 
-def _optional(name: str, request: type[Any], result: Any, path: str) -> Operation[Any, Any]:
+def _optional(name: str, request: type[Any], result: Any, path: str) -> AnyOperation:
     """Declare a read whose result may be null, which has no type of its own at run time."""
     return Operation(name, request, result, "read", (get(path),))
 
@@ -358,7 +358,7 @@ PRUNE = Operation("prune_log", PruneLog, results.PruneReport, "read", (post("/bu
 CHECK = Operation("check_log", CheckLog, results.CheckReport, "read", (post("/builds/check"),))
 COMPACT = Operation("compact", CompactLog, SpaceReport, "admin", (post("/builds/compact"),))
 
-QUERIES: tuple[Operation[Any, Any], ...] = (
+QUERIES: tuple[AnyOperation, ...] = (
     GET_EVENT, HEAD, LIST_BUILDS, GET_BUILD, BUILD_PARTITIONS, GRAPH, COMPARE, RECENT_PARTITIONS, PARTITION_STATUS,
     ACTIVE_BUILDS, LINEAGE, EDGES, MANIFESTS, LIST_JOBS, LIST_RUNS, ACTIVITY, STATS,
 )  # fmt: skip

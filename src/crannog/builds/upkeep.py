@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO, Unpack
 
 from crannog.builds.append_plan import same_event
 from crannog.builds.event_values import LARGEST_TIMESTAMP, from_json
 from crannog.builds.events import BuildEvent
+from crannog.builds.filters import FilterArguments
 from crannog.builds.results import CheckReport, CopyReport, ImportReport, PruneReport
 from crannog.builds.stores.read_model_log import ModelLog
 from crannog.builds.stores.sqlite_log import PastLog
@@ -210,7 +211,7 @@ def _verify(source: EventLog, target: EventLog, since: int | None, until: int, c
         )
 
 
-def export_lines(log: EventLog, out: TextIO, since: int | None = None, **filter: Any) -> int:
+def export_lines(log: EventLog, out: TextIO, since: int | None = None, **filter: Unpack[FilterArguments]) -> int:
     """Write events as lines of JSON, in order, up to the present head; return their number."""
     count = 0
     for event in log.all_events(since, log.head(), **filter):

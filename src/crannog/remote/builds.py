@@ -13,6 +13,7 @@ from crannog.builds import requests as ops
 from crannog.builds.append_plan import checked_batch
 from crannog.builds.event_values import from_json
 from crannog.builds.events import BuildEvent
+from crannog.builds.filters import FilterArguments
 from crannog.builds.log import EventLog
 from crannog.builds.results import CheckReport
 from crannog.errors import Unavailable
@@ -75,7 +76,7 @@ class HttpLog(EventLog):
         return self._transport.run(ops.CHECK, ops.CheckLog(), None, None)
 
     def _follow(
-        self, since: int, filter: dict[str, Any], poll_s: float, idle_s: float | None, stop: threading.Event
+        self, since: int, filter: FilterArguments, poll_s: float, idle_s: float | None, stop: threading.Event
     ) -> Iterator[BuildEvent]:
         query = document_of(ops.EventQuery.of(filter, since=since))
         return self._events_after(since, query, idle_s, stop)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
-from crannog.api.lake import Lake
+from crannog.api.lake import Lake, LoadArguments
 from crannog.names import TableName
 from crannog.remote.connection import Connection
 from crannog.remote.tables import TableTransport
@@ -49,13 +49,14 @@ class RemoteLake(Lake):
 
         return HttpLog(self.address, connection=self._connection)
 
-    def load(self, files: Sequence[str] | str, name: str, **options: Any) -> LoadReport:
+    def load(self, files: Sequence[str] | str, name: str, **options: Unpack[LoadArguments]) -> LoadReport:
         """Load local files (names, patterns, `-`) into a table, each once; see `api.Lake.load` for the options."""
         from crannog.tables.load import load
         from crannog.tables.load_options import LoadOptions
 
-        watch = {part: options.pop(part, None) for part in ("progress", "cancellation")}
-        return load(self, files, name, LoadOptions.checked(**options), **watch)
+        progress, cancellation = options.pop("progress", None), options.pop("cancellation", None)
+        checked = LoadOptions.checked(**options)
+        return load(self, files, name, checked, progress=progress, cancellation=cancellation)
 
     def __repr__(self) -> str:
         return f"RemoteLake({self.address!r})"

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from crannog.api import table_requests as ops
 from crannog.api.arguments import checked_batch_id, checked_query_id
-from crannog.api.operations import Operation, Q, R, Route
+from crannog.api.operations import AnyOperation, Operation, Q, R, Route
 from crannog.api.reports import Cancellation, Progress, WriteReceipt
 from crannog.api.table_requests import Definition, ExplainSql, RunSql, StreamSql
 from crannog.errors import BadRows, CallerError, Conflict, NotFound, SchemaMismatch
@@ -60,7 +60,7 @@ class TableTransport(HttpTransport):
     def call(self, operation: Operation[Q, R], request: Q) -> R:
         return cast(R, self._result(operation, request))
 
-    def _result(self, operation: Operation[Any, Any], request: Any) -> Any:
+    def _result(self, operation: AnyOperation, request: Any) -> Any:
         if operation in (ops.APPEND, ops.UPSERT):
             return self._write(operation, request)
         if operation is ops.DELETE:
@@ -75,7 +75,7 @@ class TableTransport(HttpTransport):
             return self._arrow(operation, request)
         return self._document(operation, request)
 
-    def _document(self, operation: Operation[Any, Any], request: Any) -> Any:
+    def _document(self, operation: AnyOperation, request: Any) -> Any:
         """Request a JSON document."""
         # Loading a large table into memory takes time, and may be requested again.
         is_pin = operation is ops.PIN
@@ -90,7 +90,7 @@ class TableTransport(HttpTransport):
                 entry[name] = None if entry[name] is None else dt.datetime.fromisoformat(entry[name])
         return found
 
-    def _arrow(self, operation: Operation[Any, Any], request: Any) -> Any:
+    def _arrow(self, operation: AnyOperation, request: Any) -> Any:
         from crannog.remote.streaming import table_of
 
         read_s = None if operation is ops.READ else READ_S
@@ -168,7 +168,7 @@ class TableTransport(HttpTransport):
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
-    def _write(self, operation: Operation[Any, Any], request: ops.WriteRows) -> WriteReceipt:
+    def _write(self, operation: AnyOperation, request: ops.WriteRows) -> WriteReceipt:
         from crannog.engine.rows import to_arrow
 
         route, name = operation.routes[0], request.name

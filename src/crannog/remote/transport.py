@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 from urllib.parse import quote
 
-from crannog.api.operations import Operation, Q, R, Route
+from crannog.api.operations import AnyOperation, Operation, Q, R, Route
 from crannog.api.reports import Cancellation, Progress
 from crannog.api.traces import requests as ops
 from crannog.api.traces.requests import PROTOBUF, WriteSpans
@@ -125,7 +125,7 @@ class HttpTransport:
         return self.decoded(operation.result, answer.json())
 
     def send(
-        self, operation: Operation[Any, Any], request: Any, *, tries: int = ONE_TRY, **parts: Unpack[RequestParts]
+        self, operation: AnyOperation, request: Any, *, tries: int = ONE_TRY, **parts: Unpack[RequestParts]
     ) -> httpx.Response:
         """Send a request by the first route of its operation, and return the response."""
         route = operation.routes[0]

@@ -8,10 +8,11 @@ from pydantic import BaseModel, TypeAdapter
 
 from crannog.server.responses import ARROW, CSV, JSON, NDJSON
 
+Schema = dict[str, Any]
+"""A part of an OpenAPI document."""
 
-def parameter(
-    name: str, place: str, schema: dict[str, Any], about: str = "", *, required: bool = False
-) -> dict[str, Any]:
+
+def parameter(name: str, place: str, schema: Schema, about: str = "", *, required: bool = False) -> Schema:
     """Describe a parameter in the path, in the query string or in a header."""
     return {
         "name": name,
@@ -22,7 +23,7 @@ def parameter(
     }
 
 
-TEXT: dict[str, Any] = {"type": "string"}
+TEXT: Schema = {"type": "string"}
 TABLE_IN_PATH = parameter("name", "path", TEXT, "The table, as catalog.schema.table.", required=True)
 BATCH_ID = parameter(
     "Crannog-Batch-Id",
@@ -31,9 +32,9 @@ BATCH_ID = parameter(
     "1 to 256 characters. The same id again keeps nothing and answers `duplicate`.",
 )
 
-_ANY_ROWS: dict[str, Any] = {"oneOf": [{"type": "array", "items": {"type": "object"}}, {"type": "object"}]}
-_BYTES: dict[str, Any] = {"type": "string", "format": "binary"}
-ERROR: dict[str, Any] = {
+_ANY_ROWS: Schema = {"oneOf": [{"type": "array", "items": {"type": "object"}}, {"type": "object"}]}
+_BYTES: Schema = {"type": "string", "format": "binary"}
+ERROR: Schema = {
     "description": "What went wrong, and what to do about it.",
     "content": {
         JSON: {
@@ -57,14 +58,14 @@ ERROR: dict[str, Any] = {
 }
 
 
-def shaped(model: type[Any]) -> dict[str, Any]:
+def shaped(model: type[Any]) -> Schema:
     """Return the JSON Schema of a model or a dataclass."""
     if isinstance(model, type) and issubclass(model, BaseModel):
         return model.model_json_schema(ref_template="#/$defs/{model}")
     return inlined(TypeAdapter(model).json_schema(mode="serialization"))
 
 
-def inlined(schema: dict[str, Any]) -> dict[str, Any]:
+def inlined(schema: Schema) -> Schema:
     definitions = schema.pop("$defs", {})
 
     def walk(node: Any) -> Any:
@@ -74,11 +75,11 @@ def inlined(schema: dict[str, Any]) -> dict[str, Any]:
             return {name: walk(inner) for name, inner in node.items()}
         return [walk(inner) for inner in node] if isinstance(node, list) else node
 
-    found: dict[str, Any] = walk(schema)
+    found: Schema = walk(schema)
     return found
 
 
-def takes(content: dict[str, dict[str, Any]], *, required: bool = True) -> dict[str, Any]:
+def takes(content: dict[str, Schema], *, required: bool = True) -> Schema:
     """Describe a body by its media types."""
     return {
         "requestBody": {
@@ -88,26 +89,26 @@ def takes(content: dict[str, dict[str, Any]], *, required: bool = True) -> dict[
     }
 
 
-def takes_rows() -> dict[str, Any]:
+def takes_rows() -> Schema:
     return takes({JSON: _ANY_ROWS, NDJSON: {"type": "string"}, CSV: {"type": "string"}, ARROW: _BYTES})
 
 
-def takes_json(model: type[Any], *, arrow: bool = False, required: bool = True) -> dict[str, Any]:
+def takes_json(model: type[Any], *, arrow: bool = False, required: bool = True) -> Schema:
     return takes({JSON: shaped(model), **({ARROW: _BYTES} if arrow else {})}, required=required)
 
 
 def gives(
-    schema: dict[str, Any] | type[Any] | None = None,
+    schema: Schema | type[Any] | None = None,
     *,
     status: int = 200,
     rows: bool = False,
     arrow: bool = False,
     progress: bool = False,
     lines: bool = False,
-) -> dict[int | str, dict[str, Any]]:
+) -> dict[int | str, Schema]:
     """Describe an answer, and that all else is an error."""
     body = {} if schema is None else schema if isinstance(schema, dict) else shaped(schema)
-    content: dict[str, Any] = {JSON: {"schema": body}}
+    content: Schema = {JSON: {"schema": body}}
     if rows:
         content |= {NDJSON: {"schema": {"type": "string"}}, CSV: {"schema": {"type": "string"}}}
     if rows or arrow:
@@ -117,7 +118,7 @@ def gives(
     return {status: {"description": "Done.", "content": content}, "4XX": ERROR, "5XX": ERROR}
 
 
-LIST: dict[str, Any] = {"type": "array", "items": {"type": "object"}}
-NAMES: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
-OBJECT: dict[str, Any] = {"type": "object"}
-OBJECT_OR_NULL: dict[str, Any] = {"type": ["object", "null"]}
+LIST: Schema = {"type": "array", "items": {"type": "object"}}
+NAMES: Schema = {"type": "array", "items": {"type": "string"}}
+OBJECT: Schema = {"type": "object"}
+OBJECT_OR_NULL: Schema = {"type": ["object", "null"]}

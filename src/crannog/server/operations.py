@@ -18,7 +18,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from crannog.api.operations import Operation, Route, day_of
+from crannog.api.operations import AnyOperation, Operation, Route, day_of
 from crannog.errors import CallerError
 from crannog.formats.row_bodies import parse_document
 from crannog.names import TableName, without_raw_prefix
@@ -172,7 +172,7 @@ class RequestReader(Generic[Q]):
         return {"parameters": parameters}
 
 
-def result_schema(operation: Operation[Any, Any]) -> dict[str, Any]:
+def result_schema(operation: AnyOperation) -> dict[str, Any]:
     """Describe what an operation returns, as far as JSON clients need to know."""
     if get_origin(operation.result) is types.UnionType:
         return OBJECT_OR_NULL
@@ -184,13 +184,13 @@ def result_schema(operation: Operation[Any, Any]) -> dict[str, Any]:
     return {"type": "array", "items": {"type": "string" if item is str else "object"}}
 
 
-CarryOut = Callable[[Request, Operation[Any, Any], Any], Awaitable[Response]]
+CarryOut = Callable[[Request, AnyOperation, Any], Awaitable[Response]]
 """Carries out the request of an operation and answers it."""
 
 
 def add_routes(
     router: APIRouter,
-    operation: Operation[Any, Any],
+    operation: AnyOperation,
     carry_out: CarryOut,
     *,
     answers: dict[int | str, dict[str, Any]] | None = None,
@@ -226,7 +226,7 @@ def add_routes(
 
 
 def _endpoint(
-    operation: Operation[Any, Any], reader: RequestReader[Any], carry_out: CarryOut, owner: TableName | None
+    operation: AnyOperation, reader: RequestReader[Any], carry_out: CarryOut, owner: TableName | None
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         call, path = call_of(request), request.path_params
@@ -243,9 +243,7 @@ def _endpoint(
     return endpoint
 
 
-def _endpoint_of_change(
-    operation: Operation[Any, Any], carry_out: CarryOut
-) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint_of_change(operation: AnyOperation, carry_out: CarryOut) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         # A table cannot be changed under the name of its raw form, which is not valid here.
         name = TableName.parse(request.path_params["name"])
@@ -255,6 +253,6 @@ def _endpoint_of_change(
     return endpoint
 
 
-def _operation_id(operation: Operation[Any, Any], route: Route) -> str:
+def _operation_id(operation: AnyOperation, route: Route) -> str:
     words = [word for word in route.path.split("/") if word and not word.startswith("{")]
     return "_".join([operation.name, *words, route.method.lower()])

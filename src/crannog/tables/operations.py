@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from crannog.api import table_requests as ops
-from crannog.api.operations import Operation, Q, R
+from crannog.api.operations import AnyOperation, Operation, Q, R
 from crannog.api.reports import (
     Cancellation,
     CompactReport,
@@ -271,7 +271,7 @@ def _job(act: Callable[..., Any], change: str = "") -> _Job:
     )(self, request)
 
 
-_CALLS: dict[Operation[Any, Any], _Call] = {
+_CALLS: dict[AnyOperation, _Call] = {
     ops.LIST_TABLES: TableOperations._list_tables,
     ops.CREATE: TableOperations._create,
     ops.DROP: TableOperations._drop,
@@ -293,7 +293,7 @@ _CALLS: dict[Operation[Any, Any], _Call] = {
     ops.CACHE_STATS: lambda self, _: self.queries.cache.stats(),
     ops.TASKS: TableOperations._tasks,
 }
-_JOBS: dict[Operation[Any, Any], _Job] = {
+_JOBS: dict[AnyOperation, _Job] = {
     ops.ERASE: TableOperations._erase,
     ops.FOLD: _job(lambda table, _, **job: fold(table, **job)),
     ops.COMPACT: TableOperations._compact,

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crannog.api.arguments import new_batch_id
-from crannog.api.reports import Cancellation, LoadReport, Progress
+from crannog.api.reports import Cancellation, LoadReport
 from crannog.delta.log import Base
 from crannog.delta.rewrite import Rewrite, RunAgain, verify_files
 from crannog.delta.schemas import DATE_COLUMN, all_nullable
@@ -34,7 +34,7 @@ from crannog.tables.load_options import LoadOptions
 from crannog.tables.load_write import Batches, Bulk
 
 if TYPE_CHECKING:
-    from crannog.api.lake import Lake
+    from crannog.api.lake import Lake, LoadArguments
     from crannog.tables.operations import TableOperations
 
 _LOAD = "LOAD"
@@ -50,12 +50,10 @@ def load_files(
     operations: TableOperations,
     files: Sequence[str] | str,
     name: str,
-    *,
-    progress: Progress | None = None,
-    cancellation: Cancellation | None = None,
-    **options: Any,
+    options: LoadArguments,
 ) -> LoadReport:
     """Load files into a table of an embedded lake."""
+    progress, cancellation = options.pop("progress", None), options.pop("cancellation", None)
     table_name = TableName.parse(name)
     try:
         operations.tables.open(table_name)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from crannog.api.operations import Operation, Q, R
+from crannog.api.operations import AnyOperation, Operation, Q, R
 from crannog.api.reports import Cancellation, ErasureReceipt, Progress
 from crannog.api.traces import DeriveReport, ErasurePlan, Trace, TraceExpiry, Traces, TraceSummary, WriteOutcome
 from crannog.api.traces import requests as ops
@@ -231,7 +231,7 @@ class EmbeddedTraces(Traces):
         self.store = store
 
 
-_CALLS: dict[Operation[Any, Any], Callable[[TraceStore, Any], Any]] = {
+_CALLS: dict[AnyOperation, Callable[[TraceStore, Any], Any]] = {
     ops.WRITE: TraceStore.write,
     ops.GET: TraceStore.get,
     ops.SERVICES: services,
@@ -249,7 +249,7 @@ _CALLS: dict[Operation[Any, Any], Callable[[TraceStore, Any], Any]] = {
     ops.ATTRIBUTE_KEYS: attribute_keys,
     ops.ERASURE_PLAN: TraceStore.erasure_plan,
 }
-_JOBS: dict[Operation[Any, Any], Callable[[TraceStore, Any, Progress | None, Cancellation | None], Any]] = {
+_JOBS: dict[AnyOperation, Callable[[TraceStore, Any, Progress | None, Cancellation | None], Any]] = {
     ops.DERIVE: TraceStore.derive,
     ops.EXPIRE: TraceStore.expire,
     ops.ERASE: TraceStore.erase,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from crannog.api.operations import Operation, Q, R
+from crannog.api.operations import AnyOperation, Operation, Q, R
 from crannog.builds import requests as ops
 from crannog.builds.append_plan import check_changes, checked_batch, plan
 from crannog.builds.events import BuildEvent
@@ -76,7 +76,7 @@ class ModelLog(EventLog):
         yield from ()
 
 
-_QUERIES: dict[Operation[Any, Any], Callable[[Connection, Any], Any]] = {
+_QUERIES: dict[AnyOperation, Callable[[Connection, Any], Any]] = {
     ops.LIST_EVENTS: event_queries.events_page,
     ops.GET_EVENT: event_queries.event,
     ops.HEAD: lambda model, _: ops.Head(last_index(model)),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from crannog.api.operations import Operation
+from crannog.api.operations import AnyOperation
 from crannog.api.reports import Progress
 from crannog.builds import requests as ops
 from crannog.builds.build_views import compare, mermaid
@@ -32,7 +32,7 @@ _AS_OF = parameter(
     "as_of", "query", {"type": "integer", "minimum": 0}, "Read the log as it stood when this index was its last."
 )
 # Derived from reads of the log, by the functions that Python has for them.
-_DERIVED: dict[Operation[Any, Any], Callable[[EventLog, Any], Any]] = {
+_DERIVED: dict[AnyOperation, Callable[[EventLog, Any], Any]] = {
     ops.GRAPH: lambda log, query: ops.Flowchart(mermaid(log, query.build_request_id)),
     ops.COMPARE: lambda log, query: compare(log, query.first, query.second),
     ops.LINEAGE: lambda log, query: log.get_lineage(
@@ -47,7 +47,7 @@ def _response(result: Any) -> Response:
     return Response(to_json(plain(result)).encode(), media_type=JSON)
 
 
-async def _read(request: Request, operation: Operation[Any, Any], query: Any) -> Response:
+async def _read(request: Request, operation: AnyOperation, query: Any) -> Response:
     """Read the log, or an earlier state of it."""
     call, as_of = call_of(request), request.query_params.get("as_of")
     if as_of is not None and not as_of.isdecimal():
@@ -62,14 +62,14 @@ async def _read(request: Request, operation: Operation[Any, Any], query: Any) ->
     return await call.service.threads.run("read", read)
 
 
-async def _list_events(request: Request, operation: Operation[Any, Any], query: ops.EventQuery) -> Response:
+async def _list_events(request: Request, operation: AnyOperation, query: ops.EventQuery) -> Response:
     # A filter that is misspelt and ignored would give everything.
     if request.method == "GET" and (unknown := sorted(request.query_params.keys() - _EVENT_PARAMETERS)):
         raise CallerError(f"events have no parameter {unknown[0]}; they have {', '.join(sorted(_EVENT_PARAMETERS))}")
     return await _read(request, operation, query)
 
 
-async def _remove(request: Request, _: Operation[Any, Any], wanted: ops.RemoveEvents) -> Response:
+async def _remove(request: Request, _: AnyOperation, wanted: ops.RemoveEvents) -> Response:
     return await _written(request, lambda log: ops.Removed(log.remove_events(wanted.indexes)))
 
 
@@ -78,7 +78,7 @@ async def _written(request: Request, write: Callable[[EventLog], Any]) -> Respon
     return _response(await call.service.threads.run("write", lambda: write(call.service.build_log.get())))
 
 
-async def _prune(request: Request, _: Operation[Any, Any], wanted: ops.PruneLog) -> Response:
+async def _prune(request: Request, _: AnyOperation, wanted: ops.PruneLog) -> Response:
     call = call_of(request)
     if not wanted.dry_run:
         call.need("admin", EVENTS)

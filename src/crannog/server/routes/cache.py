@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.responses import Response
 
-from crannog.api.operations import Operation
+from crannog.api.operations import AnyOperation
 from crannog.api.table_requests import (
     CACHE_STATS,
     COMPACT,
@@ -41,7 +39,7 @@ class Which(BaseModel):
 _WHICH: TypeAdapter[Which] = TypeAdapter(Which)
 
 
-async def _stats(request: Request, operation: Operation[Any, Any], wanted: GetCacheStats) -> Response:
+async def _stats(request: Request, operation: AnyOperation, wanted: GetCacheStats) -> Response:
     found, may = await result_of(request, operation, wanted), call_of(request).caller.may
     return answer({**found, "tables": [held for held in found["tables"] if may("read", TableName.parse(held["name"]))]})
 
@@ -51,7 +49,7 @@ for _operation in (PIN, EVICT):
 add_routes(router, CACHE_STATS, _stats, answers=gives(OBJECT))
 
 
-async def _table_of(request: Request, operation: Operation[Any, Any]) -> TableName:
+async def _table_of(request: Request, operation: AnyOperation) -> TableName:
     """Return the table that a request names in its body or its query string, if the caller has the right to it."""
     name = request.query_params.get("name") or request.query_params.get("table")
     form_of(request, ("json",))

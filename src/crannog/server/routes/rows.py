@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from crannog.api import table_requests as ops
 from crannog.api.arguments import checked_batch_id
-from crannog.api.operations import Operation
+from crannog.api.operations import AnyOperation
 from crannog.api.reports import Cancellation, Progress, WriteReceipt
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CrannogError
@@ -48,7 +48,7 @@ class EvolveOptions(BaseModel):
 _KEYS, _EVOLVE = TypeAdapter(Keys), TypeAdapter(EvolveOptions)
 
 
-async def _write(request: Request, operation: Operation[Any, Any], name: TableName) -> Response:
+async def _write(request: Request, operation: AnyOperation, name: TableName) -> Response:
     """Append, upsert or delete."""
     call, verb = call_of(request), operation.name
     service, is_delete = call.service, operation is ops.DELETE
@@ -88,14 +88,14 @@ def _keys_in(request: Request, data: bytes, form: str, table: ops.Definition) ->
     return keys_from(wanted.keys, table), wanted.actor or actor, wanted.reason or reason
 
 
-async def _evolve(request: Request, operation: Operation[Any, Any], name: TableName) -> Response:
+async def _evolve(request: Request, operation: AnyOperation, name: TableName) -> Response:
     form, service = form_of(request, ("json", "arrow")), call_of(request).service
     data = await service.bodies.read(request)
     schema = arrow_schema(data) if form == "arrow" else document(data, _EVOLVE).table_schema
     return await run_job(request, operation, ops.EvolveTable(name, schema))
 
 
-async def _erase(request: Request, operation: Operation[Any, Any], name: TableName) -> Response:
+async def _erase(request: Request, operation: AnyOperation, name: TableName) -> Response:
     form, service = form_of(request, ("json", "arrow")), call_of(request).service
     data, operations = await service.bodies.read(request), service.lake.operations
 

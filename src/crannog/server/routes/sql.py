@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
@@ -14,7 +13,7 @@ from starlette.responses import Response
 
 from crannog.api import table_requests as ops
 from crannog.api.arguments import checked_query_id
-from crannog.api.operations import Operation
+from crannog.api.operations import AnyOperation
 from crannog.api.result import Result
 from crannog.errors import Cancelled, CrannogError, Forbidden, NotFound
 from crannog.formats import encode
@@ -41,7 +40,7 @@ _ANSWER = {
 }
 
 
-async def _sql(request: Request, _operation: Operation[Any, Any], wanted: ops.RunSql) -> Response:
+async def _sql(request: Request, _operation: AnyOperation, wanted: ops.RunSql) -> Response:
     call, form = call_of(request), wanted_form(request)
     query_id = checked_query_id(wanted.query_id)
 
@@ -78,7 +77,7 @@ def _headers(result: Result) -> dict[str, str]:
     }
 
 
-async def _stream(request: Request, _operation: Operation[Any, Any], wanted: ops.StreamSql) -> Response:
+async def _stream(request: Request, _operation: AnyOperation, wanted: ops.StreamSql) -> Response:
     call, form, query_id = call_of(request), wanted_form(request), checked_query_id(wanted.query_id)
 
     def failed(error: Exception) -> bytes:
@@ -104,7 +103,7 @@ async def _stream(request: Request, _operation: Operation[Any, Any], wanted: ops
     return await thread_response(request, "query", make, MEDIA[form], lambda: _cancel(call, query_id))
 
 
-async def _explain(request: Request, _operation: Operation[Any, Any], wanted: ops.ExplainSql) -> Response:
+async def _explain(request: Request, _operation: AnyOperation, wanted: ops.ExplainSql) -> Response:
     call = call_of(request)
     call.sql = wanted.sql
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.responses import Response
 
 from crannog.api import table_requests as ops
-from crannog.api.operations import Operation
+from crannog.api.operations import AnyOperation
 from crannog.formats.encode import row_bytes
 from crannog.formats.row_bodies import key_of_texts
 from crannog.names import TableName
@@ -44,12 +44,12 @@ class Definition(BaseModel):
 _DEFINITION: TypeAdapter[Definition] = TypeAdapter(Definition)
 
 
-async def _tables(request: Request, operation: Operation[Any, Any], wanted: ops.ListTables) -> Response:
+async def _tables(request: Request, operation: AnyOperation, wanted: ops.ListTables) -> Response:
     names, may = await result_of(request, operation, wanted), call_of(request).caller.may
     return answer([{"name": name} for name in names if may("read", TableName.parse(name))])
 
 
-async def _create(request: Request, operation: Operation[Any, Any], name: TableName) -> Response:
+async def _create(request: Request, operation: AnyOperation, name: TableName) -> Response:
     call, query = call_of(request), request.query_params
     form = form_of(request, ("json", "arrow"))
     data = await call.service.bodies.read(request)
@@ -71,7 +71,7 @@ async def _create(request: Request, operation: Operation[Any, Any], name: TableN
     return answer(described, 201 if created else 200)
 
 
-async def _schema(request: Request, operation: Operation[Any, Any], wanted: ops.GetDefinition) -> Response:
+async def _schema(request: Request, operation: AnyOperation, wanted: ops.GetDefinition) -> Response:
     found = await result_of(request, operation, wanted)
     headers = {"Crannog-Key": json.dumps(found.key)}
     if wanted_form(request, ("json", "arrow")) == "arrow":
@@ -80,13 +80,13 @@ async def _schema(request: Request, operation: Operation[Any, Any], wanted: ops.
     return answer({"columns": columns, "key": list(found.key)}, headers=headers)
 
 
-async def result_of(request: Request, operation: Operation[Any, Any], wanted: Any, kind: str = "read") -> Any:
+async def result_of(request: Request, operation: AnyOperation, wanted: Any, kind: str = "read") -> Any:
     """Return what an operation returns, carried out in a thread."""
     service = call_of(request).service
     return await service.threads.run(kind, lambda: service.lake.operations.call(operation, wanted))
 
 
-async def read(request: Request, operation: Operation[Any, Any], wanted: Any) -> Response:
+async def read(request: Request, operation: AnyOperation, wanted: Any) -> Response:
     """Answer with what an operation returns; a bare value is a field of an object."""
     found = await result_of(request, operation, wanted, "write" if operation is ops.DROP else "read")
     if operation is ops.COUNT:
@@ -98,19 +98,19 @@ async def read(request: Request, operation: Operation[Any, Any], wanted: Any) ->
     return answer(found)
 
 
-async def _listing(request: Request, operation: Operation[Any, Any], wanted: Any) -> Response:
+async def _listing(request: Request, operation: AnyOperation, wanted: Any) -> Response:
     found = await result_of(request, operation, wanted)
     if wanted_form(request, ("json", "arrow")) == "arrow":
         return rows_response(pa.Table.from_pylist(found), "arrow")
     return answer(found)
 
 
-async def _rows(request: Request, operation: Operation[Any, Any], wanted: Any) -> Response:
+async def _rows(request: Request, operation: AnyOperation, wanted: Any) -> Response:
     operations = call_of(request).service.lake.operations
     return await rows_answer(request, lambda: operations.call(operation, wanted))
 
 
-async def _row(request: Request, operation: Operation[Any, Any], wanted: ops.GetRow) -> Response:
+async def _row(request: Request, operation: AnyOperation, wanted: ops.GetRow) -> Response:
     service = call_of(request).service
     texts = [wanted.key] if isinstance(wanted.key, str) else wanted.key
 
@@ -123,13 +123,13 @@ async def _row(request: Request, operation: Operation[Any, Any], wanted: ops.Get
     return Response(row_bytes(found), media_type=JSON)
 
 
-async def run_job(request: Request, operation: Operation[Any, Any], wanted: Any) -> Response:
+async def run_job(request: Request, operation: AnyOperation, wanted: Any) -> Response:
     """Run a job, and answer with its report or with its progress."""
     run = call_of(request).service.lake.operations.run
     return await long_work(request, lambda progress, cancellation: run(operation, wanted, progress, cancellation))
 
 
-async def _tasks(request: Request, operation: Operation[Any, Any], wanted: Any) -> Response:
+async def _tasks(request: Request, operation: AnyOperation, wanted: Any) -> Response:
     found, may = await result_of(request, operation, wanted), call_of(request).caller.may
     return answer([task for task in found if may("read", TableName.parse(task["task_name"].partition(":")[2]))])
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from crannog.api.operations import Operation
+from crannog.api.operations import AnyOperation
 from crannog.api.reports import Cancellation, ErasureReceipt, Progress
 from crannog.api.traces import requests as ops
 from crannog.api.traces.requests import PROTOBUF, EraseTraces
@@ -41,11 +41,11 @@ async def _answered(request: Request, work: Callable[[TraceStore], Any]) -> Resp
     return Response(await run_trace_query(request, body), media_type=JSON)
 
 
-async def _query(request: Request, operation: Operation[Any, Any], wanted: Any) -> Response:
+async def _query(request: Request, operation: AnyOperation, wanted: Any) -> Response:
     return await _answered(request, lambda store: store.call(operation, wanted))
 
 
-async def _run_job(request: Request, operation: Operation[Any, Any], wanted: Any) -> Response:
+async def _run_job(request: Request, operation: AnyOperation, wanted: Any) -> Response:
     store = call_of(request).service.lake.trace_store
     return await long_work(request, lambda progress, cancellation: store.run(operation, wanted, progress, cancellation))
 
@@ -63,7 +63,7 @@ add_routes(router, ops.DERIVE, _run_job, answers=gives(OBJECT, progress=True), o
 add_routes(router, ops.EXPIRE, _run_job, answers=gives(OBJECT, progress=True), owner=SPANS)
 
 
-async def _skeleton(request: Request, operation: Operation[Any, Any], wanted: Any) -> Response:
+async def _skeleton(request: Request, operation: AnyOperation, wanted: Any) -> Response:
     return await skeleton_answer(request, wanted)
 
 

@@ -13,22 +13,9 @@ import pyarrow.compute as pc
 from crannog.engine.duckdb.engine import literal
 from crannog.traces.attribute_values import escaped_value
 from crannog.traces.search import attribute_sql
+from crannog.traces.search import filter_tree as tree
 from crannog.traces.search.attribute_sql import integer_comparison, text_literal
-from crannog.traces.search.filter_tree import (
-    EVENT_NAME,
-    NEGATED_OPERATORS,
-    And,
-    Compare,
-    Exists,
-    Field,
-    Filter,
-    Level,
-    Not,
-    OneOf,
-    Or,
-    Type,
-    Value,
-)
+from crannog.traces.search.filter_tree import Filter
 from crannog.traces.span_table import ATTRIBUTE_MAPS, SPAN_KINDS
 from crannog.traces.trace import ERROR_STATUS, STATUS_NAMES
 
@@ -68,26 +55,26 @@ def prefilter_sql(filter: Filter) -> str:
     A span's attribute is searched as a word of the search text, which costs a third of a lookup in the map.
     """
     match filter:
-        case And(terms):
+        case tree.And(terms):
             return "(" + " AND ".join(map(prefilter_sql, terms)) + ")" if terms else "true"
-        case Or(terms):
+        case tree.Or(terms):
             return "(" + " OR ".join(map(prefilter_sql, terms)) + ")" if terms else "false"
-        case Compare(field, operator, value):
+        case tree.Compare(field, operator, value):
             return _attribute_prefilter(field, operator, (value,)) or condition_sql(filter)
-        case OneOf(field, values, False):
+        case tree.OneOf(field, values, False):
             return _attribute_prefilter(field, "in", values) or condition_sql(filter)
     return condition_sql(filter)
 
 
-def _attribute_prefilter(field: Field, operator: str, values: tuple[Value, ...]) -> str | None:
-    if field.type is not Type.ATTRIBUTE or field.level not in (Level.SPAN, Level.ANY):
+def _attribute_prefilter(field: tree.Field, operator: str, values: tuple[tree.Value, ...]) -> str | None:
+    if field.type is not tree.Type.ATTRIBUTE or field.level not in (tree.Level.SPAN, tree.Level.ANY):
         return None
     words = attribute_sql.search_text_words(field.name, operator, values)
     if words is None:
         return None
     found = [f"contains(search_blob, {text_literal(word)})" for word in words]
-    if field.level is Level.ANY:
-        for level in (Level.RESOURCE, Level.SCOPE):
+    if field.level is tree.Level.ANY:
+        for level in (tree.Level.RESOURCE, tree.Level.SCOPE):
             found.append(
                 attribute_sql.one_of_prefilter(
                     f"{ATTRIBUTE_MAPS[level.value]}[{text_literal(field.name)}]", operator, values
@@ -99,28 +86,28 @@ def _attribute_prefilter(field: Field, operator: str, values: tuple[Value, ...])
 def condition_sql(filter: Filter) -> str:
     """Return the condition that matching spans meet."""
     match filter:
-        case And(terms):
+        case tree.And(terms):
             return "(" + " AND ".join(map(condition_sql, terms)) + ")" if terms else "true"
-        case Or(terms):
+        case tree.Or(terms):
             return "(" + " OR ".join(map(condition_sql, terms)) + ")" if terms else "false"
-        case Not(term):
+        case tree.Not(term):
             return f"(NOT {null_as_false(condition_sql(term))})"
-        case Exists(field):
+        case tree.Exists(field):
             return _exists(field)
-        case OneOf(field, values, negated):
+        case tree.OneOf(field, values, negated):
             return _one_of(field, values, negated=negated)
-        case Compare(field, operator, value):
+        case tree.Compare(field, operator, value):
             return _compare(field, operator, value)
 
 
-def _exists(field: Field) -> str:
-    if field.level is Level.COLUMN:
+def _exists(field: tree.Field) -> str:
+    if field.level is tree.Level.COLUMN:
         return f"({COLUMNS[field.name]} IS NOT NULL)"
     return _any_value(field, lambda stored: f"({stored} IS NOT NULL)")
 
 
-def _one_of(field: Field, values: tuple[Value, ...], *, negated: bool) -> str:
-    if field.type is Type.ATTRIBUTE:
+def _one_of(field: tree.Field, values: tuple[tree.Value, ...], *, negated: bool) -> str:
+    if field.type is tree.Type.ATTRIBUTE:
 
         def condition(stored: str) -> str:
             found = attribute_sql.is_one_of(stored, values)
@@ -130,45 +117,45 @@ def _one_of(field: Field, values: tuple[Value, ...], *, negated: bool) -> str:
 
     def of(stored: str) -> str:
         found = "(" + " OR ".join(_scalar(stored, field.type, "=", value) for value in values) + ")"
-        if field.type in (Type.TEXT, Type.ID):
+        if field.type in (tree.Type.TEXT, tree.Type.ID):
             found = f"({stored} IN ({', '.join(_literal(field.type, value) for value in values)}))"
         return attribute_sql.present_and_not(stored, found) if negated else found
 
-    return _any_value(field, of) if field == EVENT_NAME else of(_column(field))
+    return _any_value(field, of) if field == tree.EVENT_NAME else of(_column(field))
 
 
-def _compare(field: Field, operator: str, value: Value) -> str:
+def _compare(field: tree.Field, operator: str, value: tree.Value) -> str:
     match field.type:
-        case Type.ATTRIBUTE:
+        case tree.Type.ATTRIBUTE:
             return _any_value(field, lambda stored: attribute_sql.comparison(stored, operator, value))
-        case Type.WORDS:
+        case tree.Type.WORDS:
             return _text_search(operator, str(value))
-        case Type.BOOLEAN:
+        case tree.Type.BOOLEAN:
             truth = (operator == "=") == value
             if field.name == "error":
                 return f"(status_code {'=' if truth else '!='} {ERROR_STATUS})"
             return f"(parent_span_id IS {'' if truth else 'NOT '}NULL)"
-    if field == EVENT_NAME:
-        return _any_value(field, lambda stored: _scalar(stored, Type.TEXT, operator, value))
+    if field == tree.EVENT_NAME:
+        return _any_value(field, lambda stored: _scalar(stored, tree.Type.TEXT, operator, value))
     return _scalar(_column(field), field.type, operator, value)
 
 
-def _column(field: Field) -> str:
-    if field.type is Type.KIND:
+def _column(field: tree.Field) -> str:
+    if field.type is tree.Type.KIND:
         return f"coalesce(span_kind, '{SPAN_KINDS[0]}')"
-    return "status_code" if field.type is Type.STATUS else COLUMNS[field.name]
+    return "status_code" if field.type is tree.Type.STATUS else COLUMNS[field.name]
 
 
-def _scalar(stored: str, kind: Type, operator: str, value: Value) -> str:
+def _scalar(stored: str, kind: tree.Type, operator: str, value: tree.Value) -> str:
     """Return the SQL that compares a stored value of a known type."""
-    if kind in (Type.NUMBER, Type.DURATION, Type.TIME):
+    if kind in (tree.Type.NUMBER, tree.Type.DURATION, tree.Type.TIME):
         assert not isinstance(value, str)
         bound = integer_comparison(operator, value)
         if isinstance(bound, bool):
             return f"({stored} IS NOT NULL)" if bound else "false"
         return f"({stored} {bound[0]} {_integer_literal(bound[1])})"
-    if operator in NEGATED_OPERATORS:
-        return attribute_sql.present_and_not(stored, _scalar(stored, kind, NEGATED_OPERATORS[operator], value))
+    if operator in tree.NEGATED_OPERATORS:
+        return attribute_sql.present_and_not(stored, _scalar(stored, kind, tree.NEGATED_OPERATORS[operator], value))
     if operator == "=~":
         return f"regexp_matches({stored}, {_literal(kind, value)})"
     if operator == "contains":
@@ -180,20 +167,20 @@ def _integer_literal(number: int) -> str:
     return f"CAST('{number}' AS BIGINT)" if number == -(2**63) else str(number)
 
 
-def _literal(kind: Type, value: Value) -> str:
-    if kind is Type.ID:
+def _literal(kind: tree.Type, value: tree.Value) -> str:
+    if kind is tree.Type.ID:
         return f"from_hex({literal(str(value))})"
-    if kind is Type.STATUS:
+    if kind is tree.Type.STATUS:
         return str(STATUS_NAMES.index(str(value)))
     return text_literal(str(value))
 
 
-def _any_value(field: Field, condition: Callable[[str], str]) -> str:
+def _any_value(field: tree.Field, condition: Callable[[str], str]) -> str:
     """Return the SQL that is true if one of the values of a field meets a condition."""
-    if field.level in (Level.EVENT, Level.LINK):
-        stored = "e.name" if field == EVENT_NAME else f"e.attributes[{text_literal(field.name)}]"
+    if field.level in (tree.Level.EVENT, tree.Level.LINK):
+        stored = "e.name" if field == tree.EVENT_NAME else f"e.attributes[{text_literal(field.name)}]"
         return f"(len(list_filter({field.level.value}s, lambda e: {null_as_false(condition(stored))})) > 0)"
-    maps = list(ATTRIBUTE_MAPS.values()) if field.level is Level.ANY else [ATTRIBUTE_MAPS[field.level.value]]
+    maps = list(ATTRIBUTE_MAPS.values()) if field.level is tree.Level.ANY else [ATTRIBUTE_MAPS[field.level.value]]
     return "(" + " OR ".join(condition(f"{name}[{text_literal(field.name)}]") for name in maps) + ")"
 
 

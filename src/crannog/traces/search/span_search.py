@@ -11,26 +11,11 @@ from crannog.api.traces import Span, SpanPage
 from crannog.api.traces.requests import SpanQuery
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
-from crannog.traces.search import cursors
+from crannog.traces.search import cursors, snapshot_reader, summaries
 from crannog.traces.search.cursors import Position
 from crannog.traces.search.filter_sql import condition_sql, null_as_false
 from crannog.traces.search.request import SPAN_ORDERS, SearchRequest, checked_limit, checked_order, span_filter
-from crannog.traces.search.snapshot_reader import (
-    EARLIEST,
-    LATEST,
-    SnapshotReader,
-    open_reader,
-    pruning_conditions,
-    start_between,
-    start_bounds,
-)
-from crannog.traces.search.summaries import (
-    ID_COLUMNS,
-    create_duplicated,
-    newest_copies_sql,
-    rows_of_trace_ids,
-    trace_id_table,
-)
+from crannog.traces.search.snapshot_reader import SnapshotReader
 from crannog.traces.span_store import SpanStore
 from crannog.traces.span_table import COPY_ORDER
 from crannog.traces.trace import SPAN_SQL, span_values
@@ -71,7 +56,7 @@ def search_spans(store: SpanStore, query: SpanQuery) -> SpanPage:
 
     def page(table: OpenTable, snapshot: Snapshot) -> SpanPage:
         position = cursors.decode(query.cursor, request.digest, id_bytes=_ID_BYTES)
-        with open_reader(table, snapshot) as reader:
+        with snapshot_reader.open_reader(table, snapshot) as reader:
             found = _matches_from(reader, request, position, limit)
             listed, next_cursor, previous_cursor = cursors.page_of(
                 found, limit, position, lambda match: match.position, request.digest
@@ -90,11 +75,11 @@ def _matches_from(
     column, descending = _ORDERS[request.order]
     if position is not None and position.backward:
         descending = not descending
-    low, high = start_bounds(request.filter)
+    low, high = snapshot_reader.start_bounds(request.filter)
     # Newest first, the search goes back in time in steps; in other orders, one step covers all of it.
     histogram = reader.time_histogram(request.filter) if column == "start_ns" and descending else None
     if histogram is not None:
-        high = min(high, histogram.high, position.value if position else LATEST)
+        high = min(high, histogram.high, position.value if position else snapshot_reader.LATEST)
         low = max(low, histogram.low)
     rows, batch_size = _FIRST_ROWS, limit + 9
     found: dict[tuple[bytes, bytes], _SpanMatch] = {}
@@ -123,9 +108,9 @@ def _matching_rows(
     (column, descending), (low, high) = order, times
     direction, sign = ("DESC", "<") if descending else ("ASC", ">")
     conditions = [condition_sql(request.filter)]
-    if low > EARLIEST:
+    if low > snapshot_reader.EARLIEST:
         conditions.append(f"start_ns >= {low}")
-    if high < LATEST:
+    if high < snapshot_reader.LATEST:
         conditions.append(f"start_ns <= {high}")
     if position is not None:
         trace_id, span_id = (f"from_hex('{part.hex()}')" for part in (position.id[:16], position.id[16:]))
@@ -133,7 +118,9 @@ def _matching_rows(
             f"({column} {sign} {position.value} OR ({column} = {position.value} AND (trace_id {sign} {trace_id}"
             f" OR (trace_id = {trace_id} AND span_id {sign} {span_id}))))"
         )
-    source = reader.rows([*pruning_conditions(request.filter), *start_between(low, high)])
+    source = reader.rows(
+        [*snapshot_reader.pruning_conditions(request.filter), *snapshot_reader.start_between(low, high)]
+    )
     found = reader.query(
         f"SELECT {column} AS value, trace_id, span_id, {', '.join(COPY_ORDER)} FROM {source}"
         f" WHERE {' AND '.join(conditions)}"
@@ -168,10 +155,10 @@ def _newest_copies_of(reader: SnapshotReader, matches: list[_SpanMatch], columns
         ],
         names=["trace_id", "span_id"],
     )
-    rows = rows_of_trace_ids(reader, traces, min(starts), max(starts), columns)
+    rows = summaries.rows_of_trace_ids(reader, traces, min(starts), max(starts), columns)
     return reader.query(
-        newest_copies_sql(f"SELECT * FROM ({rows}) SEMI JOIN pairs USING (trace_id, span_id)"),
-        {"wanted": trace_id_table(traces), "pairs": pairs},
+        summaries.newest_copies_sql(f"SELECT * FROM ({rows}) SEMI JOIN pairs USING (trace_id, span_id)"),
+        {"wanted": summaries.trace_id_table(traces), "pairs": pairs},
     )
 
 
@@ -186,8 +173,8 @@ def _spans(reader: SnapshotReader, matches: list[_SpanMatch]) -> tuple[Span, ...
 def _count_spans(reader: SnapshotReader, request: SearchRequest) -> int:
     """Count the spans that match in their newest copy."""
     rows, condition = reader.rows(), condition_sql(request.filter)
-    duplicates = create_duplicated(reader, f"SELECT {ID_COLUMNS} FROM {rows}")
-    source = reader.rows(pruning_conditions(request.filter))
+    duplicates = summaries.create_duplicated(reader, f"SELECT {summaries.ID_COLUMNS} FROM {rows}")
+    source = reader.rows(snapshot_reader.pruning_conditions(request.filter))
     if not duplicates:
         query = f"SELECT count(*) FROM {source} WHERE {condition}"
     else:
@@ -197,6 +184,6 @@ def _count_spans(reader: SnapshotReader, request: SearchRequest) -> int:
         )
         query = (
             f"SELECT (SELECT count(*) FROM {source} ANTI JOIN duplicated USING (trace_id) WHERE {condition})"
-            f" + (SELECT count(*) FROM ({newest_copies_sql(copies)}) WHERE matches)"
+            f" + (SELECT count(*) FROM ({summaries.newest_copies_sql(copies)}) WHERE matches)"
         )
     return int(reader.query(query).column(0)[0].as_py())

@@ -88,7 +88,7 @@ def test_a_skeleton_has_what_windows_show(store: Store) -> None:
 @given(shapes)
 def test_depths_alone_give_the_parents_back(shape: list[tuple[int | None, int, int]]) -> None:
     tree, spans = tree_and_spans(shape)
-    depths = skeleton_table(tree, "x")["depth"].to_pylist()
+    depths = skeleton_table(tree)["depth"].to_pylist()
     last: dict[int, int] = {}
     for row, (depth, one) in enumerate(zip(depths, spans, strict=True)):
         last[depth] = row
@@ -103,7 +103,7 @@ def test_types_grow_with_the_trace(store: Store) -> None:
     assert [str(long.schema.field(name).type) for name in ("start_us", "duration_us")] == ["double", "double"]
     assert (long["duration_us"][0].as_py(), long["start_us"][1].as_py()) == (3 * hour // 1_000, hour // 1_000)
     assert long.schema.field("name").type.index_type == pa.uint16()
-    deep = skeleton_table(build_tree(span_arrays_of(trace_id(1), many(70_000, lambda n: n - 1 if n else None))), "x")
+    deep = skeleton_table(build_tree(span_arrays_of(trace_id(1), many(70_000, lambda n: n - 1 if n else None))))
     assert deep.schema.field("depth").type == pa.uint32()
     assert deep["depth"][-1].as_py() == 69_999
 

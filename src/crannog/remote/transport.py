@@ -14,8 +14,8 @@ from urllib.parse import quote
 from crannog.api.operations import AnyOperation, Operation, Q, R, Route
 from crannog.api.reports import Cancellation, Progress
 from crannog.api.traces import requests as ops
+from crannog.api.traces.columns import TraceColumns
 from crannog.api.traces.requests import PROTOBUF, WriteSpans
-from crannog.api.traces.skeleton import Skeleton
 from crannog.api.traces.spans import TraceView, view_document
 from crannog.errors import CallerError, Cancelled, Unavailable
 from crannog.formats.json_values import from_lossless_json
@@ -218,12 +218,12 @@ class TraceTransport(HttpTransport):
         if operation.result is bytes:
             headers = {**self.headers, "Accept": PROTOBUF}
             return cast(R, self.send(operation, request, headers=headers, tries=self._tries, read_s=None).content)
-        if operation.result is Skeleton:
+        if isinstance(operation.result, type) and issubclass(operation.result, TraceColumns):
             from crannog.remote.streaming import table_of
 
             headers = {**self.headers, "Accept": ARROW}
             answer = self.send(operation, request, headers=headers, tries=self._tries, read_s=None)
-            return cast(R, Skeleton(table_of(answer.content)))
+            return cast(R, operation.result(table_of(answer.content)))
         return super().call(operation, request)
 
     def decoded(self, kind: type[R], document: Any) -> R:

@@ -10,47 +10,31 @@ import pyarrow as pa
 from crannog.api.traces import Skeleton, SpanFlag
 from crannog.api.traces.requests import SkeletonQuery
 from crannog.engine.sql.running_queries import check_cancelled
-from crannog.errors import CallerError, TooLarge
+from crannog.errors import TooLarge
 from crannog.traces.span_store import SpanStore
 from crannog.traces.span_table import parse_trace_id
 from crannog.traces.tree import MISSING_PARENT, NO_PARENT, Tree
-from crannog.traces.tree_views import found_trace
+from crannog.traces.tree_views import checked_rows, found_trace
 
 if TYPE_CHECKING:
     from crannog.traces.tree import Numbers
 
 _NS_PER_US = 1_000
-_MAX_SPANS = 100_000_000
 
 
 def skeleton(store: SpanStore, query: SkeletonQuery) -> Skeleton:
     """Return all spans of a trace as columns."""
-    trace_id, limit = parse_trace_id(query.trace_id), query.limit
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MAX_SPANS:
-        raise CallerError(f"limit must be an integer from 1 to {_MAX_SPANS:,}, got {limit!r}"[:200])
-    tree, etag = found_trace(
-        store,
-        lambda table, snapshot: (
-            store.trees.get(table, snapshot, trace_id),
-            store.trees.version(table, snapshot, trace_id),
-        ),
-        trace_id,
-    )
+    trace_id, limit = parse_trace_id(query.trace_id), checked_rows(query.limit)
+    tree = found_trace(store, lambda table, snapshot: store.trees.get(table, snapshot, trace_id), trace_id)
     if len(tree) > limit:
         raise TooLarge(
             f"trace {trace_id.hex()} has {len(tree):,} spans, more than the limit of {limit:,}: raise `limit`,"
             " or read windows of it with `offset` and `limit`"
         )
-    return Skeleton(skeleton_table(tree, etag))
+    return Skeleton(skeleton_table(tree))
 
 
-def skeleton_version(store: SpanStore, query: SkeletonQuery) -> str:
-    """Return the etag of a skeleton, without building the tree. Raises NotFound if there is no such trace."""
-    trace_id = parse_trace_id(query.trace_id)
-    return found_trace(store, lambda table, snapshot: store.trees.version(table, snapshot, trace_id), trace_id)
-
-
-def skeleton_table(tree: Tree, etag: str) -> pa.Table:
+def skeleton_table(tree: Tree) -> pa.Table:
     """Return the columns of a tree, in tree order."""
     import numpy as np
 
@@ -66,7 +50,7 @@ def skeleton_table(tree: Tree, etag: str) -> pa.Table:
         "service": _dictionary(arrays.services, order),
         "flags": _column(_flags(tree)[order]),
     }
-    return pa.table(columns).replace_schema_metadata(_metadata(tree, etag))
+    return pa.table(columns).replace_schema_metadata(_metadata(tree))
 
 
 def _flags(tree: Tree) -> Numbers:
@@ -89,7 +73,7 @@ def _flags(tree: Tree) -> Numbers:
     return flags
 
 
-def _metadata(tree: Tree, etag: str) -> Mapping[str, str]:
+def _metadata(tree: Tree) -> Mapping[str, str]:
     arrays = tree.arrays
     figures = {
         "trace_id": arrays.trace_id.hex(),
@@ -103,7 +87,7 @@ def _metadata(tree: Tree, etag: str) -> Mapping[str, str]:
         "skewed": tree.skewed,
         "deepest": tree.deepest,
         "complete": "false" if arrays.truncated else "true",
-        "etag": etag,
+        "etag": tree.version,
     }
     return {name: str(value) for name, value in figures.items()}
 

@@ -18,7 +18,6 @@ from crannog.api.traces.requests import (
     EraseTraces,
     ExpireTraces,
     ExportTraces,
-    SkeletonQuery,
     TraceById,
     WriteSpans,
 )
@@ -40,12 +39,13 @@ from crannog.traces.lookup import row_counts, rows_of_trace, rows_of_traces
 from crannog.traces.metrics import metrics
 from crannog.traces.search.span_search import search_spans
 from crannog.traces.search.trace_search import search
-from crannog.traces.skeleton import skeleton, skeleton_version
+from crannog.traces.skeleton import skeleton
 from crannog.traces.span_metadata import attribute_keys, complete, dependencies, operations, services
 from crannog.traces.span_store import SpanStore
 from crannog.traces.span_table import SCHEMA, SPANS, existing_spans, no_trace, open_spans, parse_trace_id
 from crannog.traces.trace import SPAN_COLUMNS, spans_in_tree_order
-from crannog.traces.tree_views import compare, show
+from crannog.traces.tree_find import find
+from crannog.traces.tree_views import compare, place, show, trace_version
 
 _NO_ROWS = SCHEMA.empty_table()
 T = TypeVar("T")
@@ -162,9 +162,9 @@ class TraceStore(SpanStore):
         found = row_counts(self.read_newest, [parse_trace_id(text) for text in trace_ids])
         return {trace_id.hex(): count for trace_id, count in found.items()}
 
-    def skeleton_version(self, request: SkeletonQuery) -> str:
-        """Return the etag of a skeleton. Raises NotFound if there is no such trace."""
-        return skeleton_version(self, request)
+    def trace_version(self, trace_id: str) -> str:
+        """Return the etag of columns of a trace. Raises NotFound if there is no such trace."""
+        return trace_version(self, trace_id)
 
     def jaeger_summaries(self, found: Sequence[TraceSummary]) -> list[JaegerSummary]:
         """Return the summaries for Jaeger's trace list of the traces on a search page, in order."""
@@ -242,7 +242,9 @@ _CALLS: dict[AnyOperation, Callable[[TraceStore, Any], Any]] = {
     ops.SEARCH_SPANS: search_spans,
     ops.COMPLETE: complete,
     ops.SHOW: show,
+    ops.PLACE: place,
     ops.SKELETON: skeleton,
+    ops.FIND: find,
     ops.COMPARE: compare,
     ops.METRICS: metrics,
     ops.DEPENDENCIES: dependencies,

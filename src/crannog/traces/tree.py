@@ -88,6 +88,8 @@ class Tree:
     roots: int
     orphans: int
     cycles: int
+    version: str = ""
+    """See `TreeCache.version`."""
 
     @property
     def start_ns(self) -> int:
@@ -208,7 +210,7 @@ class TreeCache:
         rows, truncated = columns_of_trace(table, snapshot, trace_id, places, _COLUMNS, self._limit)
         if not rows.num_rows:
             raise TraceOrSpanMissing(no_trace(trace_id).message)
-        tree = build_tree(span_arrays_of(trace_id, rows, places.files, truncated=truncated))
+        tree = build_tree(span_arrays_of(trace_id, rows, places.files, truncated=truncated), key)
         if rows.num_rows >= _CACHED_FROM_SPANS:
             with self._lock:
                 self._cached[key] = tree

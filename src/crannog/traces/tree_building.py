@@ -84,7 +84,7 @@ def _texts(column: pa.Array, order: Numbers) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(column_of(codes, pa.int32()), encoded.dictionary)
 
 
-def build_tree(arrays: SpanArrays) -> Tree:
+def build_tree(arrays: SpanArrays, version: str = "") -> Tree:
     """Return the tree of the spans in `arrays`."""
     sent = arrays.parents
     parents = np.maximum(sent, -1)
@@ -111,7 +111,7 @@ def build_tree(arrays: SpanArrays) -> Tree:
     child_bounds = np.append(0, np.cumsum(np.bincount(parents + 1, minlength=len(arrays) + 1))).astype(np.int32)
     return Tree(
         arrays, order, tree_position, parents, depths, sizes, _self_times(arrays, parents, by_parent), by_parent,
-        child_bounds, len(roots), len(orphans), len(cycles),
+        child_bounds, len(roots), len(orphans), len(cycles), version,
     )  # fmt: skip
 
 

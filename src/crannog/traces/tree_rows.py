@@ -161,3 +161,36 @@ def _staged_at(snapshot: Snapshot, trace_id: bytes, numbers: Numbers, columns: l
             found.append(batch.take(column_of(inside, pa.int64())))
         begin = end
     return pa.Table.from_batches(found)
+
+
+def spans_where(table: OpenTable, snapshot: Snapshot, trace_id: bytes, places: RowPlaces, condition: str) -> Numbers:
+    """Return the spans whose row meets an SQL condition; older copies of a span do not count."""
+    by_id = f"trace_id = from_hex('{trace_id.hex()}') AND ({condition})"
+    engine = table.warehouse.duckdb
+    parts = []
+    with scoped_cursor(engine) as cursor:
+        if (places.file_numbers == _STAGED).any():
+            cursor.register("staged_spans", _numbered_staged_rows(snapshot, trace_id))
+            staged = f"SELECT {_STAGED} AS f, {ROW_NUMBER} AS r FROM staged_spans WHERE {ROW_NUMBER} >= 0 AND {by_id}"
+            parts.append(read(cursor, staged))
+            cursor.unregister("staged_spans")
+        if places.files:
+            scan = engine.scan(snapshot.local_paths(list(places.files)), snapshot.base.schema)
+            parts.append(
+                read(cursor, f"SELECT file_index::INTEGER AS f, file_row_number AS r FROM {scan} WHERE {by_id}")
+            )
+    keys = [_place_keys(numbers_of(single_chunk(part["f"]), np.int32), numbers_of(single_chunk(part["r"]), np.int64)) for part in parts]  # fmt: skip
+    return np.flatnonzero(np.isin(_place_keys(places.file_numbers, places.row_numbers), np.concatenate(keys)))
+
+
+def _place_keys(file_numbers: Numbers, row_numbers: Numbers) -> Numbers:
+    keys: Numbers = (file_numbers.astype(np.int64) + 1 << 40) + row_numbers
+    return keys
+
+
+def _numbered_staged_rows(snapshot: Snapshot, trace_id: bytes) -> pa.Table:
+    """Return all staged rows, with the numbers of those of the trace, -1 for others; no column is copied."""
+    rows = snapshot.tail.rows
+    of_trace = pc.equal(single_chunk(rows["trace_hi"]), trace_id_high(trace_id)).cast(pa.uint8())
+    holds = numbers_of(of_trace, np.uint8) > 0
+    return rows.append_column(ROW_NUMBER, column_of(np.where(holds, np.cumsum(holds) - 1, -1), pa.int64()))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from crannog.api.traces import Path, PathChange, ShownSpan, Span, TraceComparison, TraceView
-from crannog.api.traces.requests import ComparisonQuery, WindowQuery
+from crannog.api.traces import Path, PathChange, ShownSpan, Span, SpanPlace, TraceComparison, TraceView
+from crannog.api.traces.requests import ComparisonQuery, PlaceQuery, WindowQuery
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.errors import CallerError, NotFound
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from crannog.traces.tree import Numbers
 
 MAX_PATH = 128
+_MAX_ANCESTORS = 10_000
+_MAX_ROWS = 100_000_000
 _MAX_CRITICAL = 1_000
 T = TypeVar("T")
 
@@ -31,11 +33,48 @@ def show(store: SpanStore, query: WindowQuery) -> TraceView:
     for name, value in (("offset", query.offset), ("depth", query.depth)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
             raise CallerError(f"{name} must be an integer of 0 or more, got {value!r}")
+    if query.around is not None and query.offset:
+        raise CallerError("give offset or around, not both")
     return found_trace(
         store,
         lambda table, snapshot: _window(table, snapshot, store.trees.get(table, snapshot, trace_id), query),
         trace_id,
     )
+
+
+def place(store: SpanStore, query: PlaceQuery) -> SpanPlace:
+    """Return where a span is in its trace."""
+    trace_id = parse_trace_id(query.trace_id)
+    tree = found_trace(store, lambda table, snapshot: store.trees.get(table, snapshot, trace_id), trace_id)
+    try:
+        index = tree.index_of(query.span_id)
+    except TraceOrSpanMissing as error:
+        raise NotFound(str(error)) from None
+    path = tree.path(index, _MAX_ANCESTORS)
+    return SpanPlace(
+        trace_id=trace_id.hex(),
+        span_id=tree.arrays.span_id(index),
+        row=int(tree.tree_position[index]),
+        depth=int(tree.depths[index]),
+        ancestors=tuple(tree.tree_position[path[:-1]].tolist()),
+        path=tuple(map(tree.arrays.span_id, path)),
+        children=len(tree.children(index)),
+        descendants=int(tree.sizes[index]) - 1,
+        span_count=len(tree),
+    )
+
+
+def trace_version(store: SpanStore, trace_id: str) -> str:
+    """Return a text that changes with a trace, without building its tree. Raises NotFound if there is no such trace."""
+    wanted = parse_trace_id(trace_id)
+    return found_trace(store, lambda table, snapshot: store.trees.version(table, snapshot, wanted), wanted)
+
+
+def checked_rows(limit: int) -> int:
+    """Check a limit of rows without their attributes."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MAX_ROWS:
+        raise CallerError(f"limit must be an integer from 1 to {_MAX_ROWS:,}, got {limit!r}"[:200])
+    return limit
 
 
 def found_trace(store: SpanStore, act: Callable[[OpenTable, Snapshot], T], trace_id: bytes) -> T:
@@ -52,6 +91,8 @@ def found_trace(store: SpanStore, act: Callable[[OpenTable, Snapshot], T], trace
 def _window(table: OpenTable, snapshot: Snapshot, tree: Tree, query: WindowQuery) -> TraceView:
     arrays, offset = tree.arrays, query.offset
     indexes = tree.indexes(query.depth, query.under)
+    if query.around is not None:
+        offset = _offset_around(tree, indexes, query.around, query.limit)
     window = indexes[offset : offset + query.limit]
     spans = _read_spans(table, snapshot, tree, window)
     end = offset + len(window)
@@ -75,6 +116,16 @@ def _window(table: OpenTable, snapshot: Snapshot, tree: Tree, query: WindowQuery
         critical_path=tuple(map(arrays.span_id, tree.order[critical_rows].tolist())),
         truncated=arrays.truncated,
     )
+
+
+def _offset_around(tree: Tree, indexes: Numbers, span_id: str, limit: int) -> int:
+    """Return the offset of a window with two fifths of its rows before a span, or before its last ancestor that is shown."""
+    index = tree.index_of(span_id)
+    while not len(found := (indexes == index).nonzero()[0]):
+        index = int(tree.parents[index])
+        if index < 0:
+            raise TraceOrSpanMissing(f"span {span_id} is not in the subtree of `under`")
+    return int(max(0, min(int(found[0]) - limit * 2 // 5, len(indexes) - limit)))
 
 
 def _tree_span(tree: Tree, index: int, values: tuple[Any, ...]) -> ShownSpan:

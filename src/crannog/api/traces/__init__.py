@@ -1,5 +1,6 @@
 """Value types of traces, the same for an embedded lake and a server; needs only the standard library."""
 
+from crannog.api.traces.columns import Skeleton, SpanFlag, TraceColumns, TraceMatches
 from crannog.api.traces.results import (
     AttributeKey,
     Dependency,
@@ -13,8 +14,18 @@ from crannog.api.traces.results import (
     TraceSummary,
     WriteOutcome,
 )
-from crannog.api.traces.skeleton import Skeleton, SpanFlag
-from crannog.api.traces.spans import Event, Link, Path, PathChange, ShownSpan, Span, Trace, TraceComparison, TraceView
+from crannog.api.traces.spans import (
+    Event,
+    Link,
+    Path,
+    PathChange,
+    ShownSpan,
+    Span,
+    SpanPlace,
+    Trace,
+    TraceComparison,
+    TraceView,
+)
 from crannog.api.traces.traces import Traces
 
 __all__ = [
@@ -32,10 +43,13 @@ __all__ = [
     "Span",
     "SpanFlag",
     "SpanPage",
+    "SpanPlace",
     "Suggestion",
     "Trace",
+    "TraceColumns",
     "TraceComparison",
     "TraceExpiry",
+    "TraceMatches",
     "TracePage",
     "TraceSummary",
     "TraceView",

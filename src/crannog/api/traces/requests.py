@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from crannog.api.operations import Operation, get, in_query, post
+from crannog.api.operations import AnyOperation, Operation, get, in_query, post
 from crannog.api.reports import ErasureReceipt
 from crannog.api.traces import results
-from crannog.api.traces.skeleton import Skeleton
-from crannog.api.traces.spans import Trace, TraceComparison, TraceView
+from crannog.api.traces.columns import Skeleton, TraceMatches
+from crannog.api.traces.spans import SpanPlace, Trace, TraceComparison, TraceView
 from crannog.errors import CallerError
 
 PROTOBUF = "application/x-protobuf"
@@ -120,6 +120,23 @@ class WindowQuery:
     limit: int = 1_000
     depth: int | None = None
     under: str | None = None
+    around: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceQuery:
+    """Return where a span is in its trace: its row number in tree order, and its ancestors."""
+
+    trace_id: str
+    span_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindQuery(SpanSelection):
+    """Find spans in a trace: the row numbers of those that match and of their ancestors, as Arrow or JSON."""
+
+    trace_id: str
+    limit: int = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +255,10 @@ COMPARE = Operation("compare", ComparisonQuery, TraceComparison, "read", (get("/
 GET = Operation("get", TraceById, Trace, "read", (get("/traces/{trace_id}/spans"),))
 SHOW = Operation("show", WindowQuery, TraceView, "read", (get("/traces/{trace_id}"),))
 SKELETON = Operation("skeleton", SkeletonQuery, Skeleton, "read", (get("/traces/{trace_id}/skeleton"),))
+PLACE = Operation("place", PlaceQuery, SpanPlace, "read", (get("/traces/{trace_id}/place"),))
+FIND = Operation(
+    "find", FindQuery, TraceMatches, "read", (post("/traces/{trace_id}/find"), get("/traces/{trace_id}/find"))
+)
 SERVICES = Operation("services", ServiceQuery, list[str], "read", (get("/services"),))
 OPERATIONS_BY_KIND = Operation(
     "operations_by_kind", OperationQuery, list[tuple[str, str | None]], "read", (get("/operations"),)
@@ -261,7 +282,10 @@ QUERIES = (
     COMPARE,
     GET,
     SHOW,
+    PLACE,
     SERVICES,
     OPERATIONS_BY_KIND,
 )
 """The operations that answer with one JSON document; an order in which fixed paths come before `/traces/{trace_id}`."""
+COLUMN_QUERIES: tuple[AnyOperation, ...] = (SKELETON, FIND)
+"""The operations that answer with columns, as Arrow or JSON."""

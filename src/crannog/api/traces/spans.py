@@ -208,6 +208,25 @@ def view_document(flat: dict[str, Any]) -> dict[str, Any]:
     return {**flat, "spans": spans}
 
 
+@dataclass(frozen=True, slots=True)
+class SpanPlace:
+    """Where a span is in its trace: its row number in tree order, and those of its ancestors, from the top.
+
+    The rows of its subtree follow it: `descendants` of them.
+    """
+
+    trace_id: str
+    span_id: str
+    row: int
+    depth: int
+    ancestors: tuple[int, ...]
+    path: tuple[str, ...] = field(repr=False)
+    """The ids from the top to the span. If there are more than 10,000, this and `ancestors` have the last."""
+    children: int
+    descendants: int
+    span_count: int
+
+
 Path = tuple[tuple[str, str], ...]
 
 

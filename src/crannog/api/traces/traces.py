@@ -10,6 +10,7 @@ from crannog.api.arguments import checked_query_id, checked_timeout
 from crannog.api.operations import Transport
 from crannog.api.reports import Cancellation, ErasureReceipt, Progress
 from crannog.api.traces import requests as ops
+from crannog.api.traces.columns import Skeleton, TraceMatches
 from crannog.api.traces.requests import PROTOBUF, ZIPKIN, Time, Value
 from crannog.api.traces.results import (
     AttributeKey,
@@ -23,8 +24,7 @@ from crannog.api.traces.results import (
     TracePage,
     WriteOutcome,
 )
-from crannog.api.traces.skeleton import Skeleton
-from crannog.api.traces.spans import Trace, TraceComparison, TraceView
+from crannog.api.traces.spans import SpanPlace, Trace, TraceComparison, TraceView
 
 Attributes = Mapping[str, Value | Sequence[Value]]
 
@@ -180,15 +180,47 @@ class Traces:
     # -- one trace ---------------------------------------------------------------------------------------------------
 
     def show(
-        self, trace_id: str, offset: int = 0, limit: int = 1_000, *, depth: int | None = None, under: str | None = None
+        self,
+        trace_id: str,
+        offset: int = 0,
+        limit: int = 1_000,
+        *,
+        depth: int | None = None,
+        under: str | None = None,
+        around: str | None = None,
     ) -> TraceView:
         """Return a window of a trace's tree: `limit` spans from `offset` on, with self times and the critical path.
 
-        `depth` leaves out deeper spans, `under` all spans outside the subtree of a span. Raises CallerError if an argument
-        is invalid, NotFound if there is no such trace or span.
+        `depth` leaves out deeper spans, `under` all spans outside the subtree of a span. `around` chooses the offset so that
+        the window has a span in it, with two fifths of the window before it. Raises CallerError if an argument is invalid,
+        NotFound if there is no such trace or span.
         """
-        query = ops.WindowQuery(trace_id=trace_id, offset=offset, limit=limit, depth=depth, under=under)
+        query = ops.WindowQuery(trace_id=trace_id, offset=offset, limit=limit, depth=depth, under=under, around=around)
         return self._transport.call(ops.SHOW, query)
+
+    def place(self, trace_id: str, span_id: str) -> SpanPlace:
+        """Return the row number of a span in the order of `show`, and its ancestors.
+
+        Raises CallerError if an id is malformed, NotFound if there is no such trace or span.
+        """
+        return self._transport.call(ops.PLACE, ops.PlaceQuery(trace_id=trace_id, span_id=span_id))
+
+    def find(
+        self,
+        trace_id: str,
+        text: str | None = None,
+        *,
+        where: str | None = None,
+        limit: int = 100_000,
+        **selection: Any,
+    ) -> TraceMatches:
+        """Return the row numbers of the spans of a trace that match, and of their ancestors.
+
+        The arguments select spans as in `search_spans`, at least one is needed. With more than `limit` matches, the first
+        in tree order are returned. Raises CallerError if an argument is invalid, NotFound if there is no such trace.
+        """
+        query = ops.FindQuery(trace_id=trace_id, text=text, where=where, limit=limit, **selection)
+        return self._transport.call(ops.FIND, query)
 
     def skeleton(self, trace_id: str, *, limit: int = 2_000_000) -> Skeleton:
         """Return a whole trace as columns, in the order of `show`: depth, start, duration, name, service and flags.

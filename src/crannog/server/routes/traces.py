@@ -19,8 +19,8 @@ from crannog.server.openapi import NAMES, OBJECT, gives, takes
 from crannog.server.operations import RequestReader, add_routes, result_schema
 from crannog.server.requests import call_of, check_message
 from crannog.server.responses import JSON, answer, wanted_form
-from crannog.server.skeletons import skeleton_answer
 from crannog.server.streaming import long_work
+from crannog.server.trace_columns import columns_answer
 from crannog.server.trace_queries import LIMITS, key_of, lines_of_traces, run_trace_query
 from crannog.traces.span_table import SPANS
 
@@ -63,18 +63,15 @@ add_routes(router, ops.DERIVE, _run_job, answers=gives(OBJECT, progress=True), o
 add_routes(router, ops.EXPIRE, _run_job, answers=gives(OBJECT, progress=True), owner=SPANS)
 
 
-async def _skeleton(request: Request, operation: AnyOperation, wanted: Any) -> Response:
-    return await skeleton_answer(request, wanted)
-
-
-add_routes(
-    router,
-    ops.SKELETON,
-    _skeleton,
-    answers=gives(OBJECT, arrow=True),
-    owner=SPANS,
-    parameters=tuple(LIMITS["parameters"]),
-)
+for _of_columns in ops.COLUMN_QUERIES:
+    add_routes(
+        router,
+        _of_columns,
+        columns_answer,
+        answers=gives(OBJECT, arrow=True),
+        owner=SPANS,
+        parameters=tuple(LIMITS["parameters"]),
+    )
 
 _EXPORT = RequestReader(ops.EXPORT, ops.EXPORT.routes[0])
 _ERASE = RequestReader(ops.ERASE, ops.ERASE.routes[0])

@@ -3,15 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.crannog-setup
+PAGES_STAMP := $(VENV)/.crannog-pages
+PAGES := $(shell find web -path web/node_modules -prune -o -type f -print)
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-fast test-slow coverage bench docs lint lock clean
+.PHONY: help setup pages page-routes demo serve test test-fast test-slow coverage bench docs lint lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## Set everything up: virtual environment, packages, Java, Delta jars (quick when done before)
+setup: $(STAMP) $(PAGES_STAMP) ## Set everything up: virtual environment, packages, Java, Delta jars, web pages (quick when done before)
 
 $(STAMP): requirements/build.txt requirements/all.txt pyproject.toml scripts/setup-java
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
@@ -25,6 +27,17 @@ $(STAMP): requirements/build.txt requirements/all.txt pyproject.toml scripts/set
 	scripts/setup-java $(BIN)/python
 	$(BIN)/python -m crannog.spark.jars
 	@touch $@
+
+# Where they cannot be built, setup says so and goes on.
+$(PAGES_STAMP): $(STAMP) $(PAGES) scripts/build-pages
+	scripts/build-pages $(BIN)/python --optional
+	@touch $@
+
+pages: ## Build the web pages (needs the network the first time)
+	scripts/build-pages $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+
+page-routes: setup ## Write the types of the routes for the web pages, after changing routes
+	PYTHONPATH=tools $(BIN)/python tools/page_routes.py
 
 demo: setup ## Show what Crannog does, on data made up on the spot
 	$(BIN)/crannog demo
@@ -61,12 +74,14 @@ lint: setup ## Check style, types and layers
 	MYPYPATH=src:bench:tests/support $(BIN)/mypy --config-file= --disable-error-code=misc --ignore-missing-imports --follow-imports=silent bench/*.py
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_words.py
-	$(BIN)/codespell src tests tools bench docs *.md Makefile
+	$(BIN)/codespell src tests tools bench docs web/src web/README.md *.md Makefile
+	@if [ -x web/node_modules/.bin/tsc ]; then cd web && npm run --silent check; else echo "The pages are not checked: make pages installs what that needs"; fi
 
 lock: ## Pin the newest versions that fit together (needs uv)
 	$(LOCK) --upgrade requirements/all.in -o requirements/all.txt
 	$(LOCK) requirements/build.in -c requirements/all.txt -o requirements/build.txt
+	$(LOCK) --upgrade requirements/node.in -o requirements/node.txt
 
 clean: ## Remove the virtual environment, caches and what demo and bench left
-	rm -rf $(VENV) build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) web/node_modules src/crannog/server/pages/built build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

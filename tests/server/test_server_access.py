@@ -229,6 +229,7 @@ def test_no_route_is_open_to_a_token_for_elsewhere(ask: Ask) -> None:
                     "/api/v1/tasks",
                     "/api/v1/cache",
                     "/query/cache/stats",
+                    "/api/v1/session",
                 ), path
                 assert TABLE not in answer.text
 

@@ -14,7 +14,7 @@ import pytest
 from crannog.spark.session import SparkRuntime
 
 # Fixtures that start Spark, PostgreSQL, an S3 server or a child process.
-STARTS_SOMETHING = frozenset({"spark", "postgres", "s3_server", "mother"})
+STARTS_SOMETHING = frozenset({"spark", "postgres", "s3_server", "mother", "browser", "sample_server"})
 
 LONG = (
     "/protocol/",

@@ -24,7 +24,9 @@ from crannog.server.routes import (
     cache,
     health,
     jaeger,
+    pages,
     rows,
+    session,
     sql,
     tables,
     traces,
@@ -33,7 +35,7 @@ from crannog.server.service import Service
 from crannog.version import VERSION
 
 _Handler = Callable[[Request], Awaitable[Response]]
-_ROUTERS = [module.router for module in (tables, rows, sql, cache, builds, traces, jaeger, health)] + [
+_ROUTERS = [module.router for module in (tables, rows, sql, cache, builds, traces, jaeger, session, health, pages)] + [
     rows.jobs,
     tables.jobs,
     cache.aliases,

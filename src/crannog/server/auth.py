@@ -246,14 +246,21 @@ def _token(data: bytes) -> Token:
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 
 
-def admitted(service: Service, *, authorization: str, host: str, origin: str | None, address: str) -> Caller:
-    """Return the caller, by the tokens as last read. Raises Unauthorized, Forbidden or Overloaded."""
+def admitted(
+    service: Service, *, authorization: str, host: str, origin: str | None, address: str, session: str = ""
+) -> Caller:
+    """Return the caller, by the tokens as last read. Raises Unauthorized, Forbidden or Overloaded.
+
+    `session` is the id of a session of the pages, whose request is known to come from them.
+    """
     scheme, _, token = authorization.partition(" ")
     if service.loopback and not service.tokens.any:
         _check_same_site(host.lower(), origin)
         caller = ANYBODY
     elif scheme.lower() == "bearer":
         caller = service.tokens.caller(token.strip())
+    elif session:
+        caller = service.sessions.caller(session)
     else:
         raise Unauthorized("this server requires a token: send Authorization: Bearer TOKEN")
     if address not in LOCAL_HOSTS:

@@ -19,11 +19,13 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from crannog.errors import CrannogError, Overloaded, Refused, Unavailable, needed_for
+from crannog.errors import CrannogError, Overloaded, Refused, Unauthorized, Unavailable, needed_for
 from crannog.server.auth import Caller, admitted
 from crannog.server.requests import Call
 from crannog.server.responses import error_answer
+from crannog.server.routes.pages import is_page
 from crannog.server.service import Service
+from crannog.server.sessions import check_same_origin, session_of
 from crannog.settings import Settings
 
 log = logging.getLogger("crannog.server")
@@ -33,6 +35,8 @@ _TOKEN = re.compile(r"crannog_[A-Za-z0-9\-]+_[0-9a-f]{16,}")
 _OPEN = frozenset({"/healthz", "/readyz", "/api/docs", "/api/openapi.json"})
 _NOBODY = Caller("nobody", ())
 _NOT_LOGGED = frozenset({"/healthz", "/readyz", "/metrics"})
+_SESSION = "/api/v1/session"
+_SESSION_PATHS = "/api/v1/"
 _CLIENT_CLOSED = 499
 _SENT_AT_ONCE = 1 << 14
 _LOGGED_PATH = 1_000
@@ -146,14 +150,29 @@ class RequestMiddleware:
             return _NOBODY
         if tokens.is_stale:
             await service.threads.run("read", tokens.refresh)
-        origin = headers.get(b"origin")
-        return admitted(
-            service,
-            authorization=self.authorization(scope, headers),
-            host=headers.get(b"host", b"localhost").decode("latin-1"),
-            origin=None if origin is None else origin.decode("latin-1"),
-            address=address,
-        )
+        origin, session = headers.get(b"origin"), ""
+        if tokens.any and b"cookie" in headers and b"authorization" not in headers:
+            session = self._session(scope, headers)
+        try:
+            return admitted(
+                service,
+                authorization=self.authorization(scope, headers),
+                host=headers.get(b"host", b"localhost").decode("latin-1"),
+                origin=None if origin is None else origin.decode("latin-1"),
+                address=address,
+                session=session,
+            )
+        except Unauthorized:
+            if scope["path"] == _SESSION or (scope["method"] in ("GET", "HEAD") and is_page(scope["path"])):
+                return _NOBODY
+            raise
+
+    def _session(self, scope: Scope, headers: Mapping[bytes, bytes]) -> str:
+        """Return the session of a request that may have one; OTLP has other paths. Raises Forbidden to other sites."""
+        session = session_of(headers) if scope["path"].startswith(_SESSION_PATHS) else ""
+        if session:
+            check_same_origin(scope["method"], headers)
+        return session
 
     def _record(self, scope: Scope, call: Call, route: Any) -> None:
         """Count a request that ended, and add it to the audit and the log."""

@@ -22,6 +22,7 @@ from crannog.server.audit import Audit
 from crannog.server.auth import Tokens
 from crannog.server.metrics import Metrics
 from crannog.server.requests import Bodies
+from crannog.server.sessions import Sessions
 from crannog.settings import Settings
 
 _MAX_BUCKETS = 10_000
@@ -124,6 +125,7 @@ class Service:
         self.settings = lake.settings
         self.loopback = loopback
         self.tokens = Tokens(lake.operations.warehouse.storage)
+        self.sessions = Sessions(self.tokens)
         self.threads = Threads(self.settings)
         self.bodies = Bodies(self.settings, self.threads)
         self.rates = Rates(self.settings.rate_per_s, self.settings.rate_burst)

@@ -1,0 +1,88 @@
+"""Signing in and out of the pages, and what the one who is signed in may do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+from starlette.responses import Response
+
+from crannog.server.auth import Caller
+from crannog.server.openapi import gives, takes_json
+from crannog.server.requests import call_of, document, form_of
+from crannog.server.responses import answer
+from crannog.server.service import Service
+from crannog.server.sessions import COOKIE, LASTS_S, check_same_origin, session_of
+from crannog.version import VERSION
+
+router = APIRouter(prefix="/api/v1", tags=["session"])
+
+
+class SignIn(BaseModel):
+    """What a person signs in with."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    token: str
+
+
+class SessionState(BaseModel):
+    """Who the caller is. Scopes are as of a token: `level`, `level:catalog` or `level:catalog.schema`."""
+
+    signed_in: bool
+    needs_token: bool
+    name: str
+    scopes: list[str]
+    version: str
+
+
+_SIGN_IN: TypeAdapter[SignIn] = TypeAdapter(SignIn)
+
+
+def _state(service: Service, caller: Caller) -> dict[str, Any]:
+    return {
+        "signed_in": bool(caller.scopes),
+        "needs_token": service.tokens.any or not service.loopback,
+        "name": caller.name,
+        "scopes": [str(scope) for scope in caller.scopes],
+        "version": VERSION,
+    }
+
+
+@router.get("/session", responses=gives(SessionState))
+async def session(request: Request) -> Response:
+    """Tell who the caller is and what it may do; without a valid token or session that is nobody, and not an error."""
+    call = call_of(request)
+    return answer(_state(call.service, call.caller), headers={"Cache-Control": "no-store"})
+
+
+@router.post("/session", responses=gives(SessionState), openapi_extra=takes_json(SignIn))
+async def sign_in(request: Request) -> Response:
+    """Sign in to the pages: set a cookie that stands for the token, for 12 hours or until the server restarts."""
+    call = call_of(request)
+    check_same_origin("POST", call.headers)
+    form_of(request, ("json",))
+    wanted: SignIn = document(await call.service.bodies.read(request), _SIGN_IN)
+    session_id, caller = call.service.sessions.start(wanted.token.strip())
+    call.caller = caller
+    response = answer(_state(call.service, caller), headers={"Cache-Control": "no-store"})
+    _set_cookie(request, response, session_id, LASTS_S)
+    return response
+
+
+@router.delete("/session", responses=gives(SessionState))
+async def sign_out(request: Request) -> Response:
+    """Sign out of the pages."""
+    call = call_of(request)
+    check_same_origin("DELETE", call.headers)
+    call.service.sessions.end(session_of(call.headers))
+    response = answer(_state(call.service, Caller("nobody", ())), headers={"Cache-Control": "no-store"})
+    _set_cookie(request, response, "", 0)
+    return response
+
+
+def _set_cookie(request: Request, response: Response, value: str, max_age_s: int) -> None:
+    # Without a path the cookie goes to the folder of this route, under whatever prefix a proxy serves it.
+    is_https = request.url.scheme == "https" or call_of(request).header(b"origin").lower().startswith("https://")
+    response.set_cookie(COOKIE, value, max_age=max_age_s, path=None, secure=is_https, httponly=True, samesite="strict")

@@ -1,0 +1,48 @@
+"""Fixtures of the tests in a browser: one browser and one server with samples for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from browsers import Visitor, reason_to_skip, running_browser, served_here
+from crannog.tour.samples import fill
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from crannog.embedded import EmbeddedLake
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium, once for the run."""
+    with running_browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def sample_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, EmbeddedLake]]:
+    """A server over samples that all tests read: its address and its lake. Tests add what they need under names of their own."""
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    with served_here(tmp_path_factory.mktemp("pages") / "warehouse") as (url, lake):
+        fill(lake, traces=300, conversations=12, builds=14, rows=800)
+        yield url, lake
+
+
+@pytest.fixture
+def lake(sample_server: tuple[str, EmbeddedLake]) -> EmbeddedLake:
+    """The lake that `visitor` looks at."""
+    return sample_server[1]
+
+
+@pytest.fixture
+def visitor(browser: Browser, sample_server: tuple[str, EmbeddedLake]) -> Iterator[Visitor]:
+    """Opens pages of the server with samples; the test fails if a page says something in the console or asks elsewhere."""
+    found = Visitor(browser, sample_server[0])
+    yield found
+    found.close()
+    found.check()

@@ -1,0 +1,40 @@
+import { toast } from "./Toast";
+
+async function copy(text: string): Promise<void> {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Without https a browser offers no clipboard: the old way still works.
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+}
+
+/** Copies a text. */
+export function CopyButton({
+  text,
+  label = "Copy",
+  what,
+}: {
+  text: string | (() => string);
+  label?: string;
+  what?: string;
+}) {
+  return (
+    <button
+      type="button"
+      class="button quiet copy"
+      aria-label={what ? `Copy ${what}` : undefined}
+      onClick={async () => {
+        await copy(typeof text === "string" ? text : text());
+        toast(`${what ? what[0]!.toUpperCase() + what.slice(1) : "Text"} copied`);
+      }}
+    >
+      {label}
+    </button>
+  );
+}

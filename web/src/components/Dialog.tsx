@@ -1,0 +1,42 @@
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+
+interface Props {
+  title: string;
+  onClose: () => void;
+  /** The buttons at its foot. */
+  actions?: ComponentChildren;
+  wide?: boolean;
+  children: ComponentChildren;
+}
+
+/** A window over the page; Escape closes it, and the focus returns to where it was. Render it only while it is open. */
+export function Dialog({ title, onClose, actions, wide, children }: Props) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const before = document.activeElement;
+    dialog.current?.showModal();
+    return () => (before as HTMLElement | null)?.focus?.();
+  }, []);
+  return (
+    <dialog
+      ref={dialog}
+      class={wide ? "wide" : undefined}
+      aria-label={title}
+      onCancel={(event) => {
+        event.preventDefault();
+        onClose();
+      }}
+      onMouseDown={(event) => event.target === dialog.current && onClose()}
+    >
+      <div class="dialog-head">
+        <h2>{title}</h2>
+        <button type="button" class="button quiet" aria-label="Close" onClick={onClose}>
+          ×
+        </button>
+      </div>
+      <div class="dialog-body">{children}</div>
+      {actions && <div class="dialog-foot">{actions}</div>}
+    </dialog>
+  );
+}

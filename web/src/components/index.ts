@@ -1,0 +1,20 @@
+/** The components that pages are made of, each once. */
+
+export * from "./Badge";
+export * from "./Button";
+export * from "./Code";
+export * from "./CopyButton";
+export * from "./Dialog";
+export * from "./Field";
+export * from "./Grid";
+export * from "./Layout";
+export * from "./Menu";
+export * from "./Sparkline";
+export * from "./States";
+export * from "./Table";
+export * from "./Tabs";
+export * from "./TimeChart";
+export * from "./Toast";
+export * from "./Tree";
+export * from "./Values";
+export * from "./BuildStatus";

@@ -1,0 +1,46 @@
+import { readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { brotliCompressSync, gzipSync } from "node:zlib";
+import { defineConfig, type Plugin } from "vite";
+
+const out = "../src/crannog/server/pages/built";
+
+/** Writes each file of text compressed beside itself, so that the server need not compress it at every request. */
+function packed(): Plugin {
+  return {
+    name: "packed",
+    apply: "build",
+    closeBundle() {
+      const folder = join(import.meta.dirname, out, "assets");
+      for (const name of readdirSync(folder)) {
+        if (/\.(js|css|svg)$/.test(name)) {
+          const plain = readFileSync(join(folder, name));
+          writeFileSync(join(folder, `${name}.gz`), gzipSync(plain, { level: 9 }));
+          writeFileSync(join(folder, `${name}.br`), brotliCompressSync(plain));
+        }
+      }
+    },
+  };
+}
+
+// CRANNOG_SERVER is where `npm run dev` finds a server; the proxy makes its answers same-origin.
+const server = process.env.CRANNOG_SERVER ?? "http://127.0.0.1:7117";
+
+export default defineConfig({
+  // Relative addresses: the server writes a <base> into the document, so the pages work under any prefix.
+  base: "./",
+  appType: "spa",
+  oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
+  build: { outDir: out, emptyOutDir: true, target: "es2022", assetsInlineLimit: 0, modulePreload: { polyfill: false } },
+  server: {
+    port: 5173,
+    proxy: {
+      "/api": {
+        target: server,
+        changeOrigin: true,
+        configure: (proxy) => proxy.on("proxyReq", (request) => request.setHeader("origin", server)),
+      },
+    },
+  },
+  plugins: [packed()],
+});

@@ -24,7 +24,7 @@ from crannog.builds.events import (
 )
 from crannog.builds.json_documents import made_from
 from crannog.builds.read_model.event_queries import COLUMNS, event_of, in_chunks, one_of
-from crannog.builds.read_model.tables import Connection, set_meta
+from crannog.builds.read_model.tables import Connection, SqlValue, set_meta
 from crannog.builds.requests import Indexes, PrunableQuery
 
 _EVENT = (
@@ -93,7 +93,7 @@ def add_events(connection: Connection, events: Sequence[BuildEvent]) -> None:
         set_meta(connection, "last_index", str(events[-1].index))
 
 
-def _row(event: BuildEvent) -> tuple[object, ...]:
+def _row(event: BuildEvent) -> tuple[SqlValue, ...]:
     payload = event.payload
     run = payload.job_run_id if isinstance(payload, (JobEvent, TaskCancelEvent)) else None
     label = payload.job_label if isinstance(payload, JobEvent) else None
@@ -132,7 +132,7 @@ class _Rows:
     """The changes of some events: the rows of each statement by what they change, in the order in which the statements run."""
 
     def __init__(self) -> None:
-        self.of_statement: dict[str, dict[Any, tuple[object, ...]]] = {sql: {} for sql in _STATEMENTS}
+        self.of_statement: dict[str, dict[Any, tuple[SqlValue, ...]]] = {sql: {} for sql in _STATEMENTS}
 
     def add(self, event: BuildEvent) -> None:
         rows = self.of_statement

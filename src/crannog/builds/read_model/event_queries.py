@@ -10,16 +10,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from crannog.builds.events import BuildEvent, Kind, payload_of, stored_event
 from crannog.builds.filters import EventFilter
-from crannog.builds.read_model.tables import Connection
+from crannog.builds.read_model.tables import Connection, SqlValue
 from crannog.builds.requests import EventById, EventQuery
 from crannog.builds.results import EventPage
 
 COLUMNS = "idx, event_id, timestamp, build_request_id, kind, body"
 _CHUNK = 500
+T = TypeVar("T")
 
 
 def event_of(row: Sequence[Any]) -> BuildEvent:
@@ -28,12 +29,12 @@ def event_of(row: Sequence[Any]) -> BuildEvent:
     return stored_event(event_id, timestamp, build, payload_of(kind, json.loads(body)), index)
 
 
-def one_of(column: str, listed: Sequence[Any]) -> str:
+def one_of(column: str, listed: Sequence[SqlValue]) -> str:
     """Return the condition that a column has one of some values."""
     return f"{column} = ?" if len(listed) == 1 else f"{column} IN ({', '.join('?' * len(listed))})"
 
 
-def in_chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+def in_chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
     """Yield values in chunks that fit into one statement."""
     for start in range(0, len(values), _CHUNK):
         yield values[start : start + _CHUNK]
@@ -94,9 +95,9 @@ _NAMES = (
 )
 
 
-def filter_conditions(connection: Connection, wanted: EventFilter) -> tuple[list[str], list[Any]]:
+def filter_conditions(connection: Connection, wanted: EventFilter) -> tuple[list[str], list[SqlValue]]:
     """Return the conditions of a filter for `WHERE`, and their values."""
-    listed: dict[str, Sequence[Any]] = {
+    listed: dict[str, Sequence[SqlValue]] = {
         "job_run_id": wanted.job_run_ids,
         "build_request_id": wanted.build_request_ids,
         "job_label": wanted.job_labels,
@@ -104,7 +105,7 @@ def filter_conditions(connection: Connection, wanted: EventFilter) -> tuple[list
     }
     indexed = next((column for column in ("job_run_id", "build_request_id") if listed[column]), None)
     found: list[str] = []
-    values: list[Any] = []
+    values: list[SqlValue] = []
     if wanted.partition_refs or wanted.partition_globs:
         condition, given, is_narrow = _partition_condition(connection, wanted)
         found.append(condition)
@@ -133,7 +134,7 @@ def _column(connection: Connection, name: str, indexed: str | None) -> str:
     return name if name == indexed else connection.without_index(name)
 
 
-def _partition_condition(connection: Connection, wanted: EventFilter) -> tuple[str, list[Any], bool]:
+def _partition_condition(connection: Connection, wanted: EventFilter) -> tuple[str, Sequence[SqlValue], bool]:
     """Return the condition that an event concerns a partition, its values, and whether it selects few events."""
     names = _partition_names(connection, wanted)
     inside, values = (
@@ -152,7 +153,7 @@ def _partition_condition(connection: Connection, wanted: EventFilter) -> tuple[s
     return f"EXISTS (SELECT 1 FROM event_partitions AS p WHERE p.idx = events.idx AND ({inside}))", values, False
 
 
-def _matching(connection: Connection, wanted: EventFilter) -> tuple[str, list[Any]]:
+def _matching(connection: Connection, wanted: EventFilter) -> tuple[str, Sequence[SqlValue]]:
     parts = [one_of("partition_ref", wanted.partition_refs)] if wanted.partition_refs else []
     parts.extend(connection.matches_glob("partition_ref") for _ in wanted.partition_globs)
     return " OR ".join(parts), [*wanted.partition_refs, *map(connection.glob_value, wanted.partition_globs)]
@@ -178,7 +179,7 @@ def _partition_names(connection: Connection, wanted: EventFilter) -> list[str] |
     return found
 
 
-def _index_range(connection: Connection, wanted: EventFilter) -> tuple[list[str], list[int]]:
+def _index_range(connection: Connection, wanted: EventFilter) -> tuple[list[str], Sequence[SqlValue]]:
     """Return conditions for the index range of the events of a time; none if so few match that the time selects them."""
     least, most = wanted.start_ns or 0, 2**63 - 1 if wanted.end_ns is None else wanted.end_ns
     inside = "FROM events WHERE timestamp >= ? AND timestamp <= ?"

@@ -16,7 +16,7 @@ from crannog.builds.event_values import (
     PartitionStatus,
 )
 from crannog.builds.read_model.event_queries import count_events, in_chunks, one_of
-from crannog.builds.read_model.tables import Connection
+from crannog.builds.read_model.tables import Connection, SqlValue
 from crannog.builds.requests import (
     ActiveBuildsQuery,
     ActivityQuery,
@@ -173,7 +173,7 @@ _TAKEN = "ended_at - COALESCE(started_at, first_at)"
 
 def job_runs(connection: Connection, query: RunQuery) -> list[JobRun]:
     conditions: list[str] = []
-    values: list[Any] = []
+    values: list[SqlValue] = []
     if query.build_request_id is not None:
         conditions.append("build_request_id = ?")
         values.append(query.build_request_id)

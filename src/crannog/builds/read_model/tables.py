@@ -12,6 +12,9 @@ from typing import Any, Protocol
 
 from crannog.errors import Refused
 
+SqlValue = str | int | float | bytes | Sequence[str] | None
+"""A value that is given to a statement."""
+
 
 class Connection(Protocol):
     """One connection, used by one thread at a time. SQL is the subset that both databases know, with `?` for values."""
@@ -19,13 +22,13 @@ class Connection(Protocol):
     flavour: str
     """`sqlite` or `postgresql`; only the table definitions depend on it."""
 
-    def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def query(self, sql: str, values: Sequence[SqlValue] = ()) -> list[tuple[Any, ...]]:
         """Return all rows of a query."""
 
-    def run(self, sql: str, values: Sequence[Any] = ()) -> int:
+    def run(self, sql: str, values: Sequence[SqlValue] = ()) -> int:
         """Run a statement; return the number of rows it changed."""
 
-    def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+    def run_many(self, sql: str, rows: Iterable[Sequence[SqlValue]]) -> None:
         """Run a statement once for each row of values."""
 
     def matches_glob(self, column: str) -> str:

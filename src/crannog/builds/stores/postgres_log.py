@@ -12,7 +12,7 @@ import psycopg
 from psycopg import errors as pg_errors
 
 from crannog.builds.open_log import without_password
-from crannog.builds.read_model.tables import ALL_TABLES, Connection
+from crannog.builds.read_model.tables import ALL_TABLES, Connection, SqlValue
 from crannog.builds.stores.read_model_log import DatabaseLog
 from crannog.errors import CallerError, CrannogError, Overloaded, Refused, Unavailable
 
@@ -39,13 +39,13 @@ class PostgresConnection:
     def __init__(self, connection: Any) -> None:
         self.raw = connection
 
-    def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def query(self, sql: str, values: Sequence[SqlValue] = ()) -> list[tuple[Any, ...]]:
         return list(self.raw.execute(_translated(sql), values).fetchall())
 
-    def run(self, sql: str, values: Sequence[Any] = ()) -> int:
+    def run(self, sql: str, values: Sequence[SqlValue] = ()) -> int:
         return int(self.raw.execute(_translated(sql), values).rowcount)
 
-    def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+    def run_many(self, sql: str, rows: Iterable[Sequence[SqlValue]]) -> None:
         listed = list(rows)
         if listed:
             with self.raw.cursor() as cursor:

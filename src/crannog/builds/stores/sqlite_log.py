@@ -19,6 +19,7 @@ from typing import Any, NoReturn, TypeVar
 
 from crannog.builds.events import BuildEvent
 from crannog.builds.read_model.apply import add_events
+from crannog.builds.read_model.tables import SqlValue
 from crannog.builds.stores.read_model_log import DatabaseLog
 from crannog.errors import CallerError, Corrupted, CrannogError, Overloaded, Refused, Unavailable
 
@@ -36,13 +37,13 @@ class SqliteConnection:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.raw = connection
 
-    def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def query(self, sql: str, values: Sequence[SqlValue] = ()) -> list[tuple[Any, ...]]:
         return self.raw.execute(sql, values).fetchall()
 
-    def run(self, sql: str, values: Sequence[Any] = ()) -> int:
+    def run(self, sql: str, values: Sequence[SqlValue] = ()) -> int:
         return self.raw.execute(sql, values).rowcount
 
-    def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+    def run_many(self, sql: str, rows: Iterable[Sequence[SqlValue]]) -> None:
         self.raw.executemany(sql, rows)
 
     def matches_glob(self, column: str) -> str:

@@ -341,11 +341,26 @@ export interface Routes {
   };
   "GET /api/v1/traces/{trace_id}": {
     path: { trace_id: string };
-    query: { offset?: number | bigint | undefined; limit?: number | bigint | undefined; depth?: number | bigint | null | undefined; under?: string | null | undefined };
+    query: { offset?: number | bigint | undefined; limit?: number | bigint | undefined; depth?: number | bigint | null | undefined; under?: string | null | undefined; around?: string | null | undefined };
+    answer: Fields;
+  };
+  "GET /api/v1/traces/{trace_id}/find": {
+    path: { trace_id: string };
+    query: { service?: string | null | undefined; operation?: string | null | undefined; text?: string | null | undefined; attribute?: Array<string> | undefined; where?: string | null | undefined; start?: number | bigint | string | null | undefined; end?: number | bigint | string | null | undefined; limit?: number | bigint | undefined };
+    answer: Fields;
+  };
+  "POST /api/v1/traces/{trace_id}/find": {
+    path: { trace_id: string };
+    body: { service?: string | null | undefined; operation?: string | null | undefined; text?: string | null | undefined; attributes?: Record<string, string | number | bigint | number | boolean | Array<string | number | bigint | number | boolean>> | null | undefined; attribute_pairs?: Array<string> | undefined; where?: string | null | undefined; start?: number | bigint | string | null | undefined; end?: number | bigint | string | null | undefined; limit?: number | bigint | undefined };
     answer: Fields;
   };
   "GET /api/v1/traces/{trace_id}/otlp": {
     path: { trace_id: string };
+    answer: Fields;
+  };
+  "GET /api/v1/traces/{trace_id}/place": {
+    path: { trace_id: string };
+    query: { span_id: string };
     answer: Fields;
   };
   "GET /api/v1/traces/{trace_id}/skeleton": {

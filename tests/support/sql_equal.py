@@ -28,7 +28,10 @@ from crannog.engine.sql.duckdb_compiler import (
     expressions,
     functions,
     grouping,
+    nested,
     operators,
+    subqueries,
+    windows,
 )
 from crannog.engine.sql.statement import parse
 from crannog.errors import CallerError, CrannogError
@@ -150,7 +153,7 @@ _TABLES: dict[str, dict[str, Callable[..., Any]]] = {
 }
 _TRACED = {
     str(Path(module.__file__ or "")): module.__name__.rsplit(".", 1)[-1]
-    for module in (operators, decimals, aggregates, functions, expressions, grouping)
+    for module in (operators, decimals, aggregates, functions, nested, expressions, windows, subqueries, grouping)
 }
 
 

@@ -55,8 +55,8 @@ def wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
             return other
         if one == pa.date32() and other == INSTANT:
             return other
-        if one == pa.float64() and is_numeric(other):
-            return one
+        if pa.types.is_floating(one) and is_numeric(other):
+            return pa.float64()
     if is_integral(left) and is_integral(right):
         return INTEGRALS[max(INTEGRALS.index(left), INTEGRALS.index(right))]
     a, b = as_decimal(left), as_decimal(right)

@@ -97,6 +97,10 @@ class Statement:
         return "".join(out)
 
     @property
+    def tokens(self) -> tuple[Token, ...]:
+        return self._tokens
+
+    @property
     def has_guards(self) -> bool:
         """Whether Spark gets more than the text, to refuse XML documents that name files or addresses."""
         return bool(self._guards)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from crannog.api.result import spark_name
 from crannog.engine.sql.duckdb_compiler.decimals import divided
-from crannog.engine.sql.duckdb_compiler.operators import boolean
+from crannog.engine.sql.duckdb_compiler.operators import boolean, called
 from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed, checked, constant, converted
 from crannog.engine.sql.spark_types import is_atomic, is_decimal, is_integral, is_numeric
 
@@ -101,6 +101,37 @@ def _count_if(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typ
     return Typed(f"count(CASE WHEN {boolean(_one(name, terms)).sql} THEN 1 END){ending}", pa.int64())
 
 
+def _any(name: str, terms: list[Typed], ignores_nulls: bool, ending: str) -> Typed:
+    """Return the rule of a value of any row, or of the first or last one: of all of them, if they are the same.
+
+    Where they differ, the result depends on the order in which Spark reads the rows.
+    """
+    shown = _shown_edge(name, ignores_nulls)
+    if len(terms) == 2 and isinstance(terms[1].literal, bool) and not ignores_nulls:
+        ignores_nulls, terms = terms[1].literal, terms[:1]
+    term = _one(name, terms)
+    if not is_atomic(term.type) or pa.types.is_floating(term.type):
+        raise NoRule(f"{name} of {spark_name(term.type)}")
+    low, high = (f"{word}({term.sql}){ending}" for word in ("min", "max"))
+    same = f"{low} IS NOT DISTINCT FROM {high}"
+    if not ignores_nulls:
+        known = f"count({term.sql}){ending}"
+        same += f" AND ({known} = 0 OR {known} = count(*){ending})"
+    return Typed(f"({checked(same, low, f'{name} of different values')})", term.type, called(shown, terms))
+
+
+def _shown_edge(name: str, ignores_nulls: bool) -> str:
+    """Return Spark's name of a first or last value: IGNORE NULLS makes another function of it."""
+    return {"first_value": "first", "last_value": "last"}.get(name, name) if ignores_nulls else name
+
+
+def _bits(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
+    term = _one(name, terms)
+    if not is_integral(term.type) or distinct:
+        raise NoRule(f"{name} of {spark_name(term.type)}")
+    return Typed(f"{name}({term.sql}){ending}", term.type)
+
+
 def _moment(word: str, count: int = 1) -> Rule:
     """Return the rule of a statistic of doubles; like their sums, it depends on the order of the rows in its last digits."""
 
@@ -125,12 +156,20 @@ def _corr(name: str, terms: list[Typed], distinct: bool, ending: str) -> Typed:
 
 AGGREGATES: dict[str, Rule] = {
     "any": _all_or_any("bool_or"),
+    "any_value": _any,
     "avg": _avg,
+    "bit_and": _bits,
+    "bit_or": _bits,
+    "bit_xor": _bits,
     "bool_and": _all_or_any("bool_and"),
     "bool_or": _all_or_any("bool_or"),
     "count": _count,
     "count_if": _count_if,
     "every": _all_or_any("bool_and"),
+    "first": _any,
+    "first_value": _any,
+    "last": _any,
+    "last_value": _any,
     "max": _extreme,
     "mean": _avg,
     "min": _extreme,
@@ -153,7 +192,8 @@ def _ranking(name: str, terms: list[Typed], _: bool, ending: str) -> Typed:
     if terms:
         raise NoRule(f"{name} with arguments")
     kind = pa.float64() if name in ("percent_rank", "cume_dist") else pa.int32()
-    return Typed(f"CAST({name}(){ending} AS {'DOUBLE' if kind == pa.float64() else 'INTEGER'})", kind)
+    shown = name.upper() if name in ("rank", "dense_rank", "percent_rank") else name
+    return Typed(f"CAST({name}(){ending} AS {'DOUBLE' if kind == pa.float64() else 'INTEGER'})", kind, f"{shown}()")
 
 
 def _ntile(name: str, terms: list[Typed], _: bool, ending: str) -> Typed:
@@ -163,35 +203,57 @@ def _ntile(name: str, terms: list[Typed], _: bool, ending: str) -> Typed:
     return Typed(f"CAST(ntile({term.literal}){ending} AS INTEGER)", pa.int32())
 
 
-def _neighbour(name: str, terms: list[Typed], _: bool, ending: str) -> Typed:
+def _neighbour(name: str, terms: list[Typed], ignores_nulls: bool, ending: str) -> Typed:
     if not 1 <= len(terms) <= 3:
         raise NoRule(f"{name} with {len(terms)} arguments")
+    shown = [*terms, constant(1, pa.int32(), "1"), constant(None, pa.null(), "NULL")][:3]
+    if len(terms) == 2:
+        shown[2] = constant(None, pa.null(), "NULL")
     offset = terms[1].literal if len(terms) > 1 else 1
-    if not isinstance(offset, int) or offset < 0:
+    if not isinstance(offset, int) or offset < 0 or (ignores_nulls and not offset):
         raise NoRule(f"{name} by other than a constant")
     default = ""
     if len(terms) == 3:
         if not terms[2].is_literal:
             raise NoRule(f"{name} with a default that is not a constant")
         default = f", {constant(converted(terms[2].literal, terms[2].type, terms[0].type), terms[0].type).sql}"
-    return Typed(f"{name}({terms[0].sql}, {offset}{default}){ending}", terms[0].type)
+    ignoring = " IGNORE NULLS" if ignores_nulls else ""
+    sql = f"{name}({terms[0].sql}, {offset}{default}{ignoring}){ending}"
+    return Typed(sql, terms[0].type, called(name, shown))
 
 
-def _edge(name: str, terms: list[Typed], _: bool, ending: str) -> Typed:
+def _edge(name: str, terms: list[Typed], ignores_nulls: bool, ending: str) -> Typed:
+    shown = _shown_edge(name, ignores_nulls)
+    if len(terms) == 2 and isinstance(terms[1].literal, bool) and not ignores_nulls:
+        ignores_nulls, terms = terms[1].literal, terms[:1]
     term = _one(name, terms)
-    word = {"first": "first_value", "last": "last_value"}.get(name, name)
-    return Typed(f"{word}({term.sql}){ending}", term.type)
+    word = "last_value" if name in ("last", "last_value") else "first_value"
+    ignoring = " IGNORE NULLS" if ignores_nulls else ""
+    return Typed(f"{word}({term.sql}{ignoring}){ending}", term.type, called(shown, terms))
 
 
+def _nth(name: str, terms: list[Typed], ignores_nulls: bool, ending: str) -> Typed:
+    if len(terms) != 2 or not isinstance(terms[1].literal, int) or terms[1].literal < 1:
+        raise NoRule("nth_value by other than a constant")
+    ignoring = " IGNORE NULLS" if ignores_nulls else ""
+    return Typed(f"nth_value({terms[0].sql}, {terms[1].literal}{ignoring}){ending}", terms[0].type)
+
+
+# Functions of windows only, or with another meaning over a window. They get whether nulls are ignored, not DISTINCT.
 WINDOWS: dict[str, Rule] = {
+    "any_value": _edge,
     "cume_dist": _ranking,
     "dense_rank": _ranking,
+    "first": _edge,
     "first_value": _edge,
     "lag": _neighbour,
+    "last": _edge,
     "last_value": _edge,
     "lead": _neighbour,
+    "nth_value": _nth,
     "ntile": _ntile,
     "percent_rank": _ranking,
     "rank": _ranking,
     "row_number": _ranking,
 }
+IGNORING_NULLS = {"any_value", "first", "first_value", "lag", "last", "last_value", "lead", "nth_value"}

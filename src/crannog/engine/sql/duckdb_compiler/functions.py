@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from crannog.api.result import INSTANT, spark_name
-from crannog.engine.sql.duckdb_compiler import operators
+from crannog.engine.sql.duckdb_compiler import nested, operators
 from crannog.engine.sql.duckdb_compiler.operators import called, common, named, value_of
 from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed, checked, constant, duck_type, widened
 from crannog.engine.sql.function_calls import PIECES, own_call
@@ -272,11 +272,6 @@ def _sign(name: str, terms: list[Typed]) -> Typed:
     return Typed(f"CAST(sign({term.sql}) AS DOUBLE)", pa.float64(), called(name.replace("signum", "SIGNUM"), terms))
 
 
-def _size(name: str, terms: list[Typed]) -> Typed:
-    term = _one(name, terms, pa.types.is_list)
-    return Typed(f"CAST(len({term.sql}) AS INTEGER)", INT)
-
-
 def _own(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, *[TEXT] * (len(PIECES[name]) - 1))
     return Typed(own_call(name, [term.sql for term in terms]), BOOL, None)
@@ -292,6 +287,7 @@ RULES: dict[str, Rule] = {
     "abs": _abs,
     "ascii": _plain("ascii({0})", INT, TEXT, ascii_only=True),
     "bigint": _cast_to(LONG),
+    "boolean": _cast_to(BOOL),
     "ceil": _to_whole,
     "ceiling": _to_whole,
     "char_length": _LENGTH,
@@ -312,6 +308,7 @@ RULES: dict[str, Rule] = {
     "dayofyear": _part("dayofyear({0})"),
     "double": _cast_to(pa.float64()),
     "endswith": _plain("suffix({0}, {1})", BOOL, TEXT, TEXT),
+    "float": _cast_to(pa.float32()),
     "floor": _to_whole,
     "greatest": _extreme,
     "hour": _part("hour({0})", of_instant=True),
@@ -352,11 +349,13 @@ RULES: dict[str, Rule] = {
     "sha2": _sha2,
     "sign": _sign,
     "signum": _sign,
-    "size": _size,
+    "smallint": _cast_to(pa.int16()),
     "startswith": _plain("prefix({0}, {1})", BOOL, TEXT, TEXT),
     "string": _cast_to(TEXT),
     "substr": _substring,
     "substring": _substring,
+    "timestamp": _cast_to(INSTANT),
+    "tinyint": _cast_to(pa.int8()),
     "to_date": _to_date,
     "trim": _plain("trim({0}, ' ')", TEXT, TEXT),
     "trunc": _trunc,
@@ -366,6 +365,7 @@ RULES: dict[str, Rule] = {
     "unix_seconds": _plain(_UNIX.format(1_000_000), LONG, INSTANT),
     "upper": _UPPER,
     "year": _part("year({0})"),
+    **nested.RULES,
 }
 
 EXTRACTED = {name: name for name in ("year", "quarter", "month", "day", "hour", "minute", "dayofweek")}
@@ -379,6 +379,14 @@ def call(name: str, terms: list[Typed]) -> Typed:
     done = RULES[name](name, terms)
     # Spark names most columns after the call as it was written; rules name the others.
     return done if done.name is not None or name in PIECES else replace(done, name=called(name, terms))
+
+
+def moment(value: dt.date | dt.datetime, kind: pa.DataType) -> Typed:
+    """Return DATE '…' or TIMESTAMP '…'."""
+    if isinstance(value, dt.datetime):
+        day = value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(sep=" ")
+        return constant(value, kind, f"TIMESTAMP '{day.rstrip('0') if '.' in day else day}'")
+    return constant(value, kind, f"DATE '{value.isoformat()}'" if kind == DATE else None)
 
 
 def now_term(name: str, now: dt.datetime) -> Typed:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from crannog.engine.sql.duckdb_compiler.aggregates import AGGREGATES, plain_zero
-from crannog.engine.sql.duckdb_compiler.expressions import Expressions, atomic
+from crannog.engine.sql.duckdb_compiler.expression_base import atomic
+from crannog.engine.sql.duckdb_compiler.expressions import Expressions
 from crannog.engine.sql.duckdb_compiler.scope import NodeCoverage
 from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed
 

@@ -61,8 +61,10 @@ def arithmetic(operator: str, left: Typed, right: Typed) -> Typed:
             raise NoRule("div of other than whole numbers")
         a, b = widened(left, pa.int64()), widened(right, pa.int64())
         return Typed(f"({a.sql} // {b.sql})", pa.int64(), name)
-    if pa.float64() in (left.type, right.type) or (
-        operator == "/" and is_integral(left.type) and is_integral(right.type)
+    floats = [kind for kind in (left.type, right.type) if pa.types.is_floating(kind)]
+    # Only floats among themselves stay floats.
+    if floats not in ([], [pa.float32()] * 2) or (
+        operator in "/%" and (floats or (is_integral(left.type) and is_integral(right.type) and operator == "/"))
     ):
         if operator == "%":
             raise NoRule("the rest of a floating division")
@@ -73,14 +75,23 @@ def arithmetic(operator: str, left: Typed, right: Typed) -> Typed:
             sql = f"({checked(f'{b.sql} IS NULL OR {a.sql} IS NULL OR {b.sql} <> 0', sql, 'division by zero')})"
         return Typed(sql, pa.float64(), name)
     if pa.float32() in (left.type, right.type):
-        if left.type != right.type or operator in "/%":
-            raise NoRule("float arithmetic with other numbers")
         return Typed(f"({left.sql} {operator} {right.sql})", pa.float32(), name)
     if is_integral(left.type) and is_integral(right.type):
         kind = wider(left.type, right.type)
         assert kind is not None
         return Typed(f"({widened(left, kind).sql} {operator} {widened(right, kind).sql})", kind, name)
     return decimals.arithmetic(operator, left, right, name)
+
+
+def bitwise(operator: str, left: Typed, right: Typed) -> Typed:
+    """Return `left operator right` for & | ^."""
+    if not (is_integral(left.type) and is_integral(right.type)):
+        raise NoRule(f"{spark_name(left.type)} {operator} {spark_name(right.type)}")
+    kind = wider(left.type, right.type)
+    assert kind is not None
+    a, b = widened(left, kind).sql, widened(right, kind).sql
+    sql = f"xor({a}, {b})" if operator == "^" else f"({a} {operator} {b})"
+    return Typed(sql, kind, named("(", left.name, f" {operator} ", right.name, ")"))
 
 
 def negative(term: Typed) -> Typed:
@@ -206,7 +217,8 @@ def like(term: Typed, pattern: Typed, escape: str = "\\") -> Typed:
     prefix = "".join(token[-1] for token in itertools.takewhile(lambda token: token not in ("%", "_"), tokens))
     conditions = (Condition(*term.column, "prefix", (prefix,)),) if term.column and prefix else ()
     quoted = escape.replace("'", "''")
-    named_as = named(term.name, " LIKE ", pattern.name) if escape == "\\" else None
+    ending = "" if escape == "\\" else f" ESCAPE '{escape}'"
+    named_as = named(term.name, " LIKE ", pattern.name, ending)
     return Typed(f"({term.sql} LIKE {pattern.sql} ESCAPE '{quoted}')", pa.bool_(), named_as, conditions=conditions)
 
 
@@ -217,9 +229,9 @@ def cast(term: Typed, to: pa.DataType, *, safe: bool = False) -> Typed:
     if kind == to:
         return Typed(term.sql, to, name, term.literal, conditions=())
     if term.is_literal and term.literal is None:
-        return constant(None, to)
+        return constant(None, to, name)
     if term.is_literal and kind == pa.string() and to in (pa.date32(), INSTANT):
-        return constant(converted(term.literal, kind, to), to)
+        return constant(converted(term.literal, kind, to), to, name)
     if safe:
         raise NoRule("TRY_CAST")
     target = duck_type(to)
@@ -256,31 +268,45 @@ def cast(term: Typed, to: pa.DataType, *, safe: bool = False) -> Typed:
     raise NoRule(f"a cast of {spark_name(kind)} to {spark_name(to)}")
 
 
-def shifted(term: Typed, amount: int, unit: str) -> Typed:
-    """Return a date or a timestamp plus a constant interval."""
+def shifted(term: Typed, amount: int, unit: str, operator: str) -> Typed:
+    """Return a date or a timestamp plus or minus a constant interval."""
     unit = unit.lower().rstrip("s")
     if unit == "week":
         amount, unit = amount * 7, "day"
     if unit not in _UNITS:
         raise NoRule(f"an interval in {unit}")
+    name = _shown_shift(term, amount, unit, operator)
+    amount = -amount if operator == "-" else amount
     by = f"{_UNITS[unit]}({amount})"
     if term.type == pa.date32():
         if unit in ("hour", "minute", "second"):
             raise NoRule("a date moved by less than a day")
         if term.is_literal and unit == "day" and term.literal is not None:
-            return constant(term.literal + timedelta(days=amount), pa.date32())
-        return Typed(f"CAST(({term.sql} + {by}) AS DATE)", pa.date32())
+            return constant(term.literal + timedelta(days=amount), pa.date32(), name)
+        return Typed(f"CAST(({term.sql} + {by}) AS DATE)", pa.date32(), name)
     if term.type == INSTANT:
         if term.is_literal and term.literal is not None and unit not in ("month", "year"):
-            return constant(term.literal + timedelta(**{f"{unit}s": amount}), INSTANT)
-        return Typed(f"CAST((CAST({term.sql} AS TIMESTAMP) + {by}) AS TIMESTAMPTZ)", INSTANT)
+            return constant(term.literal + timedelta(**{f"{unit}s": amount}), INSTANT, name)
+        return Typed(f"CAST((CAST({term.sql} AS TIMESTAMP) + {by}) AS TIMESTAMPTZ)", INSTANT, name)
     raise NoRule(f"{spark_name(term.type)} moved by an interval")
 
 
+def _shown_shift(term: Typed, amount: int, unit: str, operator: str) -> str | None:
+    if amount < 0:
+        return None
+    digits = f"{amount:02}" if unit in ("hour", "minute", "second") else f"{amount}"
+    interval = f"INTERVAL '{digits}' {unit.upper()}"
+    if term.type == pa.date32() and unit == "day":
+        days = f"extractansiintervaldays({interval})"
+        return named("date_add(", term.name, f", {days if operator == '+' else f'(- {days})'})")
+    return named(term.name, f" {operator} {interval}")
+
+
 def concatenated(terms: list[Typed]) -> Typed:
-    if any(term.type != pa.string() for term in terms):
+    if not all(is_atomic(term.type) for term in terms) or any(term.type == pa.binary() for term in terms):
         raise NoRule("concatenation of other than text")
-    return Typed(f"({' || '.join(term.sql for term in terms)})", pa.string(), called("concat", terms))
+    texts = [cast(term, pa.string()).sql for term in terms]
+    return Typed(f"({' || '.join(texts)})", pa.string(), called("concat", terms))
 
 
 def value_of(term: Typed, kinds: Any) -> Any:

@@ -6,6 +6,7 @@ left over at the end, and then the compiled SQL must not be used: it would be an
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from crannog.engine.sql.duckdb_compiler.nested import field as field_of
 from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed
 
 
@@ -168,7 +170,7 @@ class Scope:
                 raise NoRule(f"the name {'.'.join(parts)} may mean several columns")
             if found:
                 relation, column = found[0]
-                return _inside(relation.term(column, parts[count]), parts[count + 1 :])
+                return functools.reduce(field_of, parts[count + 1 :], relation.term(column, parts[count]))
         return None
 
     def star(self, qualifiers: Sequence[str] = ()) -> list[Typed]:
@@ -180,15 +182,3 @@ class Scope:
         if any(relation.merged for relation in self.relations) and not lowered:
             raise NoRule("* over a join with USING")
         return [relation.term(column) for relation in chosen for column in relation.columns]
-
-
-def _inside(term: Typed, path: Sequence[str]) -> Typed:
-    for part in path:
-        if not pa.types.is_struct(term.type):
-            raise NoRule(f"{part} inside {term.name}")
-        fields = [inner for inner in term.type if inner.name.lower() == part.lower()]
-        if len(fields) != 1:
-            raise NoRule(f"{part} inside {term.name}")
-        # By itself such a column is named after the field; inside an expression Spark shows the path in its own form.
-        term = Typed(f"struct_extract({term.sql}, '{fields[0].name.replace(chr(39), chr(39) * 2)}')", fields[0].type)
-    return term

@@ -17,10 +17,13 @@ from sqlglot import exp
 
 from crannog.engine.duckdb.engine import quoted
 from crannog.engine.sql.duckdb_compiler.aggregates import plain_zero
-from crannog.engine.sql.duckdb_compiler.expressions import Expressions, atomic, conjuncts
+from crannog.engine.sql.duckdb_compiler.expression_base import atomic
+from crannog.engine.sql.duckdb_compiler.expressions import Expressions
 from crannog.engine.sql.duckdb_compiler.grouping import Grouping
 from crannog.engine.sql.duckdb_compiler.operators import boolean
 from crannog.engine.sql.duckdb_compiler.scope import Column, NodeCoverage, Relation, Scope, excerpt
+from crannog.engine.sql.duckdb_compiler.spelling import Spelling
+from crannog.engine.sql.duckdb_compiler.subqueries import conjuncts
 from crannog.engine.sql.duckdb_compiler.terms import Condition, NoRule, Typed, widened
 from crannog.engine.sql.spark_types import is_atomic, plain_schema, widest
 from crannog.engine.sql.statement import Statement
@@ -99,6 +102,7 @@ class _Compiler:
 
     def __post_init__(self) -> None:
         self._refs = {ref.start: ref for ref in self.statement.tables}
+        self._spelling = Spelling(self.statement)
         if self.statement.has_odd_strings:
             raise NoRule("an escape inside a text")
         assert self.statement.tree is not None
@@ -229,6 +233,7 @@ class _Compiler:
             self._now,
             windows,
             lambda: f"r{next(self._counter)}",
+            self._spelling,
         )
 
     def _select(self, node: exp.Select, outer: Scope | None, ctes: Mapping[str, Relation]) -> Query:
@@ -315,11 +320,15 @@ class _Compiler:
                 expressions.outputs.setdefault(str(named.name).lower(), []).append(named)
             else:
                 term = expressions.truth(item)
-                # Spark names a cast column after the column.
+                # Spark names a cast column after the column, but not a cast field.
                 inner = _cast_column(item)
-                shown = expressions.term(inner).name if inner else term.name
-                if shown is None and isinstance(item, (exp.Column, exp.Dot)):
+                of = expressions.term(inner).name if inner else None
+                shown = of if inner and of == self.coverage.path(inner)[-1] else term.name
+                # By itself a field of a struct is named after the field; inside an expression Spark shows the path.
+                if isinstance(item, exp.Column):
                     shown = self.coverage.path(item)[-1]
+                elif isinstance(item, exp.Dot):
+                    shown = self.coverage.name(self.coverage(item, "expression"))
                 outputs.append(Typed(term.sql, term.type, shown, term.literal))
         return outputs
 

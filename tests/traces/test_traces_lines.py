@@ -348,15 +348,15 @@ def test_lines_need_the_right_to_read(tmp_path: Path) -> None:
 @pytest.fixture
 def halted(monkeypatch: pytest.MonkeyPatch, few: None) -> threading.Event:
     """Let each export stop before its second line, until this is set."""
-    go, lines = threading.Event(), TraceExport.lines
+    go, parts = threading.Event(), TraceExport.parts
 
-    def stopped(self: TraceExport) -> Iterator[str]:
-        for place, line in enumerate(lines(self)):
+    def stopped(self: TraceExport) -> Iterator[Any]:
+        for place, rows in enumerate(parts(self)):
             if place == 1:
                 assert go.wait(20)
-            yield line
+            yield rows
 
-    monkeypatch.setattr(TraceExport, "lines", stopped)
+    monkeypatch.setattr(TraceExport, "parts", stopped)
     return go
 
 

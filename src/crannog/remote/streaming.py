@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from io import BufferedReader
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from crannog.api.result import Stream
 from crannog.errors import Unavailable
-from crannog.remote.connection import ARROW, NDJSON, Connection, error_of
+from crannog.remote.connection import ARROW, Connection, RequestParts, error_of
 
 _ERROR = b"crannog-error"
 # Smaller tables fit in a packet or two.
@@ -109,25 +109,25 @@ def opened_stream(connection: Connection, document: dict[str, Any]) -> Stream:
 
 
 def opened_lines(
-    connection: Connection, path: str, document: dict[str, Any], headers: Mapping[str, str]
+    connection: Connection, method: str, path: str, kind: str, **parts: Unpack[RequestParts]
 ) -> Generator[str, None, None]:
     """Request lines and return them as they arrive; closing the generator cancels the request on the server."""
-    lines = _lines(connection, path, document, headers)
+    lines = _lines(connection, method, path, kind, **parts)
     next(lines)  # raises the server's error, if any
     return lines
 
 
 def _lines(
-    connection: Connection, path: str, document: dict[str, Any], headers: Mapping[str, str]
+    connection: Connection, method: str, path: str, wanted: str, **parts: Unpack[RequestParts]
 ) -> Generator[str, None, None]:
     """Yield an empty line once the server answers, then the lines."""
-    with connection.opened(
-        "POST", path, document=document, headers={**headers, "Accept": NDJSON}, read_s=None
-    ) as response:
+    parts["headers"] = {**(parts.get("headers") or {}), "Accept": wanted}
+    parts["read_s"] = None
+    with connection.opened(method, path, **parts) as response:
         kind = response.headers.get("Content-Type", "")
-        if not kind.startswith(NDJSON):
+        if not kind.startswith(wanted):
             raise Unavailable(
-                f"the server at {connection.address} sent {kind or 'no content type'} instead of lines; it may be an older version"
+                f"the server at {connection.address} sent {kind or 'no content type'} instead of {wanted}; it may be an older version"
             )
         yield ""
         for line in BufferedReader(Incoming(response.iter_bytes()), _AT_ONCE):

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LINES = "application/x-ndjson"
+JSON = "application/json"
 # The server sends a line each second, at least a heartbeat.
 _SILENCE_S = 60.0
 
@@ -149,7 +150,9 @@ class HttpTransport:
         from crannog.remote.streaming import opened_lines
 
         [route] = operation.routes
-        return opened_lines(self.connection, path_of(route, request), document_of(request), self.headers)
+        kind = JSON if operation is ops.DOWNLOAD else LINES
+        parts: RequestParts = {**_arguments(route, request), "headers": self.headers}
+        return opened_lines(self.connection, route.method, path_of(route, request), kind, **parts)
 
     def cancel(self, query_id: str) -> None:
         self.connection.ask("DELETE", f"{self.queries}/{quote(str(query_id), safe='')}")

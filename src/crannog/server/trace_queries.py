@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -54,7 +54,12 @@ async def run_trace_query(request: Request, work: Callable[[TraceStore], T]) -> 
     return found
 
 
-async def lines_of_traces(request: Request, work: Callable[[TraceStore], Generator[str, None, None]]) -> Response:
+async def lines_of_traces(
+    request: Request,
+    work: Callable[[TraceStore], Generator[str, None, None]],
+    media_type: str = NDJSON,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
     """Stream lines as they are produced. A failure before the first is an error; later, the response breaks off."""
     query = _query_of(request)
 
@@ -63,13 +68,13 @@ async def lines_of_traces(request: Request, work: Callable[[TraceStore], Generat
             first = next(lines, None)
             if first is None:
                 return {}, b""
-            put(({}, None))
+            put((dict(headers or {}), None))
             put(f"{first}\n".encode())
             for line in lines:
                 put(f"{line}\n".encode())
         return None
 
-    return await thread_response(request, "traces", make, NDJSON, query.cancel)
+    return await thread_response(request, "traces", make, media_type, query.cancel)
 
 
 async def streamed_trace(

@@ -10,7 +10,7 @@ batches. A large trace is not sorted: only for duplicated spans, a first query o
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -65,13 +65,27 @@ def _request_of(store: SpanStore, request: ExportTraces) -> ExportTraceServiceRe
 
 def export_lines(store: SpanStore, request: ExportTraces) -> Generator[str, None, None]:
     """Yield OTLP requests in JSON. A trace's spans are sorted by start, or in stored order if there are over 50,000."""
-    ids = list(dict.fromkeys(map(parse_trace_id, request.trace_ids)))
-    lines = store.stream(_found_and_lines(store, ids))
+    return lines_of_traces(store, request.trace_ids, lambda found: (_line(rows) for rows in found.parts()))
+
+
+def _line(rows: pa.Table) -> str:
+    # In ASCII, so that no reader finds a line separator of Unicode inside a line.
+    return json.dumps(json_of_request(request_of_rows(rows)), separators=(",", ":"))
+
+
+def lines_of_traces(
+    store: SpanStore, trace_ids: Sequence[str], write: Callable[[TraceExport], Iterable[str]]
+) -> Generator[str, None, None]:
+    """Yield the lines that `write` makes of traces. Raises NotFound here if one does not exist."""
+    ids = list(dict.fromkeys(map(parse_trace_id, trace_ids)))
+    lines = store.stream(_found_and_lines(store, ids, write))
     next(lines)  # raises errors of the request here
     return lines
 
 
-def _found_and_lines(store: SpanStore, ids: Sequence[bytes]) -> Generator[str, None, None]:
+def _found_and_lines(
+    store: SpanStore, ids: Sequence[bytes], write: Callable[[TraceExport], Iterable[str]]
+) -> Generator[str, None, None]:
     """Yield an empty line once all traces are found, then the lines."""
     with ExitStack() as stack:
         found = store.read_in_scope(
@@ -82,7 +96,7 @@ def _found_and_lines(store: SpanStore, ids: Sequence[bytes]) -> Generator[str, N
                 raise no_trace(trace_id)
         yield ""
         if found is not None:
-            yield from found.lines()
+            yield from write(found)
 
 
 _RESOURCE = ("resource_attributes", "resource_dropped_attributes_count", "resource_schema_url", "resource_entity_refs")
@@ -179,17 +193,15 @@ class TraceExport:
     ids: Sequence[bytes]
     counts: Mapping[bytes, int]
 
-    def lines(self) -> Iterator[str]:
-        """Yield the lines, with the traces in order and each span once.
+    def parts(self) -> Iterator[pa.Table]:
+        """Yield the rows of each line, with the traces in order and each span once.
 
         A line has up to `SPANS_PER_LINE` spans of one trace, sorted by start, or in stored order if the trace has more than
         `lookup.MAX_ROWS` rows.
         """
         for batch in lookup.id_batches(self.ids):
             for traces in lookup.read_batches(batch, self.counts):
-                for rows in _lines(_blocks(self._batches(traces), min(_BLOCK_ROWS, SPANS_PER_LINE))):
-                    # In ASCII, so that no reader finds a line separator of Unicode inside a line.
-                    yield json.dumps(json_of_request(request_of_rows(rows)), separators=(",", ":"))
+                yield from _lines(_blocks(self._batches(traces), min(_BLOCK_ROWS, SPANS_PER_LINE)))
 
     def _batches(self, ids: Sequence[bytes]) -> Iterator[pa.Table]:
         schema = pa.schema([self.snapshot.base.read_schema.field(name) for name in SCHEMA.names])

@@ -17,7 +17,6 @@ from crannog.api.traces.requests import (
     DeriveTables,
     EraseTraces,
     ExpireTraces,
-    ExportTraces,
     TraceById,
     WriteSpans,
 )
@@ -32,6 +31,7 @@ from crannog.errors import NotFound, Unavailable
 from crannog.protocol.staged_files import BYTES_PER_CHANGE, Change
 from crannog.traces import retention
 from crannog.traces.derived.derive import derive
+from crannog.traces.downloads import download
 from crannog.traces.export import export, export_lines, export_protobuf
 from crannog.traces.ingest.decode import read_request
 from crannog.traces.jaeger.summaries import JaegerSummary, summaries
@@ -85,8 +85,7 @@ class TraceStore(SpanStore):
 
     def lines(self, operation: Operation[Q, str], request: Q) -> Generator[str, None, None]:
         """Yield the lines of an export."""
-        assert isinstance(request, ExportTraces)
-        return export_lines(self, request)
+        return _LINES[operation](self, request)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -250,6 +249,10 @@ _CALLS: dict[AnyOperation, Callable[[TraceStore, Any], Any]] = {
     ops.DEPENDENCIES: dependencies,
     ops.ATTRIBUTE_KEYS: attribute_keys,
     ops.ERASURE_PLAN: TraceStore.erasure_plan,
+}
+_LINES: dict[AnyOperation, Callable[[TraceStore, Any], Generator[str, None, None]]] = {
+    ops.EXPORT_LINES: export_lines,
+    ops.DOWNLOAD: download,
 }
 _JOBS: dict[AnyOperation, Callable[[TraceStore, Any, Progress | None, Cancellation | None], Any]] = {
     ops.DERIVE: TraceStore.derive,

@@ -180,6 +180,14 @@ class ExportTraces:
             raise CallerError("trace_ids must be a list of trace ids, got a single text")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownloadTrace:
+    """Return a trace of any size as a JSON file: in the form of OTLP, of Jaeger, or of Perfetto (Chrome trace events)."""
+
+    trace_id: str
+    format: str = "otlp"
+
+
 @dataclass(frozen=True, slots=True)
 class WriteSpans:
     """Store the spans of an OTLP or Zipkin request."""
@@ -266,6 +274,7 @@ OPERATIONS_BY_KIND = Operation(
 EXPORT = Operation("export", ExportTraces, dict[str, Any], "read", (post("/traces/export"),))
 EXPORT_PROTOBUF = Operation("export_protobuf", ExportTraces, bytes, "read", (post("/traces/export"),))
 EXPORT_LINES = Operation("export_lines", ExportTraces, str, "read", (post("/traces/export"),))
+DOWNLOAD = Operation("download", DownloadTrace, str, "read", (get("/traces/{trace_id}/download"),))
 WRITE = Operation("write_otlp", WriteSpans, results.WriteOutcome, "write", (post("/traces/otlp"),))
 DERIVE = Operation("derive", DeriveTables, results.DeriveReport, "admin", (post("/traces/derive"),))
 EXPIRE = Operation("expire", ExpireTraces, results.TraceExpiry, "admin", (post("/traces/expire"),))

@@ -104,6 +104,14 @@ class Traces:
         """
         return self._transport.lines(ops.EXPORT_LINES, ops.ExportTraces(trace_ids))
 
+    def download(self, trace_id: str, format: str = "otlp") -> Generator[str, None, None]:
+        """Yield the lines of a JSON document with a trace of any size, for other viewers.
+
+        `format` is "otlp", "jaeger" (a file for Jaeger's UI) or "perfetto" (Chrome trace events, for ui.perfetto.dev). Lines are
+        read on demand: read all of them, or close the generator. Raises NotFound if there is no such trace.
+        """
+        return self._transport.lines(ops.DOWNLOAD, ops.DownloadTrace(trace_id=trace_id, format=format))
+
     # -- searching ---------------------------------------------------------------------------------------------------
 
     def search(

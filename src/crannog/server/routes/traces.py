@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from starlette.responses import Response
 from crannog.api.operations import AnyOperation
 from crannog.api.reports import Cancellation, ErasureReceipt, Progress
 from crannog.api.traces import requests as ops
-from crannog.api.traces.requests import PROTOBUF, EraseTraces
+from crannog.api.traces.requests import PROTOBUF, DownloadTrace, EraseTraces
 from crannog.errors import NotFound
 from crannog.formats.encode import json_bytes
 from crannog.formats.json_values import to_lossless_json
@@ -72,6 +73,24 @@ for _of_columns in ops.COLUMN_QUERIES:
         owner=SPANS,
         parameters=tuple(LIMITS["parameters"]),
     )
+
+
+async def _download(request: Request, operation: AnyOperation, wanted: DownloadTrace) -> Response:
+    name = f"trace-{wanted.trace_id[:32]}.{wanted.format[:16]}.json"
+    # Both are checked before the first byte; until then they may be any text.
+    is_plain = re.fullmatch(r"[\w.-]+", name, re.ASCII) is not None
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'} if is_plain else {}
+    return await lines_of_traces(request, lambda store: store.lines(operation, wanted), JSON, headers)
+
+
+add_routes(
+    router,
+    ops.DOWNLOAD,
+    _download,
+    answers=gives(OBJECT),
+    owner=SPANS,
+    parameters=tuple(LIMITS["parameters"]),
+)
 
 _EXPORT = RequestReader(ops.EXPORT, ops.EXPORT.routes[0])
 _ERASE = RequestReader(ops.ERASE, ops.ERASE.routes[0])

@@ -33,26 +33,35 @@ _SERVICE = "service.name"
 _LARGEST_NUMBER = 2**53 - 1
 
 
-def trace_v1(trace: Trace, warnings: Sequence[str] = ()) -> dict[str, Any]:
-    """Return one trace; the warnings are added to each of its spans."""
-    processes: dict[str, dict[str, Any]] = {}
-    known: dict[str, str] = {}
-    spans = []
-    for span in trace.spans:
+class Processes:
+    """The processes of a trace in v1: a service with the attributes of its resource, each once."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, dict[str, Any]] = {}
+        self._names: dict[str, str] = {}
+
+    def span(self, span: Span, warnings: Sequence[str] = ()) -> dict[str, Any]:
+        """Return a span, and add its process."""
         process = {
             "serviceName": span.service,
             "tags": tags({key: value for key, value in span.resource.items() if key != _SERVICE}),
         }
         text = json.dumps(process, sort_keys=True)
-        if text not in known:
-            known[text] = f"p{len(known) + 1}"
-            processes[known[text]] = process
-        spans.append(_span(span, known[text], warnings))
+        if text not in self._names:
+            self._names[text] = f"p{len(self._names) + 1}"
+            self.by_name[self._names[text]] = process
+        return _span(span, self._names[text], warnings)
+
+
+def trace_v1(trace: Trace, warnings: Sequence[str] = ()) -> dict[str, Any]:
+    """Return one trace; the warnings are added to each of its spans."""
+    processes = Processes()
+    spans = [processes.span(span, warnings) for span in trace.spans]
     truncated = [f"the trace has more spans than the {len(spans):,} shown"] if trace.truncated else []
     return {
         "traceID": shown_id(trace.trace_id),
         "spans": spans,
-        "processes": processes,
+        "processes": processes.by_name,
         "warnings": [*truncated, *warnings] or None,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from crannog.api import table_requests as ops
@@ -148,7 +149,26 @@ class Table:
 
     def to_arrow(self, *, raw: bool = False) -> pa.Table:
         """Return all rows."""
-        return self._transport.call(ops.READ, ops.ReadRows(self._name, raw or self._raw))
+        return self._transport.call(ops.READ, ops.PageRows(self._name, raw or self._raw)).rows
+
+    def page(
+        self,
+        limit: int = 100,
+        *,
+        order: str = "",
+        after: str | None = None,
+        before: str | None = None,
+        where: Sequence[Any] = (),
+        columns: Sequence[str] = (),
+        raw: bool = False,
+    ) -> ops.RowPage:
+        """Return a page of rows in the order of the key, or of a column (`"amount"`, `"-amount"`) and then the key.
+
+        `where` has filters like `("amount", ">=", 5)`. `after` takes the `next_cursor` of a page, `before` its
+        `previous_cursor`. A table without a key is in the order in which it was written.
+        """
+        request = ops.PageRows(self._name, raw or self._raw, limit, order, after, before, where, columns)
+        return self._transport.call(ops.READ, request)
 
     def count(self, *, raw: bool = False) -> int:
         """Return the number of rows."""

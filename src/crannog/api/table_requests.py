@@ -124,6 +124,58 @@ class ReadRows(OfTable):
     raw: bool = field(default=False, metadata={"about": "Include deleted rows until they are folded."})
 
 
+OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "in", "contains", "icontains", "starts_with", "is_null", "is_not_null")
+"""What a filter of a column may be; `icontains` ignores case."""
+MAX_PAGE_ROWS = 100_000
+MAX_FILTERS = 50
+MAX_IN_VALUES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class PageRows(ReadRows):
+    """Return all rows, or a page of them in a stable order: by the key, or by a column and then the key.
+
+    The cursors of a page are in the headers Crannog-Next-Cursor and Crannog-Previous-Cursor. A table without a key is in the
+    order in which it was written.
+    """
+
+    limit: int | None = field(
+        default=None, metadata={"about": f"Rows of a page, up to {MAX_PAGE_ROWS:,}; all if not given."}
+    )
+    order: str = field(default="", metadata={"about": "A column; with - before it, descending. Nulls come last."})
+    after: str | None = field(default=None, metadata={"about": "The next cursor of a page: continue behind it."})
+    before: str | None = field(default=None, metadata={"about": "The previous cursor of a page: end before it."})
+    where: Sequence[Any] = field(
+        default=(),
+        metadata=in_query("where", list, f'A filter as a JSON array, ["column", "op", value]: {", ".join(OPERATORS)}.'),
+    )
+    columns: Sequence[str] = field(
+        default=(), metadata=in_query("column", list, "A column to return; all if not given.")
+    )
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and (type(self.limit) is not int or not 1 <= self.limit <= MAX_PAGE_ROWS):
+            raise CallerError(f"limit is a whole number from 1 to {MAX_PAGE_ROWS:,}, got {self.limit!r}")
+        if self.after is not None and self.before is not None:
+            raise CallerError("a page continues after a cursor or ends before one; give only one of them")
+        if not isinstance(self.order, str) or isinstance(self.columns, str):
+            raise CallerError("order is the name of a column, and columns is a list of names")
+
+    @property
+    def is_whole_table(self) -> bool:
+        """Whether neither a page nor an order nor a part of the table was requested."""
+        return not (self.limit or self.order or self.after or self.before or self.where or self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class RowPage:
+    """Some rows of a table, and the cursors with which to continue: None at the ends."""
+
+    rows: pa.Table
+    next_cursor: str | None = None
+    previous_cursor: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class PreviewRows(ReadRows):
     """Return some rows."""
@@ -294,7 +346,7 @@ HISTORY = Operation("history", ListHistory, list[dict[str, Any]], "read", (get(f
 TOMBSTONES = Operation("tombstones", ListTombstones, list[dict[str, Any]], "read", (get(f"{_TABLE}/tombstones"),))
 DELETES = Operation("audit", ListDeletes, list[dict[str, Any]], "read", (get(f"{_TABLE}/audit"),))
 PREVIEW = Operation("preview", PreviewRows, Any, "read", (get(f"{_TABLE}/preview"),))
-READ = Operation("rows", ReadRows, Any, "read", (get(f"{_TABLE}/rows"),))
+READ = Operation("rows", PageRows, RowPage, "read", (get(f"{_TABLE}/rows"),))
 ROW = Operation("get", GetRow, dict[str, Any], "read", (get(f"{_TABLE}/row"), get(f"{_TABLE}/rows/{{key:path}}")))
 COUNT = Operation("count", CountRows, int, "read", (get(f"{_TABLE}/count"),))
 APPEND = Operation("append", WriteRows, WriteReceipt, "write", (post(f"{_TABLE}/rows"),))

@@ -15,6 +15,7 @@ from crannog.api.operations import AnyOperation, Operation, Q, R, Route
 from crannog.api.reports import Cancellation, Progress, WriteReceipt
 from crannog.api.table_requests import Definition, ExplainSql, RunSql, StreamSql
 from crannog.errors import BadRows, CallerError, Conflict, NotFound, SchemaMismatch
+from crannog.formats.json_values import to_plain_json
 from crannog.names import TableName
 from crannog.remote.connection import ARROW, ONE_TRY, READ_S, READ_TRIES, WRITE_TRIES, Connection, Params
 from crannog.remote.transport import HttpTransport, document_of, path_of, read_as, run_job
@@ -94,8 +95,13 @@ class TableTransport(HttpTransport):
         from crannog.remote.streaming import table_of
 
         read_s = None if operation is ops.READ else READ_S
+        if operation is ops.READ:
+            request = replace(request, where=[json.dumps(to_plain_json(given)) for given in request.where])
         answer = self.send(operation, request, headers={"Accept": ARROW}, tries=READ_TRIES, read_s=read_s)
         table = table_of(answer.content)
+        if operation is ops.READ:
+            cursors = (answer.headers.get(f"Crannog-{which}-Cursor") for which in ("Next", "Previous"))
+            return ops.RowPage(table, *cursors)
         return list(table.to_pylist()) if operation is ops.TOMBSTONES else table
 
     def _row(self, request: ops.GetRow) -> dict[str, Any]:

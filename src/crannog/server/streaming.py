@@ -132,15 +132,15 @@ def rows_response(table: pa.Table, form: str) -> Response:
     return Response(b"".join(table_parts(table, form)), media_type=MEDIA[form])
 
 
-async def rows_answer(request: Request, read: Callable[[], pa.Table]) -> Response:
-    """Read rows in a thread and respond with them."""
+async def rows_answer(request: Request, read: Callable[[], tuple[pa.Table, Mapping[str, str]]]) -> Response:
+    """Read rows and further headers in a thread, and respond with them."""
     form = wanted_form(request)
     call = call_of(request)
 
     def make(put: Put) -> WholeResponse:
-        table = read()
+        table, headers = read()
         call.rows = table.num_rows
-        return send_parts(put, table.nbytes, table_parts(table, form))
+        return send_parts(put, table.nbytes, table_parts(table, form), headers)
 
     return await thread_response(request, "rows", make, MEDIA[form], lambda: None)
 

@@ -32,6 +32,7 @@ from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
 from crannog.engine.owned_tables import check_change, check_create, is_reserved, is_system
 from crannog.engine.row_lookup import row_by_key
+from crannog.engine.row_pages import page
 from crannog.engine.rows.keys import described, exact_key
 from crannog.engine.snapshot import Snapshot
 from crannog.engine.tables import Tables
@@ -174,6 +175,11 @@ class TableOperations:
     def _upsert(self, request: ops.WriteRows) -> WriteReceipt:
         return self.change("upsert", request.name, lambda table: table.write("upsert", request.rows, request.batch_id))
 
+    def _read(self, request: ops.PageRows) -> ops.RowPage:
+        if request.is_whole_table:
+            return ops.RowPage(self.on(request.name, lambda table: table.to_arrow(raw=request.raw)))
+        return self.on(request.name, lambda table: page(table, request, self.copies))
+
     def row(self, name: TableName, key_of: Callable[[ops.Definition], Any]) -> pa.Table:
         """Return the row of a key as a table of one row; `key_of` reads the key by the definition of the table."""
 
@@ -282,7 +288,7 @@ _CALLS: dict[AnyOperation, _Call] = {
     ops.TOMBSTONES: _of_table(lambda table, _: table.tombstones()),
     ops.DELETES: _of_table(lambda table, _: delete_audit.applied(table)),
     ops.PREVIEW: _of_table(lambda table, request: table.to_arrow(raw=request.raw, limit=request.n)),
-    ops.READ: _of_table(lambda table, request: table.to_arrow(raw=request.raw)),
+    ops.READ: TableOperations._read,
     ops.ROW: TableOperations._row,
     ops.COUNT: _of_table(lambda table, request: table.count(raw=request.raw)),
     ops.APPEND: TableOperations._append,

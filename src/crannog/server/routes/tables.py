@@ -107,7 +107,15 @@ async def _listing(request: Request, operation: AnyOperation, wanted: Any) -> Re
 
 async def _rows(request: Request, operation: AnyOperation, wanted: Any) -> Response:
     operations = call_of(request).service.lake.operations
-    return await rows_answer(request, lambda: operations.call(operation, wanted))
+
+    def read() -> tuple[pa.Table, dict[str, str]]:
+        found = operations.call(operation, wanted)
+        if operation is not ops.READ:
+            return found, {}
+        cursors = {"Crannog-Next-Cursor": found.next_cursor, "Crannog-Previous-Cursor": found.previous_cursor}
+        return found.rows, {name: cursor for name, cursor in cursors.items() if cursor is not None}
+
+    return await rows_answer(request, read)
 
 
 async def _row(request: Request, operation: AnyOperation, wanted: ops.GetRow) -> Response:

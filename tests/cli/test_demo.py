@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 import crannog
@@ -113,3 +116,26 @@ def test_the_search_looks_inside_parquet(tmp_path: Path) -> None:
     (tmp_path / "d.json").write_text("id-00778")
     assert [path.name for path in files_with(tmp_path, "id-00777")] == ["a.parquet", "b.parquet", "c.json"]
     assert files_with(tmp_path, "id-99999") == []
+
+
+def test_the_demo_serves_a_warehouse_worth_looking_at(tmp_path: Path) -> None:
+    """Spans and builds go on while it serves, and Ctrl-C ends it."""
+    env = {**os.environ, "CRANNOG_SPARK_AT_START": "false", "CRANNOG_PORT": "0"}
+    process = subprocess.Popen([PROGRAM, "demo", "--serve"], cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=env)
+    try:
+        assert process.stdout is not None
+        url = next(line for line in process.stdout if line.startswith("look at it")).split()[-1]
+        with crannog.connect(url) as lake:
+            assert {"shop.sales.orders", "ops.warehouse.readings"} <= set(lake.tables())
+            assert {"web", "payments", "assistant"} <= set(lake.traces.services())
+            before = lake.table("crannog.traces.spans").count()
+            ends = time.monotonic() + 20
+            while lake.table("crannog.traces.spans").count() == before and time.monotonic() < ends:
+                time.sleep(0.2)
+            assert lake.table("crannog.traces.spans").count() > before
+        with httpx.Client(base_url=url) as client:
+            statuses = client.get("/api/v1/builds/activity").json()["builds_by_status"]
+        assert {"BUILD_REQUEST_EXECUTING", "BUILD_REQUEST_COMPLETED", "BUILD_REQUEST_FAILED"} <= statuses.keys()
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0

@@ -118,7 +118,7 @@ class Visitor:
 
     def check(self) -> None:
         """Fail if a page wrote to the console, failed, or asked another server."""
-        assert self.wrong == []
+        assert self.wrong == [], "\n".join(self.wrong)
 
 
 def check_accessible(page: Page) -> None:
@@ -133,7 +133,7 @@ def check_accessible(page: Page) -> None:
         if each["impact"] in _SERIOUS
         for node in each["nodes"][:3]
     ]
-    assert serious == []
+    assert serious == [], "\n".join(serious)
 
 
 def check_width(page: Page) -> None:

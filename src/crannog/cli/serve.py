@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -63,41 +63,57 @@ def serve(
     Maintenance folds, compacts, vacuums and expires tables. Prints the addresses, and a line for each task that ran.
     Settings are environment variables (CRANNOG_…) or lines of crannog.toml; docs/settings.md lists them.
     """
+    stop = stop_by_signal()
+    with ExitStack() as held:
+        lake = held.enter_context(warehouse_at(context))
+        serve_until(stop, lake, held, host or lake.settings.host, lake.settings.port if port < 0 else port)
+    typer.echo("stopped")
+
+
+def stop_by_signal() -> threading.Event:
+    """Return an event that Ctrl-C and SIGTERM set."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: _request_stop(stop))
+    return stop
+
+
+def serve_until(
+    stop: threading.Event,
+    lake: EmbeddedLake,
+    held: ExitStack,
+    host: str,
+    port: int,
+    started: Callable[[str], None] = lambda url: None,
+) -> None:
+    """Serve and maintain a lake until the event is set; `started` is called with the address. `held` holds the lock."""
     from crannog.server import logs
     from crannog.server.http_server import HttpServer
     from crannog.settings import unknown_variables
     from crannog.version import VERSION
 
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: _request_stop(stop))
-    with ExitStack() as held:
-        lake = held.enter_context(warehouse_at(context))
-        settings = lake.settings
-        logs.set_up(settings)
-        lock = _locked(lake, held)
-        server = HttpServer(lake, host or settings.host, settings.port if port < 0 else port)
-        server.start()
-        if lock is not None:
-            lock.publish(server.url)
-        scheduler = lake.new_scheduler()
+    logs.set_up(lake.settings)
+    lock = _locked(lake, held)
+    server = HttpServer(lake, host, port)
+    server.start()
+    if lock is not None:
+        lock.publish(server.url)
+    scheduler = lake.new_scheduler()
+    typer.echo(f"crannog {VERSION} serves {lake.operations.warehouse.location} at {server.url}; press Ctrl-C to stop")
+    if server.receivers is not None:
         typer.echo(
-            f"crannog {VERSION} serves {lake.operations.warehouse.location} at {server.url}; press Ctrl-C to stop"
+            f"receiving spans over OTLP on port {server.receivers.http_port} (HTTP) and {server.receivers.grpc_port} (gRPC)"
         )
-        if server.receivers is not None:
-            typer.echo(
-                f"receiving spans over OTLP on port {server.receivers.http_port} (HTTP) and {server.receivers.grpc_port} (gRPC)"
-            )
-        for name, near in unknown_variables(os.environ).items():
-            typer.echo(f"{name} is not a setting and is ignored" + (f"; did you mean {near}?" if near else ""))
-        threading.Thread(target=_warm_up, args=(lake,), name="crannog-warm-up", daemon=True).start()
-        scheduler.start(partial(_print_tasks, lake, scheduler, _Lines()))
-        stop.wait()
-        typer.echo("stopping; running requests and tasks have up to 20 s to finish")
-        server.stop_accepting()
-        _drain(lake, server, scheduler)
-        server.close()
-    typer.echo("stopped")
+    for name, near in unknown_variables(os.environ).items():
+        typer.echo(f"{name} is not a setting and is ignored" + (f"; did you mean {near}?" if near else ""))
+    threading.Thread(target=_warm_up, args=(lake,), name="crannog-warm-up", daemon=True).start()
+    scheduler.start(partial(_print_tasks, lake, scheduler, _Lines()))
+    started(server.url)
+    stop.wait()
+    typer.echo("stopping; running requests and tasks have up to 20 s to finish")
+    server.stop_accepting()
+    _drain(lake, server, scheduler)
+    server.close()
 
 
 def _request_stop(stop: threading.Event) -> None:

@@ -28,6 +28,8 @@ export function SignIn() {
         <p>
           This server needs a token. Whoever runs it makes one with <code>crannog token create NAME --scope read</code>.
         </p>
+        {/* For managers of passwords, which keep one by a name. */}
+        <input type="text" name="username" autocomplete="username" value="crannog" readOnly hidden />
         <TextField
           label="Token"
           type="password"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from crannog.tour.samples.builds import build_events
 from crannog.tour.samples.conversations import conversation_traces
+from crannog.tour.samples.life import Life
 from crannog.tour.samples.requests import request_traces
 from crannog.tour.samples.spans import otlp_bodies
 from crannog.tour.samples.tables import fill_tables
@@ -19,6 +20,7 @@ from crannog.tour.samples.tables import fill_tables
 if TYPE_CHECKING:
     from crannog.embedded import EmbeddedLake
 
+__all__ = ["Life", "fill"]
 _JSON = "application/json"
 
 

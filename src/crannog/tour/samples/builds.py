@@ -29,20 +29,27 @@ _MESSAGES = (
 
 
 def build_events(dice: random.Random, count: int, now: int) -> Iterator[BuildEvent]:
-    """Yield the events of all builds in the order of time; the newest two still run."""
+    """Yield the events of all builds up to now, in the order of time; the newest still runs."""
     today = dt.datetime.fromtimestamp(now / _S, dt.UTC).date()
     for number in range(count):
         left = count - number - 1
         day = today - dt.timedelta(days=left // 2)
         start = now - left * 6 * 3_600 * _S - 300 * _S
-        yield from _Build(dice, f"build-{day:%Y%m%d}-{number % 2 + 1}", f"{day}", start, now).events()
+        events = _Build(dice, f"build-{day:%Y%m%d}-{number % 2 + 1}", f"{day}", start).events()
+        yield from (event for event in events if event.timestamp <= now)
+
+
+def next_build(dice: random.Random, number: int, start: int) -> list[BuildEvent]:
+    """Return the events of a build that starts at a time, also those that are still to come."""
+    day = dt.datetime.fromtimestamp(start / _S, dt.UTC).date()
+    return _Build(dice, f"build-{day:%Y%m%d}-live-{number}", f"{day}", start).events()
 
 
 class _Build:
     """One build while it is made."""
 
-    def __init__(self, dice: random.Random, name: str, day: str, start: int, now: int) -> None:
-        self._dice, self._name, self._day, self._start, self._now = dice, name, day, start, now
+    def __init__(self, dice: random.Random, name: str, day: str, start: int) -> None:
+        self._dice, self._name, self._day, self._start = dice, name, day, start
         self._count = 0
         self._made: list[BuildEvent] = []
 
@@ -54,7 +61,7 @@ class _Build:
         return f"{table}/date={self._day}"
 
     def events(self) -> list[BuildEvent]:
-        """Return the events up to now."""
+        """Return all events, also those that are still to come."""
         wanted = (self._ref("marts/revenue"), self._ref("marts/churn"))
         for place, status in enumerate((BuildRequestStatus.RECEIVED, BuildRequestStatus.PLANNING)):
             self._add(self._start + place * _S, BuildRequestEvent(status, wanted))
@@ -77,9 +84,7 @@ class _Build:
         last = max(event.timestamp for event in self._made)
         end = BuildRequestStatus.FAILED if failed else BuildRequestStatus.COMPLETED
         self._add(last + _S, BuildRequestEvent(end, wanted, "a job failed" if failed else ""))
-        return sorted(
-            (event for event in self._made if event.timestamp <= self._now), key=lambda event: event.timestamp
-        )
+        return sorted(self._made, key=lambda event: event.timestamp)
 
     def _config(self, table: str, reads: tuple[str, ...]) -> dict[str, Any]:
         inputs = [{"dep_type": "MATERIALIZE", "partition_ref": self._ref(read)} for read in reads]

@@ -46,9 +46,9 @@ class _Trace:
         return span
 
 
-def request_traces(dice: random.Random, count: int, now: int) -> Iterator[list[Made]]:
-    """Yield the spans of each request, the oldest first; more come at the end than at the beginning."""
-    reach = _HOURS * 3_600 * 1_000 * MS
+def request_traces(dice: random.Random, count: int, now: int, hours: float = _HOURS) -> Iterator[list[Made]]:
+    """Yield the spans of each request of some hours, the oldest first; more come at the end than at the beginning."""
+    reach = hours * 3_600 * 1_000 * MS
     starts = sorted(now - int(reach * dice.random() ** 1.4) - 2_000 * MS for _ in range(count))
     makers = (_browse, _browse, _browse, _search, _search, _checkout, _checkout, _nightly)
     for start in starts:

@@ -12,6 +12,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from crannog.embedded import EmbeddedLake
 
+_ORDERS = "shop.sales.orders"
 _TOWNS = ("Berlin", "Cork", "Göteborg", "Lyon", "Utrecht", "Łódź")
 _STATES = ("paid", "paid", "paid", "sent", "sent", "returned")
 _ORDER = pa.schema(
@@ -50,20 +51,29 @@ def fill_tables(lake: EmbeddedLake, dice: random.Random, rows: int, now_ns: int)
     """Create the tables and write to them."""
     now = dt.datetime.fromtimestamp(now_ns / 1e9, dt.UTC)
     lake.create_table("shop.sales.customers", _CUSTOMER, key="customer_id")
-    lake.create_table("shop.sales.orders", _ORDER, key="order_id")
+    lake.create_table(_ORDERS, _ORDER, key="order_id")
     lake.create_table("ops.warehouse.readings", _READING)
     lake.create_table("ops.warehouse.incidents", pa.schema([("at", pa.timestamp("us", "UTC")), ("what", pa.string())]))
     people = [_customer(dice, number, now) for number in range(1, rows // 10 + 1)]
     lake.table("shop.sales.customers").append(pa.Table.from_pylist(people, _CUSTOMER))
-    orders = lake.table("shop.sales.orders")
+    orders = lake.table(_ORDERS)
     made = [_order(dice, number, rows, now) for number in range(rows)]
     orders.append(pa.Table.from_pylist(made, _ORDER))
-    for row in dice.sample(made, rows // 100):
-        orders.upsert([{**row, "state": "returned", "note": "came back"}])
+    orders.upsert([{**row, "state": "returned", "note": "came back"} for row in dice.sample(made, rows // 100)])
     orders.delete([row["order_id"] for row in dice.sample(made, 5)])
     lake.table("ops.warehouse.readings").append(
         pa.Table.from_pylist([_reading(dice, number, now) for number in range(rows * 2)], _READING)
     )
+
+
+def change_orders(lake: EmbeddedLake, dice: random.Random) -> None:
+    """Change some orders and delete a few, as a day of business does."""
+    orders = lake.table(_ORDERS)
+    numbers = [f"O-{dice.randint(1, 900):06}" for _ in range(30)]
+    known = ", ".join(f"'{number}'" for number in numbers)
+    found = lake.sql(f"SELECT * EXCEPT (_created_at, _batch_id) FROM {_ORDERS} WHERE order_id IN ({known})").rows()
+    orders.upsert([{**row, "state": "sent", "note": "changed by the demo"} for row in found[5:]])
+    orders.delete([row["order_id"] for row in found[:5]])
 
 
 def _customer(dice: random.Random, number: int, now: dt.datetime) -> dict[str, Any]:

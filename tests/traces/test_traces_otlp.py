@@ -25,7 +25,17 @@ from crannog.errors import CallerError, TooLarge
 from crannog.traces.attribute_values import attribute_word, to_python
 from crannog.traces.export import request_of_rows
 from crannog.traces.ingest import flatten
-from crannog.traces.ingest.decode import JSON, ZIPKIN, ReceivedSpans, json_of_request, read_request, resource_spans
+from crannog.traces.ingest.decode import (
+    JSON,
+    ZIPKIN,
+    ParsedRequest,
+    ReceivedSpans,
+    converted,
+    converted_together,
+    json_of_request,
+    read_request,
+    resource_spans,
+)
 from crannog.traces.ingest.flatten import span_rows
 from crannog.traces.ingest.llm_dialects import COLUMN_KEYS
 from crannog.traces.jaeger.responses import trace_v1, traces_v3
@@ -66,6 +76,22 @@ def read(body: bytes, **how: Any) -> ReceivedSpans:
 @given(requests)
 def test_the_columnar_way_gives_what_the_plain_one_gives(request: ExportTraceServiceRequest) -> None:
     both(request)
+
+
+@MANY
+@given(st.lists(requests, min_size=2, max_size=4))
+def test_requests_converted_together_give_what_each_gives_alone(several: list[ExportTraceServiceRequest]) -> None:
+    parsed = [ParsedRequest(request.SerializeToString(), request) for request in several]
+    alone = [converted(request) for request in parsed]
+    together = converted_together(parsed)
+    if any(rejected.count for _, rejected in alone):
+        assert together is None, "each request reports its own rejected spans"
+        return
+    assert together is not None
+    for (rows, rejected), (expected, _) in zip(together, alone, strict=True):
+        assert rejected.count == 0
+        assert rows.schema.equals(SCHEMA)
+        assert rows.to_pylist() == expected.to_pylist()
 
 
 @MANY

@@ -6,7 +6,9 @@ import datetime as dt
 import json
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from crannog.names import TableName
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
 from crannog.traces.export import request_of_rows
+from crannog.traces.ingest.span_writer import SpanWriter
 from crannog.traces.span_table import SCHEMA, SPANS
 from crannog.traces.trace import spans_in_tree_order
 from flatten_reference import flat_by_objects
@@ -63,6 +66,13 @@ def store(settings: Settings) -> Iterator[Store]:
 
 def send(store: LocalTraces, *spans: OtlpSpan, **more: Any) -> Any:
     return store.write_otlp(request_of(*spans, **more).SerializeToString())
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.001)
 
 
 def staged_files(store: Store) -> list[pa.Table]:
@@ -153,6 +163,42 @@ def test_many_senders_at_once_lose_nothing(store: Store) -> None:
     for thread in threads:
         thread.join()
     assert [len(store.get(trace_id(number).hex()).spans) for number in range(8)] == [15] * 8
+
+
+def test_requests_of_one_group_each_get_their_own_outcome(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    send(store, span(1, 1))
+    first_waits, all_are_here = threading.Event(), threading.Event()
+    convert = SpanWriter._convert
+
+    def held(writer: SpanWriter, calls: list[Any]) -> None:
+        sizes.append(len(calls))
+        if len(sizes) == 1:
+            first_waits.set()
+            assert all_are_here.wait(30)
+        convert(writer, calls)
+
+    sizes: list[int] = []
+    monkeypatch.setattr(SpanWriter, "_convert", held)
+    good, again = request_of(span(3, 1), span(3, 2)), request_of(span(1, 1))
+    half_bad = request_of(span(4, 1), OtlpSpan(trace_id=b"short", span_id=span_id(1)))
+    with ThreadPoolExecutor(4) as pool:
+        sent = [pool.submit(send, store, span(2, 1))]
+        assert first_waits.wait(30)
+        bodies = [request.SerializeToString() for request in (good, again, half_bad)]
+        sent += [pool.submit(store.write_otlp, body) for body in bodies]
+        group = store._writer._group
+        wait_until(lambda: len(group._waiting) == 3)
+        all_are_here.set()
+        outcomes = [one.result() for one in sent]
+    assert sizes == [1, 3]
+    assert [(outcome.accepted, outcome.rejected, outcome.duplicate) for outcome in outcomes] == [
+        (1, 0, False),
+        (2, 0, False),
+        (1, 0, True),
+        (1, 1, False),
+    ]
+    files = staged_files(store)
+    assert [file.num_rows for file in files] == [1, 1, 3], "one file for the group, without what was stored before"
 
 
 def test_a_table_of_that_name_that_is_none_of_ours_is_refused(store: Store) -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, TypeVar
-
-import pyarrow as pa
 
 from crannog.api.operations import AnyOperation, Operation, Q, R
 from crannog.api.reports import Cancellation, ErasureReceipt, Progress
@@ -28,12 +24,11 @@ from crannog.engine.sql.running_queries import cancelled_by
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import NotFound, Unavailable
-from crannog.protocol.staged_files import BYTES_PER_CHANGE, Change
 from crannog.traces import retention
 from crannog.traces.derived.derive import derive
 from crannog.traces.downloads import download
 from crannog.traces.export import export, export_lines, export_protobuf
-from crannog.traces.ingest.decode import read_request
+from crannog.traces.ingest.span_writer import SpanWriter
 from crannog.traces.jaeger.summaries import JaegerSummary, summaries
 from crannog.traces.lookup import row_counts, rows_of_trace, rows_of_traces
 from crannog.traces.metrics import metrics
@@ -63,6 +58,8 @@ class TraceStore(SpanStore):
         """`copies` returns the in-memory copies of tables, which an erasure has to search."""
         super().__init__(warehouse, tables)
         self._copies = copies
+        self._warehouse = warehouse
+        self._writer = SpanWriter(warehouse.settings, self._on, self._pause_s)
 
     @property
     def traces(self) -> EmbeddedTraces:
@@ -90,35 +87,10 @@ class TraceStore(SpanStore):
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def write(self, request: WriteSpans) -> WriteOutcome:
-        limit = self.settings.otlp_request_bytes
-        received = read_request(
-            bytes(request.body), content_type=request.content_type, encoding=request.encoding, limit=limit
-        )
-        batch_id = "otlp-" + hashlib.sha256(received.body).hexdigest()
-        duplicate = (
-            self._on(lambda table: self._stage_in_parts(table, received.rows, batch_id))
-            if received.rows.num_rows
-            else False
-        )
-        return WriteOutcome(received.rows.num_rows, received.rejected.count, received.rejected.message, duplicate)
+        return self._writer.write(request)
 
-    def _stage_in_parts(self, table: OpenTable, rows: pa.Table, batch_id: str) -> bool:
-        """Stage rows, in several changes if one would be too large. Returns True if all of them were stored before."""
-        limit = self.settings.group_commit_rows
-        if rows.num_rows <= limit:
-            return self._stage(table, rows, batch_id)
-        # Each part has its own id, so that a retry finds the parts that were stored before.
-        duplicates = [
-            self._stage(table, rows.slice(start, limit), f"{batch_id}-{start}")
-            for start in range(0, rows.num_rows, limit)
-        ]
-        return all(duplicates)
-
-    def _stage(self, table: OpenTable, rows: pa.Table, batch_id: str) -> bool:
-        # The rows have exactly the table's schema: checking each value again would cost a third of the time.
-        size = int(rows.nbytes) + rows.num_rows * 64 + BYTES_PER_CHANGE
-        change = Change(batch_id, "append", rows, size, at_us=time.time_ns() // 1000)
-        return table.writer.write(change, keep_pace=table.warehouse.is_maintained).duplicate
+    def _pause_s(self) -> float:
+        return self.spans.writer.pause_s() if self._warehouse.is_maintained else 0.0
 
     @property
     def spans(self) -> OpenTable:

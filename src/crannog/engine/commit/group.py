@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Generic, TypeVar
@@ -81,17 +81,38 @@ class Group(Generic[V, R]):
         assert call.result is not None, "work sets each call's result or error"
         return call.result
 
+    def submit_all(self, values: Sequence[V]) -> list[Call[V, R]]:
+        """Work on several values as `submit` does on one; return their calls, each with its result or error."""
+        calls: list[Call[V, R]] = [Call(value) for value in values]
+        with self._mutex:
+            self._waiting.extend(calls)
+            calls[0].leads, self._led = not self._led, True
+        try:
+            for call in calls:
+                if not call.leads:
+                    self._wait(call)
+                if not call.done:
+                    self._lead()
+        except BaseException:
+            for call in calls:
+                self._withdraw(call)
+            raise
+        return calls
+
     def _wait(self, call: Call[V, R]) -> None:
         try:
             call.asleep.acquire()
         except BaseException:
-            # The caller was interrupted: it must not stay behind as a leader whom nobody wakes.
-            with self._mutex:
-                if call in self._waiting:
-                    self._waiting.remove(call)
-                    if call.leads:
-                        self._promote_next()
+            self._withdraw(call)
             raise
+
+    def _withdraw(self, call: Call[V, R]) -> None:
+        """Take back the call of an interrupted caller: it must not stay behind as a leader whom nobody wakes."""
+        with self._mutex:
+            if call in self._waiting:
+                self._waiting.remove(call)
+                if call.leads:
+                    self._promote_next()
 
     def _lead(self) -> None:
         # Those of the last group were just woken and are about to come again: without a moment's wait the first of them

@@ -157,9 +157,17 @@ class Writer:
 
     def write(self, change: Change, *, keep_pace: bool = False) -> Committed:
         """Commit one change; with `keep_pace`, wait first while folds are behind. Overloaded at a limit, Unavailable if the storage fails; neither keeps anything halfway."""
-        if keep_pace and (pause_s := slow_down_s(self._log.backlog(), self._limits)):
+        if keep_pace and (pause_s := self.pause_s()):
             time.sleep(pause_s)
         return self._group.submit(change)
+
+    def write_all(self, changes: Sequence[Change]) -> list[Write]:
+        """Commit several changes as `write` does one; return their calls, each with its result or error."""
+        return self._group.submit_all(changes)
+
+    def pause_s(self) -> float:
+        """Return how long a caller should wait before its next change, so that folds keep up."""
+        return slow_down_s(self._log.backlog(), self._limits)
 
     def write_after(self, change: Change, sequence: int) -> Committed:
         """Commit one change at once as the very next sequence after this one; Conflict if that is taken.

@@ -11,9 +11,10 @@ import binascii
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from crannog.errors import CallerError, TooLarge, needed_for
 from crannog.formats.row_bodies import ENCODINGS, UNCOMPRESSED, decompressed
+from crannog.traces.ingest.attributes import offsets_of
 from crannog.traces.ingest.flatten import RejectedSpans, span_rows
 
 
@@ -279,6 +281,18 @@ _PROTOBUF_ALIAS = "application/protobuf"
 
 
 @dataclass(frozen=True, slots=True)
+class ParsedRequest:
+    """The decompressed body of a request, and the message in it."""
+
+    body: bytes
+    message: ExportTraceServiceRequest
+
+
+ConvertedSpans = tuple[pa.Table, RejectedSpans]
+"""The valid spans of a request as rows, and the rejected ones."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReceivedSpans:
     """The decompressed body, its valid spans as rows, and the rejected spans."""
 
@@ -295,16 +309,50 @@ def media_type(content_type: str) -> str:
 def read_request(
     body: bytes, *, content_type: str = PROTOBUF, encoding: str | None = None, limit: int
 ) -> ReceivedSpans:
-    """Read the spans of a request.
+    """Read the spans of a request. Raises as `parsed_request`."""
+    request = parsed_request(body, content_type=content_type, encoding=encoding, limit=limit)
+    try:
+        return ReceivedSpans(request.body, *converted(request))
+    except CallerError as error:
+        raise not_stored(error) from None
 
-    Raises CallerError if the body is invalid or its type is unknown, TooLarge if it has more than `limit` bytes.
+
+def parsed_request(body: bytes, *, content_type: str, encoding: str | None, limit: int) -> ParsedRequest:
+    """Parse the body of a request.
+
+    Raises CallerError if it is invalid or its type is unknown, TooLarge if it has more than `limit` bytes.
     """
     content = _decompressed(body, (encoding or "").strip().lower(), limit)
     try:
-        request = request_of(content, content_type)
-        return ReceivedSpans(content, *span_rows(resource_spans(request)))
+        return ParsedRequest(content, request_of(content, content_type))
     except CallerError as error:
-        raise type(error)(f"{error.message}; nothing was stored") from None
+        raise not_stored(error) from None
+
+
+def not_stored(error: CallerError) -> CallerError:
+    """Return an error of a request that says that nothing of it was stored."""
+    return type(error)(f"{error.message}; nothing was stored")
+
+
+def converted(request: ParsedRequest) -> ConvertedSpans:
+    """Convert one request to rows. Raises CallerError."""
+    return span_rows(resource_spans(request.message))
+
+
+def converted_together(requests: Sequence[ParsedRequest]) -> list[ConvertedSpans] | None:
+    """Convert requests to rows as `converted` does each of them; None if one needs to be looked at by itself."""
+    messages = [request.message.SerializeToString() for request in requests]
+    try:
+        lists = _handler().list_to_record_batch(messages).column("resource_spans")
+        rows, rejected = span_rows(lists.flatten())
+    except (ValueError, CallerError):
+        return None
+    if rejected.count:
+        return None
+    resources = lists.flatten().field("scope_spans")
+    scopes = resources.flatten().field("spans")
+    ends = offsets_of(scopes).take(offsets_of(resources).take(offsets_of(lists))).to_pylist()
+    return [(rows.slice(start, end - start), rejected) for start, end in pairwise(ends)]
 
 
 def request_of(body: bytes, content_type: str) -> ExportTraceServiceRequest:

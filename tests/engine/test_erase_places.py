@@ -80,7 +80,7 @@ def test_a_paused_packer_cannot_put_an_erased_row_again(
     lakes: Lakes, arrow: None, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """It read the staged files before the erase and goes on after the proof; what it does then, it does while it dies."""
-    monkeypatch.setattr(ChangeLog, "needs_pack", False)
+    monkeypatch.setattr(ChangeLog, "work_due", lambda self: [])
     table, packing = lakes().create_table(NAME, SCHEMA, key="id"), lakes().table(NAME)
     table.append([row(1, NEEDLE)])
     others = fill_block(table, 63)
@@ -119,7 +119,7 @@ def test_a_paused_writer_cannot_put_an_erased_row_again(
     table.append([row(2)])
     assert ids_of(late) == [2]
     if prepared:
-        opened(late).log.preallocate()
+        opened(late).log._preallocate()
 
     def erased() -> None:
         table.append([row(1, NEEDLE)], batch_id="sent twice")

@@ -82,7 +82,7 @@ def agree(expected: list[int], *tables: Table) -> None:
     tables[0].fold()
     for table in tables:
         assert ids_of(table) == expected
-    behind = Behind(lake_of(tables[0]).warehouse.storage.root, tables[0].name)  # type: ignore[attr-defined]
+    behind = Behind(lake_of(tables[0]).operations.warehouse.storage.root, tables[0].name)  # type: ignore[attr-defined]
     assert behind.base_ids() == expected
     assert behind.folded_by_version() == sorted(behind.folded_by_version()), "the folded sequence went back"
 
@@ -1189,7 +1189,7 @@ def test_a_read_between_a_pack_and_the_packers_taking_it_in(
     lakes: Lakes, arrow: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One process: a reader's refresh finds the pack on disk before the packer has told the tail of it."""
-    monkeypatch.setattr(ChangeLog, "needs_pack", False)
+    monkeypatch.setattr(ChangeLog, "work_due", lambda self: [])
     one, other, behind = two(lakes)
     fill_block(one, 63)
     assert len(behind.staged_names()) == 63

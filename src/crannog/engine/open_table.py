@@ -185,19 +185,19 @@ class OpenTable:
         return WriteReceipt(done.sequence, count, batch, done.duplicate)
 
     def _keep_up(self) -> None:
-        if self.log.needs_pack:
-            self.warehouse.in_background(self._pack_quietly)
-        if self.log.wants_preallocation:
-            self.warehouse.in_background(self.log.preallocate)
+        for work in self.log.work_due():
+            self.warehouse.in_background(self._run_quietly, work)
 
-    def _pack_quietly(self) -> None:
-        # A pack that fails costs nothing but files: the next one, or a fold, takes them.
+    def _run_quietly(self, work: Callable[[], object]) -> None:
+        # Work that fails costs nothing but files and time: it is due again after a later commit, or a fold makes it needless.
         try:
-            self.log.pack()
+            work()
         except NotFound:
             return  # dropped meanwhile
         except CrannogError as error:
-            log.warning("cannot pack the staged changes of %s, the next pack or fold takes them: %s", self.name, error)
+            log.warning(
+                "cannot pack staged changes of %s or prepare files for them; tries again later: %s", self.name, error
+            )
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -316,17 +316,8 @@ class OpenTable:
         try:
             return act(self.snapshot())
         except SnapshotGone:
-            self.check_files()
+            check_files(self)
             raise
-
-    def check_files(self) -> None:
-        """Raise Corrupted if the newest version names a file that is not there."""
-        for path in self.log.head().files:
-            if not self.warehouse.storage.exists(f"{self.folder}/{path}") and path in self.log.head().files:
-                raise Corrupted(
-                    f"file {self.folder}/{path} of table {self.name} is missing, though its newest version has it;"
-                    " restore it from a backup, or drop the table"
-                )
 
     def file_bytes(self, base: Base) -> int:
         """Return the file size that rewrites aim at; small for a keyed table, whose folds rewrite files."""
@@ -397,3 +388,13 @@ def tombstones_of(table: OpenTable, snapshot: Snapshot) -> list[dict[str, Any]]:
             }
         )
     return listed
+
+
+def check_files(table: OpenTable) -> None:
+    """Raise Corrupted if the newest version names a file that is not there."""
+    for path in table.log.head().files:
+        if not table.warehouse.storage.exists(f"{table.folder}/{path}") and path in table.log.head().files:
+            raise Corrupted(
+                f"file {table.folder}/{path} of table {table.name} is missing, though its newest version has it;"
+                " restore it from a backup, or drop the table"
+            )

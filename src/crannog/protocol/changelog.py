@@ -8,11 +8,10 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from crannog.delta.log import Base, DeltaLog, marker_path
 from crannog.errors import Conflict, CrannogError, NotFound, Unavailable
@@ -291,31 +290,23 @@ class ChangeLog:
             self._storage.delete([path])
         return ended
 
-    @property
-    def needs_pack(self) -> bool:
-        """Tell, without I/O, whether the last commit may have completed a block."""
-        return (self._tail.end + 1) % 64 == 0
+    def work_due(self) -> list[Callable[[], object]]:
+        """Return, without I/O, what to do in the background after a commit: pack, or preallocate files."""
+        due: list[Callable[[], object]] = []
+        if (self._tail.end + 1) % 64 == 0:  # the commit may have completed a block
+            due.append(self.pack)
+        # Not worthwhile for a process that rarely writes.
+        writes_often = self._groups >= _PREALLOCATE_AFTER_COMMITS and not self._is_preallocating
+        if writes_often and not self._storage.is_preallocated(self.stage_folder):
+            due.append(self._preallocate)
+        return due
 
-    @property
-    def wants_preallocation(self) -> bool:
-        """Tell, without I/O, whether to preallocate files; not worthwhile for a process that rarely writes."""
-        return (
-            self._groups >= _PREALLOCATE_AFTER_COMMITS
-            and not self._is_preallocating
-            and not self._storage.is_preallocated(self.stage_folder)
-        )
-
-    def preallocate(self) -> None:
-        """Preallocate files for the next commits."""
+    def _preallocate(self) -> None:
         self._is_preallocating = True
         try:
             self._storage.preallocate(self.stage_folder)
         finally:
             self._is_preallocating = False
-
-    def history(self, limit: int | None) -> list[dict[str, Any]]:
-        """List the versions of the base, newest first."""
-        return DeltaLog(self._storage, self.folder).history(limit)
 
     def staged_names(self) -> list[str]:
         """Return the names of the staged files, for the cleaner."""

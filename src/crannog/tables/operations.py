@@ -18,6 +18,7 @@ from crannog.api.reports import (
     VacuumReport,
     WriteReceipt,
 )
+from crannog.delta.log import DeltaLog
 from crannog.delta.schemas import colliding_columns, fingerprint
 from crannog.engine.maintenance import delete_audit
 from crannog.engine.maintenance.compact import compact
@@ -284,7 +285,9 @@ _CALLS: dict[AnyOperation, _Call] = {
     ops.DEFINITION: _of_table(lambda table, _: definition_of(table, fresh=True)),
     ops.LAST_DEFINITION: _of_table(lambda table, _: definition_of(table)),
     ops.DESCRIBE: _of_table(lambda table, _: table.newest(lambda snapshot: _description(table, snapshot))),
-    ops.HISTORY: _of_table(lambda table, request: table.log.history(request.limit)),
+    ops.HISTORY: _of_table(
+        lambda table, request: DeltaLog(table.warehouse.storage, table.folder).history(request.limit)
+    ),
     ops.TOMBSTONES: _of_table(lambda table, _: table.tombstones()),
     ops.DELETES: _of_table(lambda table, _: delete_audit.applied(table)),
     ops.PREVIEW: _of_table(lambda table, request: table.to_arrow(raw=request.raw, limit=request.n)),

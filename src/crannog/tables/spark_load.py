@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from crannog.api.arguments import new_batch_id
 from crannog.api.reports import Cancellation, LoadReport
-from crannog.delta.log import Base
+from crannog.delta.log import Base, DeltaLog
 from crannog.delta.rewrite import Rewrite, RunAgain, verify_files
 from crannog.delta.schemas import DATE_COLUMN, all_nullable
 from crannog.engine.maintenance.fold import after_commit
@@ -103,7 +103,7 @@ class _SparkLoad:
     def _known_batches(self) -> set[str]:
         log = self._table.log
         known = {record.batch_id for record in log.refresh()[1].records if record.batch_id.startswith(self._source)}
-        committed = {batch for entry in log.history(None) for batch in self._batches_of(entry)}
+        committed = {batch for entry in self._history() for batch in self._batches_of(entry)}
         # A loader may have died between its commit and the ledger: what it kept must be found there as well.
         missing = [batch for batch in committed if batch not in log.ledger.batches]
         if missing:
@@ -188,11 +188,14 @@ class _SparkLoad:
         table.log.refresh()
         after_commit(table, version)
 
+    def _history(self, limit: int | None = None) -> list[dict[str, Any]]:
+        return DeltaLog(self._table.warehouse.storage, self._table.folder).history(limit)
+
     def _head(self, job: Job, base: Base) -> Base:
         """Return the head, unless somebody else committed this file after `base`: the commit goes right behind what was looked at."""
         head = self._table.log.head()
         if head.version > base.version:
-            for entry in self._table.log.history(head.version - base.version):
+            for entry in self._history(head.version - base.version):
                 if entry.get("crannogJob") != job.id and self._batches_of(entry):
                     raise _LoadedMeanwhile(f"{self._source} was loaded by another process")
         return head

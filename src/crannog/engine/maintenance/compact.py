@@ -16,7 +16,7 @@ from crannog.engine.columnar.plans import rewritten_files, run_with_spark
 from crannog.engine.duckdb.engine import quoted
 from crannog.engine.maintenance.fold import after_commit, fold
 from crannog.engine.maintenance.job import Job, progress_range
-from crannog.engine.open_table import OpenTable
+from crannog.engine.open_table import OpenTable, check_files
 from crannog.engine.snapshot import Snapshot, read
 from crannog.errors import SnapshotGone, Unavailable
 
@@ -133,7 +133,7 @@ def merge_files(
                 return _compact_once(table, snapshot, groups, job, report)
             except (RunAgain, SnapshotGone):
                 continue
-    table.check_files()
+    check_files(table)
     raise Unavailable(
         f"cannot compact {table.name}: other jobs changed the table {_MAX_ATTEMPTS} times meanwhile; try again"
     )

@@ -27,7 +27,7 @@ from crannog.engine.columnar.tasks import SortedFile, Source, WithoutKeys
 from crannog.engine.duckdb.engine import FILE_COLUMN
 from crannog.engine.maintenance import delete_audit
 from crannog.engine.maintenance.job import Job
-from crannog.engine.open_table import OpenTable, tombstones_of
+from crannog.engine.open_table import OpenTable, check_files, tombstones_of
 from crannog.engine.snapshot import Snapshot
 from crannog.errors import SnapshotGone, Unavailable
 from crannog.protocol.staged_files import DELETE, UPSERT
@@ -52,7 +52,7 @@ def fold(table: OpenTable, *, progress: Progress | None = None, cancellation: Ca
                 return _fold_once(table, snapshot, job)
             except (RunAgain, AlreadyFolded, SnapshotGone):
                 continue
-    table.check_files()
+    check_files(table)
     raise Unavailable(
         f"cannot fold {table.name}: other jobs changed the table {_MAX_ATTEMPTS} times meanwhile; try again"
     )

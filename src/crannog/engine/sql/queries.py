@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from crannog.api.result import Explanation, Result, Stream
 from crannog.api.table_requests import ExplainSql, RunSql
+from crannog.engine.open_table import check_files
 from crannog.engine.sql import run_on_duckdb, run_on_spark
 from crannog.engine.sql.commands import Command, DescribeTable, Explain, columns_of, read_command, tables_shown
 from crannog.engine.sql.duckdb_compiler import Compiled
@@ -310,7 +311,7 @@ class Queries:
             return act()
         except SnapshotGone:
             for source in self._sources.of(statement).values():
-                source.table.check_files()
+                check_files(source.table)
             raise
 
     # -- limits ------------------------------------------------------------------------------------------------

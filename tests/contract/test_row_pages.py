@@ -210,3 +210,53 @@ def test_hostile_pages_are_refused_with_the_reason(running: HttpServer, name: st
         assert (answer.status_code, wanted in answer.json()["error"]["message"]) == (400, True), answer.text[:400]
     with pytest.raises(CallerError, match="a filter is"):
         table.page(where=[5])
+
+
+def test_facets_of_every_column(connection: Lake, name: str) -> None:
+    rows = rows_of(90)
+    table = connection.create_table(name, SCHEMA, key="n")
+    table.append(rows)
+    found = table.facets()
+    assert (found.table, found.rows, found.sampled) == (name, 90, False)
+    columns = {column.name: column for column in found.columns}
+    assert list(columns) == [*SCHEMA.names, "_created_at", "_batch_id"]
+    n = columns["n"]
+    assert (n.type, n.nulls, n.min, n.max, n.mean) == ("int64", 0, 0, 89, 44.5)
+    assert len(n.histogram) == 30
+    assert sum(part.count for part in n.histogram) == 90
+    assert (n.histogram[0].low, n.histogram[-1].high) == (0, 89)
+    region = columns["region"]
+    counted = [(part.value, part.count) for part in region.top]
+    wanted = sorted((r, sum(row["region"] == r for row in rows)) for r in {row["region"] for row in rows})
+    assert sorted(counted) == wanted
+    assert region.distinct == 3
+    assert region.histogram == ()
+    amount = columns["amount"]
+    assert amount.nulls == sum(row["amount"] is None for row in rows)
+    assert amount.max == "inf"
+    assert amount.mean is not None
+    assert sum(part.count for part in amount.histogram) == sum(
+        row["amount"] not in (None, float("inf")) for row in rows
+    )
+    assert columns["price"].top[0].value in {"0.25", "1.25", "2.25", "3.25", "4.25"}
+    day = columns["day"]
+    assert len(day.histogram) == 9
+    assert day.histogram[0].low == "2026-01-01T00:00:00+00:00"
+    assert columns["at"].min == "2026-01-01T00:00:00+00:00"
+    assert (columns["tags"].nulls, columns["tags"].distinct) == (0, None)
+    some = table.facets(["n"], where=[("n", "<", 5)], top=2, bins=30)
+    [few] = some.columns
+    assert (some.rows, [part.count for part in few.histogram], len(few.top)) == (5, [1] * 5, 2)
+    assert table.facets(["n"], where=[("n", "<", 0)]).columns[0].histogram == ()
+
+
+def test_facets_of_a_large_table_are_of_a_sample(running: HttpServer, name: str) -> None:
+    table = running.service.lake.create_table(name, pa.schema([("n", pa.int64()), ("text", pa.string())]))
+    table.append(pa.table({"n": range(300_000), "text": ["x" * 1_000] * 300_000}))
+    found = table.facets()
+    assert found.sampled
+    assert 200_000 <= found.rows <= 200_001
+    assert len(found.columns[1].top[0].value) == 200
+    assert 140_000 < (found.columns[0].mean or 0) < 160_000
+    for params in ({"top": 0}, {"bins": 31}, {"column": "x"}, {"where": "[1]"}):
+        assert httpx.get(f"{running.url}/api/v1/tables/{name}/facets", params=params).status_code == 400  # type: ignore[arg-type]

@@ -170,6 +170,15 @@ class Table:
         request = ops.PageRows(self._name, raw or self._raw, limit, order, after, before, where, columns)
         return self._transport.call(ops.READ, request)
 
+    def facets(
+        self, columns: Sequence[str] = (), *, where: Sequence[Any] = (), top: int = 10, bins: int = 30
+    ) -> ops.TableFacets:
+        """Return what each column holds: nulls, distinct values, bounds, mean, most frequent values and a histogram.
+
+        `where` has filters as for `page`. A table of more than 200,000 rows is sampled, and `sampled` says so.
+        """
+        return self._transport.call(ops.FACETS, ops.FacetTable(self._name, columns, where, top, bins))
+
     def count(self, *, raw: bool = False) -> int:
         """Return the number of rows."""
         return self._transport.call(ops.COUNT, ops.CountRows(self._name, raw or self._raw))

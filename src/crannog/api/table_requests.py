@@ -177,6 +177,71 @@ class RowPage:
 
 
 @dataclass(frozen=True, slots=True)
+class FacetTable(OfTable):
+    """Return what each column holds: nulls, distinct values, bounds, mean, most frequent values and a histogram.
+
+    A table of more than 200,000 rows is sampled, and `sampled` says so.
+    """
+
+    columns: Sequence[str] = field(default=(), metadata=in_query("column", list, "A column; all if not given."))
+    where: Sequence[Any] = field(default=(), metadata=in_query("where", list, "A filter, as for pages of rows."))
+    top: int = field(default=10, metadata={"about": "How many of the most frequent values to return, up to 100."})
+    bins: int = field(default=30, metadata={"about": "Bins of a histogram, up to 30."})
+
+    def __post_init__(self) -> None:
+        for name, most in (("top", 100), ("bins", 30)):
+            if type(value := getattr(self, name)) is not int or not 1 <= value <= most:
+                raise CallerError(f"{name} is a whole number from 1 to {most}, got {value!r}")
+        if isinstance(self.columns, str):
+            raise CallerError("columns is a list of names")
+
+
+@dataclass(frozen=True, slots=True)
+class TopValue:
+    """A frequent value, in its JSON form and cut at 200 characters, and how often it occurs."""
+
+    value: Any
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramBin:
+    """How many values are at or above `low` and below `high`; the last bin includes its end. Times are in ISO 8601."""
+
+    low: Any
+    high: Any
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFacets:
+    """What one column holds. Nested columns have only their nulls; only numbers have a mean, only they and times a histogram."""
+
+    name: str
+    type: str
+    nulls: int
+    null_share: float
+    distinct: int | None = None
+    """Approximate number of distinct values."""
+    min: Any = None
+    max: Any = None
+    mean: float | None = None
+    top: tuple[TopValue, ...] = ()
+    histogram: tuple[HistogramBin, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacets:
+    """The facets of a table: of `rows` rows, which are a sample if `sampled`."""
+
+    table: str
+    rows: int
+    sampled: bool
+    columns: tuple[ColumnFacets, ...]
+    elapsed_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class PreviewRows(ReadRows):
     """Return some rows."""
 
@@ -348,6 +413,7 @@ DELETES = Operation("audit", ListDeletes, list[dict[str, Any]], "read", (get(f"{
 PREVIEW = Operation("preview", PreviewRows, Any, "read", (get(f"{_TABLE}/preview"),))
 READ = Operation("rows", PageRows, RowPage, "read", (get(f"{_TABLE}/rows"),))
 ROW = Operation("get", GetRow, dict[str, Any], "read", (get(f"{_TABLE}/row"), get(f"{_TABLE}/rows/{{key:path}}")))
+FACETS = Operation("facets", FacetTable, TableFacets, "read", (get(f"{_TABLE}/facets"),))
 COUNT = Operation("count", CountRows, int, "read", (get(f"{_TABLE}/count"),))
 APPEND = Operation("append", WriteRows, WriteReceipt, "write", (post(f"{_TABLE}/rows"),))
 UPSERT = Operation("upsert", UpsertRows, WriteReceipt, "write", (put(f"{_TABLE}/rows"),))

@@ -87,7 +87,7 @@ def _page(table: OpenTable, snapshot: Snapshot, request: PageRows, copies: HotCa
     places = ", ".join(f"{part.sql} AS {quoted(f'crannog_order_{place}')}" for place, part in enumerate(order))
     limit = "" if request.limit is None else f" LIMIT {request.limit + 1}"
     where = where_of(request.where, schema)
-    with _relation(table, snapshot, where, request.raw, copies) as (relation, tables):
+    with source(table, snapshot, where, request.raw, copies) as (relation, tables):
         if not snapshot.key:
             relation = f"(SELECT *, hash(t) AS {_ROW_HASH} FROM {relation} t)"
 
@@ -112,10 +112,19 @@ def _page(table: OpenTable, snapshot: Snapshot, request: PageRows, copies: HotCa
 
 
 @contextmanager
-def _relation(
-    table: OpenTable, snapshot: Snapshot, where: Where, raw: bool, copies: HotCache | None
+def source(
+    table: OpenTable,
+    snapshot: Snapshot,
+    where: Where,
+    raw: bool,
+    copies: HotCache | None,
+    *,
+    files: Sequence[str] | None = None,
 ) -> Iterator[tuple[str, Mapping[str, pa.Table]]]:
-    """Yield the rows of a snapshot as SQL: its copy in memory, or the files that the filters leave and what is staged."""
+    """Yield the rows of a snapshot as SQL: its copy in memory, or the files that the filters leave and what is staged.
+
+    With `files`, only these of the base are read.
+    """
     from crannog.engine.sql.file_pruning import pruned  # loads a parser of SQL
 
     if copies is not None and not raw:
@@ -123,8 +132,10 @@ def _relation(
             if copy is not None:
                 yield f"(SELECT * FROM {copy})", {}
                 return
-    files = pruned(snapshot.base, where.conditions).files
-    sql, tables = table.relation(snapshot, "page", raw=raw, files=files)
+    left = pruned(snapshot.base, where.conditions).files
+    if files is not None:
+        left = tuple(path for path in left if path in set(files)) or left[:1]
+    sql, tables = table.relation(snapshot, "page", raw=raw, files=left)
     yield f"({sql})", tables
 
 

@@ -81,7 +81,9 @@ class TableTransport(HttpTransport):
         # Loading a large table into memory takes time, and may be requested again.
         is_pin = operation is ops.PIN
         tries = READ_TRIES if is_pin or operation.right == "read" else ONE_TRY
-        found = self.send(operation, request, tries=tries, read_s=None if is_pin else READ_S).json()
+        found = self.send(operation, _with_filters(request), tries=tries, read_s=None if is_pin else READ_S).json()
+        if operation is ops.FACETS:
+            return read_as(ops.TableFacets, found)
         if operation is ops.LIST_TABLES:
             return [table["name"] for table in found]
         if operation in _INNER:
@@ -95,9 +97,9 @@ class TableTransport(HttpTransport):
         from crannog.remote.streaming import table_of
 
         read_s = None if operation is ops.READ else READ_S
-        if operation is ops.READ:
-            request = replace(request, where=[json.dumps(to_plain_json(given)) for given in request.where])
-        answer = self.send(operation, request, headers={"Accept": ARROW}, tries=READ_TRIES, read_s=read_s)
+        answer = self.send(
+            operation, _with_filters(request), headers={"Accept": ARROW}, tries=READ_TRIES, read_s=read_s
+        )
         table = table_of(answer.content)
         if operation is ops.READ:
             cursors = (answer.headers.get(f"Crannog-{which}-Cursor") for which in ("Next", "Previous"))
@@ -328,6 +330,13 @@ class TableTransport(HttpTransport):
 
         with suppress(CrannogError):
             self.cancel(query_id)
+
+
+def _with_filters(request: Any) -> Any:
+    """Return a request whose filters, if it has any, are JSON texts, as a query string takes them."""
+    if not isinstance(request, (ops.PageRows, ops.FacetTable)):
+        return request
+    return replace(request, where=[json.dumps(to_plain_json(given)) for given in request.where])
 
 
 def _statement(request: RunSql) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from crannog.api.reports import (
 )
 from crannog.delta.log import DeltaLog
 from crannog.delta.schemas import colliding_columns, fingerprint
+from crannog.engine.facets import facets
 from crannog.engine.maintenance import delete_audit
 from crannog.engine.maintenance.compact import compact
 from crannog.engine.maintenance.control import ControlTable
@@ -292,6 +293,7 @@ _CALLS: dict[AnyOperation, _Call] = {
     ops.DELETES: _of_table(lambda table, _: delete_audit.applied(table)),
     ops.PREVIEW: _of_table(lambda table, request: table.to_arrow(raw=request.raw, limit=request.n)),
     ops.READ: TableOperations._read,
+    ops.FACETS: lambda self, request: self.on(request.name, lambda table: facets(table, request, self.copies)),
     ops.ROW: TableOperations._row,
     ops.COUNT: _of_table(lambda table, request: table.count(raw=request.raw)),
     ops.APPEND: TableOperations._append,

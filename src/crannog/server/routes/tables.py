@@ -167,6 +167,7 @@ for _list in (ops.TOMBSTONES, ops.DELETES):
     add_routes(router, _list, _listing, answers=gives(LIST, arrow=True))
 for _read in (ops.PREVIEW, ops.READ):
     add_routes(router, _read, _rows, answers=gives(LIST, rows=True))
+add_routes(router, ops.FACETS, read, answers=gives(ops.FACETS.result))
 add_routes(router, ops.ROW, _row, answers=gives(OBJECT, arrow=True))
 for _job in (ops.FOLD, ops.COMPACT, ops.VACUUM, ops.EXPIRE):
     add_routes(jobs, _job, run_job, answers=gives(_job.result, progress=True), typed=True)

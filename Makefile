@@ -8,7 +8,7 @@ PAGES := $(shell find web -path web/node_modules -prune -o -type f -print)
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pages page-routes demo serve test test-fast test-slow coverage bench docs lint lock clean
+.PHONY: help setup pages demo serve test test-fast test-slow coverage bench docs lint lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,9 +36,6 @@ $(PAGES_STAMP): $(STAMP) $(PAGES) scripts/build-pages
 pages: ## Build the web pages (needs the network the first time)
 	scripts/build-pages $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 
-page-routes: setup ## Write the types of the routes for the web pages, after changing routes
-	PYTHONPATH=tools $(BIN)/python tools/page_routes.py
-
 demo: setup ## Show what Crannog does, on data made up on the spot
 	$(BIN)/crannog demo
 
@@ -61,7 +58,7 @@ coverage: setup ## Run the tests and print the coverage of each package; TESTS=t
 bench: setup ## Measure the speed
 	$(BIN)/python bench/run.py
 
-docs: setup ## Build the documentation into site/, its reference pages from the code
+docs: setup ## Build the documentation into site/, its reference pages and the routes for the web pages from the code
 	$(BIN)/python -m crannog.settings > docs/settings.md.new && mv docs/settings.md.new docs/settings.md
 	PYTHONPATH=tools $(BIN)/python -m reference --write docs/reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

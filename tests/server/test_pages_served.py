@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import page_routes
 from crannog.errors import Forbidden, Unauthorized
 from crannog.server.auth import Tokens
 from crannog.server.routes import pages
 from crannog.server.sessions import LASTS_S, Sessions, check_same_origin
 from crannog.storage.local import LocalStorage
+from reference import typescript
 from servers import Server, in_process, made_token, serving
 
 SAME = {"Sec-Fetch-Site": "same-origin"}
@@ -189,4 +189,4 @@ def test_reads_by_address_are_allowed() -> None:
 
 
 def test_the_types_of_the_routes_are_up_to_date() -> None:
-    assert page_routes.TARGET.read_text(encoding="utf-8") == page_routes.text(), "run: make page-routes"
+    assert typescript.TARGET.read_text(encoding="utf-8") == typescript.text(), "run: make docs"

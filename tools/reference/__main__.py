@@ -1,10 +1,14 @@
-"""Prints a reference page, or writes all of them: `python -m reference cli`, `… --write docs/reference`."""
+"""Prints a reference page, or writes all of them: `python -m reference cli`, `… --write docs/reference`.
+
+Writing them writes the types of the routes for the web pages too.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+from reference import typescript
 from reference.pages import PAGES
 
 
@@ -15,6 +19,7 @@ def main(arguments: list[str]) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         for name, page in PAGES.items():
             (folder / f"{name}.md").write_text(page(), encoding="utf-8")
+        typescript.TARGET.write_text(typescript.text(), encoding="utf-8")
         return 0
     if len(arguments) == 1 and arguments[0] in PAGES:
         print(PAGES[arguments[0]](), end="")

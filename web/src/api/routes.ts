@@ -1,4 +1,4 @@
-/** The routes of the server: made from its OpenAPI document by tools/page_routes.py, not by hand. */
+/** The routes of the server: made from its OpenAPI document by `make docs`, not by hand. */
 
 /** An object of which the document does not say more. */
 export type Fields = Record<string, unknown>;
@@ -242,7 +242,7 @@ export interface Routes {
   };
   "GET /api/v1/tables/{name}/rows": {
     path: { name: string };
-    query: { raw?: boolean | undefined };
+    query: { raw?: boolean | undefined; limit?: number | bigint | null | undefined; order?: string | undefined; after?: string | null | undefined; before?: string | null | undefined; where?: Array<unknown> | undefined; column?: Array<string> | undefined };
     answer: Array<Fields>;
   };
   "POST /api/v1/tables/{name}/rows": {
@@ -342,6 +342,11 @@ export interface Routes {
   "GET /api/v1/traces/{trace_id}": {
     path: { trace_id: string };
     query: { offset?: number | bigint | undefined; limit?: number | bigint | undefined; depth?: number | bigint | null | undefined; under?: string | null | undefined; around?: string | null | undefined };
+    answer: Fields;
+  };
+  "GET /api/v1/traces/{trace_id}/download": {
+    path: { trace_id: string };
+    query: { format?: string | undefined };
     answer: Fields;
   };
   "GET /api/v1/traces/{trace_id}/find": {

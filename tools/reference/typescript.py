@@ -1,20 +1,16 @@
-"""Writes the types of the server's routes for the web pages, from its OpenAPI document: web/src/api/routes.ts.
-
-python tools/page_routes.py [--check]
-"""
+"""The routes as types for the web pages, from the OpenAPI document: web/src/api/routes.ts."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from reference.http_routes import openapi
 
-TARGET = Path(__file__).parents[1] / "web" / "src" / "api" / "routes.ts"
+TARGET = Path(__file__).parents[2] / "web" / "src" / "api" / "routes.ts"
 _METHODS = ("get", "post", "put", "delete")
 _NAMES = {
     "string": "string",
@@ -24,7 +20,7 @@ _NAMES = {
     "null": "null",
 }
 _PLAIN = re.compile(r"[A-Za-z_$][\w$]*")
-_HEAD = """/** The routes of the server: made from its OpenAPI document by tools/page_routes.py, not by hand. */
+_HEAD = """/** The routes of the server: made from its OpenAPI document by `make docs`, not by hand. */
 
 /** An object of which the document does not say more. */
 export type Fields = Record<string, unknown>;
@@ -97,12 +93,3 @@ def _type(schema: dict[str, Any], document: dict[str, Any]) -> str:
         values = schema.get("additionalProperties")
         return f"Record<string, {_type(values, document)}>" if isinstance(values, dict) else "Fields"
     return _NAMES.get(str(kind), "unknown")
-
-
-if __name__ == "__main__":
-    made = text()
-    if "--check" in sys.argv:
-        if TARGET.read_text(encoding="utf-8") != made:
-            sys.exit("web/src/api/routes.ts is not up to date; run: make page-routes")
-    else:
-        TARGET.write_text(made, encoding="utf-8")

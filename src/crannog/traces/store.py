@@ -26,8 +26,10 @@ from crannog.engine.warehouse import Warehouse
 from crannog.errors import NotFound, Unavailable
 from crannog.traces import retention
 from crannog.traces.derived.derive import derive
+from crannog.traces.differences import differences
 from crannog.traces.downloads import download
 from crannog.traces.export import export, export_lines, export_protobuf
+from crannog.traces.heatmaps import heatmap
 from crannog.traces.ingest.span_writer import SpanWriter
 from crannog.traces.jaeger.summaries import JaegerSummary, summaries
 from crannog.traces.lookup import row_counts, rows_of_trace, rows_of_traces
@@ -218,6 +220,8 @@ _CALLS: dict[AnyOperation, Callable[[TraceStore, Any], Any]] = {
     ops.FIND: find,
     ops.COMPARE: compare,
     ops.METRICS: metrics,
+    ops.HEATMAP: heatmap,
+    ops.DIFFERENCES: differences,
     ops.DEPENDENCIES: dependencies,
     ops.ATTRIBUTE_KEYS: attribute_keys,
     ops.ERASURE_PLAN: TraceStore.erasure_plan,

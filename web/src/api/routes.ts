@@ -221,6 +221,11 @@ export interface Routes {
     body: { before: string; column?: string | null | undefined };
     answer: { column: string; before: string; rows_dropped: number | bigint; rows_kept: number | bigint; files_dropped: number | bigint; files_rewritten: number | bigint; files_before: number | bigint; files_after: number | bigint; bytes_before: number | bigint; bytes_after: number | bigint; seconds: number; version?: number | bigint | null | undefined };
   };
+  "GET /api/v1/tables/{name}/facets": {
+    path: { name: string };
+    query: { column?: Array<string> | undefined; where?: Array<unknown> | undefined; top?: number | bigint | undefined; bins?: number | bigint | undefined };
+    answer: { table: string; rows: number | bigint; sampled: boolean; columns: Array<{ name: string; type: string; nulls: number | bigint; null_share: number; distinct?: number | bigint | null | undefined; min?: unknown | undefined; max?: unknown | undefined; mean?: number | null | undefined; top?: Array<{ value: unknown; count: number | bigint }> | undefined; histogram?: Array<{ low: unknown; high: unknown; count: number | bigint }> | undefined }>; elapsed_ms: number };
+  };
   "POST /api/v1/tables/{name}/fold": {
     path: { name: string };
     answer: { folded_to?: number | bigint | undefined; version?: number | bigint | null | undefined; changes?: number | bigint | undefined; staged_rows?: number | bigint | undefined; base_rows?: number | bigint | undefined; final_rows?: number | bigint | undefined; tombstones_applied?: number | bigint | undefined; rows_dropped_by_tombstones?: number | bigint | undefined; files_before?: number | bigint | undefined; files_after?: number | bigint | undefined; files_rewritten?: number | bigint | undefined; bytes_before?: number | bigint | undefined; bytes_after?: number | bigint | undefined; bytes_written?: number | bigint | undefined; write_amplification?: number | undefined; seconds?: number | undefined };
@@ -303,6 +308,14 @@ export interface Routes {
     body: { anew?: Array<string> | undefined };
     answer: Fields;
   };
+  "GET /api/v1/traces/differences": {
+    query: { service?: string | null | undefined; operation?: string | null | undefined; text?: string | null | undefined; attribute?: Array<string> | undefined; where?: string | null | undefined; start?: number | bigint | string | null | undefined; end?: number | bigint | string | null | undefined; selected?: string | null | undefined; selected_start?: number | bigint | string | null | undefined; selected_end?: number | bigint | string | null | undefined; min_duration_ms?: number | null | undefined; max_duration_ms?: number | null | undefined; limit?: number | bigint | undefined; values?: number | bigint | undefined };
+    answer: Fields;
+  };
+  "POST /api/v1/traces/differences": {
+    body: { service?: string | null | undefined; operation?: string | null | undefined; text?: string | null | undefined; attributes?: Record<string, string | number | bigint | number | boolean | Array<string | number | bigint | number | boolean>> | null | undefined; attribute_pairs?: Array<string> | undefined; where?: string | null | undefined; start?: number | bigint | string | null | undefined; end?: number | bigint | string | null | undefined; selected?: string | null | undefined; selected_start?: number | bigint | string | null | undefined; selected_end?: number | bigint | string | null | undefined; min_duration_ms?: number | null | undefined; max_duration_ms?: number | null | undefined; limit?: number | bigint | undefined; values?: number | bigint | undefined };
+    answer: Fields;
+  };
   "POST /api/v1/traces/erase": {
     body: { trace_ids?: Array<string> | null | undefined; where?: string | Record<string, string | number | bigint | number | boolean | Array<string | number | bigint | number | boolean>> | null | undefined; actor?: string | undefined; reason?: string | undefined; dry_run?: boolean | undefined };
     answer: Fields;
@@ -313,6 +326,14 @@ export interface Routes {
   };
   "POST /api/v1/traces/export": {
     body: { trace_ids: Array<string> };
+    answer: Fields;
+  };
+  "GET /api/v1/traces/heatmap": {
+    query: { service?: string | null | undefined; operation?: string | null | undefined; text?: string | null | undefined; attribute?: Array<string> | undefined; where?: string | null | undefined; start?: number | bigint | string | null | undefined; end?: number | bigint | string | null | undefined; times?: number | bigint | undefined; min_duration_ms?: number | null | undefined; max_duration_ms?: number | null | undefined };
+    answer: Fields;
+  };
+  "POST /api/v1/traces/heatmap": {
+    body: { service?: string | null | undefined; operation?: string | null | undefined; text?: string | null | undefined; attributes?: Record<string, string | number | bigint | number | boolean | Array<string | number | bigint | number | boolean>> | null | undefined; attribute_pairs?: Array<string> | undefined; where?: string | null | undefined; start?: number | bigint | string | null | undefined; end?: number | bigint | string | null | undefined; times?: number | bigint | undefined; min_duration_ms?: number | null | undefined; max_duration_ms?: number | null | undefined };
     answer: Fields;
   };
   "GET /api/v1/traces/metrics": {

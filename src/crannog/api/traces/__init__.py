@@ -1,5 +1,15 @@
 """Value types of traces, the same for an embedded lake and a server; needs only the standard library."""
 
+from crannog.api.traces.analysis import (
+    Differences,
+    Heatmap,
+    HeatmapCell,
+    KeyDifference,
+    Session,
+    SessionPage,
+    UsagePoint,
+    ValueCount,
+)
 from crannog.api.traces.columns import Skeleton, SpanFlag, TraceColumns, TraceMatches
 from crannog.api.traces.results import (
     AttributeKey,
@@ -32,12 +42,18 @@ __all__ = [
     "AttributeKey",
     "Dependency",
     "DeriveReport",
+    "Differences",
     "ErasurePlan",
     "Event",
+    "Heatmap",
+    "HeatmapCell",
+    "KeyDifference",
     "Link",
     "MetricPoint",
     "Path",
     "PathChange",
+    "Session",
+    "SessionPage",
     "ShownSpan",
     "Skeleton",
     "Span",
@@ -54,5 +70,7 @@ __all__ = [
     "TraceSummary",
     "TraceView",
     "Traces",
+    "UsagePoint",
+    "ValueCount",
     "WriteOutcome",
 ]

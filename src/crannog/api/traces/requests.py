@@ -10,6 +10,7 @@ from typing import Any
 from crannog.api.operations import AnyOperation, Operation, get, in_query, post
 from crannog.api.reports import ErasureReceipt
 from crannog.api.traces import results
+from crannog.api.traces.analysis import Differences, Heatmap
 from crannog.api.traces.columns import Skeleton, TraceMatches
 from crannog.api.traces.spans import SpanPlace, Trace, TraceComparison, TraceView
 from crannog.errors import CallerError
@@ -86,6 +87,28 @@ class MetricQuery:
     where: str | Mapping[str, Value | Sequence[Value]] | None = None
     of: str = "spans"
     quantiles: Sequence[float] = field(default=(), metadata=in_query("quantile"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatmapQuery(SpanSelection):
+    """Return counts of spans by start and duration, with examples: latency over time, to be drawn."""
+
+    times: int = 60
+    min_duration_ms: float | None = None
+    max_duration_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifferenceQuery(SpanSelection):
+    """Return what distinguishes the selected spans from all others that match: the values whose shares differ most."""
+
+    selected: str | None = None
+    selected_start: Time | None = field(default=None, metadata=in_query("selected_start", _time))
+    selected_end: Time | None = field(default=None, metadata=in_query("selected_end", _time))
+    min_duration_ms: float | None = None
+    max_duration_ms: float | None = None
+    limit: int = 50
+    values: int = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +272,10 @@ COMPLETE = Operation(
 METRICS = Operation(
     "metrics", MetricQuery, list[results.MetricPoint], "read", (post("/traces/metrics"), get("/traces/metrics"))
 )
+HEATMAP = Operation("heatmap", HeatmapQuery, Heatmap, "read", (post("/traces/heatmap"), get("/traces/heatmap")))
+DIFFERENCES = Operation(
+    "differences", DifferenceQuery, Differences, "read", (post("/traces/differences"), get("/traces/differences"))
+)
 DEPENDENCIES = Operation(
     "dependencies",
     DependencyQuery,
@@ -286,6 +313,8 @@ QUERIES = (
     SEARCH_SPANS,
     COMPLETE,
     METRICS,
+    HEATMAP,
+    DIFFERENCES,
     DEPENDENCIES,
     ATTRIBUTE_KEYS,
     COMPARE,

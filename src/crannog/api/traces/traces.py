@@ -10,6 +10,7 @@ from crannog.api.arguments import checked_query_id, checked_timeout
 from crannog.api.operations import Transport
 from crannog.api.reports import Cancellation, ErasureReceipt, Progress
 from crannog.api.traces import requests as ops
+from crannog.api.traces.analysis import Differences, Heatmap
 from crannog.api.traces.columns import Skeleton, TraceMatches
 from crannog.api.traces.requests import PROTOBUF, ZIPKIN, Time, Value
 from crannog.api.traces.results import (
@@ -270,6 +271,48 @@ class Traces:
             where=where, of=of, quantiles=quantiles,
         )  # fmt: skip
         return self._transport.call(ops.METRICS, query)
+
+    def heatmap(
+        self,
+        *,
+        times: int = 60,
+        min_duration_ms: float | None = None,
+        max_duration_ms: float | None = None,
+        **selection: Any,
+    ) -> Heatmap:
+        """Return counts of spans by start and duration, with examples.
+
+        The other arguments select spans as in `search_spans`; without `start` or `end`, the range is that of the spans. It is
+        divided into `times` parts.
+        """
+        query = ops.HeatmapQuery(
+            times=times, min_duration_ms=min_duration_ms, max_duration_ms=max_duration_ms, **selection
+        )
+        return self._transport.call(ops.HEATMAP, query)
+
+    def differences(
+        self,
+        selected: str | None = None,
+        *,
+        selected_start: Time | None = None,
+        selected_end: Time | None = None,
+        min_duration_ms: float | None = None,
+        max_duration_ms: float | None = None,
+        limit: int = 50,
+        values: int = 10,
+        **selection: Any,
+    ) -> Differences:
+        """Return what distinguishes the selected spans from the others, the most different key first.
+
+        `selected` (a filter) and the bounds on start and duration choose the selected spans; the others are all spans that
+        match the other arguments, which are those of `search_spans`. `limit` is the number of keys, `values` that of each key's
+        values.
+        """
+        query = ops.DifferenceQuery(
+            selected=selected, selected_start=selected_start, selected_end=selected_end,
+            min_duration_ms=min_duration_ms, max_duration_ms=max_duration_ms, limit=limit, values=values, **selection,
+        )  # fmt: skip
+        return self._transport.call(ops.DIFFERENCES, query)
 
     def dependencies(self, start: Time | None = None, end: Time | None = None) -> list[Dependency]:
         """Return which services call which, how often and with how many errors, in whole minutes."""

@@ -19,6 +19,7 @@ from crannog.builds import (
     DataDep,
     EventLog,
     JobConfig,
+    JobEdge,
     JobGraph,
     JobGraphEvent,
     JobStatus,
@@ -29,6 +30,7 @@ from crannog.builds import (
     copy,
     export_lines,
     import_lines,
+    job_graph,
     mermaid,
     open_log,
     prune,
@@ -348,6 +350,12 @@ def test_the_graph_is_drawn_with_states(log: EventLog) -> None:
         '    j0 -->|"mid"| j1',
     ]
     assert stored_graph(log, "b1") == plan.as_json()
+    view = job_graph(log, "b1")
+    assert [(node.job_label, node.state, node.job_run_id, node.inputs, node.outputs) for node in view.nodes] == [
+        ("//first", "completed", "r1", ('in"put',), ("mid",)),
+        ("//second", "running", "r2", ("mid",), ("out",)),
+    ]
+    assert view.edges == (JobEdge(None, 0, 'in"put'), JobEdge(0, 1, "mid"))
     with pytest.raises(NotFound, match="no job graph"):
         mermaid(log, "b2")
 

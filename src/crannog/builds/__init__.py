@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from crannog.builds.build_views import BuildComparison, compare, mermaid, stored_graph
+from crannog.builds.build_views import (
+    BuildComparison,
+    JobEdge,
+    JobGraphView,
+    JobNode,
+    compare,
+    job_graph,
+    mermaid,
+    stored_graph,
+)
 from crannog.builds.event_values import BuildRequestStatus, DepType, JobStatus, PartitionStatus
 from crannog.builds.events import (
     BuildCancelEvent,
@@ -60,9 +69,12 @@ __all__ = [
     "EventPage",
     "ImportReport",
     "JobConfig",
+    "JobEdge",
     "JobEvent",
     "JobGraph",
     "JobGraphEvent",
+    "JobGraphView",
+    "JobNode",
     "JobRun",
     "JobStatus",
     "JobSummary",
@@ -83,6 +95,7 @@ __all__ = [
     "copy",
     "export_lines",
     "import_lines",
+    "job_graph",
     "mermaid",
     "open_log",
     "plain",

@@ -1,4 +1,4 @@
-"""Views of builds, computed from reads of a log: two builds compared, and the plan of a build as a mermaid flowchart."""
+"""Views of builds, computed from reads of a log: two builds compared, and the plan of a build as nodes and edges or as a mermaid flowchart."""
 
 from __future__ import annotations
 
@@ -127,37 +127,87 @@ def stored_graph(log: EventLog, build_request_id: str) -> Any:
     return payload.job_graph
 
 
+@dataclass(frozen=True, slots=True)
+class JobNode:
+    """A job in the plan of a build: its partitions, the state of its newest run, and that run, if there is one.
+
+    States are planned, scheduled, running, completed, failed and cancelled.
+    """
+
+    id: int
+    job_label: str
+    state: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    job_run_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobEdge:
+    """A partition that one job makes and another reads; `source` is null if no job of the plan makes it."""
+
+    source: int | None
+    target: int
+    partition_ref: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobGraphView:
+    """The plan of a build as nodes and edges."""
+
+    nodes: tuple[JobNode, ...]
+    edges: tuple[JobEdge, ...]
+
+
+def job_graph(log: EventLog, build_request_id: str) -> JobGraphView:
+    """Return the job graph of a build: jobs, the partitions between them, and their states. Raises NotFound if it has none."""
+    graph = stored_graph(log, build_request_id)
+    return graph_view(graph, log.list_job_runs(build_request_id=build_request_id, limit=100_000))
+
+
+def graph_view(graph: Any, runs: list[JobRun]) -> JobGraphView:
+    """Return the nodes and edges of a graph, which may be any JSON: what is not a node is ignored."""
+    listed = graph.get("nodes") if isinstance(graph, Mapping) else None
+    given = [node for node in listed if isinstance(node, Mapping)] if isinstance(listed, list) else []
+    nodes: list[JobNode] = []
+    makers: dict[str, list[int]] = {}
+    for number, node in enumerate(given):
+        label, outputs = label_of(node.get("job")) or f"job {number + 1}", _config(node, "outputs")
+        run = _newest_run(label, outputs, runs)
+        state = _CLASSES.get(run.status, "planned") if run is not None else "planned"
+        run_id = run.job_run_id if run is not None else None
+        nodes.append(JobNode(number, label, state, tuple(_config(node, "inputs")), tuple(outputs), run_id))
+        for ref in outputs:
+            makers.setdefault(ref, []).append(number)
+    edges = [
+        JobEdge(maker, node.id, ref)
+        for node in nodes
+        for ref in node.inputs
+        for maker in makers.get(ref, [None])
+        if maker != node.id
+    ]
+    return JobGraphView(tuple(nodes), tuple(dict.fromkeys(edges)))
+
+
 def mermaid(log: EventLog, build_request_id: str) -> str:
     """Return the job graph of a build as a flowchart: jobs, the partitions between them, and their status."""
-    graph = stored_graph(log, build_request_id)
-    return draw(graph, log.list_job_runs(build_request_id=build_request_id, limit=100_000))
+    return draw(job_graph(log, build_request_id))
 
 
-def draw(graph: Any, runs: list[JobRun]) -> str:
-    """Return the flowchart of a graph, which may be any JSON: what is not a node is ignored."""
-    listed = graph.get("nodes") if isinstance(graph, Mapping) else None
-    nodes = [node for node in listed if isinstance(node, Mapping)] if isinstance(listed, list) else []
+def draw(graph: JobGraphView) -> str:
+    """Return the flowchart of a graph."""
     lines = ["flowchart LR"]
-    makers: dict[str, list[int]] = {}
-    for number, node in enumerate(nodes):
-        for ref in _config(node, "outputs"):
-            makers.setdefault(ref, []).append(number)
-    sources: dict[str, int] = {}
-    arrows: list[str] = []
-    for number, node in enumerate(nodes):
-        label, outputs = label_of(node.get("job")) or f"job {number + 1}", _config(node, "outputs")
-        state = _state(label, outputs, runs)
-        lines.append(f'    j{number}["{_quoted(label)}"]:::{state}')
-        for ref in _config(node, "inputs"):
-            if ref in makers:
-                arrows.extend(
-                    f'    j{maker} -->|"{_quoted(ref)}"| j{number}' for maker in makers[ref] if maker != number
-                )
-            else:
-                place = sources.setdefault(ref, len(sources))
-                arrows.append(f"    p{place} --> j{number}")
+    lines += [f'    j{node.id}["{_quoted(node.job_label)}"]:::{node.state}' for node in graph.nodes]
+    sources = {
+        ref: place for place, ref in enumerate(dict.fromkeys(e.partition_ref for e in graph.edges if e.source is None))
+    }
     lines += [f'    p{place}(["{_quoted(ref)}"])' for ref, place in sources.items()]
-    lines += dict.fromkeys(arrows)
+    lines += [
+        f"    p{sources[edge.partition_ref]} --> j{edge.target}"
+        if edge.source is None
+        else f'    j{edge.source} -->|"{_quoted(edge.partition_ref)}"| j{edge.target}'
+        for edge in graph.edges
+    ]
     lines += [f"    classDef {name} {style}" for name, style in _COLOURS.items()]
     return "\n".join(lines) + "\n"
 
@@ -167,12 +217,12 @@ def _config(node: Mapping[str, Any], name: str) -> list[str]:
     return refs_of(config.get(name)) if isinstance(config, Mapping) else []
 
 
-def _state(label: str, outputs: list[str], runs: list[JobRun]) -> str:
-    """Return the status of the newest run of a job that makes these partitions."""
-    for run in runs:
-        if run.job_label == label and (not outputs or set(outputs) & set(run.target_partitions)):
-            return _CLASSES.get(run.status, "planned")
-    return "planned"
+def _newest_run(label: str, outputs: list[str], runs: list[JobRun]) -> JobRun | None:
+    """Return the newest run of a job that makes these partitions."""
+    return next(
+        (run for run in runs if run.job_label == label and (not outputs or set(outputs) & set(run.target_partitions))),
+        None,
+    )
 
 
 def _quoted(text: str) -> str:

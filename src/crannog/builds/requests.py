@@ -13,7 +13,7 @@ from typing import Any
 
 from crannog.api.operations import AnyOperation, Operation, get, post
 from crannog.builds import results
-from crannog.builds.build_views import BuildComparison
+from crannog.builds.build_views import BuildComparison, JobEdge, JobNode
 from crannog.builds.event_values import LARGEST_TIMESTAMP, BuildRequestStatus, PartitionStatus, is_name
 from crannog.builds.events import BuildEvent
 from crannog.builds.filters import EventFilter
@@ -131,7 +131,7 @@ class BuildPartitionsQuery(BuildById):
 
 
 class GraphQuery(BuildById):
-    """Return the plan of a build as a mermaid flowchart, coloured by the status of its jobs."""
+    """Return the plan of a build as nodes and edges, and as a mermaid flowchart, coloured by the status of its jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,9 +291,11 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Flowchart:
-    """The plan of a build as the text of a mermaid flowchart."""
+    """The plan of a build as the text of a mermaid flowchart, and as its nodes and edges."""
 
     mermaid: str
+    nodes: tuple[JobNode, ...]
+    edges: tuple[JobEdge, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from crannog.api.operations import AnyOperation
 from crannog.api.reports import Progress
 from crannog.builds import requests as ops
-from crannog.builds.build_views import compare, mermaid
+from crannog.builds.build_views import JobGraphView, compare, draw, job_graph
 from crannog.builds.event_values import from_json, to_json
 from crannog.builds.events import BuildEvent
 from crannog.builds.log import EventLog
@@ -33,13 +33,17 @@ _AS_OF = parameter(
 )
 # Derived from reads of the log, by the functions that Python has for them.
 _DERIVED: dict[AnyOperation, Callable[[EventLog, Any], Any]] = {
-    ops.GRAPH: lambda log, query: ops.Flowchart(mermaid(log, query.build_request_id)),
+    ops.GRAPH: lambda log, query: _flowchart(job_graph(log, query.build_request_id)),
     ops.COMPARE: lambda log, query: compare(log, query.first, query.second),
     ops.LINEAGE: lambda log, query: log.get_lineage(
         query.partition_ref, query.direction, depth=query.depth, limit=query.limit
     ),
     ops.MANIFESTS: lambda log, query: log.get_manifests(query.build_request_id, query.partition_ref),
 }
+
+
+def _flowchart(graph: JobGraphView) -> ops.Flowchart:
+    return ops.Flowchart(draw(graph), graph.nodes, graph.edges)
 
 
 def _response(result: Any) -> Response:

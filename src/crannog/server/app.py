@@ -21,7 +21,6 @@ from crannog.server.requests import call_of
 from crannog.server.responses import error_answer
 from crannog.server.routes import (
     builds,
-    cache,
     health,
     jaeger,
     pages,
@@ -35,10 +34,13 @@ from crannog.server.service import Service
 from crannog.version import VERSION
 
 _Handler = Callable[[Request], Awaitable[Response]]
-_ROUTERS = [module.router for module in (tables, rows, sql, cache, builds, traces, jaeger, session, health, pages)] + [
+_ROUTERS = [
+    *(module.router for module in (tables, rows, sql)),
+    tables.cache,
+    *(module.router for module in (builds, traces, jaeger, session, health, pages)),
     rows.jobs,
     tables.jobs,
-    cache.aliases,
+    tables.aliases,
 ]
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 

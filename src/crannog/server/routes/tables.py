@@ -1,4 +1,7 @@
-"""Tables: list, create, describe, drop, what is known about them, and the jobs on them; most come from their declarations."""
+"""Tables: list, create, describe, drop, what is known about them, the jobs on them, and those held in memory.
+
+Most routes come from their declarations; `/query/…` has the names that older clients use.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.responses import Response
 
 from crannog.api import table_requests as ops
@@ -172,3 +175,62 @@ add_routes(router, ops.ROW, _row, answers=gives(OBJECT, arrow=True))
 for _job in (ops.FOLD, ops.COMPACT, ops.VACUUM, ops.EXPIRE):
     add_routes(jobs, _job, run_job, answers=gives(_job.result, progress=True), typed=True)
 add_routes(jobs, ops.TASKS, _tasks, answers=gives(LIST))
+
+
+cache = APIRouter(prefix="/api/v1", tags=["cache"])
+aliases = APIRouter(prefix="/query", tags=["aliases"])
+
+
+class Which(BaseModel):
+    """A table, by its name."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str = Field(validation_alias=AliasChoices("name", "table", "table_name"))
+
+
+_WHICH: TypeAdapter[Which] = TypeAdapter(Which)
+
+
+async def _stats(request: Request, operation: AnyOperation, wanted: ops.GetCacheStats) -> Response:
+    found, may = await result_of(request, operation, wanted), call_of(request).caller.may
+    return answer({**found, "tables": [held for held in found["tables"] if may("read", TableName.parse(held["name"]))]})
+
+
+for _operation in (ops.PIN, ops.EVICT):
+    add_routes(cache, _operation, read, answers=gives(OBJECT), typed=True)
+add_routes(cache, ops.CACHE_STATS, _stats, answers=gives(OBJECT))
+
+
+async def _table_of(request: Request, operation: AnyOperation) -> TableName:
+    """Return the table that a request names in its body or its query string, if the caller has the right to it."""
+    name = request.query_params.get("name") or request.query_params.get("table")
+    form_of(request, ("json",))
+    data = await call_of(request).service.bodies.read(request)
+    if name is None or data.strip():
+        name = document(data, _WHICH).name
+    return call_of(request).named_table(operation.right, name)
+
+
+@aliases.post("/cache/pin", responses=gives(OBJECT), openapi_extra=takes_json(Which))
+async def pin_by_body(request: Request) -> Response:
+    """The same as PUT /api/v1/cache/{name}."""
+    return await read(request, ops.PIN, ops.PinTable(await _table_of(request, ops.PIN)))
+
+
+@aliases.post("/cache/evict", responses=gives(OBJECT), openapi_extra=takes_json(Which))
+async def evict_by_body(request: Request) -> Response:
+    """The same as DELETE /api/v1/cache/{name}."""
+    return await read(request, ops.EVICT, ops.EvictTable(await _table_of(request, ops.EVICT)))
+
+
+@aliases.get("/cache/stats", responses=gives(OBJECT))
+async def stats_by_alias(request: Request) -> Response:
+    """The same as GET /api/v1/cache."""
+    return await _stats(request, ops.CACHE_STATS, ops.GetCacheStats())
+
+
+@aliases.post("/compact", responses=gives(OBJECT), openapi_extra=takes_json(Which))
+async def compact_by_body(request: Request) -> Response:
+    """The same as POST /api/v1/tables/{name}/compact."""
+    return await run_job(request, ops.COMPACT, ops.CompactTable(await _table_of(request, ops.COMPACT)))

@@ -122,13 +122,20 @@ export async function postArrow<P extends PathOf<"POST">>(path: P, ...given: Giv
 }
 
 /** Asks for a response as it is: to read its headers, its stream or its bytes. */
-export async function fetchRaw<M extends Method, P extends PathOf<M>>(
-  method: M,
+export async function getRaw<P extends PathOf<"GET">>(
   path: P,
   accept: string,
-  ...given: Given<M, P>
+  ...given: Given<"GET", P>
 ): Promise<Response> {
-  return send(method, path, accept, loose(given));
+  return send("GET", path, accept, loose(given));
+}
+
+export async function postRaw<P extends PathOf<"POST">>(
+  path: P,
+  accept: string,
+  ...given: Given<"POST", P>
+): Promise<Response> {
+  return send("POST", path, accept, loose(given));
 }
 
 /** Asks for lines of JSON and yields each as it comes: the progress of a job, events that follow. */

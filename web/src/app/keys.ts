@@ -54,7 +54,8 @@ export function startKeys(): void {
     const inDialog = (event.target as Element).closest?.("dialog");
     const name = (event.ctrlKey || event.metaKey ? "Ctrl+" : "") + event.key;
     const both = performance.now() - firstAt < SEQUENCE_MS ? `${first} ${event.key}` : "";
-    const typing = isField(event.target);
+    // Of an editor in a shadow tree, the event has only the host as its target.
+    const typing = isField(event.composedPath()[0] ?? null);
     for (const group of groups.value.toReversed()) {
       for (const key of group.keys) {
         if ((key.key !== name && key.key !== both) || (typing && !key.inFields) || (inDialog && !key.inFields))

@@ -1,5 +1,11 @@
 import { toast } from "./Toast";
 
+/** Copies a text and says so. */
+export async function copyText(text: string, what?: string): Promise<void> {
+  await copy(text);
+  toast(`${what ? what[0]!.toUpperCase() + what.slice(1) : "Text"} copied`);
+}
+
 async function copy(text: string): Promise<void> {
   try {
     await navigator.clipboard.writeText(text);
@@ -29,10 +35,7 @@ export function CopyButton({
       type="button"
       class="button quiet copy"
       aria-label={what ? `Copy ${what}` : undefined}
-      onClick={async () => {
-        await copy(typeof text === "string" ? text : text());
-        toast(`${what ? what[0]!.toUpperCase() + what.slice(1) : "Text"} copied`);
-      }}
+      onClick={() => void copyText(typeof text === "string" ? text : text(), what)}
     >
       {label}
     </button>

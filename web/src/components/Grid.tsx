@@ -1,5 +1,6 @@
 import type { ComponentChildren } from "preact";
-import { useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { copyText } from "./CopyButton";
 import { useVirtual } from "./virtual";
 
 export interface GridColumn {
@@ -21,7 +22,11 @@ interface Props {
   sort?: string | undefined;
   onSort?: (sort: string) => void;
   /** Called by Enter and by a click on a row. */
-  onOpen?: (row: number) => void;
+  onOpen?: (row: number, column: number) => void;
+  /** Open by two clicks, where one click only chooses a cell. */
+  opensBy?: "click" | "double click";
+  /** What Ctrl+C copies of a cell; what it shows if left out. */
+  copied?: (row: number, column: number) => string;
   /** The height of the grid, as CSS writes it. */
   height?: string;
   /** The number of the first row, shown at its left; null shows none. */
@@ -30,17 +35,71 @@ interface Props {
 
 const ROW_PX = 28;
 const WIDTH_PX = 160;
+const NUMBER_PX = 64;
+const LEAST_PX = 48;
 
-/** Rows of any number in a frame that scrolls: arrows, Page up and down, Home and End move, Ctrl+C copies a cell. */
-export function Grid({ label, columns, rows, cell, sort, onSort, onOpen, height = "60vh", firstNumber = 1 }: Props) {
+/** Which columns are on the screen: the first, the one after the last, and the pixels before the first. */
+function columnsIn(ends: readonly number[], left: number, width: number): [number, number, number] {
+  let from = 0;
+  while (from < ends.length - 1 && ends[from]! <= left) from++;
+  let until = from;
+  while (until < ends.length && (until === from || ends[until - 1]! < left + width)) until++;
+  return [from, until, from ? ends[from - 1]! : 0];
+}
+
+/**
+ * Rows of any number, and columns of any number, in a frame that scrolls: arrows, Page up and down, Home and End move, Ctrl+C
+ * copies a cell. Columns are made wider by dragging the edge of their head.
+ */
+export function Grid(props: Props) {
+  const { label, columns, rows, cell, sort, onSort, onOpen, opensBy = "click", copied } = props;
+  const { height = "60vh", firstNumber = 1 } = props;
   const [at, setAt] = useState({ row: 0, column: 0 });
   const frame = useRef<HTMLDivElement | null>(null);
   const view = useVirtual(rows, ROW_PX, ROW_PX);
+  const [dragged, setDragged] = useState<Record<string, number>>({});
+  const [sideways, setSideways] = useState({ left: 0, width: 1200 });
   const numbered = firstNumber !== null;
-  const widths = columns.map((column) => column.width ?? WIDTH_PX);
-  const template = `${numbered ? "64px " : ""}${widths.map((width) => `${width}px`).join(" ")}`;
-  const inner = widths.reduce((sum, width) => sum + width, numbered ? 64 : 0);
+  const numberPx = numbered ? NUMBER_PX : 0;
+  const ends = useMemo(() => {
+    let sum = 0;
+    return columns.map((column) => (sum += dragged[column.id] ?? column.width ?? WIDTH_PX));
+  }, [columns, dragged]);
+  const [fromColumn, untilColumn, before] = columnsIn(ends, sideways.left, sideways.width);
+  const made = columns.slice(fromColumn, untilColumn);
+  const widthOf = (column: number) => ends[column]! - (column ? ends[column - 1]! : 0);
+  const template = [
+    ...(numbered ? [`${numberPx}px`] : []),
+    `${before}px`,
+    ...made.map((_column, index) => `${widthOf(fromColumn + index)}px`),
+  ].join(" ");
+  const inner = numberPx + (ends[ends.length - 1] ?? 0);
   const page = Math.max(1, view.until - view.from - 2);
+
+  const measure = () => {
+    const found = frame.current;
+    if (found && (found.scrollLeft !== sideways.left || found.clientWidth !== sideways.width))
+      setSideways({ left: found.scrollLeft, width: found.clientWidth });
+  };
+  useLayoutEffect(measure);
+  const showColumn = (column: number) => {
+    const found = frame.current;
+    if (!found) return;
+    const [left, right] = [ends[column]! - widthOf(column), ends[column]!];
+    const width = found.clientWidth - numberPx;
+    if (left < found.scrollLeft) found.scrollLeft = left;
+    else if (right > found.scrollLeft + width) found.scrollLeft = Math.min(left, right - width);
+  };
+  const drag = (event: PointerEvent, column: GridColumn, place: number) => {
+    event.preventDefault();
+    event.stopPropagation();
+    const [start, width] = [event.clientX, widthOf(place)];
+    const handle = event.currentTarget as HTMLElement;
+    handle.setPointerCapture(event.pointerId);
+    handle.onpointermove = (moved) =>
+      setDragged((known) => ({ ...known, [column.id]: Math.max(LEAST_PX, width + moved.clientX - start) }));
+    handle.onpointerup = () => (handle.onpointermove = handle.onpointerup = null);
+  };
 
   const onKeyDown = (event: KeyboardEvent) => {
     const moves: Record<string, [number, number]> = {
@@ -57,13 +116,16 @@ export function Grid({ label, columns, rows, cell, sort, onSort, onOpen, height 
     if (next) {
       event.preventDefault();
       const row = Math.max(0, Math.min(rows - 1, next[0]));
-      setAt({ row, column: Math.max(0, Math.min(columns.length - 1, next[1])) });
+      const column = Math.max(0, Math.min(columns.length - 1, next[1]));
+      setAt({ row, column });
       view.show(row);
-    } else if (event.key === "Enter" && onOpen && rows > 0) {
-      onOpen(at.row);
+      showColumn(column);
+    } else if (event.key === "Enter" && onOpen && rows > 0 && event.target === frame.current) {
+      event.preventDefault();
+      onOpen(at.row, at.column);
     } else if (event.key === "c" && (event.ctrlKey || event.metaKey) && !getSelection()?.toString()) {
-      const shown = frame.current?.querySelector(".grid-cell.at")?.textContent;
-      if (shown) void navigator.clipboard?.writeText(shown);
+      const shown = copied?.(at.row, at.column) ?? frame.current?.querySelector(".grid-cell.at")?.textContent;
+      if (shown) void copyText(shown, "cell");
     }
   };
 
@@ -83,7 +145,10 @@ export function Grid({ label, columns, rows, cell, sort, onSort, onOpen, height 
       aria-activedescendant={rows ? `${label}-${at.row}-${at.column}`.replace(/\W/g, "-") : undefined}
       tabIndex={0}
       style={{ maxHeight: height }}
-      onScroll={view.onScroll}
+      onScroll={() => {
+        view.onScroll();
+        measure();
+      }}
       onKeyDown={onKeyDown}
     >
       <div
@@ -93,11 +158,12 @@ export function Grid({ label, columns, rows, cell, sort, onSort, onOpen, height 
         style={{ gridTemplateColumns: template, width: `${inner}px` }}
       >
         {numbered && <div class="grid-number" aria-hidden="true" />}
-        {columns.map((column, index) => (
+        <div class="grid-gap" aria-hidden="true" />
+        {made.map((column, index) => (
           <div
             key={column.id}
             role="columnheader"
-            aria-colindex={index + 1}
+            aria-colindex={fromColumn + index + 1}
             class={column.align}
             aria-sort={sort === column.id ? "ascending" : sort === `-${column.id}` ? "descending" : undefined}
           >
@@ -113,6 +179,11 @@ export function Grid({ label, columns, rows, cell, sort, onSort, onOpen, height 
             ) : (
               column.title
             )}
+            <span
+              class="grid-edge"
+              aria-hidden="true"
+              onPointerDown={(event) => drag(event, column, fromColumn + index)}
+            />
           </div>
         ))}
       </div>
@@ -123,16 +194,17 @@ export function Grid({ label, columns, rows, cell, sort, onSort, onOpen, height 
               key={row}
               role="row"
               aria-rowindex={row + 2}
-              class={onOpen ? "grid-row opens" : "grid-row"}
+              class={onOpen && opensBy === "click" ? "grid-row opens" : "grid-row"}
               style={{ gridTemplateColumns: template }}
-              onClick={() => onOpen?.(row)}
             >
               {numbered && (
                 <div class="grid-number" aria-hidden="true">
                   {firstNumber + row}
                 </div>
               )}
-              {columns.map((column, index) => {
+              <div class="grid-gap" aria-hidden="true" />
+              {made.map((column, offset) => {
+                const index = fromColumn + offset;
                 const isAt = at.row === row && at.column === index;
                 return (
                   <div
@@ -142,6 +214,8 @@ export function Grid({ label, columns, rows, cell, sort, onSort, onOpen, height 
                     id={isAt ? `${label}-${row}-${index}`.replace(/\W/g, "-") : undefined}
                     class={`grid-cell ${column.align ?? ""} ${isAt ? "at" : ""}`}
                     onMouseDown={() => setAt({ row, column: index })}
+                    onClick={opensBy === "click" ? () => onOpen?.(row, index) : undefined}
+                    onDblClick={opensBy === "double click" ? () => onOpen?.(row, index) : undefined}
                   >
                     {cell(row, index)}
                   </div>

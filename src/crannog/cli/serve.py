@@ -87,11 +87,13 @@ def serve_until(
     started: Callable[[str], None] = lambda url: None,
 ) -> None:
     """Serve and maintain a lake until the event is set; `started` is called with the address. `held` holds the lock."""
+    from crannog.formats.arrow_memory import use_jemalloc
     from crannog.server import logs
     from crannog.server.http_server import HttpServer
     from crannog.settings import unknown_variables
     from crannog.version import VERSION
 
+    use_jemalloc()
     logs.set_up(lake.settings)
     lock = _locked(lake, held)
     server = HttpServer(lake, host, port)

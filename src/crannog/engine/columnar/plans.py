@@ -16,6 +16,7 @@ from crannog.delta.schemas import all_nullable
 from crannog.engine.columnar.parquet_files import Bound, FileLayout, RowRange, column_statistics, open_parquet
 from crannog.engine.columnar.tasks import RowCondition, SortedFile, Source, Task, TaskContext
 from crannog.errors import SnapshotGone
+from crannog.formats.arrow_memory import use_jemalloc
 from crannog.storage.interface import Storage
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ def run_with_spark(
     planned = list(tasks)
 
     def run(number: int) -> list[str]:
+        use_jemalloc()
         return [file.path for file in planned[number].run(context)]
 
     for folder in sorted({task.folder for task in planned}):

@@ -71,7 +71,7 @@ def test_the_address_reopens_the_same_view(visitor: Visitor) -> None:
     page = visitor.open("/traces")
     page.get_by_label("With errors").check()
     page.get_by_label("Order").select_option("longest")
-    expect(page.locator("tbody tr .badge.error").first).to_be_visible()
+    expect(page.locator("tbody tr .badge.error:visible").first).to_be_visible()
     assert page.url == visitor.url + "/traces?errors=1&order=longest"
     again = visitor.open("/traces?errors=1&order=longest")
     first = again.locator("tbody tr").first.inner_text()

@@ -6,7 +6,9 @@ export const COLOURS = 10;
 export function colourOf(name: string): number {
   let hash = 2166136261;
   for (let index = 0; index < name.length; index++) hash = Math.imul(hash ^ name.charCodeAt(index), 16777619);
-  return (((hash >>> 0) ^ (hash >>> 15)) % COLOURS) >>> 0;
+  // Mixed once more: the last digits of the sum alone tell short names apart badly.
+  hash = Math.imul(hash ^ (hash >>> 16), 0xed5ad4bb);
+  return ((hash ^ (hash >>> 17)) >>> 0) % COLOURS;
 }
 
 /** Returns a colour for CSS: `var(--series-3)`. */

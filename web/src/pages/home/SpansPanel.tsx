@@ -2,7 +2,7 @@ import { useMemo } from "preact/hooks";
 import { traceMetrics, type MetricPoint } from "../../api/traces";
 import { useAnswer } from "../../api/useAnswer";
 import { go, to } from "../../app/router";
-import { EmptyState, Panel, Shown, TimeChart } from "../../components";
+import { EmptyState, Panel, SendSpans, Shown, TimeChart } from "../../components";
 import { digits } from "../../format/numbers";
 import { nowNs } from "../../format/times";
 
@@ -55,12 +55,7 @@ function Chart({ points }: { points: readonly MetricPoint[] }) {
 function NoSpans() {
   return (
     <EmptyState title="No spans in the last 3 hours">
-      <p>Point an OpenTelemetry SDK here, by these variables of its process:</p>
-      <pre>{`OTEL_EXPORTER_OTLP_ENDPOINT=http://${location.hostname}:4318\nOTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\nOTEL_SERVICE_NAME=my-service`}</pre>
-      <p>
-        Port 4318 takes OTLP over HTTP and 4317 over gRPC, unless this server was started with others. Where tokens are
-        set, add <code>OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer TOKEN</code>.
-      </p>
+      <SendSpans />
     </EmptyState>
   );
 }

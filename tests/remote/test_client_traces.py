@@ -61,7 +61,27 @@ class Sides:
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
     with serving_here(tmp_path_factory.mktemp("client")) as server, RemoteLake(server.url) as remote:
         fill(server.service.lake)
+        server.service.lake.traces.write_otlp(llm_request().SerializeToString())
         yield Sides(server.service.lake, remote, server.url)
+
+
+LLM = trace_id(920).hex()
+
+
+def llm_request() -> Any:
+    """A trace of an agent that calls a model, with a session and a user on its root only."""
+    chat = {
+        "gen_ai.request.model": "m1",
+        "gen_ai.usage.input_tokens": 10,
+        "gen_ai.usage.output_tokens": 5,
+        "gen_ai.input.messages": json.dumps([{"role": "user", "parts": [{"type": "text", "content": "hello"}]}]),
+        "gen_ai.output.messages": json.dumps(
+            [{"role": "assistant", "parts": [{"type": "tool_call", "id": "1", "name": "f", "arguments": {"a": 1}}]}]
+        ),
+    }
+    return request_of(
+        span(920, 1, attributes={"session.id": "s1", "user.id": "u1"}), span(920, 2, 1, attributes=chat), service="llm"
+    )
 
 
 # -- the same ------------------------------------------------------------------------------------------------------
@@ -155,6 +175,11 @@ def test_pages_go_both_ways_across_both_sides(sides: Sides) -> None:
         lambda traces: traces.heatmap(service="shop", times=3, start=T0, end=T0 + 60 * S, min_duration_ms=1),
         lambda traces: traces.differences("error"),
         lambda traces: traces.differences(min_duration_ms=100, limit=2, values=1, service="shop"),
+        lambda traces: traces.sessions(),
+        lambda traces: traces.usage(),
+        lambda traces: traces.usage("1m", ["model", "user", "http.status_code"], where="not error", start=T0),
+        lambda traces: traces.messages(LLM),
+        lambda traces: traces.messages(LLM, "0000000000000002", max_chars=3),
         lambda traces: traces.dependencies(),
         lambda traces: traces.dependencies(dt.datetime(2025, 10, 9, tzinfo=dt.UTC), T0 + 60 * S),
         lambda traces: traces.attribute_keys(),
@@ -222,6 +247,13 @@ def test_answers_are_the_values_they_were(sides: Sides) -> None:
         (lambda traces: traces.differences(), CallerError),
         (lambda traces: traces.differences("error", values=0), CallerError),
         (lambda traces: traces.differences(selected="service ="), CallerError),
+        (lambda traces: traces.sessions(limit=0), CallerError),
+        (lambda traces: traces.sessions(offset=-1), CallerError),
+        (lambda traces: traces.usage("soon"), CallerError),
+        (lambda traces: traces.usage(group_by=["a"] * 9), CallerError),
+        (lambda traces: traces.messages(MISSING), NotFound),
+        (lambda traces: traces.messages(LLM, "00000000000000ff"), NotFound),
+        (lambda traces: traces.messages(LLM, max_chars=0), CallerError),
         (lambda traces: traces.compare(CHECKOUT, MISSING), NotFound),
         (lambda traces: traces.compare(CHECKOUT, SHORT, tolerance=-1), CallerError),
         (lambda traces: traces.write_otlp("text"), CallerError),

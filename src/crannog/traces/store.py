@@ -25,6 +25,7 @@ from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import NotFound, Unavailable
 from crannog.traces import retention
+from crannog.traces.conversations import messages, sessions, usage
 from crannog.traces.derived.derive import derive
 from crannog.traces.differences import differences
 from crannog.traces.downloads import download
@@ -222,6 +223,9 @@ _CALLS: dict[AnyOperation, Callable[[TraceStore, Any], Any]] = {
     ops.METRICS: metrics,
     ops.HEATMAP: heatmap,
     ops.DIFFERENCES: differences,
+    ops.SESSIONS: sessions,
+    ops.USAGE: usage,
+    ops.MESSAGES: messages,
     ops.DEPENDENCIES: dependencies,
     ops.ATTRIBUTE_KEYS: attribute_keys,
     ops.ERASURE_PLAN: TraceStore.erasure_plan,

@@ -356,9 +356,25 @@ export interface Routes {
     body: { service?: string | null | undefined; operation?: string | null | undefined; text?: string | null | undefined; attributes?: Record<string, string | number | bigint | number | boolean | Array<string | number | bigint | number | boolean>> | null | undefined; attribute_pairs?: Array<string> | undefined; where?: string | null | undefined; start?: number | bigint | string | null | undefined; end?: number | bigint | string | null | undefined; limit?: number | bigint | undefined; cursor?: string | null | undefined; order?: string | undefined; count?: boolean | undefined; has_errors?: boolean | null | undefined; min_duration_ms?: number | null | undefined; max_duration_ms?: number | null | undefined };
     answer: Fields;
   };
+  "GET /api/v1/traces/sessions": {
+    query: { service?: string | null | undefined; operation?: string | null | undefined; text?: string | null | undefined; attribute?: Array<string> | undefined; where?: string | null | undefined; start?: number | bigint | string | null | undefined; end?: number | bigint | string | null | undefined; offset?: number | bigint | undefined; limit?: number | bigint | undefined };
+    answer: Fields;
+  };
+  "POST /api/v1/traces/sessions": {
+    body: { service?: string | null | undefined; operation?: string | null | undefined; text?: string | null | undefined; attributes?: Record<string, string | number | bigint | number | boolean | Array<string | number | bigint | number | boolean>> | null | undefined; attribute_pairs?: Array<string> | undefined; where?: string | null | undefined; start?: number | bigint | string | null | undefined; end?: number | bigint | string | null | undefined; offset?: number | bigint | undefined; limit?: number | bigint | undefined };
+    answer: Fields;
+  };
   "POST /api/v1/traces/spans": {
     body: { service?: string | null | undefined; operation?: string | null | undefined; text?: string | null | undefined; attributes?: Record<string, string | number | bigint | number | boolean | Array<string | number | bigint | number | boolean>> | null | undefined; attribute_pairs?: Array<string> | undefined; where?: string | null | undefined; start?: number | bigint | string | null | undefined; end?: number | bigint | string | null | undefined; limit?: number | bigint | undefined; cursor?: string | null | undefined; order?: string | undefined; count?: boolean | undefined };
     answer: Fields;
+  };
+  "GET /api/v1/traces/usage": {
+    query: { service?: string | null | undefined; operation?: string | null | undefined; text?: string | null | undefined; attribute?: Array<string> | undefined; where?: string | null | undefined; start?: number | bigint | string | null | undefined; end?: number | bigint | string | null | undefined; step?: string | null | undefined; group_by?: Array<string> | string | null | undefined };
+    answer: Array<Fields>;
+  };
+  "POST /api/v1/traces/usage": {
+    body: { service?: string | null | undefined; operation?: string | null | undefined; text?: string | null | undefined; attributes?: Record<string, string | number | bigint | number | boolean | Array<string | number | bigint | number | boolean>> | null | undefined; attribute_pairs?: Array<string> | undefined; where?: string | null | undefined; start?: number | bigint | string | null | undefined; end?: number | bigint | string | null | undefined; step?: string | null | undefined; group_by?: Array<string> | string | null | undefined };
+    answer: Array<Fields>;
   };
   "GET /api/v1/traces/{trace_id}": {
     path: { trace_id: string };
@@ -378,6 +394,11 @@ export interface Routes {
   "POST /api/v1/traces/{trace_id}/find": {
     path: { trace_id: string };
     body: { service?: string | null | undefined; operation?: string | null | undefined; text?: string | null | undefined; attributes?: Record<string, string | number | bigint | number | boolean | Array<string | number | bigint | number | boolean>> | null | undefined; attribute_pairs?: Array<string> | undefined; where?: string | null | undefined; start?: number | bigint | string | null | undefined; end?: number | bigint | string | null | undefined; limit?: number | bigint | undefined };
+    answer: Fields;
+  };
+  "GET /api/v1/traces/{trace_id}/messages": {
+    path: { trace_id: string };
+    query: { span_id?: string | null | undefined; offset?: number | bigint | undefined; limit?: number | bigint | undefined; max_chars?: number | bigint | undefined };
     answer: Fields;
   };
   "GET /api/v1/traces/{trace_id}/otlp": {

@@ -11,6 +11,7 @@ from crannog.api.traces.analysis import (
     ValueCount,
 )
 from crannog.api.traces.columns import Skeleton, SpanFlag, TraceColumns, TraceMatches
+from crannog.api.traces.messages import Message, MessagePart, SpanMessages, TraceMessages
 from crannog.api.traces.results import (
     AttributeKey,
     Dependency,
@@ -49,6 +50,8 @@ __all__ = [
     "HeatmapCell",
     "KeyDifference",
     "Link",
+    "Message",
+    "MessagePart",
     "MetricPoint",
     "Path",
     "PathChange",
@@ -58,6 +61,7 @@ __all__ = [
     "Skeleton",
     "Span",
     "SpanFlag",
+    "SpanMessages",
     "SpanPage",
     "SpanPlace",
     "Suggestion",
@@ -66,6 +70,7 @@ __all__ = [
     "TraceComparison",
     "TraceExpiry",
     "TraceMatches",
+    "TraceMessages",
     "TracePage",
     "TraceSummary",
     "TraceView",

@@ -10,8 +10,9 @@ from typing import Any
 from crannog.api.operations import AnyOperation, Operation, get, in_query, post
 from crannog.api.reports import ErasureReceipt
 from crannog.api.traces import results
-from crannog.api.traces.analysis import Differences, Heatmap
+from crannog.api.traces.analysis import Differences, Heatmap, SessionPage, UsagePoint
 from crannog.api.traces.columns import Skeleton, TraceMatches
+from crannog.api.traces.messages import TraceMessages
 from crannog.api.traces.spans import SpanPlace, Trace, TraceComparison, TraceView
 from crannog.errors import CallerError
 
@@ -109,6 +110,33 @@ class DifferenceQuery(SpanSelection):
     max_duration_ms: float | None = None
     limit: int = 50
     values: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionQuery(SpanSelection):
+    """Return sessions (conversations) that have a matching span, with users, models, tokens and cost, the last active first."""
+
+    offset: int = 0
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageQuery(SpanSelection):
+    """Return calls to language models with their tokens and cost, over time and by fields or attributes."""
+
+    step: str | None = None
+    group_by: Sequence[str] | str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageQuery:
+    """Return the messages of a trace's spans, or of one span, in one form for all conventions."""
+
+    trace_id: str
+    span_id: str | None = None
+    offset: int = 0
+    limit: int = 100
+    max_chars: int = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,6 +304,8 @@ HEATMAP = Operation("heatmap", HeatmapQuery, Heatmap, "read", (post("/traces/hea
 DIFFERENCES = Operation(
     "differences", DifferenceQuery, Differences, "read", (post("/traces/differences"), get("/traces/differences"))
 )
+SESSIONS = Operation("sessions", SessionQuery, SessionPage, "read", (post("/traces/sessions"), get("/traces/sessions")))
+USAGE = Operation("usage", UsageQuery, list[UsagePoint], "read", (post("/traces/usage"), get("/traces/usage")))
 DEPENDENCIES = Operation(
     "dependencies",
     DependencyQuery,
@@ -294,6 +324,7 @@ PLACE = Operation("place", PlaceQuery, SpanPlace, "read", (get("/traces/{trace_i
 FIND = Operation(
     "find", FindQuery, TraceMatches, "read", (post("/traces/{trace_id}/find"), get("/traces/{trace_id}/find"))
 )
+MESSAGES = Operation("messages", MessageQuery, TraceMessages, "read", (get("/traces/{trace_id}/messages"),))
 SERVICES = Operation("services", ServiceQuery, list[str], "read", (get("/services"),))
 OPERATIONS_BY_KIND = Operation(
     "operations_by_kind", OperationQuery, list[tuple[str, str | None]], "read", (get("/operations"),)
@@ -315,12 +346,15 @@ QUERIES = (
     METRICS,
     HEATMAP,
     DIFFERENCES,
+    SESSIONS,
+    USAGE,
     DEPENDENCIES,
     ATTRIBUTE_KEYS,
     COMPARE,
     GET,
     SHOW,
     PLACE,
+    MESSAGES,
     SERVICES,
     OPERATIONS_BY_KIND,
 )

@@ -10,8 +10,9 @@ from crannog.api.arguments import checked_query_id, checked_timeout
 from crannog.api.operations import Transport
 from crannog.api.reports import Cancellation, ErasureReceipt, Progress
 from crannog.api.traces import requests as ops
-from crannog.api.traces.analysis import Differences, Heatmap
+from crannog.api.traces.analysis import Differences, Heatmap, SessionPage, UsagePoint
 from crannog.api.traces.columns import Skeleton, TraceMatches
+from crannog.api.traces.messages import TraceMessages
 from crannog.api.traces.requests import PROTOBUF, ZIPKIN, Time, Value
 from crannog.api.traces.results import (
     AttributeKey,
@@ -321,6 +322,38 @@ class Traces:
     def attribute_keys(self, first: dt.date | None = None, last: dt.date | None = None) -> list[AttributeKey]:
         """Return the attribute keys of spans from day `first` to `last`, most used first; at most 10,000."""
         return self._transport.call(ops.ATTRIBUTE_KEYS, ops.AttributeKeyQuery(first=first, last=last))
+
+    # -- language models -----------------------------------------------------------------------------------------------
+
+    def sessions(self, where: str | None = None, *, offset: int = 0, limit: int = 50, **selection: Any) -> SessionPage:
+        """Return sessions (conversations) that have a matching span, the last active first.
+
+        The arguments select spans as in `search_spans`. The spans of a session are those with its id, and the others of their
+        traces that have no session.
+        """
+        query = ops.SessionQuery(where=where, offset=offset, limit=limit, **selection)
+        return self._transport.call(ops.SESSIONS, query)
+
+    def usage(
+        self, step: str | None = None, group_by: Sequence[str] | str | None = None, **selection: Any
+    ) -> list[UsagePoint]:
+        """Return calls to language models with their tokens and cost, by time (`step`, as in `metrics`) and group.
+
+        `group_by` takes fields such as "model", "user", "session" and "service", or attributes; the other arguments select spans
+        as in `search_spans`. A call without a user or session has that of its trace.
+        """
+        return self._transport.call(ops.USAGE, ops.UsageQuery(step=step, group_by=group_by, **selection))
+
+    def messages(
+        self, trace_id: str, span_id: str | None = None, *, offset: int = 0, limit: int = 100, max_chars: int = 20_000
+    ) -> TraceMessages:
+        """Return the messages of the spans of a trace, or of one span, in one form for all conventions.
+
+        Texts of more than `max_chars` characters are cut. Raises CallerError if an argument is invalid, NotFound if there is no
+        such trace or span.
+        """
+        query = ops.MessageQuery(trace_id=trace_id, span_id=span_id, offset=offset, limit=limit, max_chars=max_chars)
+        return self._transport.call(ops.MESSAGES, query)
 
     # -- maintenance -------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import time
 import uuid
 
@@ -67,6 +68,20 @@ def checked_limit(limit: int | None) -> int | None:
     if limit is not None and limit >= 2**63:
         raise CallerError(f"a number of rows is at most {2**63 - 1:,}, got {str(limit)[:40]}")
     return limit
+
+
+_ERASURE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,63}")
+
+
+def checked_erasure_id(erasure_id: str | None) -> str | None:
+    """Return the id of an erasure, under which the receipts of several tables are kept together; None means a new one."""
+    if erasure_id in (None, ""):
+        return None
+    if not isinstance(erasure_id, str) or not _ERASURE_ID.fullmatch(erasure_id):
+        raise CallerError(
+            f"the id of an erasure has 1 to 64 letters, digits, '.', '_' and '-', got {str(erasure_id)[:80]!r}"
+        )
+    return erasure_id
 
 
 _LONGEST = 256

@@ -180,6 +180,14 @@ class Lake(ABC):
         """
         return self._transport.call(ops.TASKS, ops.ListTasks())
 
+    def receipts(self, limit: int = 100) -> list[dict[str, Any]]:
+        """List the erasures, newest first: who, why, when, how many rows in which tables, and the receipt of each table."""
+        return self._transport.call(ops.RECEIPTS, ops.ListReceipts(limit))
+
+    def receipt(self, erasure_id: str) -> dict[str, Any]:
+        """Return the receipt of an erasure of one or several tables; raises NotFound if there is no such erasure."""
+        return self._transport.call(ops.RECEIPT, ops.GetReceipt(erasure_id))
+
     # -- files and producers -----------------------------------------------------------------------------------------
 
     def producer(

@@ -192,6 +192,8 @@ class ErasureReceipt(Report):
     versions_lost: tuple[int, ...]
     readers_cut_off: int
     seconds: float
+    erasure_id: str = ""
+    """Under which the receipt is kept, together with those of other tables with this id."""
 
 
 @dataclass(frozen=True, slots=True)

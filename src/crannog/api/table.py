@@ -79,11 +79,16 @@ class Table:
         actor: str = "",
         reason: str = "",
         *,
+        erasure_id: str | None = None,
         progress: Progress | None = None,
         cancellation: Cancellation | None = None,
     ) -> ErasureReceipt:
-        """Remove these keys from every file of the table and verify it; raises VerificationFailed if one can still be read."""
-        return self._transport.run(ops.ERASE, ops.EraseRows(self._name, keys, actor, reason), progress, cancellation)
+        """Remove these keys from every file of the table and verify it; raises VerificationFailed if one can still be read.
+
+        The receipt is kept; erasures of several tables with the same `erasure_id` have one, which `Lake.receipt` returns.
+        """
+        request = ops.EraseRows(self._name, keys, actor, reason, erasure_id)
+        return self._transport.run(ops.ERASE, request, progress, cancellation)
 
     def fold(self, *, progress: Progress | None = None, cancellation: Cancellation | None = None) -> FoldReport:
         """Fold all staged changes into the base."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from crannog.api.arguments import (
     ENGINES,
     checked_engine,
+    checked_erasure_id,
     checked_if_exists,
     checked_limit,
     checked_max_rows,
@@ -294,11 +295,36 @@ class DeleteRows(OfTable):
 
 @dataclass(frozen=True, slots=True)
 class EraseRows(OfTable):
-    """Remove these keys from every file of the table, including old versions, and verify it."""
+    """Remove these keys from every file of the table, including old versions, and verify it.
+
+    The receipt is kept; erasures of several tables with the same `erasure_id` have one receipt.
+    """
 
     keys: Any
     actor: str = ""
     reason: str = ""
+    erasure_id: str | None = None
+
+    def __post_init__(self) -> None:
+        checked_erasure_id(self.erasure_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ListReceipts:
+    """List the erasures of tables that the caller may read, newest first."""
+
+    limit: int = 100
+
+    def __post_init__(self) -> None:
+        if type(self.limit) is not int or not 1 <= self.limit <= 10_000:
+            raise CallerError(f"limit is a whole number from 1 to 10,000, got {self.limit!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class GetReceipt:
+    """Return the receipt of an erasure: what was found and removed in each table, and what is left."""
+
+    erasure_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,6 +445,8 @@ APPEND = Operation("append", WriteRows, WriteReceipt, "write", (post(f"{_TABLE}/
 UPSERT = Operation("upsert", UpsertRows, WriteReceipt, "write", (put(f"{_TABLE}/rows"),))
 DELETE = Operation("delete", DeleteRows, WriteReceipt, "write", (post(f"{_TABLE}/delete"),))
 ERASE = Operation("erase", EraseRows, ErasureReceipt, "admin", (post(f"{_TABLE}/erase"),))
+RECEIPTS = Operation("receipts", ListReceipts, list[dict[str, Any]], "read", (get("/receipts"),))
+RECEIPT = Operation("receipt", GetReceipt, dict[str, Any], "read", (get("/receipts/{erasure_id}"),))
 FOLD = Operation("fold", FoldTable, FoldReport, "write", (post(f"{_TABLE}/fold"),))
 COMPACT = Operation("compact", CompactTable, CompactReport, "admin", (post(f"{_TABLE}/compact"),))
 VACUUM = Operation("vacuum", VacuumTable, VacuumReport, "admin", (post(f"{_TABLE}/vacuum"),))

@@ -274,7 +274,8 @@ class TableTransport(HttpTransport):
 
         if isinstance(request, ops.EvolveTable):
             return run(user_schema(request.schema).empty_table())
-        erase, note = request, {"actor": request.actor, "reason": request.reason}
+        erase = request
+        note = {"actor": request.actor, "reason": request.reason, "erasure_id": request.erasure_id}
         return self._fitting(erase.name, lambda known: run(self._keys(known, erase, "erase"), note))
 
     # -- SQL ---------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from crannog.api.reports import (
 from crannog.delta.log import DeltaLog
 from crannog.delta.schemas import colliding_columns, fingerprint
 from crannog.engine.facets import facets
-from crannog.engine.maintenance import delete_audit
+from crannog.engine.maintenance import delete_audit, receipts
 from crannog.engine.maintenance.compact import compact
 from crannog.engine.maintenance.control import ControlTable
 from crannog.engine.maintenance.erase import erase
@@ -203,7 +203,7 @@ class TableOperations:
     def _erase(
         self, request: ops.EraseRows, progress: Progress | None, cancellation: Cancellation | None
     ) -> ErasureReceipt:
-        return self.change(
+        receipt = self.change(
             "erase",
             request.name,
             lambda table: erase(
@@ -217,6 +217,7 @@ class TableOperations:
                 then=partial(erase_from_audit, self.tables, cancellation=cancellation),
             ),
         )
+        return receipts.kept(self.warehouse.storage, receipt, request.erasure_id)
 
     def _compact(
         self, request: ops.CompactTable, progress: Progress | None, cancellation: Cancellation | None
@@ -303,6 +304,8 @@ _CALLS: dict[AnyOperation, _Call] = {
     ops.EVICT: TableOperations._evict,
     ops.CACHE_STATS: lambda self, _: self.queries.cache.stats(),
     ops.TASKS: TableOperations._tasks,
+    ops.RECEIPTS: lambda self, request: receipts.receipts(self.warehouse.storage, request.limit),
+    ops.RECEIPT: lambda self, request: receipts.receipt_of(self.warehouse.storage, request.erasure_id),
 }
 _JOBS: dict[AnyOperation, _Job] = {
     ops.ERASE: TableOperations._erase,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
+from crannog.api.arguments import checked_erasure_id
 from crannog.api.operations import AnyOperation, Operation, Q, R
 from crannog.api.reports import Cancellation, ErasureReceipt, Progress
 from crannog.api.traces import DeriveReport, ErasurePlan, Trace, TraceExpiry, Traces, TraceSummary, WriteOutcome
@@ -16,6 +17,7 @@ from crannog.api.traces.requests import (
     TraceById,
     WriteSpans,
 )
+from crannog.engine.maintenance import receipts
 from crannog.engine.maintenance.fold import fold
 from crannog.engine.maintenance.job import progress_range
 from crannog.engine.maintenance.key_search import Copies
@@ -175,10 +177,11 @@ class TraceStore(SpanStore):
     def erase(
         self, request: EraseTraces, progress: Progress | None, cancellation: Cancellation | None
     ) -> ErasureReceipt:
+        checked_erasure_id(request.erasure_id)
         table = self._spans_to_erase()
         with cancelled_by(cancellation):
             traces = retention.select_traces(table, request)
-        return retention.erase(
+        receipt = retention.erase(
             self._tables,
             table,
             traces,
@@ -188,6 +191,7 @@ class TraceStore(SpanStore):
             progress=progress,
             cancellation=cancellation,
         )
+        return receipts.kept(table.warehouse.storage, receipt, request.erasure_id)
 
     def _spans_to_erase(self) -> OpenTable:
         """Return the span table. Raises NotFound if it does not exist."""

@@ -133,6 +133,14 @@ export interface Routes {
     query: { service: string };
     answer: Array<Array<string | null>>;
   };
+  "GET /api/v1/receipts": {
+    query: { limit?: number | bigint | undefined };
+    answer: Array<Fields>;
+  };
+  "GET /api/v1/receipts/{erasure_id}": {
+    path: { erasure_id: string };
+    answer: Fields;
+  };
   "GET /api/v1/services": {
     answer: Array<string>;
   };
@@ -207,9 +215,9 @@ export interface Routes {
   };
   "POST /api/v1/tables/{name}/erase": {
     path: { name: string };
-    query: { actor?: string | undefined; reason?: string | undefined };
-    body: { keys: Array<unknown>; actor?: string | undefined; reason?: string | undefined };
-    answer: { table: string; keys: number | bigint; key_hashes: Array<string>; actor: string; reason: string; erased_at: string; rows_erased: number | bigint; places: Array<{ place: string; looked_at: number | bigint; before: number | bigint; after: number | bigint }>; files_deleted: number | bigint; versions_lost: Array<number | bigint>; readers_cut_off: number | bigint; seconds: number };
+    query: { actor?: string | undefined; reason?: string | undefined; erasure_id?: string | undefined };
+    body: { keys: Array<unknown>; actor?: string | undefined; reason?: string | undefined; erasure_id?: string | null | undefined };
+    answer: { table: string; keys: number | bigint; key_hashes: Array<string>; actor: string; reason: string; erased_at: string; rows_erased: number | bigint; places: Array<{ place: string; looked_at: number | bigint; before: number | bigint; after: number | bigint }>; files_deleted: number | bigint; versions_lost: Array<number | bigint>; readers_cut_off: number | bigint; seconds: number; erasure_id?: string | undefined };
   };
   "POST /api/v1/tables/{name}/evolve": {
     path: { name: string };
@@ -317,7 +325,7 @@ export interface Routes {
     answer: Fields;
   };
   "POST /api/v1/traces/erase": {
-    body: { trace_ids?: Array<string> | null | undefined; where?: string | Record<string, string | number | bigint | number | boolean | Array<string | number | bigint | number | boolean>> | null | undefined; actor?: string | undefined; reason?: string | undefined; dry_run?: boolean | undefined };
+    body: { trace_ids?: Array<string> | null | undefined; where?: string | Record<string, string | number | bigint | number | boolean | Array<string | number | bigint | number | boolean>> | null | undefined; actor?: string | undefined; reason?: string | undefined; dry_run?: boolean | undefined; erasure_id?: string | null | undefined };
     answer: Fields;
   };
   "POST /api/v1/traces/expire": {

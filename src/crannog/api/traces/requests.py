@@ -290,6 +290,7 @@ class EraseTraces(TraceSelection):
     actor: str = ""
     reason: str = ""
     dry_run: bool = False
+    erasure_id: str | None = None
 
 
 SEARCH = Operation("search", TraceQuery, results.TracePage, "read", (post("/traces/search"), get("/traces")))

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
-from crannog.api.arguments import checked_query_id, checked_timeout
+from crannog.api.arguments import checked_erasure_id, checked_query_id, checked_timeout
 from crannog.api.operations import Transport
 from crannog.api.reports import Cancellation, ErasureReceipt, Progress
 from crannog.api.traces import requests as ops
@@ -392,12 +392,15 @@ class Traces:
         *,
         actor: str = "",
         reason: str = "",
+        erasure_id: str | None = None,
         progress: Progress | None = None,
         cancellation: Cancellation | None = None,
     ) -> ErasureReceipt:
         """Erase whole traces permanently: those of `trace_ids`, or those with a span that matches `where`.
 
         Derived data is erased too. Raises NotFound if there are none, VerificationFailed if something can still be read.
+        The receipt is kept, together with those of tables that were erased with the same `erasure_id`.
         """
-        selection = ops.EraseTraces(trace_ids=trace_ids, where=where, actor=actor, reason=reason)
+        checked_erasure_id(erasure_id)
+        selection = ops.EraseTraces(trace_ids=trace_ids, where=where, actor=actor, reason=reason, erasure_id=erasure_id)
         return self._transport.run(ops.ERASE, selection, progress, cancellation)

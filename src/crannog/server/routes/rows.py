@@ -39,13 +39,19 @@ class Keys(BaseModel):
     reason: str = ""
 
 
+class ErasedKeys(Keys):
+    """Keys of rows to erase; erasures with the same id have one receipt. With an Arrow body, it is a query parameter."""
+
+    erasure_id: str | None = None
+
+
 class EvolveOptions(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     table_schema: dict[str, Any] = Field(alias="schema", description="The JSON Schema that the table should have.")
 
 
-_KEYS, _EVOLVE = TypeAdapter(Keys), TypeAdapter(EvolveOptions)
+_KEYS, _ERASED, _EVOLVE = TypeAdapter(Keys), TypeAdapter(ErasedKeys), TypeAdapter(EvolveOptions)
 
 
 async def _write(request: Request, operation: AnyOperation, name: TableName) -> Response:
@@ -59,7 +65,7 @@ async def _write(request: Request, operation: AnyOperation, name: TableName) -> 
 
     def write(table: OpenTable) -> WriteReceipt:
         if is_delete:
-            keys, actor, reason = _keys_in(request, data, form, definition_of(table))
+            keys, actor, reason, _ = _keys_in(request, data, form, definition_of(table), _KEYS)
             return table.delete(keys, actor=actor, reason=reason, batch_id=batch_id)
         return table.write(verb, rows_from(data, form, definition_of(table), service.settings), batch_id)
 
@@ -78,14 +84,18 @@ async def _write(request: Request, operation: AnyOperation, name: TableName) -> 
     return answer(receipt)
 
 
-def _keys_in(request: Request, data: bytes, form: str, table: ops.Definition) -> tuple[Any, str, str]:
-    """Read the keys of a delete or an erase, and who and why."""
-    actor, reason = request.query_params.get("actor", ""), request.query_params.get("reason", "")
+def _keys_in(
+    request: Request, data: bytes, form: str, table: ops.Definition, shape: TypeAdapter[Any]
+) -> tuple[Any, str, str, str | None]:
+    """Read the keys of a delete or an erase, who and why, and the id of an erasure."""
+    query = request.query_params
+    actor, reason, erasure_id = query.get("actor", ""), query.get("reason", ""), query.get("erasure_id")
     if form == "arrow":
         most = call_of(request).service.settings.max_rows_per_call
-        return arrow_table(data, most_rows=most, most_bytes=1 << 40), actor, reason
-    wanted: Keys = document(data, _KEYS)
-    return keys_from(wanted.keys, table), wanted.actor or actor, wanted.reason or reason
+        return arrow_table(data, most_rows=most, most_bytes=1 << 40), actor, reason, erasure_id
+    wanted: Keys = document(data, shape)
+    given_id = wanted.erasure_id if isinstance(wanted, ErasedKeys) else None
+    return keys_from(wanted.keys, table), wanted.actor or actor, wanted.reason or reason, given_id or erasure_id
 
 
 async def _evolve(request: Request, operation: AnyOperation, name: TableName) -> Response:
@@ -99,15 +109,16 @@ async def _erase(request: Request, operation: AnyOperation, name: TableName) -> 
     form, service = form_of(request, ("json", "arrow")), call_of(request).service
     data, operations = await service.bodies.read(request), service.lake.operations
 
-    def read_keys(table: OpenTable) -> tuple[Any, str, str]:
-        return _keys_in(request, data, form, definition_of(table, fresh=True))
+    def read_keys(table: OpenTable) -> tuple[Any, str, str, str | None]:
+        return _keys_in(request, data, form, definition_of(table, fresh=True), _ERASED)
 
     found = await service.threads.run("read", lambda: operations.change("erase", name, read_keys))
+    wanted = ops.EraseRows(name, *found)
 
     def work(progress: Progress, cancellation: Cancellation) -> Any:
         # Audit entries that are not written yet are searched as well.
         service.audit.flush()
-        return operations.run(operation, ops.EraseRows(name, *found), progress, cancellation)
+        return operations.run(operation, wanted, progress, cancellation)
 
     return await long_work(request, work)
 
@@ -125,5 +136,10 @@ add_routes(
     takes=takes_json(EvolveOptions, arrow=True),
 )
 add_routes(
-    jobs, ops.ERASE, _erase, answers=gives(ops.ERASE.result, progress=True), takes=_TAKES_KEYS, parameters=_NOTES
+    jobs,
+    ops.ERASE,
+    _erase,
+    answers=gives(ops.ERASE.result, progress=True),
+    takes=takes_json(ErasedKeys, arrow=True),
+    parameters=[*_NOTES, parameter("erasure_id", "query", TEXT, "Erasures with the same id have one receipt.")],
 )

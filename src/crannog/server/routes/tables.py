@@ -15,6 +15,8 @@ from starlette.responses import Response
 
 from crannog.api import table_requests as ops
 from crannog.api.operations import AnyOperation
+from crannog.engine.maintenance.receipts import summed
+from crannog.errors import NotFound
 from crannog.formats.encode import row_bytes
 from crannog.formats.row_bodies import key_of_texts
 from crannog.names import TableName
@@ -145,6 +147,19 @@ async def _tasks(request: Request, operation: AnyOperation, wanted: Any) -> Resp
     return answer([task for task in found if may("read", TableName.parse(task["task_name"].partition(":")[2]))])
 
 
+async def _receipts(request: Request, operation: AnyOperation, wanted: Any) -> Response:
+    """Answer with receipts, each with the parts of the tables that the caller may read."""
+    found, may = await result_of(request, operation, wanted), call_of(request).caller.may
+    readable = [
+        summed(entry["erasure_id"], parts)
+        for entry in ([found] if operation is ops.RECEIPT else found)
+        if (parts := [part for part in entry["receipts"] if may("read", TableName.parse(part["table"]))])
+    ]
+    if operation is ops.RECEIPT and not readable:
+        raise NotFound(f"there is no receipt of an erasure {wanted.erasure_id}; GET /api/v1/receipts lists them")
+    return answer(readable[0] if operation is ops.RECEIPT else readable)
+
+
 _COLUMNS = {"type": "array", "items": TEXT}
 add_routes(router, ops.LIST_TABLES, _tables, answers=gives(LIST))
 add_routes(router, ops.DEFINITION, _schema, answers=gives(OBJECT, arrow=True))
@@ -174,6 +189,8 @@ add_routes(router, ops.FACETS, read, answers=gives(ops.FACETS.result))
 add_routes(router, ops.ROW, _row, answers=gives(OBJECT, arrow=True))
 for _job in (ops.FOLD, ops.COMPACT, ops.VACUUM, ops.EXPIRE):
     add_routes(jobs, _job, run_job, answers=gives(_job.result, progress=True), typed=True)
+add_routes(jobs, ops.RECEIPTS, _receipts, answers=gives(LIST))
+add_routes(jobs, ops.RECEIPT, _receipts, answers=gives(OBJECT))
 add_routes(jobs, ops.TASKS, _tasks, answers=gives(LIST))
 
 

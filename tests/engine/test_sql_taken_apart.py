@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from crannog.engine.sql.duckdb_compiler import NoRule, compile_statement
 from crannog.engine.sql.duckdb_compiler.expressions import Expressions
-from crannog.engine.sql.duckdb_compiler.select import SourceShape
+from crannog.engine.sql.duckdb_compiler.relations import SourceShape
 from crannog.engine.sql.statement import Statement, parse
 from sql_corpus import MORE, SERVED
 from sql_tables import INSTANT, KEYED, ORDERS, VALUES

@@ -218,6 +218,27 @@ SERVED: dict[str, list[str]] = {
         "select id, k.v, o.amount from eq.s.k left join eq.s.o using (id)",
         "select k.id, o.order_id, v.x from eq.s.k join eq.s.o on k.id = o.id left join eq.s.v on v.id = o.order_id where o.amount is not null",
     ],
+    "joins by names": [
+        "select * from eq.s.k join eq.s.o using (id) left join eq.s.v using (id)",
+        "select id, k.id as kid, o.id as oid, v, amount from eq.s.k right join eq.s.o using (id) where id > 3",
+        "select o.*, k.*, id + 1 from eq.s.k full join eq.s.o using (id)",
+        "select * from (select id, v, grp from eq.s.k) a left semi join (select grp, id from eq.s.k where id > 3) b using (grp, id)",
+        "select * from (select id, v from eq.s.k) natural full outer join (select amount, id from eq.s.o)",
+        "select * from (select id, v from eq.s.k) a full join (select cast(id as bigint) as id, amount from eq.s.o) b using (id) full join (select id, a from eq.s.v where id > 5) c using (id) cross join (select 1 as one)",
+        "select * from (select f64, id from eq.s.v where id < 14) a natural join (select f64, a from eq.s.v where id > 40) b",
+    ],
+    "generated rows": [
+        "select id * 2, (select max(id) from range(3)) as m from range(2, 8, 2) r union all select x, 1 from range(10, 0, -3) as t(x) union all select count(*), 2 from range(0)",
+        "select id, x1, y1 from eq.s.v lateral view explode(l) e as x1 lateral view outer explode(ls) f as y1 where x1 > 1",
+        "select id, e.*, pos, value from eq.s.v lateral view outer posexplode(mp) e",
+        "select id, explode(l), a from eq.s.v where a > 0",
+        "select id, explode(mp) as (k, v) from eq.s.v order by id, k",
+        "select id, posexplode_outer(ls) as (p, x) from eq.s.v",
+        "select distinct explode(array(a, b, null)) as e from eq.s.v",
+        "select inline(array(named_struct('p', a, 'q', x), named_struct('p', 2, 'q', 'y'))) from eq.s.v",
+        "select id, x1 from eq.s.k join eq.s.v using (id) lateral view explode(l) e as x1",
+        "select explode(map('a', 1, 'b', 2))",
+    ],
     "subqueries": [
         "select id, v from eq.s.k where id in (select id from eq.s.o)",
         "select id from eq.s.k where id not in (select id from eq.s.o where id is not null) and grp > 0",
@@ -253,7 +274,7 @@ SERVED: dict[str, list[str]] = {
         "select 1L, 1S, 2Y, 1.5D, -1L, -2Y, - 3L, 1e3D, 0.5D, 100D, 2L + 1, cast(1 as bigint), 1::bigint, cast(1.5 as int), cast(-1 as bigint), cast(1.5 as double), cast('a' as string), cast(1 as string) || 'x', 12345678901L, 1.0E10, 1E-5D, 123456789.123D, 1.5e-3, 1e7D, 12345678.9D, 0.001D, -2.5e20, 1E300, cast(null as int), cast('12' as int)",
         "select date '2020-01-01', timestamp '2020-01-01', timestamp '2020-01-01 00:00:00.5', timestamp '2020-01-01 10:00:00.123456', cast('2020-01-01' as date), date('2020-01-01'), to_date('2020-01-01'), cast('2020-01-01 10:00:00' as timestamp), timestamp('2020-01-01 10:00:00'), '2020-01-01'::date, date '2020-01-01' + 1, date '2020-01-01' + interval 1 day, timestamp '2020-01-01' - interval 2 hours, cast(date '2020-02-01' as timestamp)",
         "select a is not null, x is not null and z is not null, extract(year from d), extract(MONTH from d), extract(Day from t), x like 'a!%' escape '!' from eq.s.v",
-        "select d + interval 1 month, d - interval 2 days, t + interval 1 hour, t - interval '3' minute, d + interval '1' year, concat(a, x), a || x, x || 1, concat(d, '-', z), concat(m, x), smallint(a), tinyint(i8), timestamp(d) from eq.s.v where d < date '9000-01-01' and t < timestamp '9000-01-01'",
+        "select d + interval 1 month, d - interval 2 days, t + interval 1 hour, t - interval '3' minute, d + interval '1' year, d + interval '-1' month as back, concat(a, x), a || x, x || 1, concat(d, '-', z), concat(m, x), smallint(a), tinyint(i8), timestamp(d) from eq.s.v where d < date '9000-01-01' and t < timestamp '9000-01-01'",
         "select exists (select 1 from eq.s.o), (select max(id) from eq.s.o) from eq.s.k",
     ],
     "names": [
@@ -275,6 +296,7 @@ SERVED: dict[str, list[str]] = {
             "l[0], l[size(l) - 1] as last, ls[0] as s0, element_at(l, 1), element_at(l, -1)",
             "size(l) > 0 and size(ls) > 0",
         ),
+        "select array(1, a), array(a, b), array(x, 'q'), array(1, 2.5), array(null, 1), map('a', a), map(1, x, 2, y), named_struct('p', a, 'q', x), named_struct('p', 1).p, array(l, l), array(st), coalesce(l, array(1)) as c, if(z, map('a', 1), mp) as e from eq.s.v",
         "select mp['k'] as k, count(*), (select max(id) from eq.s.o) from eq.s.v where mp['k'] = 1 or l is null group by mp['k']",
     ],
 }
@@ -391,6 +413,9 @@ FAILING = [
     "select id, n * n from eq.s.v",
     "select corr(a, 1) from eq.s.v",
     "select id, l[0] as e from eq.s.v",
+    "select map('a', 1, 'a', 2) as m",
+    "select id, x from eq.s.v lateral view explode(l) e as x",
+    "select id from eq.s.k natural join eq.s.o using (id)",
     "select id, element_at(l, 5) as e from eq.s.v where size(l) > 0",
     "select id, try_element_at(l, 0) as e from eq.s.v",
     "select id, count(*) over (order by i8 range between 1 preceding and current row) as c from eq.s.v",
@@ -424,6 +449,10 @@ FAILING = [
 ]
 
 UNPROVED = [
+    "select o.* from eq.s.k join eq.s.o using (id) join eq.s.v using (id)",
+    "select count(1) from values (1), (2) as t(all) group by all",
+    "select a + b, a, b, count(*) from eq.s.k, (select 1 as a, 2 as b) group by rollup(a + b, b, a)",
+    "select a + b, count(*) from (select 1 as a, 2 as b) group by grouping sets ((a + b), (b + a))",
     "select not a is null from eq.s.v",
     "select extract(year from d), extract(YEAR from d) from eq.s.v",
     "select a & 3 | 4 from eq.s.v",
@@ -436,8 +465,6 @@ UNPROVED = [
     "select (a is null) = z from eq.s.v",
     "select x like 'a%' = z from eq.s.v",
     "select st = st from eq.s.v",
-    "select * from eq.s.k join eq.s.o using (id)",
-    "select * from eq.s.k natural join eq.s.o",
     "with recursive q as (select 1 as n union all select n + 1 from q where n < 5) select * from q",
     "select null as n, id from eq.s.k",
 ]

@@ -27,9 +27,11 @@ from crannog.engine.sql.duckdb_compiler import (
     decimals,
     expressions,
     functions,
+    generators,
     grouping,
     nested,
     operators,
+    relations,
     subqueries,
     windows,
 )
@@ -153,7 +155,10 @@ _TABLES: dict[str, dict[str, Callable[..., Any]]] = {
 }
 _TRACED = {
     str(Path(module.__file__ or "")): module.__name__.rsplit(".", 1)[-1]
-    for module in (operators, decimals, aggregates, functions, nested, expressions, windows, subqueries, grouping)
+    for module in (
+        *(operators, decimals, aggregates, functions, nested, generators),
+        *(expressions, windows, subqueries, grouping, relations),
+    )
 }
 
 

@@ -16,8 +16,8 @@ from crannog.delta.log import DeltaLog
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.engine.sql.duckdb_compiler import Compiled, NoRule, compile_statement
+from crannog.engine.sql.duckdb_compiler.relations import SourceShape
 from crannog.engine.sql.duckdb_compiler.scope import UnknownName
-from crannog.engine.sql.duckdb_compiler.select import SourceShape
 from crannog.engine.sql.file_pruning import Pruned, pruned
 from crannog.engine.sql.function_calls import KNOWN
 from crannog.engine.sql.run_on_duckdb import FallBackToSpark

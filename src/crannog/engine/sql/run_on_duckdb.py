@@ -9,7 +9,8 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from crannog.engine.duckdb.engine import DuckDBEngine, PreparedStatements
-from crannog.engine.sql.duckdb_compiler.select import Compiled, placeholder
+from crannog.engine.sql.duckdb_compiler import Compiled
+from crannog.engine.sql.duckdb_compiler.relations import placeholder
 from crannog.engine.sql.running_queries import Running
 from crannog.engine.sql.spark_types import in_schema
 from crannog.errors import SnapshotGone

@@ -5,18 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from crannog.api.result import spark_name
-from crannog.engine.sql.duckdb_compiler.scope import NodeCoverage, Scope
+from crannog.engine.sql.duckdb_compiler.scope import NodeCoverage, Query, Scope
 from crannog.engine.sql.duckdb_compiler.spelling import Spelling
 from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed
 from crannog.engine.sql.spark_types import is_atomic
-
-if TYPE_CHECKING:
-    from crannog.engine.sql.duckdb_compiler.select import Query
 
 
 class ExpressionBase:
@@ -58,7 +54,7 @@ class ExpressionBase:
         raise NotImplementedError
 
     @contextmanager
-    def _row_values(self) -> Iterator[None]:
+    def row_values(self) -> Iterator[None]:
         """Compile columns as the values of a row, not as keys: so they are inside an aggregate."""
         before = self.keys, self._of_rows
         self.keys, self._of_rows = {}, True

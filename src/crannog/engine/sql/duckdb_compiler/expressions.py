@@ -96,10 +96,7 @@ class Expressions(Windows, Subqueries):
         return replace(found[0], name=parts[0])
 
     def on_dot(self, node: exp.Dot) -> Typed:
-        of = node
-        while isinstance(of, exp.Dot):
-            of = of.this
-        if isinstance(of, exp.Column):
+        if is_dotted_name(node):
             return self.on_column(node)
         return nested.field(self.term(self._take(node, "this")), self._take.name(self._take(node, "expression")))
 
@@ -268,7 +265,8 @@ class Expressions(Windows, Subqueries):
         to = self._type(self._take(node, "to"))
         if self._take.number(inner) is not None and not self._take(node, "safe") and is_numeric(to):
             term = self.term(inner)
-            if has_suffix(inner):
+            suffixed = has_suffix(inner)
+            if suffixed:
                 # 1L, 1S, 1.5D: a number with its type.
                 value = float(term.literal) if to == pa.float64() else converted(term.literal, term.type, to)
                 return constant(value, to, _shown_double(value) if to == pa.float64() else f"{value}")
@@ -276,7 +274,8 @@ class Expressions(Windows, Subqueries):
                 value = converted(term.literal, term.type, to)
             except NoRule:
                 return operators.cast(term, to)
-            return constant(value, to, named("CAST(", term.name, f" AS {spark_name(to).upper()})"))
+            shown = named("CAST(", term.name, f" AS {spark_name(to).upper()})")
+            return constant(value, to, None if suffixed is None else shown)
         return self.on_cast(node)
 
     def on_bracket(self, node: exp.Bracket) -> Typed:
@@ -300,7 +299,7 @@ class Expressions(Windows, Subqueries):
 
     def _grouping(self, name: str, arguments: list[exp.Expression]) -> Typed:
         """Return which keys are left out of the set of a row."""
-        with self._row_values():
+        with self.row_values():
             terms = [self.term(argument) for argument in arguments]
         keys = [term.sql for term in terms] or list(self.grouping)
         if name == "grouping":
@@ -352,6 +351,13 @@ class Expressions(Windows, Subqueries):
         if kind not in _KINDS:
             raise NoRule(f"a cast to {excerpt(node)}")
         return _KINDS[kind]
+
+
+def is_dotted_name(node: exp.Expression) -> bool:
+    """Whether a node is nothing but a name, or a field of one."""
+    while isinstance(node, exp.Dot):
+        node = node.this
+    return isinstance(node, exp.Column)
 
 
 def _check_operands(node: exp.Expression) -> None:

@@ -6,6 +6,7 @@ Sets are expanded here, so that DuckDB gets nothing but a list of sets of keys.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from crannog.engine.sql.duckdb_compiler.scope import NodeCoverage
 from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed
 
 _MOST_SETS = 64
+_COLUMNS = re.compile(r"""r\d+\.(?:\w+|"(?:[^"]|"")*")""")
 Sets = list[tuple[int, ...]]
 
 
@@ -38,8 +40,9 @@ class Grouping:
             return ""
         items = self.coverage.nodes(group)
         if self.coverage(group, "all"):
-            if items:
-                raise NoRule("GROUP BY ALL beside other keys")
+            named_so = any(isinstance(one, exp.Alias) and one.alias.lower() == "all" for one in self.node.expressions)
+            if items or named_so or self.expressions.scope.own(["all"]) is not None:
+                raise NoRule("GROUP BY ALL beside other keys, or where something is called so")
             sets = [tuple(self._place(self.expressions.term(item)) for item in _without_aggregates(self.node))]
             if not self._keys:
                 return ""
@@ -55,6 +58,7 @@ class Grouping:
             return f" GROUP BY {', '.join(by)}"
         if any(key.is_literal for key in self._keys):
             raise NoRule("a constant in a grouping set")
+        _check_apart(self._keys)
         self.expressions.grouping = {key.sql: grouped for key, grouped in zip(self._keys, by, strict=True)}
         listed = ", ".join(f"({', '.join(by[place] for place in places)})" for places in sets)
         return f" GROUP BY GROUPING SETS ({listed})"
@@ -148,6 +152,15 @@ class Grouping:
                         return self.expressions.term(one.this)
                 raise
         return self.expressions.term(item)
+
+
+def _check_apart(keys: list[Typed]) -> None:
+    """Refuse keys that Spark may take for one another: `a + b` and `b + a`, or `b + a` beside a, b and `a + b`."""
+    columns = [frozenset(_COLUMNS.findall(key.sql)) for key in keys]
+    plain = {key.sql for key in keys if _COLUMNS.fullmatch(key.sql)}
+    computed = [names for key, names in zip(keys, columns, strict=True) if key.sql not in plain]
+    if len(set(computed)) != len(computed) or any(names <= plain for names in computed):
+        raise NoRule("grouping sets over expressions of the same columns")
 
 
 def _prefixes(parts: list[list[int]]) -> Sets:

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from crannog.api.result import spark_name
-from crannog.engine.sql.duckdb_compiler.operators import comparable, named, value_of
+from crannog.engine.duckdb.engine import quoted
+from crannog.engine.sql.duckdb_compiler.operators import common, comparable, named, value_of
 from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed, checked, constant, widened
-from crannog.engine.sql.spark_types import is_atomic, is_integral
+from crannog.engine.sql.spark_types import is_atomic, is_integral, plain
 
 Rule = Callable[[str, list[Typed]], Typed]
 
@@ -128,15 +129,55 @@ def _array_contains(name: str, terms: list[Typed]) -> Typed:
     )
 
 
+def _array(name: str, terms: list[Typed]) -> Typed:
+    kind = _one_type(name, terms)
+    return Typed(f"[{', '.join(widened(term, kind).sql for term in terms)}]", plain(pa.list_(kind)))
+
+
+def _map(name: str, terms: list[Typed]) -> Typed:
+    keys, values = terms[::2], terms[1::2]
+    if len(keys) != len(values) or len({value_of(key, (str, int)) for key in keys}) != len(keys):
+        raise NoRule("a map with other than different constants as its keys")
+    kinds = [_one_type(name, side) for side in (keys, values)]
+    lists = [
+        f"[{', '.join(widened(term, kind).sql for term in side)}]"
+        for side, kind in zip((keys, values), kinds, strict=True)
+    ]
+    return Typed(f"map({lists[0]}, {lists[1]})", plain(pa.map_(*kinds)))
+
+
+def _named_struct(name: str, terms: list[Typed]) -> Typed:
+    names, values = [value_of(term, str) for term in terms[::2]], terms[1::2]
+    if len(names) != len(values) or not names or len({one.lower() for one in names}) != len(names):
+        raise NoRule("a struct with other than different names")
+    if any(value.type == pa.null() for value in values):
+        raise NoRule("a field of nothing but NULL")
+    packed = ", ".join(f"{quoted(one)} := {value.sql}" for one, value in zip(names, values, strict=True))
+    kind = pa.struct([pa.field(one, value.type) for one, value in zip(names, values, strict=True)])
+    return Typed(f"struct_pack({packed})", plain(kind))
+
+
+def _one_type(name: str, terms: list[Typed]) -> pa.DataType:
+    if not terms:
+        raise NoRule(f"{name} of nothing")
+    kind = common(terms)
+    if kind == pa.null():
+        raise NoRule(f"{name} of nothing but NULL")
+    return kind
+
+
 RULES: dict[str, Rule] = {
+    "array": _array,
     "array_contains": _array_contains,
     "array_size": _size,
     "cardinality": _size,
     "element_at": _element_at,
     "get": _get,
+    "map": _map,
     "map_contains_key": _map_contains_key,
     "map_keys": _sides_of_map,
     "map_values": _sides_of_map,
+    "named_struct": _named_struct,
     "size": _size,
     "try_element_at": _element_at,
 }

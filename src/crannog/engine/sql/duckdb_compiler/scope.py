@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -99,6 +99,14 @@ class Column:
     sql: str
 
 
+@dataclass(frozen=True)
+class Query:
+    """DuckDB's SQL of a statement and its columns; `sql` of a column is its name in that SQL."""
+
+    sql: str
+    columns: tuple[Column, ...]
+
+
 @dataclass(slots=True)
 class Relation:
     """Something in a FROM: its alias in DuckDB's SQL, what the statement may call it, and its columns."""
@@ -109,8 +117,6 @@ class Relation:
     source: int | None = None
     # Rows of the other side of a join may have no row of this relation.
     optional: bool = False
-    # Columns that USING merged with another relation's, by lower-case name.
-    merged: set[str] = field(default_factory=set)
 
     def called(self, qualifiers: Sequence[str]) -> bool:
         """Tell whether `qualifiers` (lower case, outermost first) refer to this relation."""
@@ -136,6 +142,10 @@ class Scope:
     def __init__(self, outer: Scope | None = None) -> None:
         self.relations: list[Relation] = []
         self.outer = outer
+        # After a join with USING: the columns that `*` and names without a table mean.
+        self.visible: list[Typed] | None = None
+        # The names in each USING, in lower case.
+        self.using: list[list[str]] = []
         # Whether a subquery has used a column of this scope or of an outer one.
         self.used_inside = False
 
@@ -159,12 +169,14 @@ class Scope:
         """Return the column of a dotted name in this scope alone."""
         lowered = [part.lower() for part in parts]
         for count in range(min(3, len(parts) - 1), -1, -1):
+            if count == 0 and self.visible is not None:
+                return self._visible(parts)
             found = [
                 (relation, column)
                 for relation in self.relations
                 if not count or relation.called(lowered[:count])
                 for column in relation.columns
-                if column.name.lower() == lowered[count] and (count or lowered[count] not in relation.merged)
+                if column.name.lower() == lowered[count]
             ]
             if len(found) > 1:
                 raise NoRule(f"the name {'.'.join(parts)} may mean several columns")
@@ -173,12 +185,31 @@ class Scope:
                 return functools.reduce(field_of, parts[count + 1 :], relation.term(column, parts[count]))
         return None
 
+    def _visible(self, parts: Sequence[str]) -> Typed | None:
+        found = [term for term in self.visible or () if str(term.name).lower() == parts[0].lower()]
+        if len(found) > 1:
+            raise NoRule(f"the name {'.'.join(parts)} may mean several columns")
+        return functools.reduce(field_of, parts[1:], replace(found[0], name=parts[0])) if found else None
+
+    def visible_columns(self) -> list[Typed]:
+        """Return what `*` means so far."""
+        if self.visible is not None:
+            return list(self.visible)
+        return [relation.term(column) for relation in self.relations for column in relation.columns]
+
     def star(self, qualifiers: Sequence[str] = ()) -> list[Typed]:
         """Return the columns of `*` or `name.*`."""
         lowered = [part.lower() for part in qualifiers]
         chosen = [relation for relation in self.relations if not lowered or relation.called(lowered)]
         if not chosen:
             raise NoRule(f"{'.'.join(qualifiers)}.* names no relation")
-        if any(relation.merged for relation in self.relations) and not lowered:
-            raise NoRule("* over a join with USING")
-        return [relation.term(column) for relation in chosen for column in relation.columns]
+        if not lowered:
+            return self.visible_columns()
+        columns = [relation.term(column) for relation in chosen for column in relation.columns]
+        if len(self.using) > 1:
+            raise NoRule("name.* over several joins with USING")
+        for names in self.using:
+            # The columns joined by are first, in the order of USING.
+            places = {name: place for place, name in enumerate(names)}
+            columns.sort(key=lambda term: places.get(str(term.name).lower(), len(places)))
+        return columns

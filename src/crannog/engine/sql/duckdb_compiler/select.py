@@ -1,4 +1,4 @@
-"""SELECT, joins, grouping, set operations, WITH: from the tree to DuckDB's SQL.
+"""SELECT, set operations, WITH: from the tree to DuckDB's SQL.
 
 Every relation and every column gets a generated name, so that DuckDB's own rules for names never matter. Sources are
 placeholders in the SQL, filled in when it runs: one compiled statement serves every snapshot of the same schema.
@@ -7,36 +7,24 @@ placeholders in the SQL, filled in when it runs: one compiled statement serves e
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
 from sqlglot import exp
 
-from crannog.engine.duckdb.engine import quoted
+from crannog.engine.sql.duckdb_compiler import generators
 from crannog.engine.sql.duckdb_compiler.aggregates import plain_zero
 from crannog.engine.sql.duckdb_compiler.expression_base import atomic
-from crannog.engine.sql.duckdb_compiler.expressions import Expressions
+from crannog.engine.sql.duckdb_compiler.expressions import Expressions, is_dotted_name
 from crannog.engine.sql.duckdb_compiler.grouping import Grouping
-from crannog.engine.sql.duckdb_compiler.operators import boolean
-from crannog.engine.sql.duckdb_compiler.scope import Column, NodeCoverage, Relation, Scope, excerpt
-from crannog.engine.sql.duckdb_compiler.spelling import Spelling
+from crannog.engine.sql.duckdb_compiler.relations import Relations, SourceShape, condition_of
+from crannog.engine.sql.duckdb_compiler.scope import Column, Query, Relation, Scope
 from crannog.engine.sql.duckdb_compiler.subqueries import conjuncts
 from crannog.engine.sql.duckdb_compiler.terms import Condition, NoRule, Typed, widened
 from crannog.engine.sql.spark_types import is_atomic, plain_schema, widest
 from crannog.engine.sql.statement import Statement
-
-_NULL_REJECTING = {"=", "<", ">", "<=", ">=", "in", "prefix", "is not null"}
-
-
-@dataclass(frozen=True)
-class Query:
-    """DuckDB's SQL of a statement and its columns; `sql` of a column is its name in that SQL."""
-
-    sql: str
-    columns: tuple[Column, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,19 +42,6 @@ class Compiled:
     def schema(self) -> pa.Schema:
         """The columns of its result, in the common form."""
         return plain_schema(pa.schema([pa.field(column.name, column.type) for column in self.columns]))
-
-
-def placeholder(source: int) -> str:
-    """Return the placeholder of a source in the SQL; no statement can contain its character."""
-    return f"\0{source}\0"
-
-
-@dataclass(frozen=True, slots=True)
-class SourceShape:
-    """What the compiler must know of a table: the names it may be called by, and its columns."""
-
-    qualifiers: tuple[str, ...]
-    schema: pa.Schema
 
 
 def compile_statement(statement: Statement, shapes: Mapping[int, SourceShape], now: dt.datetime) -> Compiled:
@@ -90,27 +65,7 @@ def compile_statement(statement: Statement, shapes: Mapping[int, SourceShape], n
 
 
 @dataclass
-class _Compiler:
-    statement: Statement
-    shapes: Mapping[int, SourceShape]
-    now: dt.datetime
-    conditions: dict[int, list[Condition]] = field(default_factory=dict)
-    uses_now: bool = False
-    coverage: NodeCoverage = field(default_factory=NodeCoverage)
-    sources: set[int] = field(default_factory=set)
-    _counter: itertools.count[int] = field(default_factory=itertools.count)
-
-    def __post_init__(self) -> None:
-        self._refs = {ref.start: ref for ref in self.statement.tables}
-        self._spelling = Spelling(self.statement)
-        if self.statement.has_odd_strings:
-            raise NoRule("an escape inside a text")
-        assert self.statement.tree is not None
-        for name in self.statement.tree.find_all(exp.Identifier):
-            # Spark accepts other letters only between backquotes.
-            if not name.quoted and not name.name.isascii():
-                raise NoRule(f"the name {name.name} without quotes")
-
+class _Compiler(Relations):
     # -- statements --------------------------------------------------------------------------------------------
 
     def query(self, node: exp.Expression, outer: Scope | None, ctes: Mapping[str, Relation]) -> Query:
@@ -217,24 +172,7 @@ class _Compiler:
         columns = tuple(Column(f"col{place + 1}", kind, f"c{place}") for place, kind in enumerate(kinds))
         return Query(f"SELECT * FROM (VALUES {body}) AS r{next(self._counter)}({names})", columns)
 
-    def _now(self) -> dt.datetime:
-        self.uses_now = True
-        return self.now
-
     # -- select ------------------------------------------------------------------------------------------------
-
-    def _expressions(
-        self, scope: Scope, ctes: Mapping[str, Relation], windows: Mapping[str, exp.Window]
-    ) -> Expressions:
-        return Expressions(
-            scope,
-            self.coverage,
-            lambda node, outer: self.query(node, outer, ctes),
-            self._now,
-            windows,
-            lambda: f"r{next(self._counter)}",
-            self._spelling,
-        )
 
     def _select(self, node: exp.Select, outer: Scope | None, ctes: Mapping[str, Relation]) -> Query:
         # A hint affects how Spark runs it, not the result.
@@ -252,17 +190,19 @@ class _Compiler:
         condition_node = self._inside(node, "where")
         if condition_node is not None:
             expressions.conjuncts = conjuncts(condition_node)
-            condition = _condition(expressions.truth(condition_node))
+            condition = condition_of(expressions.truth(condition_node))
             self._note(scope.relations, condition.conditions)
             where = f" WHERE {condition.sql}"
         group = Grouping(node, expressions, self.coverage).sql()
-        outputs = self._outputs(node, expressions)
+        outputs, generated = self._outputs(node, expressions)
+        if generated:
+            from_ = f"{from_ or ' FROM (SELECT 1)'}{generated}"
         # Of no rows, Spark makes no grand total.
         conditions = ["count(*) > 0"] if expressions.grouping else []
         having_node = self._inside(node, "having")
         if having_node is not None:
             expressions.conjuncts |= conjuncts(having_node)
-            conditions.append(_condition(expressions.truth(having_node)).sql)
+            conditions.append(condition_of(expressions.truth(having_node)).sql)
         having = f" HAVING {' AND '.join(conditions)}" if conditions else ""
         distinct = self.coverage(node, "distinct")
         chosen = []
@@ -297,13 +237,10 @@ class _Compiler:
         inner: exp.Expression | None = None if found is None else self.coverage(found, "this")
         return inner
 
-    def _ignore(self, tree: exp.Expression) -> None:
-        for node in tree.walk():
-            for argument in node.args:
-                self.coverage(node, argument)
-
-    def _outputs(self, node: exp.Select, expressions: Expressions) -> list[Typed]:
+    def _outputs(self, node: exp.Select, expressions: Expressions) -> tuple[list[Typed], str]:
+        """Return the outputs, and the join with the rows that one of them generates."""
         outputs: list[Typed] = []
+        generated = ""
         for item in self.coverage.nodes(node):
             if isinstance(item, exp.Star):
                 outputs += self._keyed(expressions.scope.star(), expressions)
@@ -313,24 +250,49 @@ class _Compiler:
                     self.coverage.name(part) for key in ("catalog", "db", "table") if (part := self.coverage(item, key))
                 ]
                 outputs += self._keyed(expressions.scope.star(qualifiers), expressions)
+            elif generators.is_generator(item.this if isinstance(item, (exp.Alias, exp.Aliases)) else item):
+                if generated or node.args.get("group") or node.args.get("having") or node.find(exp.Window):
+                    raise NoRule("a generator beside another, or beside groups or windows")
+                terms, generated = self._generated(item, expressions)
+                outputs += terms
             elif isinstance(item, exp.Alias):
                 term = expressions.truth(self.coverage(item, "this"))
                 named = Typed(term.sql, term.type, self.coverage.name(self.coverage(item, "alias")), term.literal)
                 outputs.append(named)
                 expressions.outputs.setdefault(str(named.name).lower(), []).append(named)
             else:
-                term = expressions.truth(item)
-                # Spark names a cast column after the column, but not a cast field.
-                inner = _cast_column(item)
-                of = expressions.term(inner).name if inner else None
-                shown = of if inner and of == self.coverage.path(inner)[-1] else term.name
-                # By itself a field of a struct is named after the field; inside an expression Spark shows the path.
-                if isinstance(item, exp.Column):
-                    shown = self.coverage.path(item)[-1]
-                elif isinstance(item, exp.Dot):
-                    shown = self.coverage.name(self.coverage(item, "expression"))
-                outputs.append(Typed(term.sql, term.type, shown, term.literal))
-        return outputs
+                outputs.append(self._unnamed(item, expressions))
+        return outputs, generated
+
+    def _unnamed(self, item: exp.Expression, expressions: Expressions) -> Typed:
+        """Return an output without AS, under Spark's name for it."""
+        term = expressions.truth(item)
+        # Spark names a cast column after the column, but not a cast field.
+        inner = _cast_column(item)
+        of = expressions.term(inner).name if inner else None
+        shown = of if inner and of == self.coverage.path(inner)[-1] else term.name
+        # By itself a field of a struct is named after the field; inside an expression Spark shows the path.
+        if is_dotted_name(item):
+            shown = self.coverage.path(item)[-1]
+        return Typed(term.sql, term.type, shown, term.literal)
+
+    def _generated(self, item: exp.Expression, expressions: Expressions) -> tuple[list[Typed], str]:
+        """Return the outputs of a generator, and the join that makes its rows."""
+        call = self.coverage(item, "this") if isinstance(item, (exp.Alias, exp.Aliases)) else item
+        with expressions.row_values():
+            rows = generators.rows_of(self.coverage, call, expressions.term)
+        names = [column.name for column in rows.columns]
+        if isinstance(item, exp.Alias):
+            names = [self.coverage.name(self.coverage(item, "alias"))]
+        elif isinstance(item, exp.Aliases):
+            names = [self.coverage.name(name) for name in self.coverage.nodes(item)]
+        if len(names) != len(rows.columns):
+            raise NoRule("as many names as columns")
+        alias = f"r{next(self._counter)}"
+        terms = [
+            Typed(f"{alias}.{column.sql}", column.type, name) for name, column in zip(names, rows.columns, strict=True)
+        ]
+        return terms, rows.joined(alias)
 
     @staticmethod
     def _keyed(terms: list[Typed], expressions: Expressions) -> list[Typed]:
@@ -376,154 +338,12 @@ class _Compiler:
             text += f" {word} {number}"
         return text
 
-    # -- from --------------------------------------------------------------------------------------------------
-
-    def _from(self, node: exp.Select, scope: Scope, ctes: Mapping[str, Relation]) -> str:
-        from_ = self.coverage(node, "from_")
-        if from_ is None:
-            return ""
-        first = self.coverage(from_, "this")
-        sql = f" FROM {self._relation(first, scope, ctes)}"
-        for join in [*self.coverage.nodes(first, "joins"), *self.coverage.nodes(node, "joins")]:
-            sql += self._join(join, scope, ctes)
-        return sql
-
-    def _relation(self, node: exp.Expression, scope: Scope, ctes: Mapping[str, Relation]) -> str:
-        alias = f"r{next(self._counter)}"
-        alias_node = self.coverage(node, "alias")
-        if isinstance(node, exp.Table):
-            if not isinstance(node.this, exp.Identifier):
-                raise NoRule(f"the table function {excerpt(node)}")
-            ref = self._refs.get(node.parts[0].meta.get("start", -1))
-            parts = self.coverage.path(node)
-            if ref is not None:
-                self._take_travel(node, travels=ref.version is not None or ref.timestamp is not None)
-                self.sources.add(ref.start)
-                shape = self.shapes[ref.start]
-                columns = tuple(Column(column.name, column.type, quoted(column.name)) for column in shape.schema)
-                called, renamed = self._renamed(columns, alias_node)
-                source = ref.start if renamed is columns else None
-                scope.relations.append(
-                    Relation(alias, shape.qualifiers if called is None else (called,), renamed, source=source)
-                )
-                return f"{placeholder(ref.start)} AS {alias}"
-            cte = ctes.get(parts[0].lower()) if len(parts) == 1 else None
-            if cte is None:
-                raise NoRule(f"the relation {'.'.join(parts)[:60]}")
-            called, renamed = self._renamed(cte.columns, alias_node)
-            scope.relations.append(Relation(alias, cte.qualifiers if called is None else (called,), renamed))
-            return f"{cte.alias} AS {alias}"
-        if isinstance(node, (exp.Subquery, exp.Values)):
-            query = self._values(node) if isinstance(node, exp.Values) else self.query(node, None, ctes)
-            called, renamed = self._renamed(query.columns, alias_node)
-            scope.relations.append(Relation(alias, () if called is None else (called,), renamed))
-            return f"({query.sql}) AS {alias}"
-        raise NoRule(f"{node.key} in FROM")
-
-    def _take_travel(self, node: exp.Table, *, travels: bool) -> None:
-        """Mark time travel as read: it was parsed with the table's name, and its snapshot has it."""
-        version = self.coverage(node, "version")
-        if (version is not None) != travels:
-            raise NoRule("time travel of this kind")
-        if version is not None:
-            self._ignore(version)
-
-    def _renamed(
-        self, columns: tuple[Column, ...], alias: exp.Expression | None
-    ) -> tuple[str | None, tuple[Column, ...]]:
-        """Return an alias in lower case, or None, and the columns under the names it gives."""
-        if alias is None:
-            return None, columns
-        if not isinstance(alias, exp.TableAlias):
-            raise NoRule(f"{alias.key} as an alias")
-        name = self.coverage(alias, "this")
-        called = None if name is None else self.coverage.name(name).lower()
-        names = [self.coverage.name(one) for one in self.coverage.nodes(alias, "columns")]
-        if not names:
-            return called, columns
-        if len(names) != len(columns):
-            raise NoRule("as many names as columns")
-        return called, tuple(Column(one, column.type, column.sql) for one, column in zip(names, columns, strict=True))
-
-    def _join(self, join: exp.Join, scope: Scope, ctes: Mapping[str, Relation]) -> str:
-        side, kind = (str(self.coverage(join, part) or "").upper() for part in ("side", "kind"))
-        before = list(scope.relations)
-        right_sql = self._relation(self.coverage(join, "this"), scope, ctes)
-        joined = scope.relations[len(before) :]
-        on = self.coverage(join, "on")
-        using = [self.coverage.name(part) for part in self.coverage.nodes(join, "using")]
-        expressions = self._expressions(scope, ctes, {})
-        if using:
-            return self._using(side, kind, using, before, joined[0], right_sql)
-        if kind == "CROSS" or (on is None and not side and kind in ("", "INNER")):
-            if on is not None or side:
-                raise NoRule("CROSS JOIN of this kind")
-            return f" CROSS JOIN {right_sql}"
-        if on is None:
-            raise NoRule(f"{side} {kind} JOIN without ON")
-        if on.find(exp.Query):
-            raise NoRule("a subquery in the condition of a join")
-        condition = _condition(expressions.term(on))
-        if kind in ("SEMI", "ANTI"):
-            if side not in ("", "LEFT"):
-                raise NoRule(f"{side} {kind} JOIN")
-            prunes = before + joined if kind == "SEMI" else joined
-            self._note(prunes, condition.conditions)
-            del scope.relations[len(before) :]
-            return f" {kind} JOIN {right_sql} ON {condition.sql}"
-        if kind not in ("", "INNER", "OUTER"):
-            raise NoRule(f"{kind} JOIN")
-        if side == "":
-            self._note(before + joined, condition.conditions)
-            return f" JOIN {right_sql} ON {condition.sql}"
-        if side in ("LEFT", "FULL"):
-            for relation in joined:
-                relation.optional = True
-        if side in ("RIGHT", "FULL"):
-            for relation in before:
-                relation.optional = True
-        if side != "FULL":
-            self._note(joined if side == "LEFT" else before, condition.conditions)
-        return f" {side} JOIN {right_sql} ON {condition.sql}"
-
-    def _using(
-        self, side: str, kind: str, names: list[str], before: list[Relation], right: Relation, right_sql: str
-    ) -> str:
-        if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
-            raise NoRule("USING in this kind of join")
-        matches = []
-        for name in names:
-            left = Scope()
-            left.relations = before
-            one = left.resolve([name])
-            found = [column for column in right.columns if column.name.lower() == name.lower()]
-            if len(found) != 1 or found[0].type != one.type or not is_atomic(one.type):
-                raise NoRule("USING over different types")
-            matches.append(f"{one.sql} = {right.alias}.{found[0].sql}")
-            right.merged.add(name.lower())
-        right.optional = side == "LEFT"
-        return f" {side + ' ' if side else ''}JOIN {right_sql} ON ({' AND '.join(matches)})"
-
-    def _note(self, relations: Sequence[Relation], conditions: Sequence[Condition]) -> None:
-        """Record the conditions that every relevant row of a source must meet."""
-        sources = {relation.source: relation for relation in relations if relation.source is not None}
-        for condition in conditions:
-            relation = sources.get(condition.source)
-            if relation is not None and (condition.operator in _NULL_REJECTING or not relation.optional):
-                self.conditions.setdefault(condition.source, []).append(condition)
-
 
 def _by_name(outputs: Sequence[Typed]) -> dict[str, list[Typed]]:
     found: dict[str, list[Typed]] = {}
     for output in outputs:
         found.setdefault(str(output.name).lower(), []).append(output)
     return found
-
-
-def _condition(term: Typed) -> Typed:
-    if term.type == pa.null():
-        raise NoRule("NULL as a whole condition")
-    return boolean(term)
 
 
 def _cast_column(item: exp.Expression) -> exp.Column | None:

@@ -40,8 +40,8 @@ class Spelling:
         return next(iter(ways)) if len(ways) == 1 else None
 
 
-def has_suffix(number: exp.Expression) -> bool:
-    """Whether a number is written with its type, such as 1L: its token is longer than its digits."""
+def has_suffix(number: exp.Expression) -> bool | None:
+    """Whether a number is written with its type, such as 1L: its token is longer than its digits. None if unknown."""
     if not isinstance(number, exp.Literal) or "end" not in number.meta:
-        return False
+        return None
     return bool(number.meta["end"] - number.meta["start"] + 1 > len(number.name))

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 from sqlglot import exp
 
 from crannog.engine.sql.duckdb_compiler import operators
 from crannog.engine.sql.duckdb_compiler.expression_base import ExpressionBase
+from crannog.engine.sql.duckdb_compiler.scope import Query
 from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed
-
-if TYPE_CHECKING:
-    from crannog.engine.sql.duckdb_compiler.select import Query
 
 
 class Subqueries(ExpressionBase):

@@ -54,7 +54,7 @@ class Windows(ExpressionBase):
             raise NoRule(f"{name} of nothing")
         if name == "count" and not distinct and len(arguments) == 1 and isinstance(arguments[0], exp.Star):
             arguments = []
-        with self._row_values(), self.own_columns(name):
+        with self.row_values(), self.own_columns(name):
             terms = [self.term(argument) for argument in arguments]
         if window and distinct:
             raise NoRule("distinct values over a window")

@@ -199,7 +199,7 @@ async def transform(request: Request) -> Response:
 
 def _transformed(body: bytes, max_bytes: int) -> dict[str, Any]:
     # Here: a server does not load it before it is needed.
-    from crannog.traces.jaeger.responses import file_traces
+    from crannog.traces.jaeger.transform import file_traces
 
     file = file_traces(body, max_bytes=max_bytes, max_spans=_MAX_SPANS)
     # Jaeger's UI shows the warnings of spans, and ignores errors beside data.

@@ -180,6 +180,13 @@ class Lake(ABC):
         """
         return self._transport.call(ops.TASKS, ops.ListTasks())
 
+    def upkeep(self, names: Sequence[str] = (), *, storage: bool = False) -> list[dict[str, Any]]:
+        """Return, for some or all tables, what is staged and since when, what its tasks did last, and the size of its files.
+
+        `storage` lists the files of the tables, to tell how many bytes are pending deletion.
+        """
+        return self._transport.call(ops.UPKEEP, ops.ListUpkeep(names, storage))
+
     def receipts(self, limit: int = 100) -> list[dict[str, Any]]:
         """List the erasures, newest first: who, why, when, how many rows in which tables, and the receipt of each table."""
         return self._transport.call(ops.RECEIPTS, ops.ListReceipts(limit))

@@ -426,6 +426,17 @@ class ListTasks:
     """Return the control table: state, owner, last result and next run of each task on a table the caller may read."""
 
 
+@dataclass(frozen=True, slots=True)
+class ListUpkeep:
+    """Return, for each table that the caller may read: what is staged and since when, what its tasks did last, its files.
+
+    `storage` also lists all files of the tables, to tell what is pending deletion.
+    """
+
+    names: Sequence[str] = field(default=(), metadata=in_query("name", list, "A table; all if not given."))
+    storage: bool = field(default=False, metadata={"about": "Return the bytes of the files by what they are for."})
+
+
 _TABLE = "/tables/{name}"
 LIST_TABLES = Operation("tables", ListTables, list[str], "read", (get("/tables"),))
 CREATE = Operation("create_table", CreateTable, bool, "admin", (put(_TABLE),))
@@ -459,3 +470,4 @@ PIN = Operation("pin", PinTable, dict[str, Any], "write", (put("/cache/{name}"),
 EVICT = Operation("evict", EvictTable, bool, "write", (delete("/cache/{name}"),))
 CACHE_STATS = Operation("stats", GetCacheStats, dict[str, Any], "read", (get("/cache"),))
 TASKS = Operation("tasks", ListTasks, list[dict[str, Any]], "read", (get("/tasks"),))
+UPKEEP = Operation("upkeep", ListUpkeep, list[dict[str, Any]], "read", (get("/upkeep"),))

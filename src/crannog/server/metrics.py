@@ -130,17 +130,18 @@ def _tables(service: Service) -> Iterator[Metric]:
         "crannog_staged_rows": "Staged rows that are not folded yet.",
         "crannog_staged_bytes": "Staged bytes that are not folded yet.",
         "crannog_staged_files": "Staged files.",
+        "crannog_base_bytes": "Bytes of the files of the newest version.",
         "crannog_fold_lag_seconds": "Age of the oldest change that is not folded yet.",
     }
     families = [GaugeMetricFamily(name, text, labels=["table"]) for name, text in texts.items()]
     now_us = time.time_ns() // 1_000
     for table in service.lake.operations.tables.opened():
         try:
-            backlog = table.log.backlog()
+            backlog, size = table.log.backlog(), table.log.last_seen_base().bytes
         except CrannogError:
             continue  # dropped, or its storage is not available
         lag = 0.0 if backlog.oldest_us is None else max(0.0, (now_us - backlog.oldest_us) / 1e6)
-        for family, value in zip(families, (backlog.rows, backlog.bytes, backlog.files, lag), strict=True):
+        for family, value in zip(families, (backlog.rows, backlog.bytes, backlog.files, size, lag), strict=True):
             family.add_metric([str(table.name)], float(value))
     yield from families
 

@@ -41,6 +41,7 @@ from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import Corrupted, NotFound, Refused, needed_for
 from crannog.names import TableName
+from crannog.tables.upkeep import upkeep_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -246,6 +247,10 @@ class TableOperations:
         tasks = [*self.control.tasks(), *failed_loads]
         return [{name: getattr(task, name) for name in task.__slots__} for task in tasks]
 
+    def _upkeep(self, request: ops.ListUpkeep) -> list[dict[str, Any]]:
+        names = [TableName.parse(name) for name in request.names] or self.tables.names()
+        return upkeep_of(names, self.on, self.control.tasks(), storage=request.storage)
+
 
 def definition_of(table: OpenTable, *, fresh: bool = False) -> ops.Definition:
     """Return the definition of a table, as it is now or as this process last saw it."""
@@ -304,6 +309,7 @@ _CALLS: dict[AnyOperation, _Call] = {
     ops.EVICT: TableOperations._evict,
     ops.CACHE_STATS: lambda self, _: self.queries.cache.stats(),
     ops.TASKS: TableOperations._tasks,
+    ops.UPKEEP: TableOperations._upkeep,
     ops.RECEIPTS: lambda self, request: receipts.receipts(self.warehouse.storage, request.limit),
     ops.RECEIPT: lambda self, request: receipts.receipt_of(self.warehouse.storage, request.erasure_id),
 }

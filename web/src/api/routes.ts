@@ -427,4 +427,8 @@ export interface Routes {
     path: { trace_id: string };
     answer: Fields;
   };
+  "GET /api/v1/upkeep": {
+    query: { name?: Array<string> | undefined; storage?: boolean | undefined };
+    answer: Array<Fields>;
+  };
 }

@@ -147,6 +147,17 @@ async def _tasks(request: Request, operation: AnyOperation, wanted: Any) -> Resp
     return answer([task for task in found if may("read", TableName.parse(task["task_name"].partition(":")[2]))])
 
 
+async def _upkeep(request: Request, operation: AnyOperation, wanted: ops.ListUpkeep) -> Response:
+    call = call_of(request)
+    if wanted.names:
+        call.need("read", *map(TableName.parse, wanted.names))
+    else:
+        listed = await result_of(request, ops.LIST_TABLES, ops.ListTables(system=True))
+        names = [name for name in listed if call.caller.may("read", TableName.parse(name))]
+        wanted = ops.ListUpkeep(names, wanted.storage)
+    return answer(await result_of(request, operation, wanted) if wanted.names else [])
+
+
 async def _receipts(request: Request, operation: AnyOperation, wanted: Any) -> Response:
     """Answer with receipts, each with the parts of the tables that the caller may read."""
     found, may = await result_of(request, operation, wanted), call_of(request).caller.may
@@ -189,6 +200,7 @@ add_routes(router, ops.FACETS, read, answers=gives(ops.FACETS.result))
 add_routes(router, ops.ROW, _row, answers=gives(OBJECT, arrow=True))
 for _job in (ops.FOLD, ops.COMPACT, ops.VACUUM, ops.EXPIRE):
     add_routes(jobs, _job, run_job, answers=gives(_job.result, progress=True), typed=True)
+add_routes(jobs, ops.UPKEEP, _upkeep, answers=gives(LIST))
 add_routes(jobs, ops.RECEIPTS, _receipts, answers=gives(LIST))
 add_routes(jobs, ops.RECEIPT, _receipts, answers=gives(OBJECT))
 add_routes(jobs, ops.TASKS, _tasks, answers=gives(LIST))

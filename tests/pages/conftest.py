@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from crannog.embedded import EmbeddedLake
 
 
-@pytest.fixture(scope="session")
+# Of a module, not of the run: Playwright keeps an event loop in the thread, beside which no other test could run one.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium, once for the run."""
+    """Chromium, for the tests of a module."""
     with running_browser() as found:
         yield found
 

@@ -65,12 +65,12 @@ def test_a_person_signs_in_and_out(stranger: Visitor, guarded: tuple[str, Tokens
 
 def test_a_revoked_token_ends_the_session(stranger: Visitor, guarded: tuple[str, Tokens, str]) -> None:
     token = guarded[1].create("brief", ["read"])
-    page = stranger.open("/")
+    page = stranger.open("/traces")
     page.wait_for_timeout(2_100)  # the server notices new tokens within two seconds
     page.get_by_label("Token").fill(token)
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Home")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Traces")
     guarded[1].revoke("brief")
     page.wait_for_timeout(2_100)
-    page.get_by_role("link", name="All traces").click()
+    page.get_by_role("link", name="Home").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Sign in to Crannog")

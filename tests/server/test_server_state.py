@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from build_samples import one_of_each, whole_build
 from crannog.server.app import make_app
 from crannog.server.middleware import TracingMiddleware
 from otlp_samples import request_of, span, trace_id
-from servers import Server, in_process
+from servers import Server, in_process, made_token, serving
 from test_server_routes import ARROW, NOTE, stream_of
 
 pytest_plugins = ["servers"]
@@ -311,3 +312,38 @@ def test_a_large_answer_comes_in_parts(http: httpx.Client, server: Server) -> No
             lines = data.decode().splitlines()
             assert len(lines) == 200_000 + (accept == "text/csv")
             assert lines[-1] in ('{"id":199999,"text":"row 199999"}', '199999,"row 199999"')
+
+
+def test_changes_are_told_as_they_happen(tmp_path: Path) -> None:
+    with serving(tmp_path / "warehouse") as server, server.client() as client:
+        schema = {"schema": {"type": "object", "properties": {"n": {"type": "integer"}}}}
+        for name in ("a.b.seen", "a.b.other"):
+            client.put(f"/api/v1/tables/{name}", json=schema).raise_for_status()
+        with client.stream("GET", "/api/v1/changes") as stream:
+            assert stream.headers["content-type"].startswith("text/event-stream")
+            lines = (line for line in stream.iter_lines() if line)
+            assert next(lines).startswith(":")
+            httpx.post(f"{server.url}/api/v1/tables/a.b.seen/rows", json=[{"n": 1}]).raise_for_status()
+            event = next(line for line in lines if line.startswith("data:"))
+        assert json.loads(event.removeprefix("data:")) == {"tables": ["a.b.seen"]}
+        # A server that stops does not wait for those who listen.
+        with client.stream("GET", "/api/v1/changes"):
+            began = time.monotonic()
+            assert server.stop() == 0
+            assert time.monotonic() - began < 8
+
+
+def test_changes_name_only_what_a_token_may_read(tmp_path: Path) -> None:
+    token = made_token(tmp_path / "warehouse", "reader", "read:a")
+    admin = made_token(tmp_path / "warehouse", "admin", "admin")
+    with serving(tmp_path / "warehouse") as server, server.client(token) as client, server.client(admin) as writer:
+        schema = {"schema": {"type": "object", "properties": {"n": {"type": "integer"}}}}
+        for name in ("x.y.hidden", "a.b.seen"):
+            writer.put(f"/api/v1/tables/{name}", json=schema).raise_for_status()
+        with client.stream("GET", "/api/v1/changes") as stream:
+            lines = (line for line in stream.iter_lines() if line)
+            next(lines)
+            for name in ("x.y.hidden", "a.b.seen"):
+                writer.post(f"/api/v1/tables/{name}/rows", json=[{"n": 1}]).raise_for_status()
+            event = next(line for line in lines if line.startswith("data:"))
+        assert json.loads(event.removeprefix("data:")) == {"tables": ["a.b.seen"]}

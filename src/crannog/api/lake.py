@@ -173,6 +173,13 @@ class Lake(ABC):
         """Cancel a running or waiting query; NotFound if no query has this id."""
         self._transport.cancel(query_id)
 
+    def storage(self, *, system: bool = False) -> list[dict[str, Any]]:
+        """Return how much each table holds: rows, files, bytes, what is not folded and since when, and its last change.
+
+        A table that cannot be read has its `error` instead. `system` includes the tables of Crannog itself.
+        """
+        return self._transport.call(ops.STORAGE, ops.ListStorage(system))
+
     def tasks(self) -> list[dict[str, Any]]:
         """Return the control table: state, owner, last result and next run of each maintenance task.
 

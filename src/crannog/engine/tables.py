@@ -185,6 +185,11 @@ class Tables:
         alike = [other for other in self.names() if str(other).lower() == str(name).lower()]
         return alike[0] if len(alike) == 1 else name
 
+    def positions(self) -> dict[TableName, tuple[int, int]]:
+        """Return the position of each table that is open here: what this process knows, without a look at the storage."""
+        with self._lock:
+            return {name: table.log.position for name, table in self._open.items()}
+
     def names(self) -> list[TableName]:
         """List every table of the warehouse."""
         storage = self._warehouse.storage

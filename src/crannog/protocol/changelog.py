@@ -119,6 +119,11 @@ class ChangeLog:
             tail = self._tail
             return Backlog(tail.rows, tail.bytes, len(tail.coverage.files), tail.oldest_us)
 
+    @property
+    def position(self) -> tuple[int, int]:
+        """The version of the base and the last sequence, as this process knows them; changes with every change of the table."""
+        return self._known_base.version, self._tail.end
+
     def is_last(self, sequence: int) -> bool:
         """Tell, with a few probes instead of a listing, whether nothing was committed after `sequence`.
 

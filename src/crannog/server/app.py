@@ -21,6 +21,7 @@ from crannog.server.requests import call_of
 from crannog.server.responses import error_answer
 from crannog.server.routes import (
     builds,
+    changes,
     health,
     jaeger,
     pages,
@@ -37,7 +38,7 @@ _Handler = Callable[[Request], Awaitable[Response]]
 _ROUTERS = [
     *(module.router for module in (tables, rows, sql)),
     tables.cache,
-    *(module.router for module in (builds, traces, jaeger, session, health, pages)),
+    *(module.router for module in (builds, traces, jaeger, session, changes, health, pages)),
     rows.jobs,
     tables.jobs,
     tables.aliases,

@@ -135,6 +135,7 @@ class Service:
         # The event loops of the API and of OTLP both count here.
         self.requests_lock = threading.Lock()
         self.requests = 0
+        self.listeners = 0  # to changes; only the event loop of the API counts them
         self.draining = False
         self._running: dict[object, tuple[str, Callable[[], object]]] = {}
         self._lock = threading.Lock()

@@ -1,7 +1,10 @@
 /** What a page shows of a request: its answer, its error, and whether it is under way. */
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { onChanges } from "./changes";
 import { asError, isAbort, type ApiError } from "./errors";
+
+const FOLLOW_MS = 2_000;
 
 export interface Answered<T> {
   /** The last answer; it stays while a new one is under way. */
@@ -15,6 +18,8 @@ export interface Answered<T> {
 export interface AnswerOptions {
   /** Ask again every so many milliseconds while the page is visible. */
   everyMs?: number;
+  /** Ask again when one of these tables changes, at most every two seconds: `[SPANS]`, `[BUILD_EVENTS]`, `[name]`. */
+  follow?: readonly string[] | undefined;
   /** Ask only if this is true. */
   when?: boolean;
 }
@@ -27,7 +32,7 @@ export interface AnswerOptions {
 export function useAnswer<T>(
   ask: (signal: AbortSignal) => Promise<T>,
   inputs: readonly unknown[],
-  { everyMs, when = true }: AnswerOptions = {},
+  { everyMs, follow, when = true }: AnswerOptions = {},
 ): Answered<T> {
   const [state, setState] = useState<Omit<Answered<T>, "reload">>({ data: undefined, error: undefined, loading: when });
   const [turn, setTurn] = useState(0);
@@ -57,6 +62,26 @@ export function useAnswer<T>(
     const timer = setInterval(() => document.visibilityState === "visible" && reload(), everyMs);
     return () => clearInterval(timer);
   }, [everyMs, when, reload]);
+
+  const followed = follow?.join(" ") ?? "";
+  useEffect(() => {
+    if (!followed || !when) return;
+    const names = followed.split(" ");
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let last = performance.now();
+    const stop = onChanges((tables) => {
+      if (timer !== undefined || !names.some((name) => tables.has(name))) return;
+      const waitMs = Math.max(0, FOLLOW_MS - (performance.now() - last));
+      timer = setTimeout(() => {
+        [timer, last] = [undefined, performance.now()];
+        reload();
+      }, waitMs);
+    });
+    return () => {
+      stop();
+      clearTimeout(timer);
+    };
+  }, [followed, when, reload]);
 
   return { ...state, reload };
 }

@@ -1,27 +1,33 @@
 /** What is in the lake, at a glance. */
 
-import { Figure, PageHead } from "../../components";
 import { buildActivity } from "../../api/builds";
+import { BUILD_EVENTS } from "../../api/changes";
 import { useAnswer } from "../../api/useAnswer";
 import { to } from "../../app/router";
-import { count } from "../../format/numbers";
+import { Figure, PageHead } from "../../components";
+import { bytes, count, shortCount } from "../../format/numbers";
+import { AttentionPanel } from "./AttentionPanel";
 import { BuildsPanel } from "./BuildsPanel";
+import "./home.css";
 import { SpansPanel } from "./SpansPanel";
-import { TablesPanel, useTables } from "./TablesPanel";
+import { TablesPanel, useStorage } from "./TablesPanel";
 
-const EVERY_MS = 15_000;
+const EVERY_MS = 30_000;
 
 export default function HomePage() {
-  const tables = useTables();
-  const activity = useAnswer(buildActivity, [], { everyMs: EVERY_MS });
-  const rows = tables.data?.described.reduce((sum, table) => sum + Number(table.rows), 0);
+  const storage = useStorage();
+  const activity = useAnswer(buildActivity, [], { everyMs: EVERY_MS, follow: [BUILD_EVENTS] });
+  const tables = (storage.data ?? []).filter((table) => !table.error);
+  const rows = tables.reduce((sum, table) => sum + Number(table.rows), 0);
+  const size = tables.reduce((sum, table) => sum + table.bytes + table.staged_bytes, 0);
   const failed = activity.data?.builds_by_status["BUILD_REQUEST_FAILED"] ?? 0;
   return (
     <>
       <PageHead title="Home" />
       <div class="figures">
-        <Figure label="Tables" value={tables.data ? count(tables.data.names.length) : "…"} href={to("tables")} />
-        <Figure label="Rows" value={rows === undefined ? "…" : count(rows)} note="in the tables listed below" />
+        <Figure label="Tables" value={storage.data ? count(storage.data.length) : "…"} href={to("tables")} />
+        <Figure label="Rows" value={storage.data ? shortCount(rows) : "…"} href={to("tables")} />
+        <Figure label="Size" value={storage.data ? bytes(size) : "…"} href={to("upkeep")} />
         <Figure
           label="Builds running"
           value={activity.data ? count(activity.data.active_builds_count) : "…"}
@@ -35,9 +41,10 @@ export default function HomePage() {
           href={to("builds", { status: "failed" })}
         />
       </div>
+      <AttentionPanel storage={storage.data ?? []} />
       <SpansPanel />
       <div class="columns">
-        <TablesPanel tables={tables} />
+        <TablesPanel storage={storage} />
         <BuildsPanel activity={activity} />
       </div>
     </>

@@ -1,4 +1,5 @@
 import { useMemo } from "preact/hooks";
+import { SPANS } from "../../api/changes";
 import { traceMetrics, type MetricPoint } from "../../api/traces";
 import { useAnswer } from "../../api/useAnswer";
 import { go, to } from "../../app/router";
@@ -8,7 +9,7 @@ import { nowNs } from "../../format/times";
 
 const HOURS = 3n;
 const STEP_S = 60;
-const EVERY_MS = 20_000;
+const EVERY_MS = 60_000;
 
 function ask(signal: AbortSignal): Promise<MetricPoint[]> {
   return traceMetrics({ start: String(nowNs() - HOURS * 3_600_000_000_000n), step: `${STEP_S}s` }, signal);
@@ -16,7 +17,7 @@ function ask(signal: AbortSignal): Promise<MetricPoint[]> {
 
 /** Spans a minute and errors among them, over the last hours. */
 export function SpansPanel() {
-  const metrics = useAnswer(ask, [], { everyMs: EVERY_MS });
+  const metrics = useAnswer(ask, [], { everyMs: EVERY_MS, follow: [SPANS] });
   return (
     <Panel title="Spans per minute, last 3 hours" actions={<a href={to("traces")}>All traces</a>}>
       <Shown of={metrics} empty={(points) => points.length === 0 && <NoSpans />}>

@@ -1,54 +1,76 @@
-import { describeTable, listTables, type TableDescription } from "../../api/tables";
+import { SPANS, BUILD_EVENTS } from "../../api/changes";
+import { listStorage, type TableStorage } from "../../api/tables";
 import { useAnswer, type Answered } from "../../api/useAnswer";
 import { to } from "../../app/router";
-import { Badge, Bytes, Count, EmptyState, Panel, Shown, Table, type Column } from "../../components";
+import { Ago, Badge, Bytes, Count, EmptyState, Panel, Shown, Table, type Column } from "../../components";
+import { counted } from "../../format/numbers";
 
-interface Tables {
-  names: string[];
-  described: TableDescription[];
+const MOST = 15;
+const EVERY_MS = 60_000;
+
+export function useStorage(): Answered<TableStorage[]> {
+  return useAnswer((signal) => listStorage(false, signal), [], { everyMs: EVERY_MS });
 }
 
-const MOST = 12;
-const EVERY_MS = 30_000;
-
-async function ask(signal: AbortSignal): Promise<Tables> {
-  const names = await listTables(false, signal);
-  const described = await Promise.all(names.slice(0, MOST).map((name) => describeTable(name, signal)));
-  return { names, described };
-}
-
-export function useTables(): Answered<Tables> {
-  return useAnswer(ask, [], { everyMs: EVERY_MS });
-}
-
-const columns: Column<TableDescription>[] = [
-  { id: "name", title: "Table", cell: (table) => <a href={to("tables", table.name)}>{table.name}</a> },
+const columns: Column<TableStorage>[] = [
+  {
+    id: "name",
+    title: "Table",
+    cell: (table) => (
+      <>
+        <a href={to("tables", table.name)}>{table.name}</a> {table.error && <Badge tone="error">{table.error}</Badge>}
+      </>
+    ),
+  },
   { id: "rows", title: "Rows", align: "right", cell: (table) => <Count value={table.rows} /> },
-  { id: "size", title: "Size", align: "right", cell: (table) => <Bytes value={table.bytes + table.staged_bytes} /> },
+  {
+    id: "size",
+    title: "Size",
+    align: "right",
+    cell: (table) => <Bytes value={table.error ? null : table.bytes + table.staged_bytes} />,
+  },
   {
     id: "staged",
     title: "Not folded",
     align: "right",
     wide: true,
-    cell: (table) => (table.staged_rows ? <Count value={table.staged_rows} short /> : <Badge tone="ok">none</Badge>),
+    cell: (table) => (table.staged_rows ? <Count value={table.staged_rows} short /> : <span class="nothing">–</span>),
   },
+  { id: "changed", title: "Changed", align: "right", cell: (table) => <Ago at={table.changed_at} /> },
 ];
 
-export function TablesPanel({ tables }: { tables: Answered<Tables> }) {
+/** The tables that changed last. */
+export function TablesPanel({ storage }: { storage: Answered<TableStorage[]> }) {
   return (
-    <Panel title="Tables" flush actions={<a href={to("tables")}>All tables</a>}>
-      <Shown of={tables} empty={(found) => found.names.length === 0 && <NoTables />}>
-        {(found) => <Table label="Tables" columns={columns} rows={found.described} rowKey={(table) => table.name} />}
+    <Panel title="Tables, the last changed first" flush actions={<a href={to("tables")}>All tables</a>}>
+      <Shown of={storage} empty={(found) => !found.some(isOwn) && <NoTables />}>
+        {(found) => {
+          const latest = found.toSorted((left, right) => Date.parse(right.changed_at) - Date.parse(left.changed_at));
+          return (
+            <>
+              <Table label="Tables" columns={columns} rows={latest.slice(0, MOST)} rowKey={(table) => table.name} />
+              {found.length > MOST && (
+                <p class="more">
+                  <a href={to("tables")}>{counted(found.length - MOST, "more table")}</a>
+                </p>
+              )}
+            </>
+          );
+        }}
       </Shown>
     </Panel>
   );
+}
+
+function isOwn(table: TableStorage): boolean {
+  return Number(table.rows) > 0 || (table.name !== SPANS && table.name !== BUILD_EVENTS);
 }
 
 function NoTables() {
   return (
     <EmptyState title="There are no tables yet">
       <p>
-        <a href={to("load")}>Load a file</a>, or write rows:
+        <a href={to("load")}>Load a file</a>, or do it from a shell:
       </p>
       <pre>{`crannog load orders.csv shop.sales.orders --key order_id`}</pre>
     </EmptyState>

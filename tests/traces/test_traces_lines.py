@@ -249,9 +249,7 @@ def test_more_than_may_be_spilled_is_told(settings: Settings) -> None:
     store = Store(settings.model_copy(update={"local_memory_mb": 64, "local_temp_mb": 1, "cache_bytes": 0}))
     rows = many(20_000, lambda n: n - 1 if n else None)
     place = rows.schema.get_field_index("search_blob")
-    store._stage_in_parts(
-        store.spans, rows.set_column(place, rows.schema.field(place), pa.repeat("x" * 5_000, rows.num_rows)), "wide"
-    )
+    store.stage(rows.set_column(place, rows.schema.field(place), pa.repeat("x" * 5_000, rows.num_rows)), "wide")
     with pytest.raises(Overloaded, match="local_memory_mb"):
         next(store.export_lines([LONG]))
     assert held(store) == NOTHING
@@ -426,8 +424,8 @@ def test_a_large_trace_goes_out_in_bounded_memory(
     store = Store(settings)
     rows = many(300_000, lambda n: (n - 1) // 4 if n else None)
     for start in range(0, 300_000, 100_000):
-        store._stage_in_parts(store.spans, rows.slice(start, 100_000), f"part-{start}")
-    store._stage_in_parts(store.spans, rows.slice(0, 100_000), "again")
+        store.stage(rows.slice(start, 100_000), f"part-{start}")
+    store.stage(rows.slice(0, 100_000), "again")
     fold(store.spans)
     store.warehouse.close()
 

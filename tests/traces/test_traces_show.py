@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,7 @@ from crannog.engine.maintenance.fold import fold
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import CallerError, NotFound
+from crannog.protocol.staged_files import Change
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
 from crannog.traces import critical_path, tree_building
@@ -37,6 +39,10 @@ class Store(LocalTraces):
     def __init__(self, settings: Settings) -> None:
         self.warehouse = Warehouse(settings.warehouse, settings)
         super().__init__(self.warehouse, Tables(self.warehouse))
+
+    def stage(self, rows: pa.Table, batch_id: str) -> None:
+        """Stage rows of the span table as one change."""
+        self.spans.writer.write(Change(batch_id, "append", rows, rows.nbytes, at_us=time.time_ns() // 1000))
 
     def send(self, *made: Any, **more: Any) -> None:
         assert self.write_otlp(request_of(*made, **more).SerializeToString()).accepted == len(made)
@@ -339,7 +345,7 @@ def test_a_million_spans_are_shown_in_windows_within_bounded_memory(settings: Se
     store = Store(settings)
     rows = many(1_000_000, lambda n: (n - 1) // 4 if n else None)
     for start in range(0, 1_000_000, 100_000):
-        store._stage_in_parts(store.spans, rows.slice(start, 100_000), f"part-{start}")
+        store.stage(rows.slice(start, 100_000), f"part-{start}")
     fold(store.spans)
     name = trace_id(1).hex()
     tracemalloc.start()

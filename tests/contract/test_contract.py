@@ -737,25 +737,6 @@ def test_tables_are_held_in_memory(connection: Lake, orders: Table) -> None:
     assert connection.cache.evict(orders.name) is False
 
 
-def test_how_much_tables_hold_is_listed(connection: Lake) -> None:
-    before = dt.datetime.now(dt.UTC)
-    table = connection.create_table("held.by.them", pa.schema([("n", pa.int64())]))
-    [empty] = [each for each in connection.storage() if each["name"] == "held.by.them"]
-    assert (empty["rows"], empty["staged_since"]) == (0, None)
-    table.append([{"n": number} for number in range(3)])
-    [found] = [each for each in connection.storage() if each["name"] == "held.by.them"]
-    assert (found["rows"], found["base_rows"], found["staged_rows"], found["bytes"]) == (3, 0, 3, 0)
-    assert found["staged_bytes"] > 0
-    changed, since = (_time(found[name]) for name in ("changed_at", "staged_since"))
-    assert before - dt.timedelta(seconds=1) <= since <= changed <= dt.datetime.now(dt.UTC)
-    assert table.describe()["changed_at"] == found["changed_at"]
-    assert not any(each["name"].startswith("crannog.system.") for each in connection.storage())
-
-
-def _time(given: dt.datetime | str) -> dt.datetime:
-    return dt.datetime.fromisoformat(given) if isinstance(given, str) else given
-
-
 def test_tasks_are_listed(connection: Lake) -> None:
     for task in connection.tasks():
         assert {
@@ -924,7 +905,6 @@ PUBLIC = [
     "load",
     "producer",
     "sql",
-    "storage",
     "stream",
     "table",
     "tables",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from pathlib import Path
 
@@ -23,17 +24,21 @@ def test_backlog_lag_tasks_and_storage_of_each_table(tmp_path: Path) -> None:
         eu = lake.create_table("shop.eu.people", SCHEMA, key="id")
         lake.create_table("shop.us.people", SCHEMA)
         assert [entry["lag_s"] for entry in lake.upkeep()] == [0.0, 0.0]
+        before = dt.datetime.now(dt.UTC)
         eu.append([{"id": "a", "n": 1}])
         time.sleep(0.05)
         [entry] = remote.upkeep(["shop.eu.people"])
         assert (entry["staged_rows"], entry["base_rows"], entry["storage"], entry["tasks"]) == (1, 0, None, [])
         assert 0.04 < entry["lag_s"] < 60
         assert entry["oldest_staged_at"] is not None
+        assert entry["rows"] == 1
+        assert before <= dt.datetime.fromisoformat(entry["changed_at"]) <= dt.datetime.now(dt.UTC)
         eu.fold()
         eu.upsert([{"id": "a", "n": 2}])
         eu.fold()
         [entry] = remote.upkeep(["shop.eu.people"], storage=True)
-        assert (entry["staged_rows"], entry["base_rows"], entry["lag_s"]) == (0, 1, 0.0)
+        assert (entry["staged_rows"], entry["base_rows"], entry["lag_s"], entry["rows"]) == (0, 1, 0.0, 1)
+        assert before <= dt.datetime.fromisoformat(entry["changed_at"]) <= dt.datetime.now(dt.UTC)
         assert entry["storage"]["pending_files"] == 1
         assert entry["storage"]["base_bytes"] == entry["base_bytes"] > 0
         assert entry["storage"]["log_bytes"] > 0

@@ -173,13 +173,6 @@ class Lake(ABC):
         """Cancel a running or waiting query; NotFound if no query has this id."""
         self._transport.cancel(query_id)
 
-    def storage(self, *, system: bool = False) -> list[dict[str, Any]]:
-        """Return how much each table holds: rows, files, bytes, what is not folded and since when, and its last change.
-
-        A table that cannot be read has its `error` instead. `system` includes the tables of Crannog itself.
-        """
-        return self._transport.call(ops.STORAGE, ops.ListStorage(system))
-
     def tasks(self) -> list[dict[str, Any]]:
         """Return the control table: state, owner, last result and next run of each maintenance task.
 
@@ -188,7 +181,7 @@ class Lake(ABC):
         return self._transport.call(ops.TASKS, ops.ListTasks())
 
     def upkeep(self, names: Sequence[str] = (), *, storage: bool = False) -> list[dict[str, Any]]:
-        """Return, for some or all tables, what is staged and since when, what its tasks did last, and the size of its files.
+        """Return, for some or all tables: rows, last change, what is staged and since when, its tasks, the size of its files.
 
         `storage` lists the files of the tables, to tell how many bytes are pending deletion.
         """

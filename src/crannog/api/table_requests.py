@@ -60,13 +60,6 @@ class ListTables:
 
 
 @dataclass(frozen=True, slots=True)
-class ListStorage:
-    """List how much the tables that the caller may read hold: rows, files, bytes, what is not folded and since when, last change."""
-
-    system: bool = field(default=False, metadata={"about": "List the server's own tables too."})
-
-
-@dataclass(frozen=True, slots=True)
 class CreateTable(OfTable):
     """Create a table: 201 if it was created, 200 if it exists with this definition, 409 if with another."""
 
@@ -435,7 +428,7 @@ class ListTasks:
 
 @dataclass(frozen=True, slots=True)
 class ListUpkeep:
-    """Return, for each table that the caller may read: what is staged and since when, what its tasks did last, its files.
+    """Return, for each table that the caller may read: rows, last change, what is staged and since when, its tasks, its files.
 
     `storage` also lists all files of the tables, to tell what is pending deletion.
     """
@@ -446,7 +439,6 @@ class ListUpkeep:
 
 _TABLE = "/tables/{name}"
 LIST_TABLES = Operation("tables", ListTables, list[str], "read", (get("/tables"),))
-STORAGE = Operation("storage", ListStorage, list[dict[str, Any]], "read", (get("/storage"),))
 CREATE = Operation("create_table", CreateTable, bool, "admin", (put(_TABLE),))
 DROP = Operation("drop_table", DropTable, dict[str, Any], "admin", (delete(_TABLE),))
 DEFINITION = Operation("schema", GetDefinition, Definition, "read", (get(f"{_TABLE}/schema"),))

@@ -39,9 +39,9 @@ from crannog.engine.rows.keys import described, exact_key
 from crannog.engine.snapshot import Snapshot
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
-from crannog.errors import Corrupted, CrannogError, NotFound, Refused, needed_for
+from crannog.errors import Corrupted, NotFound, Refused, needed_for
 from crannog.names import TableName
-from crannog.tables.upkeep import upkeep_of
+from crannog.tables.upkeep import changed_at, upkeep_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -149,17 +149,6 @@ class TableOperations:
     def _list_tables(self, request: ops.ListTables) -> list[str]:
         self.warehouse.check_open()
         return [str(name) for name in self.tables.names() if request.system or not is_system(name)]
-
-    def _storage(self, request: ops.ListStorage) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        for name in self._list_tables(ops.ListTables(request.system)):
-            try:
-                found.append(self.on(TableName.parse(name), lambda table: table.newest(partial(_amounts, table))))
-            except NotFound:
-                continue  # dropped since the listing
-            except CrannogError as error:
-                found.append({"name": name, "error": error.message})
-        return found
 
     def _create(self, request: ops.CreateTable) -> bool:
         """Create a table; return whether this call created it."""
@@ -298,7 +287,6 @@ def _job(act: Callable[..., Any], change: str = "") -> _Job:
 
 _CALLS: dict[AnyOperation, _Call] = {
     ops.LIST_TABLES: TableOperations._list_tables,
-    ops.STORAGE: TableOperations._storage,
     ops.CREATE: TableOperations._create,
     ops.DROP: TableOperations._drop,
     ops.DEFINITION: _of_table(lambda table, _: definition_of(table, fresh=True)),
@@ -337,34 +325,22 @@ _JOBS: dict[AnyOperation, _Job] = {
 }
 
 
-def _amounts(table: OpenTable, snapshot: Snapshot) -> dict[str, Any]:
-    """Return how much a table holds, and when it changed: by a write that is still staged, or else by a file of the base."""
+def _description(table: OpenTable, snapshot: Snapshot) -> dict[str, Any]:
     base, backlog = snapshot.base, table.log.backlog()
-    changed_ms = max(base.actions["modification_time"].to_pylist(), default=base.created_ms)
-    changed_us = snapshot.tail.records[-1].at_us if snapshot.tail.records else changed_ms * 1000
-    since_us = backlog.oldest_us
     return {
         "name": str(table.name),
+        "table_id": base.table_id,
         "version": base.version,
+        "sequence": snapshot.sequence,
+        "folded_sequence": base.folded,
+        "changed_at": changed_at(snapshot),
         "rows": table.count(snapshot=snapshot),
         "base_rows": base.rows,
         "staged_rows": backlog.rows,
         "staged_bytes": backlog.bytes,
         "staged_files": backlog.files,
-        "staged_since": None if since_us is None else dt.datetime.fromtimestamp(since_us / 1e6, dt.UTC),
         "files": len(base.files),
         "bytes": base.bytes,
-        "changed_at": dt.datetime.fromtimestamp(changed_us / 1e6, dt.UTC),
-    }
-
-
-def _description(table: OpenTable, snapshot: Snapshot) -> dict[str, Any]:
-    base = snapshot.base
-    return {
-        **_amounts(table, snapshot),
-        "table_id": base.table_id,
-        "sequence": snapshot.sequence,
-        "folded_sequence": base.folded,
         "key": list(base.key),
         "partition_by": list(base.partition_by),
         "cluster_by": list(base.cluster_by),

@@ -9,6 +9,7 @@ from typing import Any
 
 from crannog.engine.maintenance.control import Task
 from crannog.engine.open_table import OpenTable
+from crannog.engine.snapshot import Snapshot
 from crannog.errors import CrannogError, Overloaded
 from crannog.names import TableName
 
@@ -41,6 +42,12 @@ def _upkeep(table: OpenTable, now: dt.datetime, *, storage: bool) -> dict[str, A
     return {
         "name": str(table.name),
         "version": base.version,
+        **table.newest(
+            lambda snapshot: {
+                "rows": table.count(snapshot=snapshot),
+                "changed_at": changed_at(snapshot).isoformat(),
+            }
+        ),
         "base_rows": base.rows,
         "base_files": len(base.files),
         "base_bytes": base.bytes,
@@ -51,6 +58,15 @@ def _upkeep(table: OpenTable, now: dt.datetime, *, storage: bool) -> dict[str, A
         "lag_s": 0.0 if oldest is None else max(0.0, round((now - oldest).total_seconds(), 3)),
         "storage": _storage(table) if storage else None,
     }
+
+
+def changed_at(snapshot: Snapshot) -> dt.datetime:
+    """Return when a table was last written: by a change that is staged, or else when the newest file of its base was made."""
+    if records := snapshot.tail.records:
+        return dt.datetime.fromtimestamp(records[-1].at_us / 1e6, dt.UTC)
+    base = snapshot.base
+    newest_ms = max(base.actions["modification_time"].to_pylist(), default=base.created_ms)
+    return dt.datetime.fromtimestamp(newest_ms / 1000, dt.UTC)
 
 
 def _storage(table: OpenTable) -> dict[str, int]:

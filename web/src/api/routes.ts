@@ -175,10 +175,6 @@ export interface Routes {
     path: { query_id: string };
     answer: Fields;
   };
-  "GET /api/v1/storage": {
-    query: { system?: boolean | undefined };
-    answer: Array<Fields>;
-  };
   "GET /api/v1/tables": {
     query: { system?: boolean | undefined };
     answer: Array<Fields>;

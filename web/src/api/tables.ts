@@ -150,23 +150,3 @@ export async function lastOf(
   }
   throw new ApiError("cut_off", "The server ended the answer before the job was done. Look at its log.", 0);
 }
-
-/** How much a table holds; `error` instead of the amounts if it cannot be read. */
-export interface TableStorage {
-  name: string;
-  version: number;
-  rows: number | bigint;
-  base_rows: number | bigint;
-  staged_rows: number;
-  staged_bytes: number;
-  staged_files: number;
-  staged_since: string | null;
-  files: number;
-  bytes: number;
-  changed_at: string;
-  error?: string;
-}
-
-export function listStorage(system = false, signal?: AbortSignal): Promise<TableStorage[]> {
-  return get("/api/v1/storage", { query: { system }, signal }) as Promise<unknown> as Promise<TableStorage[]>;
-}

@@ -1,30 +1,38 @@
-/** Upkeep: the tasks of the scheduler. */
+/** Upkeep: what each table holds, what is to do for it, and what its tasks did. */
 
-import { get } from "./client";
-import { parseJson } from "./json";
+import { get, type QueryOf } from "./client";
 
-export interface Task {
-  /** `fold:shop.sales.orders` */
-  task_name: string;
+/** A task as `tasks` of a table has it. */
+export interface TableTask {
+  kind: string;
   status: string;
   owner: string | null;
+  failures: number;
   claimed_at: string | null;
   completed_at: string | null;
   next_run_at: string | null;
-  failures: number;
-  /** JSON of what the last run reported. */
-  last_result: string | null;
+  seconds: number | null;
+  last_result: Record<string, unknown> | null;
 }
 
-export function listTasks(signal?: AbortSignal): Promise<Task[]> {
-  return get("/api/v1/tasks", { signal }) as Promise<unknown> as Promise<Task[]>;
+/** One table; `error` instead of the amounts if it cannot be read. */
+export interface TableUpkeep {
+  name: string;
+  version: number;
+  rows: number | bigint;
+  changed_at: string;
+  base_rows: number | bigint;
+  base_files: number;
+  base_bytes: number;
+  staged_rows: number;
+  staged_bytes: number;
+  staged_files: number;
+  oldest_staged_at: string | null;
+  lag_s: number;
+  tasks: TableTask[];
+  error?: string;
 }
 
-/** Returns what the last run of a task reported. */
-export function resultOf(task: Task): Record<string, unknown> {
-  try {
-    return (parseJson(task.last_result ?? "{}") ?? {}) as Record<string, unknown>;
-  } catch {
-    return {};
-  }
+export function listUpkeep(query: QueryOf<"GET /api/v1/upkeep">, signal?: AbortSignal): Promise<TableUpkeep[]> {
+  return get("/api/v1/upkeep", { query, signal }) as Promise<unknown> as Promise<TableUpkeep[]>;
 }

@@ -54,11 +54,6 @@ async def _tables(request: Request, operation: AnyOperation, wanted: ops.ListTab
     return answer([{"name": name} for name in names if may("read", TableName.parse(name))])
 
 
-async def _storage(request: Request, operation: AnyOperation, wanted: ops.ListStorage) -> Response:
-    found, may = await result_of(request, operation, wanted), call_of(request).caller.may
-    return answer([table for table in found if may("read", TableName.parse(table["name"]))])
-
-
 async def _create(request: Request, operation: AnyOperation, name: TableName) -> Response:
     call, query = call_of(request), request.query_params
     form = form_of(request, ("json", "arrow"))
@@ -179,7 +174,6 @@ async def _receipts(request: Request, operation: AnyOperation, wanted: Any) -> R
 _COLUMNS = {"type": "array", "items": TEXT}
 add_routes(router, ops.LIST_TABLES, _tables, answers=gives(LIST))
 add_routes(router, ops.DEFINITION, _schema, answers=gives(OBJECT, arrow=True))
-add_routes(router, ops.STORAGE, _storage, answers=gives(LIST))
 add_routes(
     router,
     ops.CREATE,

@@ -10,24 +10,24 @@ import { AttentionPanel } from "./AttentionPanel";
 import { BuildsPanel } from "./BuildsPanel";
 import "./home.css";
 import { SpansPanel } from "./SpansPanel";
-import { TablesPanel, useStorage } from "./TablesPanel";
+import { TablesPanel, useUpkeep } from "./TablesPanel";
 
 const EVERY_MS = 30_000;
 
 export default function HomePage() {
-  const storage = useStorage();
+  const upkeep = useUpkeep();
   const activity = useAnswer(buildActivity, [], { everyMs: EVERY_MS, follow: [BUILD_EVENTS] });
-  const tables = (storage.data ?? []).filter((table) => !table.error);
+  const tables = (upkeep.data ?? []).filter((table) => !table.error);
   const rows = tables.reduce((sum, table) => sum + Number(table.rows), 0);
-  const size = tables.reduce((sum, table) => sum + table.bytes + table.staged_bytes, 0);
+  const size = tables.reduce((sum, table) => sum + table.base_bytes + table.staged_bytes, 0);
   const failed = activity.data?.builds_by_status["BUILD_REQUEST_FAILED"] ?? 0;
   return (
     <>
       <PageHead title="Home" />
       <div class="figures">
-        <Figure label="Tables" value={storage.data ? count(storage.data.length) : "…"} href={to("tables")} />
-        <Figure label="Rows" value={storage.data ? shortCount(rows) : "…"} href={to("tables")} />
-        <Figure label="Size" value={storage.data ? bytes(size) : "…"} href={to("upkeep")} />
+        <Figure label="Tables" value={upkeep.data ? count(upkeep.data.length) : "…"} href={to("tables")} />
+        <Figure label="Rows" value={upkeep.data ? shortCount(rows) : "…"} href={to("tables")} />
+        <Figure label="Size" value={upkeep.data ? bytes(size) : "…"} href={to("upkeep")} />
         <Figure
           label="Builds running"
           value={activity.data ? count(activity.data.active_builds_count) : "…"}
@@ -41,10 +41,10 @@ export default function HomePage() {
           href={to("builds", { status: "failed" })}
         />
       </div>
-      <AttentionPanel storage={storage.data ?? []} />
+      <AttentionPanel upkeep={upkeep.data ?? []} />
       <SpansPanel />
       <div class="columns">
-        <TablesPanel storage={storage} />
+        <TablesPanel upkeep={upkeep} />
         <BuildsPanel activity={activity} />
       </div>
     </>

@@ -1,18 +1,23 @@
 import { SPANS, BUILD_EVENTS } from "../../api/changes";
-import { listStorage, type TableStorage } from "../../api/tables";
+import { listUpkeep, type TableUpkeep } from "../../api/upkeep";
 import { useAnswer, type Answered } from "../../api/useAnswer";
 import { to } from "../../app/router";
 import { Ago, Badge, Bytes, Count, EmptyState, Panel, Shown, Table, type Column } from "../../components";
 import { counted } from "../../format/numbers";
 
+const SYSTEM = "crannog.system.";
 const MOST = 15;
 const EVERY_MS = 60_000;
 
-export function useStorage(): Answered<TableStorage[]> {
-  return useAnswer((signal) => listStorage(false, signal), [], { everyMs: EVERY_MS });
+async function ask(signal: AbortSignal): Promise<TableUpkeep[]> {
+  return (await listUpkeep({}, signal)).filter((table) => !table.name.startsWith(SYSTEM));
 }
 
-const columns: Column<TableStorage>[] = [
+export function useUpkeep(): Answered<TableUpkeep[]> {
+  return useAnswer(ask, [], { everyMs: EVERY_MS });
+}
+
+const columns: Column<TableUpkeep>[] = [
   {
     id: "name",
     title: "Table",
@@ -27,7 +32,7 @@ const columns: Column<TableStorage>[] = [
     id: "size",
     title: "Size",
     align: "right",
-    cell: (table) => <Bytes value={table.error ? null : table.bytes + table.staged_bytes} />,
+    cell: (table) => <Bytes value={table.error ? null : table.base_bytes + table.staged_bytes} />,
   },
   {
     id: "staged",
@@ -40,10 +45,10 @@ const columns: Column<TableStorage>[] = [
 ];
 
 /** The tables that changed last. */
-export function TablesPanel({ storage }: { storage: Answered<TableStorage[]> }) {
+export function TablesPanel({ upkeep }: { upkeep: Answered<TableUpkeep[]> }) {
   return (
     <Panel title="Tables, the last changed first" flush actions={<a href={to("tables")}>All tables</a>}>
-      <Shown of={storage} empty={(found) => !found.some(isOwn) && <NoTables />}>
+      <Shown of={upkeep} empty={(found) => !found.some(isOwn) && <NoTables />}>
         {(found) => {
           const latest = found.toSorted((left, right) => Date.parse(right.changed_at) - Date.parse(left.changed_at));
           return (
@@ -62,7 +67,7 @@ export function TablesPanel({ storage }: { storage: Answered<TableStorage[]> }) 
   );
 }
 
-function isOwn(table: TableStorage): boolean {
+function isOwn(table: TableUpkeep): boolean {
   return Number(table.rows) > 0 || (table.name !== SPANS && table.name !== BUILD_EVENTS);
 }
 

@@ -8,10 +8,10 @@ PAGES := $(shell find web -path web/node_modules -prune -o -type f -print)
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pages demo serve test test-fast test-slow coverage bench docs lint lock clean
+.PHONY: help setup pages demo serve test test-fast test-slow coverage bench bench-sustained docs lint lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) $(PAGES_STAMP) ## Set everything up: virtual environment, packages, Java, Delta jars, web pages (quick when done before)
 
@@ -57,6 +57,9 @@ coverage: setup ## Run the tests and print the coverage of each package; TESTS=t
 
 bench: setup ## Measure the speed
 	$(BIN)/python bench/run.py
+
+bench-sustained: setup ## Measure a server under load for twenty minutes (spans, rows, upserts)
+	CRANNOG_BENCH_MINUTES=20 $(BIN)/python bench/run.py sustained
 
 docs: setup ## Build the documentation into site/, its reference pages and the routes for the web pages from the code
 	$(BIN)/python -m crannog.settings > docs/settings.md.new && mv docs/settings.md.new docs/settings.md

@@ -25,6 +25,7 @@ import otlp
 import over_http
 import peers
 import queries
+import sustained
 from data import ORDERS, SPANS, order_rows, orders, spans
 from stopwatch import Line, Results, median_ms, timed, timed_threads
 
@@ -224,6 +225,16 @@ def growth(bench: Bench) -> None:
         )
 
 
+def under_load(bench: Bench) -> None:
+    """A server under steady load: spans for three minutes, rows and upserts for one each; CRANNOG_BENCH_MINUTES for longer."""
+    minutes = float(os.environ.get("CRANNOG_BENCH_MINUTES", "0"))
+    for what, usual in (("spans", 3.0), ("rows", 1.0), ("upserts", 1.0)):
+        folder = bench.folder / f"sustained-{what}"
+        folder.mkdir()
+        sustained.sustained(bench.results, folder, 20 if bench.quick else 60 * (minutes or usual), what=what)
+        shutil.rmtree(folder)
+
+
 SECTIONS: dict[str, Section] = {
     "appends": appends,
     "threads": threads,
@@ -240,6 +251,7 @@ SECTIONS: dict[str, Section] = {
     "build_reads": builds.reads,
     "http": over_http.writes_and_reads,
     "traces": otlp.traces,
+    "sustained": under_load,
 }
 
 

@@ -45,6 +45,19 @@ def test_what_is_there_passes_and_little_else(tmp_path: Path) -> None:
     ), "read once"
 
 
+def test_many_ids_pass_where_one_of_them_does(tmp_path: Path) -> None:
+    files = {written(tmp_path, f"{seed}.parquet", ids(5_000, seed)): ids(5_000, seed) for seed in range(4)}
+    plain = str(tmp_path / "plain.parquet")
+    pq.write_table(pa.table({"trace_id": pa.array(ids(10, 1), pa.binary())}), plain)
+    paths = [*files, plain]
+    known = BloomFilters("trace_id")
+    chance = random.Random(5)
+    for _ in range(50):
+        wanted = [chance.choice([*ids(5_000, chance.randrange(6))]) for _ in range(chance.randrange(1, 6))]
+        expected = {path for value in wanted for path in known.may_contain(paths, value)[0]}
+        assert known.may_contain_any(paths, wanted) == [path for path in paths if path in expected]
+
+
 def test_a_file_without_filters_may_hold_anything(tmp_path: Path) -> None:
     plain = str(tmp_path / "plain.parquet")
     pq.write_table(pa.table({"trace_id": pa.array(ids(10, 1), pa.binary())}), plain)

@@ -233,9 +233,8 @@ def read_batches(ids: Sequence[bytes], counts: Mapping[bytes, int]) -> Iterator[
 
 def rows_of_ids_sql(reader: SnapshotReader, ids: Sequence[bytes]) -> str:
     """Return the SQL, in parentheses, of the rows of up to `MAX_IDS` traces."""
-    rows = reader.rows([Condition(0, "trace_hi", "in", tuple({trace_id_high(trace_id) for trace_id in ids}))])
     listed = ", ".join(f"from_hex('{trace_id.hex()}')" for trace_id in ids)
-    return f"(SELECT * FROM {rows} WHERE trace_id IN ({listed}))"
+    return f"(SELECT * FROM {reader.rows_of_ids(ids)} WHERE trace_id IN ({listed}))"
 
 
 def split_by_trace(rows: pa.Table) -> Iterator[tuple[bytes, pa.Table]]:

@@ -49,6 +49,25 @@ class BloomFilters:
                 most += rows or _UNKNOWN
         return found, most if most < _UNKNOWN else None
 
+    def may_contain_any(self, paths: Sequence[str], values: Sequence[bytes]) -> list[str]:
+        """Return the files that may contain one of these ids of 16 bytes."""
+        import numpy as np
+
+        keys = np.array([_hash(value) for value in values], np.uint64)
+        masks = np.uint32(1) << ((keys.astype(np.uint32)[:, None] * np.array(_SALTS, np.uint32)) >> np.uint32(27))
+        high = keys >> np.uint64(32)
+
+        def passes(bits: bytes) -> bool:
+            blocks = np.frombuffer(bits, "<u4").reshape(-1, len(_SALTS))
+            found = blocks[(high * np.uint64(len(blocks))) >> np.uint64(32)]
+            return bool(((found & masks) == masks).all(axis=1).any())
+
+        return [
+            path
+            for path in paths
+            if not (filters := self._filters_of(path, paths)) or any(passes(bits) for bits, _ in filters)
+        ]
+
     def _filters_of(self, path: str, paths: Sequence[str]) -> Filters:
         """Return the filters of a file; empty if it has none, or if there was no room for them."""
         found = self._filters.get(path)

@@ -151,12 +151,26 @@ class SnapshotReader:
         self._registered: set[str] = set()
         self._numbers = itertools.count()
 
-    def rows(self, conditions: Sequence[Condition] = (), columns: Sequence[str] | None = None) -> str:
+    def rows_of_ids(self, ids: Sequence[bytes]) -> str:
+        """Return the SQL, in parentheses, of rows among which are all those of some traces."""
+        conditions = [_condition("trace_hi", "in", *{trace_id_high(trace_id) for trace_id in ids})]
+        files = pruned(self.snapshot.base, conditions).files
+        by_path = dict(zip(self.snapshot.local_paths(list(files)), files, strict=True))
+        found = self._table.warehouse.duckdb.bloom_filters("trace_id").may_contain_any(list(by_path), ids)
+        return self.rows(conditions, files=[by_path[path] for path in found])
+
+    def rows(
+        self,
+        conditions: Sequence[Condition] = (),
+        columns: Sequence[str] | None = None,
+        *,
+        files: Sequence[str] | None = None,
+    ) -> str:
         """Return the SQL, in parentheses, of the rows in the tail and in files that may meet the conditions.
 
-        DuckDB plans the query faster if it names only a few columns.
+        DuckDB plans the query faster if it names only a few columns. `files` are those to read, if the caller knows better.
         """
-        files = pruned(self.snapshot.base, conditions).files
+        files = pruned(self.snapshot.base, conditions).files if files is None else files
         staged = tail_part(self.snapshot.visible_tail(), conditions)
         # The name of the relation tells which rows it has.
         prefix = "spans" if staged is None else f"spans_{next(self._numbers)}"

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 
 from crannog.api.traces import TraceSummary
-from crannog.engine.sql.duckdb_compiler.terms import Condition
 from crannog.traces.search.filter_sql import condition_sql, null_as_false
 from crannog.traces.search.filter_tree import MATCH_ALL, Filter
 from crannog.traces.search.snapshot_reader import NEWEST_COPY_FIRST, SnapshotReader
@@ -44,8 +43,7 @@ def rows_of_trace_ids(reader: SnapshotReader, ids: Sequence[bytes], low: int, hi
     """
     if len(ids) <= _MAX_BLOOM_IDS:
         listed = ", ".join(f"from_hex('{trace_id.hex()}')" for trace_id in ids)
-        rows = reader.rows([Condition(0, "trace_hi", "in", tuple({trace_id_high(trace_id) for trace_id in ids}))])
-        return f"SELECT {columns} FROM {rows} WHERE trace_id IN ({listed})"
+        return f"SELECT {columns} FROM {reader.rows_of_ids(ids)} WHERE trace_id IN ({listed})"
     return rows_of_trace_table(*reader.rows_near(low, high), "wanted", columns)
 
 

@@ -7,6 +7,7 @@ import { useAddress } from "../../app/address";
 import { to } from "../../app/router";
 import { PageHead, Panel, SavedViews, Shown } from "../../components";
 import { nowNs } from "../../format/times";
+import { Latency } from "./Latency";
 import { NothingFound } from "./NothingFound";
 import { Pager, ResultList } from "./ResultList";
 import { queryOf, shape } from "./search";
@@ -38,6 +39,7 @@ export default function TracesPage() {
       <Panel>
         <SearchForm state={state} set={set} onSearch={() => setTurn((before) => before + 1)} />
       </Panel>
+      <Latency state={state} set={set} asOf={asOf} />
       <Panel flush title={<TotalOf state={state} asOf={asOf} page={found.data} />}>
         <Shown
           of={found}

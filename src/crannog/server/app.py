@@ -26,6 +26,7 @@ from crannog.server.routes import (
     jaeger,
     pages,
     rows,
+    search,
     session,
     sql,
     tables,
@@ -38,7 +39,7 @@ _Handler = Callable[[Request], Awaitable[Response]]
 _ROUTERS = [
     *(module.router for module in (tables, rows, sql)),
     tables.cache,
-    *(module.router for module in (builds, traces, jaeger, session, changes, health, pages)),
+    *(module.router for module in (builds, traces, jaeger, search, session, changes, health, pages)),
     rows.jobs,
     tables.jobs,
     tables.aliases,

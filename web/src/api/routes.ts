@@ -141,6 +141,10 @@ export interface Routes {
     path: { erasure_id: string };
     answer: Fields;
   };
+  "GET /api/v1/search": {
+    query: { q: string; limit?: number | bigint | undefined };
+    answer: Array<Fields>;
+  };
   "GET /api/v1/services": {
     answer: Array<string>;
   };

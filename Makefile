@@ -55,7 +55,12 @@ coverage: setup ## Run the tests and print the coverage of each package; TESTS=t
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q --cov --cov-report= $(TESTS)
 	@$(BIN)/python -m coverage json -q -o - | $(BIN)/python tools/coverage_table.py
 
-bench: setup ## Measure the speed
+.venv-peers/.done: requirements/peers.txt
+	$(PYTHON) -m venv --clear .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/peers.txt
+	@touch $@
+
+bench: setup .venv-peers/.done ## Measure the speed, and that of the peers
 	$(BIN)/python bench/run.py
 
 bench-sustained: setup ## Measure a server under load for twenty minutes (spans, rows, upserts)
@@ -80,6 +85,7 @@ lint: setup ## Check style, types and layers
 lock: ## Pin the newest versions that fit together (needs uv)
 	$(LOCK) --upgrade requirements/all.in -o requirements/all.txt
 	$(LOCK) requirements/build.in -c requirements/all.txt -o requirements/build.txt
+	$(LOCK) requirements/peers.in -o requirements/peers.txt
 	$(LOCK) --upgrade requirements/node.in -o requirements/node.txt
 
 clean: ## Remove the virtual environment, caches and what demo and bench left

@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import builds
 import otlp
+import outside
 import over_http
 import peers
 import queries
@@ -251,6 +252,7 @@ SECTIONS: dict[str, Section] = {
     "build_reads": builds.reads,
     "http": over_http.writes_and_reads,
     "traces": otlp.traces,
+    "outside": outside.ducklake_and_clickhouse,
     "sustained": under_load,
 }
 

@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 export type Tone = "neutral" | "ok" | "warn" | "error" | "running";
 
 // A shape beside the colour: nobody needs to see colours to tell them apart.
-const SHAPES: Record<Tone, string> = { neutral: "", ok: "✓", warn: "▲", error: "✕", running: "●" };
+export const SHAPES: Record<Tone, string> = { neutral: "", ok: "✓", warn: "▲", error: "✕", running: "●" };
 
 interface Props {
   tone?: Tone;

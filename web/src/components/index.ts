@@ -7,6 +7,7 @@ export * from "./Combobox";
 export * from "./CopyButton";
 export * from "./Dialog";
 export * from "./Field";
+export * from "./GraphView";
 export * from "./Grid";
 export * from "./Layout";
 export * from "./Menu";

@@ -24,6 +24,7 @@ from crannog.engine.sql.duckdb_compiler import (
     NoRule,
     aggregates,
     compile_statement,
+    date_patterns,
     decimals,
     expressions,
     functions,
@@ -33,6 +34,7 @@ from crannog.engine.sql.duckdb_compiler import (
     operators,
     relations,
     subqueries,
+    text_casts,
     windows,
 )
 from crannog.engine.sql.statement import parse
@@ -156,7 +158,7 @@ _TABLES: dict[str, dict[str, Callable[..., Any]]] = {
 _TRACED = {
     str(Path(module.__file__ or "")): module.__name__.rsplit(".", 1)[-1]
     for module in (
-        *(operators, decimals, aggregates, functions, nested, generators),
+        *(operators, decimals, text_casts, aggregates, functions, date_patterns, nested, generators),
         *(expressions, windows, subqueries, grouping, relations),
     )
 }

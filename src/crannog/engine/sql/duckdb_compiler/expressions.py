@@ -42,7 +42,7 @@ _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: 
 _BITWISE = {exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^"}
 _OPERANDS = ("this", "expression", "low", "high")
 _COMPARISON = {exp.EQ: "=", exp.LT: "<", exp.GT: ">", exp.LTE: "<=", exp.GTE: ">=", exp.NullSafeEQ: "<=>"}
-_PREDICATES = (*_COMPARISON, exp.NEQ, exp.Is, exp.In, exp.Between, exp.Like)
+_PREDICATES = (*_COMPARISON, exp.NEQ, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike)
 _LOOSE = (*_PREDICATES, exp.Escape, exp.Not, exp.And, exp.Or)
 
 
@@ -93,7 +93,8 @@ class Expressions(Windows, Subqueries):
             raise NoRule(f"the name {parts[0]}, which several outputs have")
         if len(parts) > 1 or self._of_rows:
             raise NoRule(f"the output {parts[0]} inside an aggregate, or a part of it")
-        return replace(found[0], name=parts[0])
+        # Spark shows a later use of an output in its own words.
+        return replace(found[0], name=parts[0] if self.in_order else None)
 
     def on_dot(self, node: exp.Dot) -> Typed:
         if is_dotted_name(node):
@@ -214,6 +215,10 @@ class Expressions(Windows, Subqueries):
 
     def on_like(self, node: exp.Like, escape: str = "\\") -> Typed:
         found = operators.like(*self._sides(node), escape)
+        return _negated(found) if self._take(node, "negate") else found
+
+    def on_ilike(self, node: exp.ILike) -> Typed:
+        found = operators.ilike(*self._sides(node))
         return _negated(found) if self._take(node, "negate") else found
 
     def on_escape(self, node: exp.Escape) -> Typed:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from crannog.api.result import INSTANT, spark_name
-from crannog.engine.sql.duckdb_compiler import nested, operators
+from crannog.engine.sql.duckdb_compiler import date_patterns, nested, operators
 from crannog.engine.sql.duckdb_compiler.operators import called, common, named, value_of
 from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed, checked, constant, duck_type, widened
 from crannog.engine.sql.function_calls import PIECES, own_call
@@ -191,6 +191,13 @@ def _pad(name: str, terms: list[Typed]) -> Typed:
     return Typed(f"{name}({terms[0].sql}, {terms[1].literal}, {terms[2].sql})", TEXT)
 
 
+def _split_part(name: str, terms: list[Typed]) -> Typed:
+    _arguments(name, terms, TEXT, TEXT, INT)
+    if not value_of(terms[1], str) or value_of(terms[2], int) < 1:
+        raise NoRule(f"{name} by nothing, or from the end")
+    return Typed(f"split_part({', '.join(term.sql for term in terms)})", TEXT)
+
+
 def _sha2(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, TEXT, INT)
     if value_of(terms[1], int) not in (0, 256):
@@ -222,10 +229,37 @@ def _trunc(name: str, terms: list[Typed]) -> Typed:
     return Typed(f"CAST(date_trunc('{unit}', {terms[0].sql}) AS DATE)", DATE)
 
 
-def _to_date(name: str, terms: list[Typed]) -> Typed:
+def _date(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, None)
-    done = operators.cast(terms[0], DATE)
-    return Typed(done.sql, DATE, called(name, terms) if name == "to_date" else terms[0].name)
+    return Typed(operators.cast(terms[0], DATE).sql, DATE, terms[0].name)
+
+
+def _add_months(name: str, terms: list[Typed]) -> Typed:
+    _arguments(name, terms, DATE, INT)
+    return Typed(f"CAST(({terms[0].sql} + to_months({terms[1].sql})) AS DATE)", DATE)
+
+
+def _sqrt(name: str, terms: list[Typed]) -> Typed:
+    term = widened(_one(name, terms, is_numeric), pa.float64())
+    return Typed(f"sqrt({term.sql})", pa.float64(), called("SQRT", terms))
+
+
+def _pmod(name: str, terms: list[Typed]) -> Typed:
+    _arguments(name, terms, None, None)
+    if not all(is_integral(term.type) for term in terms):
+        raise NoRule(f"{name} of other than whole numbers")
+    kind = common(terms)
+    a, b = (widened(term, kind).sql for term in terms)
+    return Typed(f"(CASE WHEN ({a} % {b}) < 0 THEN (({a} % {b}) + {b}) % {b} ELSE {a} % {b} END)", kind)
+
+
+def _date_part(name: str, terms: list[Typed]) -> Typed:
+    _arguments(name, terms, TEXT, None)
+    part = value_of(terms[0], str).lower()
+    if part not in EXTRACTED:
+        raise NoRule(f"{name} of {part}")
+    done = call(EXTRACTED[part], [terms[1]])
+    return Typed(done.sql, done.type, called(name, terms))
 
 
 def _isnan(name: str, terms: list[Typed]) -> Typed:
@@ -285,8 +319,10 @@ _UPPER = _plain("upper({0})", TEXT, TEXT, ascii_only=True)
 _DAYS_BETWEEN = _plain("CAST(({0} - {1}) AS INTEGER)", INT, DATE, DATE)
 RULES: dict[str, Rule] = {
     "abs": _abs,
+    "add_months": _add_months,
     "ascii": _plain("ascii({0})", INT, TEXT, ascii_only=True),
     "bigint": _cast_to(LONG),
+    "boolean": _cast_to(BOOL),
     "ceil": _to_whole,
     "ceiling": _to_whole,
     "char_length": _LENGTH,
@@ -295,9 +331,10 @@ RULES: dict[str, Rule] = {
     "concat": _concat,
     "concat_ws": _concat_ws,
     "contains": _plain("contains({0}, {1})", BOOL, TEXT, TEXT),
-    "date": _to_date,
+    "date": _date,
     "date_add": _date_add,
     "date_diff": _DAYS_BETWEEN,
+    "date_part": _date_part,
     "date_sub": _date_add,
     "date_trunc": _date_trunc,
     "datediff": _DAYS_BETWEEN,
@@ -307,6 +344,7 @@ RULES: dict[str, Rule] = {
     "dayofyear": _part("dayofyear({0})"),
     "double": _cast_to(pa.float64()),
     "endswith": _plain("suffix({0}, {1})", BOOL, TEXT, TEXT),
+    "float": _cast_to(pa.float32()),
     "floor": _to_whole,
     "greatest": _extreme,
     "hour": _part("hour({0})", of_instant=True),
@@ -327,6 +365,7 @@ RULES: dict[str, Rule] = {
     "lpad": _pad,
     "ltrim": _plain("ltrim({0}, ' ')", TEXT, TEXT),
     "match_attr": _own,
+    "make_date": _plain("make_date({0}, {1}, {2})", DATE, INT, INT, INT),
     "md5": _plain("md5({0})", TEXT, TEXT),
     "minute": _part("minute({0})", of_instant=True),
     "mod": _mod,
@@ -335,6 +374,7 @@ RULES: dict[str, Rule] = {
     "nvl": _coalesce,
     "nvl2": _nvl2,
     "octet_length": _plain("CAST(strlen({0}) AS INTEGER)", INT, TEXT),
+    "pmod": _pmod,
     "quarter": _part("quarter({0})"),
     "repeat": _repeat,
     "replace": _replace,
@@ -348,13 +388,14 @@ RULES: dict[str, Rule] = {
     "sign": _sign,
     "signum": _sign,
     "smallint": _cast_to(pa.int16()),
+    "split_part": _split_part,
+    "sqrt": _sqrt,
     "startswith": _plain("prefix({0}, {1})", BOOL, TEXT, TEXT),
     "string": _cast_to(TEXT),
     "substr": _substring,
     "substring": _substring,
     "timestamp": _cast_to(INSTANT),
     "tinyint": _cast_to(pa.int8()),
-    "to_date": _to_date,
     "trim": _plain("trim({0}, ' ')", TEXT, TEXT),
     "trunc": _trunc,
     "ucase": _UPPER,
@@ -362,12 +403,15 @@ RULES: dict[str, Rule] = {
     "unix_millis": _plain(_UNIX.format(1_000), LONG, INSTANT),
     "unix_seconds": _plain(_UNIX.format(1_000_000), LONG, INSTANT),
     "upper": _UPPER,
+    "weekday": _part("(isodow({0}) - 1)"),
+    "weekofyear": _part("weekofyear({0})"),
     "year": _part("year({0})"),
+    **date_patterns.RULES,
     **nested.RULES,
 }
 
 EXTRACTED = {name: name for name in ("year", "quarter", "month", "day", "hour", "minute", "dayofweek")}
-EXTRACTED |= {"dow": "dayofweek", "doy": "dayofyear"}
+EXTRACTED |= {"dow": "dayofweek", "doy": "dayofyear", "week": "weekofyear", "w": "weekofyear"}
 
 
 def call(name: str, terms: list[Typed]) -> Typed:

@@ -49,7 +49,9 @@ class Grouping:
         else:
             sets = self._written_after(group, items) or self._product(items)
         if not self._keys:
-            raise NoRule("grouping sets without keys")
+            if len(sets) != 1:
+                raise NoRule("grouping sets without keys")
+            return " GROUP BY ()"
         by = [self._key_sql(key) for key in self._keys]
         self.expressions.keys = {
             key.sql: grouped for key in self._keys if (grouped := plain_zero(key)) != key.sql and not key.is_literal

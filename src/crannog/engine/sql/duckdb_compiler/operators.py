@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from crannog.api.result import INSTANT, spark_name
-from crannog.engine.sql.duckdb_compiler import decimals
+from crannog.engine.sql.duckdb_compiler import decimals, text_casts
 from crannog.engine.sql.duckdb_compiler.terms import (
     Condition,
     NoRule,
@@ -222,6 +223,17 @@ def like(term: Typed, pattern: Typed, escape: str = "\\") -> Typed:
     return Typed(f"({term.sql} LIKE {pattern.sql} ESCAPE '{quoted}')", pa.bool_(), named_as, conditions=conditions)
 
 
+def ilike(term: Typed, pattern: Typed) -> Typed:
+    """Return `term ILIKE pattern`, for ASCII."""
+    text = value_of(pattern, str)
+    if not text.isascii():
+        raise NoRule("ILIKE with a pattern beyond ASCII")
+    small = like(replace(term, sql=f"lower({term.sql})", column=None), constant(text.lower(), pa.string()))
+    x = term.sql
+    sql = checked(f"{x} IS NULL OR strlen({x}) = length({x})", small.sql, "text beyond ASCII")
+    return Typed(f"({sql})", pa.bool_(), called("ilike", [term, pattern]))
+
+
 def cast(term: Typed, to: pa.DataType, *, safe: bool = False) -> Typed:
     """Return CAST(term AS to); a value that Spark's ANSI mode rejects is an error."""
     name = named("TRY_CAST(" if safe else "CAST(", term.name, f" AS {spark_name(to).upper()})")
@@ -232,39 +244,47 @@ def cast(term: Typed, to: pa.DataType, *, safe: bool = False) -> Typed:
         return constant(None, to, name)
     if term.is_literal and kind == pa.string() and to in (pa.date32(), INSTANT):
         return constant(converted(term.literal, kind, to), to, name)
+    sql = _cast_sql(term, to)
     if safe:
-        raise NoRule("TRY_CAST")
-    target = duck_type(to)
+        sql = _try_cast_sql(term, to, sql)
+    return Typed(sql, to, name)
+
+
+def _try_cast_sql(term: Typed, to: pa.DataType, plain: str) -> str:
+    """Return TRY_CAST: null for what a cast would refuse."""
+    x = term.sql
+    if is_integral(to) and term.type == pa.string():
+        # A number has no letters. Of other text, such as ' 1 ', Spark decides.
+        number = f"TRY_CAST({x} AS {duck_type(to)})"
+        other = f"CASE WHEN {x} = '' OR regexp_matches({x}, '[A-Za-z]') THEN NULL ELSE error('not a plain number') END"
+        return f"(CASE WHEN regexp_full_match({x}, '[+-]?[0-9]+') THEN {number} WHEN {x} IS NOT NULL THEN {other} END)"
+    if (is_integral(to) or is_decimal(to)) and is_numeric(term.type) and plain.startswith("CAST("):
+        return f"TRY_{plain}"
+    raise NoRule(f"TRY_CAST of {spark_name(term.type)} to {spark_name(to)}")
+
+
+def _cast_sql(term: Typed, to: pa.DataType) -> str:
+    kind, target = term.type, duck_type(to)
+    if kind == pa.string():
+        return text_casts.of_text(term.sql, to)
+    if to == pa.string():
+        return text_casts.to_text(term)
     plain = (
-        (is_integral(kind) and (is_integral(to) or is_decimal(to) or to == pa.float64()))
+        (is_integral(kind) and (is_numeric(to)))
         or (is_decimal(kind) and is_decimal(to))
-        or (kind, to) in ((pa.float32(), pa.float64()), (pa.date32(), INSTANT))
-        or (to == pa.string() and (is_integral(kind) or kind in (pa.bool_(), pa.date32())))
+        or (kind == pa.bool_() and (is_integral(to) or to == pa.float64()))
+        or (kind, to) in ((pa.float32(), pa.float64()), (pa.float64(), pa.float32()), (pa.date32(), INSTANT))
     )
     if plain:
-        return Typed(f"CAST({term.sql} AS {target})", to, name)
+        return f"CAST({term.sql} AS {target})"
+    if is_integral(kind) and to == pa.bool_():
+        return f"({term.sql} <> 0)"
     if is_integral(to) and (is_decimal(kind) or pa.types.is_floating(kind)):
-        return Typed(f"CAST(trunc({term.sql}) AS {target})", to, name)
-    if is_decimal(kind) and to == pa.float64() and (kind.precision <= 15 or term.is_literal):
-        return Typed(widened(term, to).sql, to, name)
-    if to == pa.string() and is_decimal(kind) and not kind.precision == kind.scale == 38:
-        # DuckDB writes .25 for a decimal that has no digits before the point.
-        wide = pa.decimal128(max(kind.precision, kind.scale + 1), kind.scale)
-        return Typed(f"CAST(CAST({term.sql} AS {duck_type(wide)}) AS VARCHAR)", to, name)
-    if kind == INSTANT and to in (pa.string(), pa.date32()):
-        return Typed(f"CAST(CAST({term.sql} AS TIMESTAMP) AS {target})", to, name)
-    if kind == pa.string() and is_integral(to):
-        number = checked(
-            f"{term.sql} IS NULL OR regexp_full_match({term.sql}, '[+-]?[0-9]+')", term.sql, "not a plain whole number"
-        )
-        return Typed(f"CAST({number} AS {target})", to, name)
-    if kind == pa.string() and to == pa.date32():
-        day = checked(
-            f"{term.sql} IS NULL OR regexp_full_match({term.sql}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}')",
-            term.sql,
-            "not a plain date",
-        )
-        return Typed(f"CAST({day} AS DATE)", to, name)
+        return f"CAST(trunc({term.sql}) AS {target})"
+    if is_decimal(kind) and to == pa.float64():
+        return widened(term, to).sql
+    if kind == INSTANT and to == pa.date32():
+        return f"CAST(CAST({term.sql} AS TIMESTAMP) AS DATE)"
     raise NoRule(f"a cast of {spark_name(kind)} to {spark_name(to)}")
 
 

@@ -231,8 +231,8 @@ class Relations:
         """Return the condition of USING or NATURAL. Afterwards the columns that both sides have are visible once, first."""
         keys: list[Typed] = []
         matches: list[str] = []
-        hidden: set[str] = set()
-        for name in names:
+        hidden: dict[str, int] = {}
+        for place, name in enumerate(names):
             found = [term for term in before if str(term.name).lower() == name.lower()]
             others = [right.term(column) for column in right.columns if column.name.lower() == name.lower()]
             if len(found) != 1 or len(others) != 1:
@@ -245,10 +245,10 @@ class Relations:
                 keys.append(Typed(f"coalesce({', '.join(sides)})", kind_, one.name))
             else:
                 keys.append(other if side == "RIGHT" else one)
-            hidden |= {one.sql, other.sql}
+            hidden |= {one.sql: place, other.sql: place}
         shown = [*before, *(right.term(column) for column in right.columns)]
         scope.visible = keys + [term for term in shown if term.sql not in hidden]
-        scope.using.append([name.lower() for name in names])
+        scope.using.append(hidden)
         return Typed(f"({' AND '.join(matches)})", pa.bool_())
 
     # -- generators --------------------------------------------------------------------------------------------

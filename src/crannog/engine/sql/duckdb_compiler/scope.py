@@ -144,8 +144,8 @@ class Scope:
         self.outer = outer
         # After a join with USING: the columns that `*` and names without a table mean.
         self.visible: list[Typed] | None = None
-        # The names in each USING, in lower case.
-        self.using: list[list[str]] = []
+        # For each join with USING the columns of both sides that it joins by, and their places in USING.
+        self.using: list[dict[str, int]] = []
         # Whether a subquery has used a column of this scope or of an outer one.
         self.used_inside = False
 
@@ -208,8 +208,7 @@ class Scope:
         columns = [relation.term(column) for relation in chosen for column in relation.columns]
         if len(self.using) > 1:
             raise NoRule("name.* over several joins with USING")
-        for names in self.using:
+        for places in self.using:
             # The columns joined by are first, in the order of USING.
-            places = {name: place for place, name in enumerate(names)}
-            columns.sort(key=lambda term: places.get(str(term.name).lower(), len(places)))
+            columns.sort(key=lambda term: places.get(term.sql, len(places)))
         return columns

@@ -148,9 +148,7 @@ class _Compiler(Relations):
         ending = ""
         if order is not None:
             outputs = [Typed(f"{alias}.{column.sql}", column.type, column.name) for column in query.columns]
-            ending = " ORDER BY " + ", ".join(
-                self._order_item(item, outputs, expressions) for item in self.coverage.nodes(order)
-            )
+            ending = f" ORDER BY {self._order_items(order, outputs, expressions)}"
         return Query(f"SELECT * FROM ({query.sql}) AS {alias}{ending}{limit}", query.columns)
 
     def _values(self, node: exp.Values) -> Query:
@@ -226,9 +224,7 @@ class _Compiler(Relations):
             expressions.outputs = _by_name(outputs)
             if group and any(order.find_all(exp.AggFunc, exp.Anonymous)) and node.find(exp.Window):
                 raise NoRule("a window and GROUP BY with calls in ORDER BY")
-            ending = " ORDER BY " + ", ".join(
-                self._order_item(item, outputs, expressions) for item in self.coverage.nodes(order)
-            )
+            ending = f" ORDER BY {self._order_items(order, outputs, expressions)}"
         return Query(f"SELECT {body}{ending}{limit}", tuple(columns))
 
     def _inside(self, node: exp.Expression, clause: str) -> exp.Expression | None:
@@ -243,13 +239,13 @@ class _Compiler(Relations):
         generated = ""
         for item in self.coverage.nodes(node):
             if isinstance(item, exp.Star):
-                outputs += self._keyed(expressions.scope.star(), expressions)
+                outputs += self._keyed(self._chosen(item, expressions.scope.star()), expressions)
             elif isinstance(item, exp.Column) and isinstance(item.this, exp.Star):
-                self.coverage(item, "this")
+                star = self.coverage(item, "this")
                 qualifiers = [
                     self.coverage.name(part) for key in ("catalog", "db", "table") if (part := self.coverage(item, key))
                 ]
-                outputs += self._keyed(expressions.scope.star(qualifiers), expressions)
+                outputs += self._keyed(self._chosen(star, expressions.scope.star(qualifiers)), expressions)
             elif generators.is_generator(item.this if isinstance(item, (exp.Alias, exp.Aliases)) else item):
                 if generated or node.args.get("group") or node.args.get("having") or node.find(exp.Window):
                     raise NoRule("a generator beside another, or beside groups or windows")
@@ -263,6 +259,17 @@ class _Compiler(Relations):
             else:
                 outputs.append(self._unnamed(item, expressions))
         return outputs, generated
+
+    def _chosen(self, star: exp.Expression, terms: list[Typed]) -> list[Typed]:
+        """Return the columns of `*` without those in EXCEPT."""
+        without = [self.coverage.path(column) for column in self.coverage.nodes(star, "except_")]
+        names = [str(term.name).lower() for term in terms]
+        if any(len(path) > 1 or names.count(path[0].lower()) != 1 for path in without):
+            raise NoRule("EXCEPT of other than one column each")
+        left_out = {path[0].lower() for path in without}
+        if len(left_out) != len(without):
+            raise NoRule("EXCEPT of a column twice")
+        return [term for term, name in zip(terms, names, strict=True) if name not in left_out]
 
     def _unnamed(self, item: exp.Expression, expressions: Expressions) -> Typed:
         """Return an output without AS, under Spark's name for it."""
@@ -297,6 +304,16 @@ class _Compiler(Relations):
     @staticmethod
     def _keyed(terms: list[Typed], expressions: Expressions) -> list[Typed]:
         return [Typed(expressions.keys.get(term.sql, term.sql), term.type, term.name) for term in terms]
+
+    def _order_items(self, order: exp.Expression, outputs: Sequence[Typed], expressions: Expressions) -> str:
+        items = self.coverage.nodes(order)
+        key = self.coverage(items[0], "this")
+        if isinstance(key, exp.Var) and str(self.coverage(key, "this")).upper() == "ALL":
+            named_so = any(str(output.name).lower() == "all" for output in outputs)
+            if len(items) > 1 or named_so or expressions.scope.own(["all"]) is not None or not outputs:
+                raise NoRule("ORDER BY ALL beside other keys, or where something is called so")
+            return ", ".join(expressions.ordered(items[0], output) for output in outputs)
+        return ", ".join(self._order_item(item, outputs, expressions) for item in items)
 
     def _order_item(self, item: exp.Expression, outputs: Sequence[Typed], expressions: Expressions) -> str:
         if not isinstance(item, exp.Ordered):

@@ -66,3 +66,10 @@ export function percent(share: number): string {
 export function counted(value: number | bigint, one: string, many = `${one}s`): string {
   return `${count(value)} ${Number(value) === 1 ? one : many}`;
 }
+
+/** How often: 12.5/s, 3.40/min, 2/h; the unit is the largest in which it is at least 1. */
+export function rate(perSecond: number): string {
+  if (perSecond === 0) return "0/s";
+  if (perSecond >= 1) return `${digits(perSecond)}/s`;
+  return perSecond * 60 >= 1 ? `${digits(perSecond * 60)}/min` : `${digits(perSecond * 3_600)}/h`;
+}

@@ -31,6 +31,7 @@ $(STAMP): requirements/build.txt requirements/all.txt pyproject.toml scripts/set
 # Where they cannot be built, setup says so and goes on.
 $(PAGES_STAMP): $(STAMP) $(PAGES) scripts/build-pages
 	scripts/build-pages $(BIN)/python --optional
+	scripts/setup-chromium
 	@touch $@
 
 pages: ## Build the web pages (needs the network the first time)

@@ -46,7 +46,7 @@ def test_the_search_finds_tables_services_and_traces(visitor: Visitor, lake: Emb
     box.fill("orders")
     expect(page.get_by_role("dialog").get_by_role("option").first).to_contain_text("shop.sales.orders")
     box.fill("paym")
-    page.get_by_role("dialog").get_by_role("option").filter(has_text="payments").click()
+    page.get_by_role("dialog").get_by_role("option").filter(has_text="payments").first.click()
     expect(page.get_by_label("Service")).to_have_value("payments")
     assert page.url == visitor.url + "/traces?service=payments"
     trace = lake.traces.search(limit=1).traces[0].trace_id

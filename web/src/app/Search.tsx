@@ -1,10 +1,8 @@
 /** The one box that finds a table, a service, a trace by its id, a build, or a page. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { listBuilds } from "../api/builds";
+import { findNames, type FoundName } from "../api/search";
 import { mayAnywhere } from "../api/session";
-import { listTables } from "../api/tables";
-import { listServices } from "../api/traces";
 import { useAnswer } from "../api/useAnswer";
 import { Dialog } from "../components/Dialog";
 import { pages } from "./pages";
@@ -41,44 +39,41 @@ export function ranked(all: readonly Found[], words: string): Found[] {
   return scored.slice(0, MOST).map((each) => each.found);
 }
 
-async function known(signal: AbortSignal): Promise<Found[]> {
-  const none = () => [];
-  const [tables, services, builds] = await Promise.all([
-    listTables(mayAnywhere("admin"), signal).catch(none),
-    listServices(signal).catch(none),
-    listBuilds({ limit: 200 }, signal)
-      .then((page) => page.builds)
-      .catch(none),
-  ]);
-  return [
-    ...tables.map((name) => ({ kind: "table", name, href: to("tables", name) })),
-    ...services.map((name) => ({ kind: "service", name, href: to("traces", { service: name }) })),
-    ...builds.map((build) => ({
-      kind: "build",
-      name: build.build_request_id,
-      href: to("builds", build.build_request_id),
-    })),
-  ];
+const LINKS: Record<string, (found: FoundName) => string> = {
+  table: (found) => to("tables", found.name),
+  service: (found) => to("traces", { service: found.name }),
+  operation: (found) => to("traces", { service: found.service, operation: found.name }),
+  trace: (found) => to("traces", found.name),
+  build: (found) => to("builds", found.name),
+};
+
+const PAUSE_MS = 150;
+
+/** Waits until a person pauses, then asks the server. */
+async function ask(words: string, signal: AbortSignal): Promise<Found[]> {
+  await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+  if (signal.aborted) return [];
+  const found = await findNames({ q: words, limit: 6 }, signal);
+  return found.flatMap((each) => {
+    const href = LINKS[each.kind]?.(each);
+    const kind = each.service ? `${each.kind} of ${each.service}` : each.kind;
+    return href ? [{ kind, name: each.name, href }] : [];
+  });
 }
 
 export function Search({ onClose }: { onClose: () => void }) {
   const [words, setWords] = useState("");
   const [at, setAt] = useState(0);
   const input = useRef<HTMLInputElement>(null);
-  const answer = useAnswer(known, []);
+  const trimmed = words.trim().slice(0, 200);
+  const answer = useAnswer((signal) => ask(trimmed, signal), [trimmed], { when: trimmed.length > 0 });
   useEffect(() => input.current?.focus(), []);
 
   const results = useMemo(() => {
     const own: Found[] = pages
       .filter((page) => page.nav && mayAnywhere(page.needs ?? "read"))
       .map((page) => ({ kind: "page", name: page.nav!.label, href: to(...(page.path ? page.path.split("/") : [])) }));
-    const found = ranked([...own, ...(answer.data ?? [])], words);
-    const id = words.trim().toLowerCase();
-    if (/^[0-9a-f]{32}$/.test(id)) found.unshift({ kind: "trace", name: id, href: to("traces", id) });
-    else if (/^\S{6,}$/.test(id) && !found.some((each) => each.kind === "build")) {
-      found.push({ kind: "build", name: words.trim(), href: to("builds", words.trim()) });
-    }
-    return found;
+    return [...ranked(own, words), ...(answer.data ?? [])];
   }, [words, answer.data]);
 
   const open = (found: Found | undefined) => {
@@ -141,7 +136,7 @@ export function Search({ onClose }: { onClose: () => void }) {
           <p id="found" class="hint" role="status">
             {answer.loading
               ? "Looking …"
-              : "Nothing has this name. A trace is found by its whole id, 32 digits from 0 to f."}
+              : "Nothing has this name. A trace is found by the first 8 digits of its id or more."}
           </p>
         )}
       </div>

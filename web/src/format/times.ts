@@ -90,8 +90,8 @@ export function ago(value: Instant, now: bigint = nowNs()): string {
   const passed = now - nsOf(value);
   const size = passed < 0n ? -passed : passed;
   if (size < 5_000_000_000n) return "just now";
-  const rounded = size < 60_000_000_000n ? (size / 1_000_000_000n) * 1_000_000_000n : size;
-  const text = duration(rounded).split(" ").slice(0, 2).join(" ");
+  const seconds = size / 1_000_000_000n;
+  const text = seconds < 60n ? `${seconds} s` : duration(size).split(" ").slice(0, 2).join(" ");
   return passed < 0n ? `in ${text}` : `${text} ago`;
 }
 

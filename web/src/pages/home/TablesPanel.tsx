@@ -34,13 +34,6 @@ const columns: Column<TableUpkeep>[] = [
     align: "right",
     cell: (table) => <Bytes value={table.error ? null : table.base_bytes + table.staged_bytes} />,
   },
-  {
-    id: "staged",
-    title: "Not folded",
-    align: "right",
-    wide: true,
-    cell: (table) => (table.staged_rows ? <Count value={table.staged_rows} short /> : <span class="nothing">–</span>),
-  },
   { id: "changed", title: "Changed", align: "right", cell: (table) => <Ago at={table.changed_at} /> },
 ];
 

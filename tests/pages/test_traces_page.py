@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import socket
 import time
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from browsers import Visitor, check_accessible, check_width
+from browsers import Visitor, check_accessible, check_width, served_here
 from crannog.embedded import EmbeddedLake
 from crannog.tour.samples.spans import MS, SERVER, Made, otlp_bodies
 
@@ -189,6 +191,37 @@ def test_two_traces_are_compared(visitor: Visitor) -> None:
     expect(page).to_have_url(re.compile("pick=.*pick="))
     picked = _query(page)["pick"]
     assert target == f"traces/compare?a={picked[0]}&b={picked[1]}"
+
+
+def test_the_live_list_shows_what_comes_and_can_be_held(visitor: Visitor, lake: EmbeddedLake) -> None:
+    page = visitor.open("/traces?service=tailed")
+    expect(page.get_by_text("No trace matches")).to_be_visible()
+    page.keyboard.press("l")
+    expect(page.get_by_text("Waiting for traces").first).to_be_visible()
+    _write(lake, _roots("tailed", 1, 5))
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_role("button", name="Pause").click()
+    _write(lake, _roots("tailed", 1, 5))
+    expect(page.get_by_text("1 new trace since")).to_be_visible()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.keyboard.press("p")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    page.get_by_role("button", name="Stop").click()
+    expect(page).to_have_url(visitor.url + "/traces?service=tailed")
+
+
+def test_an_empty_server_says_how_to_send_spans(browser: Browser, tmp_path: Path) -> None:
+    with served_here(tmp_path / "warehouse") as (url, _):
+        visitor = Visitor(browser, url)
+        page = visitor.open("/traces")
+        expect(page.get_by_text("No spans have arrived yet")).to_be_visible()
+        told = page.get_by_label("variables", exact=True).inner_text()
+        port = page.evaluate("fetch('api/v1/session').then((answer) => answer.json())")["otlp_http_port"]
+        assert f"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:{port}\n" in told
+        with socket.create_connection(("127.0.0.1", port), 5):
+            pass  # somebody listens there
+        visitor.close()
+        visitor.check()
 
 
 def test_a_range_is_chosen_in_the_shown_zone(visitor: Visitor) -> None:

@@ -36,6 +36,8 @@ class HttpServer:
         self._app = traced(make_app(self.service), settings)
         self._listener = Listener(self._app, bound, settings, name="http")
         self.receivers = Receivers(self.service, host) if settings.otlp else None
+        if self.receivers is not None:
+            self.service.otlp_ports = (self.receivers.http_port, self.receivers.grpc_port)
         scheme = "https" if settings.tls_certificate else "http"
         shown = f"[{host}]" if ":" in host else host
         self.url = f"{scheme}://{shown}:{self._listener.port}"

@@ -137,6 +137,8 @@ class Service:
         self.requests = 0
         self.listeners = 0  # to changes; only the event loop of the API counts them
         self.draining = False
+        self.otlp_ports: tuple[int, int] | None = None
+        """Where spans are taken, over HTTP and over gRPC; None if this server takes none."""
         self._running: dict[object, tuple[str, Callable[[], object]]] = {}
         self._lock = threading.Lock()
 

@@ -154,14 +154,14 @@ export interface Routes {
     answer: Array<string>;
   };
   "GET /api/v1/session": {
-    answer: { signed_in: boolean; needs_token: boolean; name: string; scopes: Array<string>; version: string };
+    answer: { signed_in: boolean; needs_token: boolean; name: string; scopes: Array<string>; version: string; otlp_http_port: number | bigint | null; otlp_grpc_port: number | bigint | null };
   };
   "POST /api/v1/session": {
     body: { token: string };
-    answer: { signed_in: boolean; needs_token: boolean; name: string; scopes: Array<string>; version: string };
+    answer: { signed_in: boolean; needs_token: boolean; name: string; scopes: Array<string>; version: string; otlp_http_port: number | bigint | null; otlp_grpc_port: number | bigint | null };
   };
   "DELETE /api/v1/session": {
-    answer: { signed_in: boolean; needs_token: boolean; name: string; scopes: Array<string>; version: string };
+    answer: { signed_in: boolean; needs_token: boolean; name: string; scopes: Array<string>; version: string; otlp_http_port: number | bigint | null; otlp_grpc_port: number | bigint | null };
   };
   "POST /api/v1/sql": {
     body: { sql: string; max_rows?: number | bigint | null | undefined; engine?: "auto" | "hot" | "local" | "spark" | undefined; timeout_s?: number | null | undefined; query_id?: string | null | undefined };

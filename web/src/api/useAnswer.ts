@@ -38,6 +38,8 @@ export function useAnswer<T>(
   const [turn, setTurn] = useState(0);
   const latest = useRef(ask);
   latest.current = ask;
+  const busy = useRef(false);
+  busy.current = state.loading;
   const reload = useCallback(() => setTurn((before) => before + 1), []);
 
   useEffect(() => {
@@ -59,7 +61,8 @@ export function useAnswer<T>(
 
   useEffect(() => {
     if (!everyMs || !when) return;
-    const timer = setInterval(() => document.visibilityState === "visible" && reload(), everyMs);
+    // A request that takes longer than that is not given up for the next.
+    const timer = setInterval(() => document.visibilityState === "visible" && !busy.current && reload(), everyMs);
     return () => clearInterval(timer);
   }, [everyMs, when, reload]);
 

@@ -28,25 +28,33 @@ class SignIn(BaseModel):
 
 
 class SessionState(BaseModel):
-    """Who the caller is. Scopes are as of a token: `level`, `level:catalog` or `level:catalog.schema`."""
+    """Who the caller is. Scopes are as of a token: `level`, `level:catalog` or `level:catalog.schema`.
+
+    The ports take spans over OTLP; they are null if the server takes none, and until one is signed in.
+    """
 
     signed_in: bool
     needs_token: bool
     name: str
     scopes: list[str]
     version: str
+    otlp_http_port: int | None
+    otlp_grpc_port: int | None
 
 
 _SIGN_IN: TypeAdapter[SignIn] = TypeAdapter(SignIn)
 
 
 def _state(service: Service, caller: Caller) -> dict[str, Any]:
+    ports = (service.otlp_ports if caller.scopes else None) or (None, None)
     return {
         "signed_in": bool(caller.scopes),
         "needs_token": service.tokens.any or not service.loopback,
         "name": caller.name,
         "scopes": [str(scope) for scope in caller.scopes],
         "version": VERSION,
+        "otlp_http_port": ports[0],
+        "otlp_grpc_port": ports[1],
     }
 
 

@@ -4,10 +4,12 @@ import { useMemo, useState } from "preact/hooks";
 import { searchTraces } from "../../api/traces";
 import { useAnswer } from "../../api/useAnswer";
 import { useAddress } from "../../app/address";
+import { useKeys } from "../../app/keys";
 import { to } from "../../app/router";
-import { PageHead, Panel, SavedViews, Shown } from "../../components";
+import { Button, PageHead, Panel, SavedViews, Shown } from "../../components";
 import { nowNs } from "../../format/times";
 import { Latency } from "./Latency";
+import { LiveTail } from "./LiveTail";
 import { NothingFound } from "./NothingFound";
 import { Pager, ResultList } from "./ResultList";
 import { queryOf, shape } from "./search";
@@ -24,7 +26,18 @@ export default function TracesPage() {
   const search = JSON.stringify(asked, (_key, value: unknown) => (typeof value === "bigint" ? String(value) : value));
   // "The last hour" means the same on all pages of one search.
   const asOf = useMemo(nowNs, [search, turn, cursor === ""]);
-  const found = useAnswer((signal) => searchTraces(queryOf(state, asOf), signal), [search, cursor, at, asOf]);
+  const found = useAnswer((signal) => searchTraces(queryOf(state, asOf), signal), [search, cursor, at, asOf], {
+    when: !live,
+  });
+  useKeys("Traces", [
+    {
+      key: "f",
+      about: "Write a filter",
+      run: () => document.querySelector<HTMLElement>(".search-form .grow input")?.focus(),
+    },
+    { key: "l", about: "Live, or stop", run: () => set({ live: !live }, { push: true }) },
+    { key: "r", about: "Search again", run: () => setTurn((before) => before + 1) },
+  ]);
   return (
     <>
       <PageHead
@@ -39,21 +52,36 @@ export default function TracesPage() {
       <Panel>
         <SearchForm state={state} set={set} onSearch={() => setTurn((before) => before + 1)} />
       </Panel>
-      <Latency state={state} set={set} asOf={asOf} />
-      <Panel flush title={<TotalOf state={state} asOf={asOf} page={found.data} />}>
-        <Shown
-          of={found}
-          what="Searching"
-          empty={(page) => page.traces.length === 0 && <NothingFound state={state} set={set} />}
-        >
-          {(page) => (
-            <>
-              <ResultList label="Traces" traces={page.traces} picked={pick} onPick={(next) => set({ pick: next })} />
-              <Pager page={page} state={state} set={set} asOf={asOf} />
-            </>
-          )}
-        </Shown>
-      </Panel>
+      {live ? (
+        <LiveTail state={state} set={set} />
+      ) : (
+        <>
+          <Latency state={state} set={set} asOf={asOf} />
+          <Panel
+            flush
+            title={<TotalOf state={state} asOf={asOf} page={found.data} />}
+            actions={<Button onClick={() => set({ live: true }, { push: true })}>Live</Button>}
+          >
+            <Shown
+              of={found}
+              what="Searching"
+              empty={(page) => page.traces.length === 0 && <NothingFound state={state} set={set} />}
+            >
+              {(page) => (
+                <>
+                  <ResultList
+                    label="Traces"
+                    traces={page.traces}
+                    picked={pick}
+                    onPick={(next) => set({ pick: next })}
+                  />
+                  <Pager page={page} state={state} set={set} asOf={asOf} />
+                </>
+              )}
+            </Shown>
+          </Panel>
+        </>
+      )}
     </>
   );
 }

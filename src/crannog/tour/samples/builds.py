@@ -18,8 +18,8 @@ _JOBS = (
     ("//ingest:customers", "raw/customers", (), 15, 0.0),
     ("//clean:orders", "clean/orders", ("raw/orders",), 70, 0.02),
     ("//clean:customers", "clean/customers", ("raw/customers",), 25, 0.01),
-    ("//marts:revenue", "marts/revenue", ("clean/orders", "clean/customers"), 120, 0.12),
-    ("//marts:churn", "marts/churn", ("clean/customers", "clean/orders"), 200, 0.03),
+    ("//marts:revenue", "marts/revenue", ("clean/orders", "clean/customers"), 120, 0.3),
+    ("//marts:churn", "marts/churn", ("clean/customers", "clean/orders"), 200, 0.06),
 )
 _MESSAGES = (
     "the input has 3 rows without a customer",
@@ -34,7 +34,7 @@ def build_events(dice: random.Random, count: int, now: int) -> Iterator[BuildEve
     for number in range(count):
         left = count - number - 1
         day = today - dt.timedelta(days=left // 2)
-        start = now - left * 6 * 3_600 * _S - 300 * _S
+        start = now - left * 6 * 3_600 * _S - 90 * _S
         events = _Build(dice, f"build-{day:%Y%m%d}-{number % 2 + 1}", f"{day}", start).events()
         yield from (event for event in events if event.timestamp <= now)
 
@@ -50,7 +50,7 @@ class _Build:
 
     def __init__(self, dice: random.Random, name: str, day: str, start: int) -> None:
         self._dice, self._name, self._day, self._start = dice, name, day, start
-        self._count = 0
+        self._count = self._runs = 0
         self._made: list[BuildEvent] = []
 
     def _add(self, at: int, payload: Any) -> None:
@@ -76,11 +76,14 @@ class _Build:
             began = max([self._start + 4 * _S, *(ends[read] for read in reads)])
             ended = began + int(self._dice.lognormvariate(0, 0.3) * seconds * _S)
             if self._dice.random() < chance:
-                failed = True
                 self._run(label, table, reads, began, ended, self._dice.choice(_MESSAGES))
-            else:
-                self._run(label, table, reads, began, ended, "")
-                ends[table] = ended
+                if self._dice.random() < 0.5:
+                    failed = True
+                    continue
+                # A second try succeeds: the job is flaky, the build is not lost.
+                began, ended = ended + 5 * _S, 2 * ended - began + 5 * _S
+            self._run(label, table, reads, began, ended, "")
+            ends[table] = ended
         last = max(event.timestamp for event in self._made)
         end = BuildRequestStatus.FAILED if failed else BuildRequestStatus.COMPLETED
         self._add(last + _S, BuildRequestEvent(end, wanted, "a job failed" if failed else ""))
@@ -91,7 +94,8 @@ class _Build:
         return {"outputs": [self._ref(table)], "inputs": inputs, "env": {"DAY": self._day}}
 
     def _run(self, label: str, table: str, reads: tuple[str, ...], began: int, ended: int, message: str) -> None:
-        run, ref = f"{self._name}-{label.rpartition(':')[2]}-{label[2:].partition(':')[0]}", self._ref(table)
+        self._runs += 1
+        run, ref = f"{self._name}-run-{self._runs}", self._ref(table)
         config = self._config(table, reads)
         self._add(began, JobEvent(run, label, (ref,), JobStatus.SCHEDULED, "", config))
         self._add(began + _S // 2, JobEvent(run, label, (ref,), JobStatus.RUNNING))

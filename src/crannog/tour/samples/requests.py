@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from crannog.tour.samples.spans import CLIENT, CONSUMER, INTERNAL, MS, PRODUCER, SERVER, Made
 
-_HOURS = 3
+_HOURS = 12
 _COUNTRIES = ("de", "fr", "gb", "ie", "nl", "se", "us")
 _STACK = """Traceback (most recent call last):
   File "/app/payments/charge.py", line 88, in charge
@@ -49,7 +49,7 @@ class _Trace:
 def request_traces(dice: random.Random, count: int, now: int, hours: float = _HOURS) -> Iterator[list[Made]]:
     """Yield the spans of each request of some hours, the oldest first; more come at the end than at the beginning."""
     reach = hours * 3_600 * 1_000 * MS
-    starts = sorted(now - int(reach * dice.random() ** 1.4) - 2_000 * MS for _ in range(count))
+    starts = sorted(now - int(reach * (1 - dice.random() ** 0.5)) - 2_000 * MS for _ in range(count))
     makers = (_browse, _browse, _browse, _search, _search, _checkout, _checkout, _nightly)
     for start in starts:
         trace = _Trace(dice, f"{dice.getrandbits(128) | 1:032x}", [])

@@ -150,7 +150,7 @@ def test_the_picture_is_used_by_keyboard_and_read_as_a_table(visitor: Visitor, l
     page.keyboard.press("ArrowUp")
     for _ in range(5):
         page.keyboard.press("Shift+ArrowLeft")
-    expect(page.locator(".heat-told")).to_contain_text("1 span")
+    expect(page.locator(".heat-variables")).to_contain_text("1 span")
     page.keyboard.press("Enter")
     expect(page.get_by_role("region", name="app.slow")).to_contain_text("true")
     page.locator(".heat").focus()
@@ -215,9 +215,9 @@ def test_an_empty_server_says_how_to_send_spans(browser: Browser, tmp_path: Path
         visitor = Visitor(browser, url)
         page = visitor.open("/traces")
         expect(page.get_by_text("No spans have arrived yet")).to_be_visible()
-        told = page.get_by_label("variables", exact=True).inner_text()
+        variables = page.get_by_label("variables", exact=True).inner_text()
         port = page.evaluate("fetch('api/v1/session').then((answer) => answer.json())")["otlp_http_port"]
-        assert f"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:{port}\n" in told
+        assert f"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:{port}\n" in variables
         with socket.create_connection(("127.0.0.1", port), 5):
             pass  # somebody listens there
         visitor.close()

@@ -24,6 +24,7 @@ import builds
 import otlp
 import outside
 import over_http
+import pages
 import peers
 import queries
 import sustained
@@ -251,6 +252,7 @@ SECTIONS: dict[str, Section] = {
     "build_appends": builds.appends,
     "build_reads": builds.reads,
     "http": over_http.writes_and_reads,
+    "pages": pages.pages,
     "traces": otlp.traces,
     "outside": outside.ducklake_and_clickhouse,
     "sustained": under_load,

@@ -6,15 +6,17 @@ import re
 import time
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from browsers import Visitor, check_accessible, check_width
 from crannog.embedded import EmbeddedLake
 from crannog.tour.samples.spans import otlp_bodies
-from large_traces import HOSTILE, ODD_LEVELS, ODD_SPANS, odd_trace
+from large_traces import HOSTILE, ODD_LEVELS, ODD_SPANS, large_trace, odd_trace
+from page_measures import measure_trace, wait_until_read
 
 TRACE = "0d" * 16
 ADDRESS = f"/traces/{TRACE}"
+NOW = time.time_ns()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -216,3 +218,24 @@ def test_two_traces_are_compared(visitor: Visitor, lake: EmbeddedLake) -> None:
     expect(page.locator("tbody .badge").first).to_have_text(re.compile("removed"))
     check_width(page)
     check_accessible(page)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "ratio"), [(50_000, 1), (1_000_000, 1), (1_000_000, 2)])
+def test_large_traces_stay_quick_and_small(
+    browser: Browser, sample_server: tuple[str, EmbeddedLake], count: int, ratio: float
+) -> None:
+    """Work of the page's thread, which a busy machine changes little; the bench has the times of an idle one."""
+    url, lake = sample_server
+    trace_id = count.to_bytes(16, "big")
+    for body in large_trace(count, trace_id, NOW - 3_600 * 10**9):
+        lake.traces.write_otlp(body)  # the same bodies again are stored once
+    wait_until_read(url, trace_id.hex())
+    found = measure_trace(browser, url, trace_id.hex(), ratio=ratio)
+    print(found)
+    assert found.spans == count
+    assert found.open_work_ms < 400
+    assert found.scroll_ms_a_frame < 50
+    assert max(found.jump_ms, found.next_match_ms, found.zoom_ms, found.flame_ms) < 100  # several frames each
+    assert max(found.collapse_ms, found.expand_ms, found.find_ms) < 200
+    assert found.process_mb < 300

@@ -40,9 +40,8 @@ export function useMatches(traceId: string, tree: Tree | null, isWhole: boolean,
     },
   );
   const answer = text === "" || found.error ? undefined : found.data;
-  return useMemo(() => {
-    const state = { loading: found.loading, error: text === "" ? undefined : found.error };
-    const none = { rows: null, total: 0, marked: null, kept: null, ...state };
+  const chosen = useMemo(() => {
+    const none = { rows: null, total: 0, marked: null, kept: null };
     if (!tree || !isWhole) return none;
     const sets: Uint32Array[] = [];
     if (operation) sets.push(rowsOf(tree, service, operation));
@@ -50,16 +49,24 @@ export function useMatches(traceId: string, tree: Tree | null, isWhole: boolean,
     const filters = sets.length > 0;
     if (answer) sets.push(answer.matches);
     if (sets.length === 0) return none;
+    const rows = sets.reduce(common);
     const marked = new Uint8Array(tree.rows);
-    for (const set of sets) for (const row of set) marked[row]!++;
-    let count = 0;
-    for (let row = 0; row < tree.rows; row++) {
-      marked[row] = marked[row] === sets.length ? 1 : 0;
-      count += marked[row]!;
-    }
-    const rows = new Uint32Array(count);
-    for (let row = 0, at = 0; at < count; row++) if (marked[row] === 1) rows[at++] = row;
-    const total = sets.length === 1 && answer ? answer.total : count;
-    return { rows, total, marked, kept: filters || only ? withAncestors(tree, rows) : null, ...state };
-  }, [tree, isWhole, answer, only, service, operation, critical, found.loading, found.error]);
+    for (const row of rows) marked[row] = 1;
+    const total = sets.length === 1 && answer ? answer.total : rows.length;
+    return { rows, total, marked, kept: filters || only ? withAncestors(tree, rows) : null };
+  }, [tree, isWhole, answer, only, service, operation, critical]);
+  return { ...chosen, loading: found.loading, error: text === "" ? undefined : found.error };
+}
+
+/** Returns what is in both of two ascending lists. */
+function common(left: Uint32Array, right: Uint32Array): Uint32Array {
+  const both = new Uint32Array(Math.min(left.length, right.length));
+  let count = 0;
+  for (let a = 0, b = 0; a < left.length && b < right.length;) {
+    const difference = left[a]! - right[b]!;
+    if (difference === 0) both[count++] = left[a]!;
+    if (difference <= 0) a++;
+    if (difference >= 0) b++;
+  }
+  return both.slice(0, count);
 }

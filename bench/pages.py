@@ -42,7 +42,7 @@ _LINES = (
 
 
 def measured(folder: Path, counts: tuple[int, ...]) -> Iterator[TraceMeasures]:
-    """Yield the measures of traces of so many spans, each at both ratios; the server holds the tree of each already."""
+    """Yield the measures of traces of these numbers of spans, each at both ratios; the server holds the tree of each already."""
     with served_here(folder) as (url, lake), running_browser() as browser:
         for place, count in enumerate(counts, 1):
             trace_id = bytes([place]) * 16

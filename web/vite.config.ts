@@ -23,6 +23,13 @@ function packed(): Plugin {
   };
 }
 
+/** Does what the server does for the built pages: says where the root is. */
+const based: Plugin = {
+  name: "based",
+  apply: "serve",
+  transformIndexHtml: (html) => html.replace('<base href="./"', '<base href="/"'),
+};
+
 // CRANNOG_SERVER is where `npm run dev` finds a server; the proxy makes its answers same-origin.
 const server = process.env.CRANNOG_SERVER ?? "http://127.0.0.1:7117";
 
@@ -31,7 +38,14 @@ export default defineConfig({
   base: "./",
   appType: "spa",
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
-  build: { outDir: out, emptyOutDir: true, target: "es2022", assetsInlineLimit: 0, modulePreload: { polyfill: false } },
+  build: {
+    outDir: out,
+    emptyOutDir: true,
+    target: "es2022",
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    rolldownOptions: { checks: { bundlerTimings: false } },
+  },
   server: {
     port: 5173,
     proxy: {
@@ -42,5 +56,5 @@ export default defineConfig({
       },
     },
   },
-  plugins: [packed()],
+  plugins: [packed(), based],
 });

@@ -8,6 +8,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable
 _SERIOUS = ("serious", "critical")
 
 
+@cache
 def reason_to_skip() -> str | None:
     """Return why the pages cannot be tested here, with the command that changes it; None if they can."""
     if not (BUILT / "index.html").is_file():

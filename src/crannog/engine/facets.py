@@ -114,7 +114,8 @@ def _column(
         return ColumnFacets(field.name, str(kind), rows - present, share)
     is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
     finite = f"isfinite({column})" if types.is_floating(kind) else f"{column} IS NOT NULL"
-    mean = f"avg({column}) FILTER ({finite})" if is_number else "NULL"
+    # A sum of decimals of 38 digits does not fit any integer of DuckDB.
+    mean = f"avg({column}::DOUBLE) FILTER ({finite})" if is_number else "NULL"
     [[distinct, low, high, average]] = cursor.execute(
         f"SELECT approx_count_distinct({column}), min({column}), max({column}), {mean} FROM facet_rows"
     ).fetchall()

@@ -165,3 +165,50 @@ def arrow(
             empty = pa.RecordBatch.from_pylist([], schema=schema)
             writer.write_batch(empty, custom_metadata={"crannog-error": failure(error)})
     yield taken()
+
+
+class _Parts(io.RawIOBase):
+    """A file that only grows, and whose bytes are taken while it does."""
+
+    def __init__(self) -> None:
+        self._written: list[bytes] = []
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        part = bytes(data)
+        self._written.append(part)
+        self._size += len(part)
+        return len(part)
+
+    def tell(self) -> int:
+        return self._size
+
+    def take(self) -> bytes:
+        """Return what was written since."""
+        data = b"".join(self._written)
+        self._written.clear()
+        return data
+
+
+_ROW_GROUP = 131_072
+
+
+def parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """Yield a Parquet file, a group of rows at a time."""
+    from pyarrow import parquet as pq  # takes a while to load, and few ask for it
+
+    sink = _Parts()
+    with pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, compression="zstd") as writer:
+        waiting: list[pa.RecordBatch] = []
+        for batch in batches:
+            waiting.append(batch)
+            if sum(each.num_rows for each in waiting) >= _ROW_GROUP:
+                writer.write_table(pa.Table.from_batches(waiting, schema))
+                waiting.clear()
+                yield sink.take()
+        if waiting:
+            writer.write_table(pa.Table.from_batches(waiting, schema))
+    yield sink.take()

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from crannog.server.responses import ARROW, CSV, JSON, NDJSON
+from crannog.server.responses import ARROW, CSV, JSON, NDJSON, PARQUET
 
 Schema = dict[str, Any]
 """A part of an OpenAPI document."""
@@ -110,7 +110,8 @@ def gives(
     body = {} if schema is None else schema if isinstance(schema, dict) else shaped(schema)
     content: Schema = {JSON: {"schema": body}}
     if rows:
-        content |= {NDJSON: {"schema": {"type": "string"}}, CSV: {"schema": {"type": "string"}}}
+        content |= {form: {"schema": {"type": "string"}} for form in (NDJSON, CSV)}
+        content[PARQUET] = {"schema": {"type": "string", "format": "binary"}}
     if rows or arrow:
         content |= {ARROW: {"schema": _BYTES}}
     if progress or lines:

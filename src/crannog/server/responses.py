@@ -16,6 +16,7 @@ from crannog.formats.json_values import to_plain_json
 ARROW = "application/vnd.apache.arrow.stream"
 NDJSON = "application/x-ndjson"
 CSV = "text/csv"
+PARQUET = "application/vnd.apache.parquet"
 JSON = "application/json"
 _FORMS = {
     JSON: "json",
@@ -26,8 +27,9 @@ _FORMS = {
     "application/jsonl": "ndjson",
     CSV: "csv",
     "text/*": "csv",
+    PARQUET: "parquet",
 }
-MEDIA = {"json": JSON, "arrow": ARROW, "ndjson": NDJSON, "csv": f"{CSV}; charset=utf-8"}
+MEDIA = {"json": JSON, "arrow": ARROW, "ndjson": NDJSON, "csv": f"{CSV}; charset=utf-8", "parquet": PARQUET}
 
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -50,7 +52,7 @@ def error_answer(error: CrannogError, headers: Mapping[str, str] | None = None) 
     return answer({"error": error_body(error)}, error.http_status, further)
 
 
-def wanted_form(request: Request, forms: tuple[str, ...] = ("json", "arrow", "ndjson", "csv")) -> str:
+def wanted_form(request: Request, forms: tuple[str, ...] = ("json", "arrow", "ndjson", "csv", "parquet")) -> str:
     """Return the format that the client prefers; the first of `forms` if it accepts none of them."""
     best, weight = forms[0], 0.0
     for item in request.headers.get("accept", "").split(","):
@@ -75,7 +77,7 @@ def table_parts(table: pa.Table, form: str) -> Iterator[bytes]:
     """Yield rows in a format."""
     return (
         batch_parts(table.schema, table.to_batches(), form)
-        if form == "arrow"
+        if form in ("arrow", "parquet")
         else encode.rows(form, table.schema, encode.parts(table))
     )
 
@@ -86,6 +88,8 @@ def batch_parts(
     """Yield rows in a format as they arrive. Arrow reports a failure at its end, see `encode.arrow`; others break off."""
     if form == "arrow":
         return encode.arrow(schema, batches, failure=failure)
+    if form == "parquet":
+        return encode.parquet(schema, batches)
     return encode.rows(
         form, schema, (part for batch in batches for part in encode.parts(pa.Table.from_batches([batch])))
     )

@@ -100,7 +100,8 @@ export interface ExplainedTable {
   files_read: number;
   bytes_read: number;
   staged_rows: number;
-  pruned_by: string[];
+  /** What left files out, and how many. */
+  pruned_by: [string, number][];
 }
 
 export interface Explanation {

@@ -22,7 +22,7 @@ interface Props {
 }
 
 const WIDTHS: Record<ResultColumn["kind"], number> = {
-  number: 120,
+  number: 220,
   text: 190,
   time: 230,
   date: 110,
@@ -32,8 +32,8 @@ const WIDTHS: Record<ResultColumn["kind"], number> = {
 };
 
 /** The width of a column: what the first rows and its head need, within bounds. */
-function widthOf(table: Table, column: ResultColumn, place: number): number {
-  let longest = Math.max(column.name.length + 2, column.type.length > 24 ? 8 : column.type.length);
+function widthOf(table: Table, column: ResultColumn, place: number, isKey: boolean): number {
+  let longest = column.name.length + 1 + (isKey ? 5 : 0) + (column.type.length > 24 ? 8 : column.type.length);
   for (let row = 0; row < Math.min(30, table.numRows); row++) {
     longest = Math.max(longest, cellText(table.getChildAt(place), row)?.length ?? 4);
   }
@@ -51,7 +51,7 @@ export function ArrowGrid({ label, table, keys = [], sort, onSort, height, first
         // Names may be repeated in a result: the place tells them apart.
         id: onSort ? column.name : `${place}`,
         title: <ColumnHead column={column} isKey={keys.includes(column.name)} />,
-        width: widthOf(table, column, place),
+        width: widthOf(table, column, place, keys.includes(column.name)),
         ...(column.kind === "number" ? { align: "right" as const } : {}),
         sortable: onSort !== undefined && column.kind !== "nested",
       })),
@@ -90,7 +90,7 @@ export function ArrowGrid({ label, table, keys = [], sort, onSort, height, first
 function ColumnHead({ column, isKey }: { column: ResultColumn; isKey: boolean }) {
   return (
     <span title={`${column.name}: ${column.type}${isKey ? ", part of the key" : ""}`}>
-      {isKey && <span aria-label="key">🔑 </span>}
+      {isKey && <span class="key-mark">key</span>}
       {column.name} <span class="column-type">{column.zoned ? `timestamp ${zoneName()}` : column.type}</span>
     </span>
   );

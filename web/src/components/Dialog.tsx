@@ -14,9 +14,14 @@ interface Props {
 export function Dialog({ title, onClose, actions, wide, children }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => {
+    const own = dialog.current;
     const before = document.activeElement;
-    dialog.current?.showModal();
-    return () => (before as HTMLElement | null)?.focus?.();
+    own?.showModal();
+    return () => {
+      // What lies under an open dialog takes no focus.
+      own?.close();
+      (before as HTMLElement | null)?.focus?.();
+    };
   }, []);
   return (
     <dialog

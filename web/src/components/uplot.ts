@@ -1,4 +1,4 @@
-/** The only module that knows uPlot. */
+/** Values over time, drawn by uPlot. */
 
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
@@ -16,7 +16,7 @@ interface Drawing {
 
 const DAY = "\n{YYYY}-{MM}-{DD}";
 // The steps between marks in seconds, from which on a form is used; the day stands below where it begins.
-const TIMES = [
+export const TIMES = [
   [31_536_000, "{YYYY}", null, null, null, null, null, null, 1],
   [2_419_200, "{YYYY}-{MM}", null, null, null, null, null, null, 1],
   [86_400, "{MM}-{DD}", "\n{YYYY}", null, null, null, null, null, 1],

@@ -37,8 +37,12 @@ type Inner = Batch<unknown> & {
   offsets: ArrayLike<number | bigint>;
   children: Inner[];
   type: LooseType;
-  isValid: (index: number) => boolean;
 };
+
+/** Whether a value is there; a batch without nulls has no bits to say so. */
+function isThere(batch: Inner, place: number): boolean {
+  return batch.nullCount === 0 ? batch.type.typeId !== Type.Null : batch.isValid(place);
+}
 
 const INTEGERS: Record<number, string> = { 8: "tinyint", 16: "smallint", 32: "int", 64: "bigint" };
 
@@ -119,14 +123,14 @@ function placed(column: Column<unknown>, row: number): [Inner, number] {
 /** Returns a cell as text; null if the value is null. `whole` leaves nothing out; otherwise long ones are cut. */
 export function cellText(column: Column<unknown>, row: number, whole = false): string | null {
   const [batch, place] = placed(column, row);
-  if (!batch || !batch.isValid(place)) return null;
+  if (!batch || !isThere(batch, place)) return null;
   return textAt(batch, place, whole, false);
 }
 
 /** Returns a cell as a number, for charts: times are seconds since 1970; null if it has none. */
 export function cellNumber(column: Column<unknown>, row: number): number | null {
   const [batch, place] = placed(column, row);
-  if (!batch || !batch.isValid(place)) return null;
+  if (!batch || !isThere(batch, place)) return null;
   const type = batch.type;
   if (type.typeId === Type.Timestamp) return Number(microsAt(batch, place)) / 1e6;
   if (type.typeId === Type.Date) return dayNumber(batch, place) * 86_400;
@@ -173,7 +177,7 @@ function textAt(batch: Inner, place: number, whole: boolean, quoted: boolean): s
 }
 
 const nestedText = (batch: Inner, place: number, whole: boolean) =>
-  batch.isValid(place) ? textAt(batch, place, whole, true) : "null";
+  isThere(batch, place) ? textAt(batch, place, whole, true) : "null";
 
 function joined(texts: Iterable<string>, whole: boolean): string {
   const parts: string[] = [];

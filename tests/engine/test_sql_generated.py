@@ -43,9 +43,11 @@ def versus(tmp_path_factory: pytest.TempPathFactory, spark: SparkRuntime) -> Ite
         yield Versus(lake, spark.session().newSession())
 
 
-def look(versus: Versus, random: Random, *, statements: int, until: float | None = None) -> list[Finding]:
+def look(
+    versus: Versus, random: Random, *, statements: int, until: float | None = None, fast: bool = False
+) -> list[Finding]:
     """Compare a round of statements over new tables."""
-    tables, grammar, found = made_tables(random), Grammar(random), []
+    tables, grammar, found = made_tables(random), Grammar(random, fast), []
     versus.set_up(tables)
     for _ in range(statements):
         if until is not None and time.monotonic() > until:
@@ -65,12 +67,20 @@ def test_a_few_statements_made_up(versus: Versus) -> None:
     assert not found, "\n\n".join(map(str, found))
 
 
+def test_a_few_statements_made_up_of_what_has_rules(versus: Versus) -> None:
+    before = versus.fast
+    found = look(versus, Random(21), statements=10, fast=True)
+    assert versus.fast - before >= 3, "most of them go to Spark"
+    assert not found, "\n\n".join(map(str, found))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_many_statements_made_up(versus: Versus) -> None:
     began, random, found = time.monotonic(), Random(SEED), []
     while time.monotonic() - began < SECONDS:
-        found += look(versus, random, statements=STATEMENTS_OF_A_ROUND, until=began + SECONDS)
+        for fast in (True, False):
+            found += look(versus, random, statements=STATEMENTS_OF_A_ROUND, until=began + SECONDS, fast=fast)
     assert not found, f"seed {SEED}: {len(found)} differ\n\n" + "\n\n".join(map(str, found))
 
 

@@ -454,6 +454,9 @@ FAILING = [
     "select to_date(c, 'yyyy-MM-dd') as d from values ('2020-02-30') as v(c)",
     "select make_date(2021, 2, 29) as d",
     "select * except (nosuch) from eq.s.k",
+    "select case when null then a else b end as c from eq.s.v",
+    "with w as (select max(a) from eq.s.v group by 1) select id from eq.s.k",
+    "with w as (select a, max(b) as m from eq.s.v) select id from eq.s.k",
     "select id, x from eq.s.v lateral view explode(l) e as x",
     "select id from eq.s.k natural join eq.s.o using (id)",
     "select id, element_at(l, 5) as e from eq.s.v where size(l) > 0",
@@ -489,6 +492,7 @@ FAILING = [
 ]
 
 UNPROVED = [
+    "with w as (select id from eq.s.v) select id from eq.s.k",
     "select a as k, k + 1 from eq.s.v",
     "select id from (select 1 as id, 2 as all) order by all",
     "select try_cast(x as double) as d from eq.s.v",

@@ -12,7 +12,7 @@ from random import Random
 from typing import TypeVar
 
 from sql_made_tables import COLUMNS, FORMS, NUMBER, TEXT, TRUTH
-from sql_pieces import AGGREGATES, CONSTANTS, FRAMES, LEAST, SCALARS, TEMPLATES, WINDOW_ONLY
+from sql_pieces import AGGREGATES, CONSTANTS, FRAMES, LEAST, ONLY_SPARK, SCALARS, TEMPLATES, WINDOW_ONLY
 from sql_tree import Node, listed, node
 
 T = TypeVar("T")
@@ -44,6 +44,8 @@ class Grammar:
     """Makes up statements; the same from the same source of random numbers."""
 
     random: Random
+    fast: bool = False
+    """Only what the fast engines have rules for, or nearly: so that most statements compare two engines."""
     _names: int = 0
     _parts: dict[str, list[Column]] = field(default_factory=dict)
 
@@ -57,7 +59,7 @@ class Grammar:
             ctes.append(node("cte", f"{name} as ({{}})", query))
             self._parts[name] = columns
         query, columns = self._query(2, [])
-        if self._chance(0.15):
+        if not self.fast and self._chance(0.15):
             query = self._piped(query, columns)
         elif columns and self._chance(0.3):
             query = node("ordered", "{}{}", query, self._order(len(columns)))
@@ -84,11 +86,15 @@ class Grammar:
         if self._chance(0.1) and any(column.kind == "list" for column in scope):
             alias = self._new("v")
             kept = "outer " if self._chance(0.5) else ""
-            source = node(
-                "source",
-                f"{{}} lateral view {kept}explode({self._pick([c.written for c in scope if c.kind == 'list'])}) {alias} as e_{alias}",
-                source,
+            of = self._pick([column.written for column in scope if column.kind == "list"])
+            call, named = self._pick(
+                [
+                    (f"explode({of})", f"e_{alias}"),
+                    (f"posexplode({of})", f"p_{alias}, e_{alias}"),
+                    (f"explode_outer({of})", f"e_{alias}"),
+                ]
             )
+            source = node("source", f"{{}} lateral view {kept}{call} {alias} as {named}", source)
             sight = [*sight, Column(f"e_{alias}", NUMBER)]
         where = self._clause(" where {}", TRUTH, 2, sight, depth, 0.35)
         hint = self._pick(_HINTS).format(self._pick(names))
@@ -104,7 +110,8 @@ class Grammar:
             return node("items", "*"), [], node("clause", "", least="")
         items, columns = [], []
         for kind in kinds or [
-            self._pick([*SCALARS, *SCALARS, NUMBER, *TEMPLATES]) for _ in range(self.random.randint(1, 4))
+            self._pick([*SCALARS, *SCALARS, NUMBER, *(() if self.fast else TEMPLATES)])
+            for _ in range(self.random.randint(1, 4))
         ]:
             value = (
                 self._window(sight, kind)
@@ -158,7 +165,8 @@ class Grammar:
             other, columns, alias = self._relation(depth - 1)
             how = self._pick(_JOINS)
             if self._chance(0.1):
-                source = node("source", f"{{}} {self._pick(['join', 'left join'])} {{}} using (id)", source, other)
+                how = self._pick([join for join in _JOINS if join != "cross join"])
+                source = node("source", f"{{}} {how} {{}} using ({self._pick(['id', 'id', 'id, a'])})", source, other)
             elif how == "cross join":
                 source = node("source", "{} cross join {}", source, other)
             else:
@@ -190,7 +198,7 @@ class Grammar:
                 name,
             )
         table = f"t_{self._pick(list(FORMS))}"
-        if self._chance(0.08):
+        if not self.fast and self._chance(0.08):
             return self._pivoted(table, name)
         columns = [Column(f"{name}.{column}", kind) for column, (_, kind) in COLUMNS.items()]
         if self._chance(0.3):
@@ -220,7 +228,7 @@ class Grammar:
         return inner, [Column(f"{name}.id", NUMBER), Column(f"{name}.v", NUMBER), Column(f"{name}.n", TEXT)], name
 
     def _sample(self, chance: float) -> str:
-        return self._pick(_SAMPLES) if self._chance(chance) else ""
+        return self._pick(_SAMPLES) if not self.fast and self._chance(chance) else ""
 
     def _order(self, count: int) -> Node:
         """An order by every column, so that a limit cuts between rows that are told apart."""
@@ -282,7 +290,9 @@ class Grammar:
             return node(kind, leaf.replace("{}", ""), least=LEAST[kind])
         if depth and self._chance(0.08) and kind in (NUMBER, TRUTH, TEXT):
             return self._subquery(kind, sight, depth)
-        template, kinds = self._pick(TEMPLATES[kind])
+        template, kinds = self._pick(
+            [one for one in TEMPLATES[kind] if not (self.fast and ONLY_SPARK.search(f"{one[0]} {one[1]}"))]
+        )
         return node(
             kind, template, *(self._expression(inner, size - 1, sight, depth) for inner in kinds), least=LEAST[kind]
         )
@@ -302,6 +312,16 @@ class Grammar:
                     kind,
                     f"{self._pick(['', 'not '])}exists (select {{}} from {table} as {name} where {{}})",
                     self._expression(NUMBER, 1, own, 0),
+                    link,
+                    least="true",
+                )
+            if self._chance(0.3):
+                pair = ", ".join(["{}"] * 2)
+                return node(
+                    kind,
+                    f"(({pair}) {self._pick(['in', 'not in'])} (select {pair} from {table} as {name} where {{}}))",
+                    *(self._expression(NUMBER, 1, sight, 0) for _ in range(2)),
+                    *(self._expression(NUMBER, 0, own, 0) for _ in range(2)),
                     link,
                     least="true",
                 )
@@ -331,7 +351,7 @@ class Grammar:
         )
 
     def _aggregate(self, kind: str, sight: list[Column]) -> Node:
-        template, kinds = self._pick(AGGREGATES[kind])
+        template, kinds = self._pick([one for one in AGGREGATES[kind] if not (self.fast and ONLY_SPARK.search(one[0]))])
         return node(
             kind,
             template,

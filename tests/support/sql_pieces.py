@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from sql_made_tables import DAY, LIST, MAP, MOMENT, NUMBER, STRUCT, TEXT, TRUTH
 
 SPAN, MONTHS = "span", "months"  # intervals of days and times, of years and months
@@ -9,6 +11,12 @@ LEAST = {
     NUMBER: "1", TEXT: "'a'", DAY: "date '2020-02-29'", MOMENT: "timestamp '2020-02-29 12:00:00'", TRUTH: "true",
     LIST: "array(1)", MAP: "map('a', 1)", STRUCT: "named_struct('p', 1, 'q', 'a')", SPAN: "interval 1 day", MONTHS: "interval 1 month",
 }  # fmt: skip
+# Templates that have no rule, or that fail for most values.
+ONLY_SPARK = re.compile(
+    r"->|\(\+ |months_between|timestamp(diff|add)|try_add|typeof|initcap|array_max|split\(|rlike|like any|is true|is distinct"
+    r"|position|trim\(leading|by\(|approx|(cast|concat)\(\{\} as string\)', 'list'|sort_array|slice|map_concat|'(span|months)'|substring\(\{\} from"
+    r"|\{\} = \{\}\) \('(list|struct)|struct\(\{\} as|\('text', 'number'\)|div|%|_add|date_part"
+)
 SCALARS = (NUMBER, TEXT, DAY, MOMENT, TRUTH)
 CONSTANTS = {
     NUMBER: ["0", "1", "-1", "2", "7", "1.5", "-0.25", "100", "3.00", "2L", "1e1", "- 3", "null"],
@@ -25,15 +33,15 @@ CONSTANTS = {
 TEMPLATES: dict[str, list[tuple[str, tuple[str, ...]]]] = {
     NUMBER: [
         *((f"({{}} {sign} {{}})", (NUMBER, NUMBER)) for sign in ("+", "-", "*", "/", "%", "div")),
-        ("(- {})", (NUMBER,)), ("(+ {})", (NUMBER,)), ("abs({})", (NUMBER,)), ("{} & {}", (NUMBER, NUMBER)),
+        ("(- {})", (NUMBER,)), ("(+ {})", (NUMBER,)), ("abs({})", (NUMBER,)), ("{} & {}", (NUMBER, NUMBER)), ("({} | {})", (NUMBER, NUMBER)), ("({} ^ 5)", (NUMBER,)), ("(~ {})", (NUMBER,)), ("sqrt(abs({}))", (NUMBER,)),
         ("coalesce({}, {})", (NUMBER, NUMBER)), ("nullif({}, {})", (NUMBER, NUMBER)), ("nvl({}, {})", (NUMBER, NUMBER)), ("if({}, {}, {})", (TRUTH, NUMBER, NUMBER)),
         ("case when {} then {} else {} end", (TRUTH, NUMBER, NUMBER)), ("case when {} then {} end", (TRUTH, NUMBER)), ("case {} when {} then {} when 2 then {} end", (NUMBER, NUMBER, NUMBER, NUMBER)),
         ("length({})", (TEXT,)), ("instr({}, 'a')", (TEXT,)), ("ascii({})", (TEXT,)), ("locate({}, {})", (TEXT, TEXT)), ("position('a' in {})", (TEXT,)),
         ("year({})", (DAY,)), ("month({})", (DAY,)), ("dayofweek({})", (DAY,)), ("hour({})", (MOMENT,)), ("extract(day from {})", (DAY,)), ("date_part('minute', {})", (MOMENT,)),
         ("unix_seconds({})", (MOMENT,)), ("datediff({}, {})", (DAY, DAY)), ("months_between({}, {})", (DAY, DAY)), ("timestampdiff(hour, {}, {})", (MOMENT, MOMENT)),
-        ("round({}, 1)", (NUMBER,)), ("ceil({})", (NUMBER,)), ("floor({})", (NUMBER,)), ("sign({})", (NUMBER,)), ("greatest({}, {})", (NUMBER, NUMBER)), ("pmod({}, 3)", (NUMBER,)),
+        ("round({}, 1)", (NUMBER,)), ("round({})", (NUMBER,)), ("ceil({})", (NUMBER,)), ("floor({})", (NUMBER,)), ("sign({})", (NUMBER,)), ("greatest({}, {})", (NUMBER, NUMBER)), ("pmod({}, 3)", (NUMBER,)),
         ("cast({} as int)", (NUMBER,)), ("cast({} as bigint)", (NUMBER,)), ("cast({} as double)", (NUMBER,)), ("cast({} as decimal(12,3))", (NUMBER,)), ("{} :: smallint", (NUMBER,)),
-        ("try_cast({} as int)", (TEXT,)), ("cast({} as int)", (TRUTH,)), ("try_add({}, {})", (NUMBER, NUMBER)),
+        ("try_cast({} as int)", (TEXT,)), ("try_cast({} as smallint)", (NUMBER,)), ("weekofyear({})", (DAY,)), ("map_values({})[0]", (MAP,)), ("cast({} as int)", (TRUTH,)), ("try_add({}, {})", (NUMBER, NUMBER)),
         ("size({})", (LIST,)), ("{}[0]", (LIST,)), ("element_at({}, 1)", (LIST,)), ("array_max({})", (LIST,)), ("get({}, 1)", (LIST,)), ("element_at({}, 'a')", (MAP,)), ("{}['b']", (MAP,)),
         ("{}.p", (STRUCT,)), ("aggregate({}, 0, (acc, v) -> acc + coalesce(v, 0))", (LIST,)), ("cardinality({})", (MAP,)),
     ],
@@ -42,7 +50,7 @@ TEMPLATES: dict[str, list[tuple[str, tuple[str, ...]]]] = {
         ("substring({} from 2)", (TEXT,)), ("left({}, 2)", (TEXT,)), ("right({}, 1)", (TEXT,)), ("replace({}, 'a', {})", (TEXT, TEXT)), ("lpad({}, 3, '*')", (TEXT,)), ("md5({})", (TEXT,)),
         ("coalesce({}, {})", (TEXT, TEXT)), ("case when {} then {} else {} end", (TRUTH, TEXT, TEXT)), ("cast({} as string)", (NUMBER,)), ("cast({} as string)", (DAY,)),
         ("cast({} as string)", (MOMENT,)), ("cast({} as string)", (TRUTH,)), ("cast({} as string)", (LIST,)), ("concat_ws('-', {}, {})", (TEXT, TEXT)), ("greatest({}, {})", (TEXT, TEXT)),
-        ("nullif({}, {})", (TEXT, TEXT)), ("reverse({})", (TEXT,)), ("{}.q", (STRUCT,)), ("date_format({}, 'yyyy-MM')", (MOMENT,)), ("split({}, 'a')[0]", (TEXT,)), ("typeof({})", (NUMBER,)), ("initcap({})", (TEXT,)),
+        ("nullif({}, {})", (TEXT, TEXT)), ("reverse({})", (TEXT,)), ("{}.q", (STRUCT,)), ("date_format({}, 'yyyy-MM')", (MOMENT,)), ("date_format({}, 'E d MMM HH:mm:ss.SSS')", (MOMENT,)), ("split_part({}, 'a', 2)", (TEXT,)), ("split({}, 'a')[0]", (TEXT,)), ("typeof({})", (NUMBER,)), ("initcap({})", (TEXT,)),
     ],
     DAY: [
         ("date_add({}, 3)", (DAY,)), ("date_sub({}, 40)", (DAY,)), ("last_day({})", (DAY,)), ("trunc({}, 'week')", (DAY,)), ("({} + {})", (DAY, MONTHS)), ("cast({} as date)", (MOMENT,)),
@@ -69,7 +77,7 @@ TEMPLATES: dict[str, list[tuple[str, tuple[str, ...]]]] = {
 AGGREGATES: dict[str, list[tuple[str, tuple[str, ...]]]] = {
     NUMBER: [
         ("count(*)", ()), ("count({})", (NUMBER,)), ("sum({})", (NUMBER,)), ("avg({})", (NUMBER,)), ("min({})", (NUMBER,)), ("max({})", (NUMBER,)), ("count(distinct {})", (NUMBER,)), ("count(distinct {}, {})", (TEXT, NUMBER)),
-        ("sum(distinct {})", (NUMBER,)), ("count_if({})", (TRUTH,)), ("sum({}) filter (where {})", (NUMBER, TRUTH)), ("count({}) filter (where {})", (TEXT, TRUTH)), ("max_by({}, id)", (NUMBER,)), ("approx_count_distinct({})", (NUMBER,)),
+        ("sum(distinct {})", (NUMBER,)), ("count_if({})", (TRUTH,)), ("sum({}) filter (where {})", (NUMBER, TRUTH)), ("count({}) filter (where {})", (TEXT, TRUTH)), ("max_by({}, id)", (NUMBER,)), ("approx_count_distinct({})", (NUMBER,)), ("stddev({})", (NUMBER,)), ("var_pop({})", (NUMBER,)),
     ],
     TEXT: [("min({})", (TEXT,)), ("max({})", (TEXT,))],
     TRUTH: [("bool_and({})", (TRUTH,)), ("some({})", (TRUTH,)), ("every({})", (TRUTH,))],
@@ -86,6 +94,8 @@ WINDOW_ONLY = [
     "first_value(id)",
     "last_value(id)",
     "nth_value(id, 2)",
+    "lag(id) ignore nulls",
+    "last_value(id) ignore nulls",
     "percent_rank()",
     "cume_dist()",
 ]

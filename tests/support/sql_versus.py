@@ -83,8 +83,9 @@ class Versus:
             )
         self.answered += 1
         self.fast += ours.engine != "spark"
-        # Floating sums and averages depend on the order of rows.
-        found = difference(theirs, ours, ordered=False, approximate="sum(" in text or "avg(" in text)
+        # Floating sums, averages and variances depend on the order of rows.
+        approximate = any(word in text for word in ("sum(", "avg(", "stddev(", "var_pop("))
+        found = difference(theirs, ours, ordered=False, approximate=approximate)
         kind = "names or types" if found and found.startswith("columns") else "rows"
         return Finding(kind, statement, used, f"{ours.engine}: {found}") if found else None
 

@@ -144,15 +144,20 @@ class Grouping:
             if not 1 <= place <= len(chosen):
                 raise NoRule("GROUP BY the number of no column")
             item = chosen[place - 1]
-            return self.expressions.term(item.this if isinstance(item, exp.Alias) else item)
+            return self._output(item.this if isinstance(item, exp.Alias) else item)
         if isinstance(item, exp.Column) and not item.table:
             try:
                 return self.expressions.term(item)
             except NoRule:
                 for one in chosen:
                     if isinstance(one, exp.Alias) and one.alias.lower() == item.name.lower():
-                        return self.expressions.term(one.this)
+                        return self._output(one.this)
                 raise
+        return self.expressions.term(item)
+
+    def _output(self, item: exp.Expression) -> Typed:
+        if any(_aggregates(inner) for inner in item.walk()) or item.find(exp.Window):
+            raise NoRule("GROUP BY an aggregate")
         return self.expressions.term(item)
 
 

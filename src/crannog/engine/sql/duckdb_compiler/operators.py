@@ -181,8 +181,8 @@ def cases(branches: list[tuple[Typed, Typed]], otherwise: Typed | None) -> Typed
     """Return CASE WHEN … THEN … ELSE … END."""
     results = [result for _, result in branches] + ([otherwise] if otherwise else [])
     kind = common(results)
-    for condition, _ in branches:
-        boolean(condition)
+    if any(condition.type != pa.bool_() for condition, _ in branches):
+        raise NoRule("CASE by other than a condition")
     sql = " ".join(f"WHEN {condition.sql} THEN {widened(result, kind).sql}" for condition, result in branches)
     names = [part for condition, result in branches for part in (" WHEN ", condition.name, " THEN ", result.name)]
     ending = [" ELSE ", otherwise.name] if otherwise else []

@@ -45,6 +45,8 @@ class Relations:
     uses_now: bool = False
     coverage: NodeCoverage = field(default_factory=NodeCoverage)
     sources: set[int] = field(default_factory=set)
+    # The parts of WITH by their names in DuckDB's SQL that nothing has used yet.
+    unused_parts: set[str] = field(default_factory=set)
     _counter: itertools.count[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
@@ -123,6 +125,7 @@ class Relations:
             cte = ctes.get(parts[0].lower()) if len(parts) == 1 else None
             if cte is None:
                 raise NoRule(f"the relation {'.'.join(parts)[:60]}")
+            self.unused_parts.discard(cte.alias)
             called, renamed = self._renamed(cte.columns, alias_node)
             scope.relations.append(Relation(alias, cte.qualifiers if called is None else (called,), renamed))
             return f"{cte.alias} AS {alias}"

@@ -55,6 +55,9 @@ def compile_statement(statement: Statement, shapes: Mapping[int, SourceShape], n
         # A tree that no rule was written for; Spark parses the text itself.
         raise NoRule(f"syntax of an unexpected shape ({type(error).__name__})") from error
     compiler.coverage.check_all(statement.tree)
+    if compiler.unused_parts:
+        # DuckDB does not check them.
+        raise NoRule("a part of WITH that nothing uses")
     if compiler.sources != set(shapes):
         raise NoRule("a table that the syntax tree does not show")
     conditions = {source: tuple(found) for source, found in compiler.conditions.items()}
@@ -94,6 +97,7 @@ class _Compiler(Relations):
             query = self.query(self.coverage(cte, "this"), None, known)
             name = f"q{next(self._counter)}"
             parts.append(f"{name} AS ({query.sql})")
+            self.unused_parts.add(name)
             called, columns = self._renamed(query.columns, self.coverage(cte, "alias"))
             if called is None or called in defined:
                 raise NoRule("two parts of WITH by one name")

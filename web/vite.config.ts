@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { brotliCompressSync, gzipSync } from "node:zlib";
@@ -19,6 +20,23 @@ function packed(): Plugin {
           writeFileSync(join(folder, `${name}.br`), brotliCompressSync(plain));
         }
       }
+    },
+  };
+}
+
+/** Writes a hash of the sources beside the built pages, by which the tests tell whether these are of them. */
+function sourced(): Plugin {
+  return {
+    name: "sourced",
+    apply: "build",
+    closeBundle() {
+      const hash = createHash("sha256");
+      const names = readdirSync(join(import.meta.dirname, "src"), { recursive: true, withFileTypes: true })
+        .filter((entry) => entry.isFile())
+        .map((entry) => join(entry.parentPath, entry.name))
+        .sort();
+      for (const name of names) hash.update(readFileSync(name));
+      writeFileSync(join(import.meta.dirname, out, "source.sha256"), hash.digest("hex"));
     },
   };
 }
@@ -56,5 +74,5 @@ export default defineConfig({
       },
     },
   },
-  plugins: [packed(), based],
+  plugins: [packed(), sourced(), based],
 });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import os
 import shutil
@@ -34,15 +35,21 @@ _SERIOUS = ("serious", "critical")
 @cache
 def reason_to_skip() -> str | None:
     """Return why the pages cannot be tested here, with the command that changes it; None if they can."""
-    if not (BUILT / "index.html").is_file():
+    if not (BUILT / "source.sha256").is_file():
         return "the pages are not built: run `make pages`"
-    built = (BUILT / "index.html").stat().st_mtime
-    newest = max(path.stat().st_mtime for path in (WEB / "src").rglob("*") if path.is_file())
-    if newest > built + 1:
-        return "the pages are older than their source: run `make pages`"
+    if (BUILT / "source.sha256").read_text() != _source_hash():
+        return "the pages are not those of their source: run `make pages`"
     if not any(map(shutil.which, _NAMES)):
         return "there is no Chromium here: run `apt-get install chromium`"
     return None
+
+
+def _source_hash() -> str:
+    """Hash the source as web/vite.config.ts does."""
+    found = hashlib.sha256()
+    for path in sorted(str(path) for path in (WEB / "src").rglob("*") if path.is_file()):
+        found.update(Path(path).read_bytes())
+    return found.hexdigest()
 
 
 @contextmanager

@@ -32,6 +32,7 @@ const columns: Column<TableUpkeep>[] = [
     id: "size",
     title: "Size",
     align: "right",
+    wide: true,
     cell: (table) => <Bytes value={table.error ? null : table.base_bytes + table.staged_bytes} />,
   },
   { id: "changed", title: "Changed", align: "right", cell: (table) => <Ago at={table.changed_at} /> },

@@ -103,7 +103,9 @@ def test_a_conversation_reads_once_and_as_text(visitor: Visitor) -> None:
     expect(long.get_by_role("button", name="more characters")).to_have_count(0)
     assert len(long.inner_text()) > 29_000
     page.get_by_role("link", name="chat model-x").first.click()
-    expect(page.get_by_role("complementary", name="Span")).to_contain_text("model-x")
+    panel = page.get_by_role("complementary", name="Span")
+    expect(panel).to_contain_text("model-x")
+    expect(panel.locator(".message.user")).to_contain_text("of image/png, as base64")
 
 
 @pytest.mark.parametrize("session", ["chat-0001", "chat-0002"])

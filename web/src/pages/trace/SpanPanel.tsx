@@ -1,13 +1,16 @@
-import { useState } from "preact/hooks";
-import { writeJson, type Json } from "../../api/json";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { messagesOf } from "../../api/conversations";
+import { writeJson } from "../../api/json";
 import type { SpanEvent, TreeSpan } from "../../api/trace";
-import type { Answered } from "../../api/useAnswer";
+import { useAnswer, type Answered } from "../../api/useAnswer";
 import { to } from "../../app/router";
 import { Badge, Button, Code, CopyButton, Duration, KeyValue, Shown, Swatch, Tabs, Time } from "../../components";
 import { colourOf } from "../../format/colours";
 import { count, duration, percent } from "../../format/numbers";
+import { MessageView } from "../conversations/Messages";
 import { Attributes, AttributeSearch, Value } from "./Attributes";
 
+const WHOLE_CHARS = 2_000_000;
 const TABS = ["details", "events", "links", "json"] as const;
 type Tab = (typeof TABS)[number];
 
@@ -21,8 +24,11 @@ interface Props {
 
 /** Everything about one span. */
 export function SpanPanel({ answer, traceStart, traceLength, onClose, onZoomTo }: Props) {
+  const panel = useRef<HTMLElement>(null);
+  // Where the panel is below the rows, one would not see that it opened.
+  useEffect(() => panel.current?.scrollIntoView({ block: "nearest" }), []);
   return (
-    <aside class="span-panel" aria-label="Span">
+    <aside class="span-panel" aria-label="Span" ref={panel}>
       <Shown of={answer} what="Reading the span">
         {(span) => span && <SpanDetails key={span.span_id} {...{ span, traceStart, traceLength, onClose, onZoomTo }} />}
       </Shown>
@@ -146,7 +152,18 @@ function Details({ span }: { span: TreeSpan }) {
 
 /** What a call to a model was given and returned. */
 function LanguageModel({ span }: { span: TreeSpan }) {
-  if (span.input === null && span.output === null && span.model === null) return null;
+  const [whole, setWhole] = useState(false);
+  const isOne = span.input !== null || span.output !== null || span.model !== null;
+  const messages = useAnswer(
+    async (signal) => {
+      const query = { span_id: span.span_id, ...(whole ? { max_chars: WHOLE_CHARS } : {}) };
+      const [found] = (await messagesOf(span.trace_id, query, signal)).spans;
+      return found;
+    },
+    [span.span_id, whole],
+    { when: isOne },
+  );
+  if (!isOne) return null;
   return (
     <section class="span-model">
       <h3>Language model</h3>
@@ -164,14 +181,15 @@ function LanguageModel({ span }: { span: TreeSpan }) {
           ["User", span.user_id],
         ]}
       />
-      {span.input !== null && <Code text={textOf(span.input)} label="input" most={1_200} />}
-      {span.output !== null && <Code text={textOf(span.output)} label="output" most={1_200} />}
+      <Shown of={messages} what="Reading the messages">
+        {(found) =>
+          [...(found?.input ?? []), ...(found?.output ?? [])].map((message, index) => (
+            <MessageView key={index} message={message} onAll={() => setWhole(true)} />
+          ))
+        }
+      </Shown>
     </section>
   );
-}
-
-function textOf(value: Json): string {
-  return typeof value === "string" ? value : writeJson(value, 2);
 }
 
 function Events({ events, start }: { events: SpanEvent[]; start: bigint }) {

@@ -82,7 +82,7 @@ export function TraceHead({ traceId, skeleton, onErrors }: Props) {
           wide
           onClose={() => setShowsSql(false)}
           actions={
-            <a class="button primary" href={to("sql", { sql })}>
+            <a class="button primary" href={to("sql", { q: sql })}>
               Open in the editor
             </a>
           }

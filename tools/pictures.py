@@ -74,14 +74,17 @@ PICTURES: dict[str, Address] = {
     "traces": lambda server: "/traces",
     "trace": lambda server: f"/traces/{server.failed_checkout()}",
     "services": lambda server: "/services",
+    "map": lambda server: "/services?tab=map",
     "conversations": lambda server: "/conversations",
     "conversation": lambda server: "/conversations/chat-0001",
     "tables": lambda server: "/tables",
     "table": lambda server: "/tables/shop.sales.orders",
-    "sql": lambda server: str(httpx.URL("/sql", params={"sql": _QUERY})),
+    "statistics": lambda server: "/tables/shop.sales.orders?tab=statistics",
+    "sql": lambda server: str(httpx.URL("/sql", params={"q": _QUERY})),
     "load": lambda server: "/load",
     "builds": lambda server: "/builds",
     "build": lambda server: f"/builds/{server.build('BUILD_REQUEST_FAILED')}",
+    "graph": lambda server: f"/builds/{server.build('BUILD_REQUEST_FAILED')}?view=graph",
     "jobs": lambda server: "/jobs",
     "lineage": lambda server: str(
         httpx.URL("/lineage", params={"ref": f"marts/revenue/date={time.strftime('%Y-%m-%d')}"})
@@ -89,6 +92,13 @@ PICTURES: dict[str, Address] = {
     "upkeep": lambda server: "/upkeep",
     "erase": lambda server: "/erase",
 }
+
+
+_ACTS: dict[str, Callable[[Page], object]] = {
+    "sql": lambda page: page.get_by_role("button", name="Run").click(),
+    "trace": lambda page: page.get_by_text("POST bank/authorize").first.click(),
+}
+"""What is done on a page before its picture is taken."""
 
 
 def main(names: list[str]) -> int:
@@ -121,6 +131,9 @@ def _take(browser: Browser, server: Server, name: str, *, suffix: str = "", **op
     page.goto(server.url + PICTURES[name](server))
     page.wait_for_selector("h1, .empty")
     page.wait_for_timeout(_SETTLE_MS)
+    if name in _ACTS:
+        _ACTS[name](page)
+        page.wait_for_timeout(_SETTLE_MS)
     if page.get_by_text("There is no such page").count():
         print(f"{name}: there is no such page yet")
     else:

@@ -194,7 +194,7 @@ def test_details_show_what_a_sender_wrote_as_text(visitor: Visitor) -> None:
     expect(panel.get_by_role("heading", name="starts before its parent")).to_be_visible()
 
 
-def test_downloads_sql_and_an_unknown_trace(visitor: Visitor) -> None:
+def test_downloads_sql_and_an_unknown_trace(visitor: Visitor, lake: EmbeddedLake) -> None:
     page = whole(visitor)
     page.get_by_role("button", name="Download").click()
     with page.expect_download() as waited:
@@ -202,6 +202,8 @@ def test_downloads_sql_and_an_unknown_trace(visitor: Visitor) -> None:
     assert "0d0d" in waited.value.suggested_filename
     page.get_by_role("button", name="As SQL").click()
     expect(page.get_by_role("dialog")).to_contain_text(TRACE.upper())
+    written = page.get_by_role("dialog").locator("pre").inner_text()
+    assert len(lake.sql(written, engine="local").rows()) == ODD_SPANS
     missing = visitor.open("/traces/" + "9" * 32)
     expect(missing.get_by_role("alert")).to_contain_text("9" * 32)
     visitor.wrong = [each for each in visitor.wrong if "404" not in each]

@@ -24,6 +24,7 @@ from crannog.server.routes import (
     changes,
     health,
     jaeger,
+    load,
     pages,
     rows,
     search,
@@ -37,7 +38,7 @@ from crannog.version import VERSION
 
 _Handler = Callable[[Request], Awaitable[Response]]
 _ROUTERS = [
-    *(module.router for module in (tables, rows, sql)),
+    *(module.router for module in (tables, rows, load, sql)),
     tables.cache,
     *(module.router for module in (builds, traces, jaeger, search, session, changes, health, pages)),
     rows.jobs,

@@ -247,6 +247,11 @@ export interface Routes {
     query: { limit?: number | bigint | null | undefined };
     answer: Array<Fields>;
   };
+  "POST /api/v1/tables/{name}/load": {
+    path: { name: string };
+    query: { file?: string | undefined; create?: boolean | undefined; key?: Array<string> | undefined; partition_by?: Array<string> | undefined; types?: string | undefined; mode?: string | undefined; format?: string | undefined; delimiter?: string | undefined; flatten?: boolean | undefined; evolve?: boolean | undefined; ignore_extra?: boolean | undefined; max_bad?: number | bigint | undefined; again?: boolean | undefined; dry_run?: boolean | undefined };
+    answer: { table: string; created?: boolean | undefined; dry_run?: boolean | undefined; files?: Array<{ file: string; format: string; bytes: number | bigint; rows?: number | bigint | undefined; bad_rows?: number | bigint | undefined; duplicate_rows?: number | bigint | undefined; batches?: number | bigint | undefined; duplicate?: boolean | undefined; engine?: string | undefined }> | undefined; rows?: number | bigint | undefined; bad_rows?: number | bigint | undefined; duplicate_rows?: number | bigint | undefined; duplicates?: number | bigint | undefined; batches?: number | bigint | undefined; bytes?: number | bigint | undefined; seconds?: number | undefined; rows_per_s?: number | undefined; columns?: Array<Fields> | undefined; key?: Array<string> | undefined; drift?: Array<{ column: string; change: string; in_table: string; in_files: string; done?: string | undefined }> | undefined; renamed?: Record<string, string> | undefined; first_bad?: Array<{ file: string; line: number | bigint; column: string; value: string; reason: string }> | undefined; first_rows?: Array<Fields> | undefined; reject?: string | undefined };
+  };
   "GET /api/v1/tables/{name}/preview": {
     path: { name: string };
     query: { raw?: boolean | undefined; n?: number | bigint | undefined };

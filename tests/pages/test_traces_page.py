@@ -6,7 +6,7 @@ import re
 import socket
 import time
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -222,6 +222,23 @@ def test_an_empty_server_says_how_to_send_spans(browser: Browser, tmp_path: Path
             pass  # somebody listens there
         visitor.close()
         visitor.check()
+
+
+def test_a_search_is_written_as_sql(visitor: Visitor, lake: EmbeddedLake) -> None:
+    where = 'http.route = "/checkout" and duration > 100ms'
+    page = visitor.open(
+        f"/traces?{urlencode({'service': 'web', 'q': where, 'errors': 1, 'limit': 500, 'last': 'any'})}"
+    )
+    page.get_by_role("button", name="As SQL").click()
+    sql = page.get_by_label("SQL", exact=True).inner_text()
+    found = lake.sql(sql, engine="local").rows()
+    expected = lake.traces.search(service="web", where=where, has_errors=True, limit=500).traces
+    assert [row["trace_id"].hex() for row in found] == [trace.trace_id for trace in expected] != []
+    link = page.get_by_role("link", name="Open in the editor").get_attribute("href") or ""
+    assert parse_qs(urlsplit(link).query)["q"] == [sql]
+    other = visitor.open(f"/traces?{urlencode({'q': 'error or root', 'service': HOSTILE})}")
+    other.get_by_role("button", name="As SQL").click()
+    expect(other.get_by_label("SQL", exact=True)).to_contain_text("no short form: error or root")
 
 
 def test_a_range_is_chosen_in_the_shown_zone(visitor: Visitor) -> None:

@@ -6,7 +6,7 @@ import { useAnswer } from "../../api/useAnswer";
 import { useAddress } from "../../app/address";
 import { useKeys } from "../../app/keys";
 import { to } from "../../app/router";
-import { Button, PageHead, Panel, SavedViews, Shown } from "../../components";
+import { Button, Code, Dialog, PageHead, Panel, SavedViews, Shown } from "../../components";
 import { nowNs } from "../../format/times";
 import { Latency } from "./Latency";
 import { LiveTail } from "./LiveTail";
@@ -14,6 +14,7 @@ import { NothingFound } from "./NothingFound";
 import { Pager, ResultList } from "./ResultList";
 import { queryOf, shape } from "./search";
 import { SearchForm } from "./SearchForm";
+import { sqlOf } from "./sql";
 import { TotalOf } from "./TotalOf";
 import "./traces.css";
 
@@ -22,6 +23,7 @@ const NOT_SAVED = ["cursor", "at", "pick", "live"];
 export default function TracesPage() {
   const [state, set] = useAddress(shape);
   const [turn, setTurn] = useState(0);
+  const [asSql, setAsSql] = useState(false);
   const { cursor, at, pick, box, heat, live, ...asked } = state;
   const search = JSON.stringify(asked, (_key, value: unknown) => (typeof value === "bigint" ? String(value) : value));
   // "The last hour" means the same on all pages of one search.
@@ -45,6 +47,7 @@ export default function TracesPage() {
         actions={
           <>
             {pick.length > 0 && <Compare picked={pick} />}
+            <Button onClick={() => setAsSql(true)}>As SQL</Button>
             <SavedViews kind="traces" path="traces" leaveOut={NOT_SAVED} />
           </>
         }
@@ -52,6 +55,7 @@ export default function TracesPage() {
       <Panel>
         <SearchForm state={state} set={set} onSearch={() => setTurn((before) => before + 1)} />
       </Panel>
+      {asSql && <AsSql sql={sqlOf(state, at ?? asOf)} onClose={() => setAsSql(false)} />}
       {live ? (
         <LiveTail state={state} set={set} />
       ) : (
@@ -93,5 +97,22 @@ function Compare({ picked }: { picked: readonly string[] }) {
     <a class="button" href={to("traces", "compare", { a, b })}>
       Compare the two
     </a>
+  );
+}
+
+function AsSql({ sql, onClose }: { sql: string; onClose: () => void }) {
+  return (
+    <Dialog
+      title="This search as SQL"
+      wide
+      onClose={onClose}
+      actions={
+        <a class="button primary" href={to("sql", { q: sql })}>
+          Open in the editor
+        </a>
+      }
+    >
+      <Code text={sql} label="SQL" />
+    </Dialog>
   );
 }

@@ -45,7 +45,7 @@ const OPERATORS: Record<string, string[]> = {
   text: ["~", "contains"],
 };
 const COMPARE = ["=", "!=", "in (", "contains", "=~", "!~", ">", "<", "exists", "is"];
-const TOKEN =
+export const TOKEN =
   /(?<text>"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?)|(?<operator>=~|!~|!=|<=|>=|[=<>~])|(?<mark>[(),])|(?<word>[^\s"'=<>~!(),]+)|\S/g;
 const MOST = 12;
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 
@@ -207,6 +208,27 @@ def test_downloads_sql_and_an_unknown_trace(visitor: Visitor, lake: EmbeddedLake
     missing = visitor.open("/traces/" + "9" * 32)
     expect(missing.get_by_role("alert")).to_contain_text("9" * 32)
     visitor.wrong = [each for each in visitor.wrong if "404" not in each]
+
+
+def test_a_trace_that_is_too_large_is_shown_in_windows(visitor: Visitor) -> None:
+    page = visitor.open("/traces")
+    body = json.dumps(
+        {"error": {"code": "too_large", "message": "the trace has 3,000,000 spans", "retry_after_s": None}}
+    )
+    page.route("**/skeleton", lambda route: route.fulfill(status=413, body=body))
+    page.route("**/api/v1/traces/*?limit=1000*", lambda route: route.continue_(url=_fewer(route.request.url)))
+    page.goto(visitor.url + ADDRESS)
+    bar = page.locator(".window-bar")
+    expect(bar).to_contain_text("Rows 1 to 100 of 300. the trace has 3,000,000 spans")
+    bar.get_by_role("button", name="After").click()
+    expect(bar).to_contain_text("Rows 101 to 200 of 300")
+    expect(page.locator(".waterfall-row").first).to_contain_text("query")
+    expect(page.get_by_role("button", name="Operations")).to_be_disabled()
+    visitor.wrong = [each for each in visitor.wrong if "413" not in each]
+
+
+def _fewer(url: str) -> str:
+    return url.replace("limit=1000", "limit=100")
 
 
 def test_two_traces_are_compared(visitor: Visitor, lake: EmbeddedLake) -> None:

@@ -51,6 +51,7 @@ export function useSkeleton(traceId: string, offset: number): SkeletonState {
   const [tooLarge, setTooLarge] = useState<string | null>(null);
 
   useEffect(() => {
+    const control = new AbortController();
     const worker = new Worker(new URL("./worker.ts", import.meta.url), { type: "module" });
     worker.onmessage = ({ data }: MessageEvent<Reply>) => {
       worker.terminate();
@@ -65,18 +66,29 @@ export function useSkeleton(traceId: string, offset: number): SkeletonState {
       else setError(failed);
     };
     worker.onerror = (event) => setError(new ApiError("page", event.message || "The reader of traces failed.", 0));
-    worker.postMessage({ address: addressOf("/api/v1/traces/{trace_id}/skeleton", { trace_id: traceId }).href });
-    return () => worker.terminate();
+    // One after the other: asked at once, both would make the server work out a tree that it does not hold yet.
+    getWindow(traceId, { limit: FIRST_ROWS }, control.signal).then(
+      (found) => {
+        setWindow(found);
+        worker.postMessage({ address: addressOf("/api/v1/traces/{trace_id}/skeleton", { trace_id: traceId }).href });
+      },
+      (thrown: unknown) => !isAbort(thrown) && setError(asError(thrown)),
+    );
+    return () => {
+      control.abort();
+      worker.terminate();
+    };
   }, [traceId, turn]);
 
   useEffect(() => {
+    if (tooLarge === null) return;
     const control = new AbortController();
-    const query = tooLarge === null ? { limit: FIRST_ROWS } : { limit: WINDOW_ROWS, offset };
-    getWindow(traceId, query, control.signal).then(setWindow, (thrown: unknown) => {
-      if (!isAbort(thrown)) setError(asError(thrown));
-    });
+    getWindow(traceId, { limit: WINDOW_ROWS, offset }, control.signal).then(
+      setWindow,
+      (thrown: unknown) => !isAbort(thrown) && setError(asError(thrown)),
+    );
     return () => control.abort();
-  }, [traceId, turn, tooLarge, tooLarge === null ? 0 : offset]);
+  }, [traceId, tooLarge, offset]);
 
   const first = useMemo(() => (window ? ofWindow(window) : null), [window]);
   return {

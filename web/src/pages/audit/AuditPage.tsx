@@ -160,7 +160,15 @@ function instant(text: string): string | undefined {
 }
 
 const columns: Column<AuditEntry>[] = [
-  { id: "time", title: "Time", cell: (each) => <Time at={each.time} digits={3} /> },
+  {
+    id: "time",
+    title: "Time",
+    cell: (each) => (
+      <span class="audit-time">
+        <Time at={each.time} digits={3} />
+      </span>
+    ),
+  },
   { id: "who", title: "Who", cell: (each) => <span title={each.address ?? ""}>{each.who}</span> },
   { id: "what", title: "What", cell: (each) => <What entry={each} /> },
   {

@@ -78,6 +78,11 @@ export default function BuildPage({ params }: PageProps) {
         tabs={VIEWS.map((view) => ({ value: view, label: view[0]!.toUpperCase() + view.slice(1) }))}
       >
         {chosen && <RunPanel run={chosen} live={!chosen.ended_at} onClose={() => set({ run: "" }, { push: true })} />}
+        {state.run && runs.data && !chosen && (
+          <p class="hint gone">
+            The build has no run <code>{state.run}</code>.
+          </p>
+        )}
         {state.view === "timeline" && (
           <Panel flush>
             <Shown of={runs} empty={(found) => found.length === 0 && <NoRuns ended={!!build.data?.ended_at} />}>

@@ -78,8 +78,8 @@ export function EraseDialog({ tables, traces, why, onClose }: Props) {
         ))}
         {traces && (
           <li>
-            <State name={TRACES} done={done} current={current?.name} /> Traces: {counted(traces.traces, "trace")} with
-            all their {counted(traces.spans, "span")}
+            <State name={TRACES} done={done} current={current?.name} /> Traces: {counted(traces.traces, "trace")} with{" "}
+            {counted(traces.spans, "span")} in all
           </li>
         )}
       </ul>

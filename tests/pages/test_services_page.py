@@ -41,8 +41,15 @@ def test_the_map_shows_calls_with_errors_and_leads_to_services(visitor: Visitor,
     expect(page.get_by_role("link", name="charge").first).to_be_visible()
 
 
-@pytest.mark.parametrize("tab", ["figures", "map"])
-@pytest.mark.parametrize(("width", "dark"), [(1400, True), (360, False)])
+@pytest.mark.parametrize(
+    ("tab", "width", "dark"),
+    [
+        ("figures", 360, False),
+        ("map", 1400, True),
+        pytest.param("figures", 1400, True, marks=pytest.mark.slow),
+        pytest.param("map", 360, False, marks=pytest.mark.slow),
+    ],
+)
 def test_the_page_is_accessible_and_fits(visitor: Visitor, tab: str, width: int, dark: bool) -> None:
     page = visitor.open(f"/services?tab={tab}&last=24h", width=width, dark=dark)
     expect(page.locator("tbody tr").first).to_be_visible()

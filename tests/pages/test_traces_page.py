@@ -150,7 +150,7 @@ def test_the_picture_is_used_by_keyboard_and_read_as_a_table(visitor: Visitor, l
     page.keyboard.press("ArrowUp")
     for _ in range(5):
         page.keyboard.press("Shift+ArrowLeft")
-    expect(page.locator(".heat-variables")).to_contain_text("1 span")
+    expect(page.locator(".heat-text")).to_contain_text("1 span")
     page.keyboard.press("Enter")
     expect(page.get_by_role("region", name="app.slow")).to_contain_text("true")
     page.locator(".heat").focus()
@@ -256,7 +256,7 @@ def test_a_range_is_chosen_in_the_shown_zone(visitor: Visitor) -> None:
     expect(page.locator("tbody tr").first).to_be_visible()
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1400, True), (360, False)])
+@pytest.mark.parametrize(("width", "dark"), [pytest.param(1400, True, marks=pytest.mark.slow), (360, False)])
 def test_the_page_with_a_box_is_accessible_and_fits(visitor: Visitor, width: int, dark: bool) -> None:
     page = visitor.open("/traces?last=3h", width=width, dark=dark)
     page.locator(".heat").focus()

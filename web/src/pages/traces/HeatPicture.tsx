@@ -63,7 +63,7 @@ export function HeatPicture({ map, box, onBox }: Props) {
   };
   const shown = drawn ?? (box && cellsOf(map, box));
   const [left, top, wide, high] = shown && width > 0 ? rectangle(map, size, shown) : [0, 0, 0, 0];
-  const told = drawn ?? under;
+  const described = drawn ?? under;
   return (
     <>
       <div
@@ -104,9 +104,9 @@ export function HeatPicture({ map, box, onBox }: Props) {
           />
         )}
       </div>
-      <p class="hint heat-told" aria-live={drawn && !dragging.current ? "polite" : "off"}>
-        {told
-          ? describe(map, told)
+      <p class="hint heat-text" aria-live={drawn && !dragging.current ? "polite" : "off"}>
+        {described
+          ? describe(map, described)
           : "Drag a box around what looks odd, to see what sets it apart. Darker: more spans. ✕: some failed."}
       </p>
     </>

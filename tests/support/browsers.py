@@ -29,6 +29,7 @@ WEB = ROOT / "web"
 BUILT = ROOT / "src" / "crannog" / "server" / "pages" / "built"
 AXE = WEB / "node_modules" / "axe-core" / "axe.min.js"
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_PATIENCE_MS = 20_000
 _SERIOUS = ("serious", "critical")
 
 
@@ -59,6 +60,8 @@ def running_browser() -> Iterator[Browser]:
         pytest.skip(reason)
     api = pytest.importorskip("playwright.sync_api", reason="Playwright is missing: run `make setup`")
     path = next(filter(None, map(shutil.which, _NAMES)))
+    # A machine that runs other tests beside these is slow; what never comes fails all the same.
+    api.expect.set_options(timeout=_PATIENCE_MS)
     # Chromium's sandbox does not work for root.
     options = ["--no-sandbox"] if os.geteuid() == 0 else []
     with api.sync_playwright() as playwright:
@@ -105,7 +108,7 @@ class Visitor:
             device_scale_factor=ratio,
             **options,
         )
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(_PATIENCE_MS)
         self._contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: self.wrong.append(f"console: {message.type}: {message.text}"))

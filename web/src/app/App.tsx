@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import { Component, type ComponentChildren, type ComponentType } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { asError } from "../api/errors";
+import { ApiError, asError } from "../api/errors";
 import { mayAnywhere, session, signOut } from "../api/session";
 import { Button } from "../components/Button";
 import { Menu } from "../components/Menu";
@@ -184,7 +184,10 @@ function CurrentPage() {
       </EmptyState>
     );
   }
-  if (failed) return <ErrorBox error={asError(failed)} retry={() => location.reload()} />;
+  if (failed) {
+    const text = "The page could not be loaded. The server may have been updated or stopped: try again.";
+    return <ErrorBox error={new ApiError("page", text, 0)} retry={() => location.reload()} />;
+  }
   if (!ready) return <Loading />;
   return (
     <Guarded key={pageKey(page, found.params)}>

@@ -6,11 +6,12 @@ The document says where it lies relative to the address it was asked for, so the
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
 from fastapi import APIRouter, Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 
 from crannog.errors import NotFound
 from crannog.server.requests import call_of
@@ -114,21 +115,22 @@ async def _document(request: Request) -> Response:
 async def _file(request: Request, folder: str, name: str, cached: str) -> Response:
     accepted = call_of(request).header(b"accept-encoding")
 
-    def chosen() -> tuple[Path, str | None] | None:
-        plain = _BUILT / folder / name
-        if not _FILE.fullmatch(name) or plain.suffix not in _MEDIA or not plain.is_file():
+    def content() -> tuple[bytes, str | None] | None:
+        if not _FILE.fullmatch(name) or Path(name).suffix not in _MEDIA:
             return None
         for encoding, suffix in _ENCODINGS:
-            packed = plain.with_name(name + suffix)
-            if encoding in accepted and packed.is_file():
-                return packed, encoding
-        return plain, None
+            if encoding in accepted:
+                with suppress(FileNotFoundError):
+                    return (_BUILT / folder / (name + suffix)).read_bytes(), encoding
+        with suppress(FileNotFoundError):
+            return (_BUILT / folder / name).read_bytes(), None
+        return None
 
-    found = await call_of(request).service.threads.run("read", chosen)
+    found = await call_of(request).service.threads.run("read", content)
     if found is None:
         raise NotFound(f"there is no file {name[:100]!r} of the pages; load the page again, it may have been updated")
-    path, encoding = found
+    body, encoding = found
     headers = {**_HEADERS, "Cache-Control": cached, "Vary": "accept-encoding"}
     if encoding is not None:
         headers["Content-Encoding"] = encoding
-    return FileResponse(path, headers=headers, media_type=_MEDIA[Path(name).suffix])
+    return Response(body, 200, headers, _MEDIA[Path(name).suffix])

@@ -77,6 +77,14 @@ def test_the_catalogue_is_a_tree_that_can_be_searched(visitor: Visitor, exact: s
     expect(page.get_by_role("heading", level=1)).to_have_text(exact)
 
 
+@pytest.mark.parametrize(("width", "dark"), [(1400, True), (360, False)])
+def test_the_catalogue_is_accessible_and_fits(visitor: Visitor, width: int, dark: bool) -> None:
+    page = visitor.open("/tables", width=width, dark=dark)
+    page.wait_for_selector(".leaf")
+    check_width(page)
+    check_accessible(page)
+
+
 def test_values_of_all_types_are_exact(visitor: Visitor, exact: str) -> None:
     page = visitor.open(f"/tables/{exact}", timezone_id="Asia/Kolkata", width=2600)
     page.wait_for_selector(".grid-row")

@@ -120,8 +120,8 @@ def test_the_critical_path_fills_the_time_in_which_anything_ran_at_the_top(
         if any(starts[top] <= moment < ends[top] for top in tree.top_spans)
     ]
     assert sum(held.values()) == len(busy)
-    for index, time in held.items():
-        assert 0 < time <= ends[index] - starts[index]
+    for index, held_ns in held.items():
+        assert 0 < held_ns <= ends[index] - starts[index]
 
 
 @SOME

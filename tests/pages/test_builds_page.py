@@ -104,6 +104,7 @@ def test_a_build_changes_while_one_looks(visitor: Visitor, lake: EmbeddedLake) -
     # By keyboard from the first run to the second, which says why it failed.
     rows.nth(0).get_by_role("button").focus()
     page.keyboard.press("ArrowDown")
+    expect(rows.nth(1).get_by_role("button")).to_be_focused()  # the row is shown first, in the next frame
     page.keyboard.press("Enter")
     expect(page.get_by_text("disk <b>full</b>").first).to_be_visible()
     assert "run=watched-r2" in page.url

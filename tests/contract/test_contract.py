@@ -158,6 +158,7 @@ def test_a_table_is_made_listed_described_and_dropped(connection: Lake, name: st
             "columns",
             "fingerprint",
             "created_at",
+            "changed_at",
             "properties",
             "warnings",
         ),
@@ -904,12 +905,15 @@ PUBLIC = [
     "explain",
     "load",
     "producer",
+    "receipt",
+    "receipts",
     "sql",
     "stream",
     "table",
     "tables",
     "tasks",
     "traces",
+    "upkeep",
     "builds",
 ]
 INTERNAL = ["settings", "operations", "trace_store", "new_scheduler"]

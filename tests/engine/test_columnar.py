@@ -162,6 +162,13 @@ def test_columns_that_a_file_lacks_are_null_and_others_are_cast(storage: LocalSt
     assert table["word"].to_pylist() == [None, None]
 
 
+def test_a_query_over_a_file_that_was_deleted_says_so(storage: LocalStorage) -> None:
+    there = put(storage, "there.parquet", rows([1]))
+    relation = Relation("given", (there, "gone.parquet"), SCHEMA)
+    with pytest.raises(FileNotFoundError, match=r"gone\.parquet"):
+        written(storage, QueryResult("out", "SELECT * FROM given", (relation,)))
+
+
 def test_a_query_writes_one_file_for_each_partition(storage: LocalStorage) -> None:
     relation = Relation("given", (put(storage, "a.parquet", rows(list(range(10)))),), SCHEMA)
     nothing = Relation("nothing", (), SCHEMA)

@@ -70,7 +70,9 @@ def _heatmap(views: DerivedViews, table: OpenTable, query: HeatmapQuery, filter:
     cells = (
         f"SELECT cast((start_ns - {start}) // {step} AS INTEGER) AS time,"
         f" cast(floor({_PER_POWER} * log2(greatest(duration_ns, 1))) AS INTEGER) AS duration, count(*) AS count,"
-        f" count(*) FILTER (status_code = {ERROR_STATUS}) AS errors, arg_max(trace_id, duration_ns, {4 * _EXAMPLES}) AS examples FROM"
+        f" count(*) FILTER (status_code = {ERROR_STATUS}) AS errors, "
+        # The longest; of equal ones always the same.
+        f" arg_max(trace_id, {{'duration': duration_ns, 'id': trace_id}}, {4 * _EXAMPLES}) AS examples FROM"
     )
     within = f"WHERE {where} AND start_ns >= {start} AND start_ns < {end} GROUP BY ALL ORDER BY time, duration"
     found = rows(lambda spans: f"{cells} {spans} {within}").to_pylist()

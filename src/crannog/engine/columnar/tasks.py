@@ -175,6 +175,19 @@ class QueryResult:
 
 
 def _query(storage: Storage, sql: str, relations: Sequence[Relation]) -> pa.Table:
+    """Return the result of a query. Raises FileNotFoundError if one of its files was deleted."""
+    import duckdb  # most tasks need none
+
+    try:
+        return _query_result(storage, sql, relations)
+    except duckdb.IOException as error:
+        gone = [path for relation in relations for path in relation.paths if not storage.exists(path)]
+        if not gone:
+            raise
+        raise FileNotFoundError(f"{gone[0]} was deleted while it was read") from error
+
+
+def _query_result(storage: Storage, sql: str, relations: Sequence[Relation]) -> pa.Table:
     # Loaded here: most tasks need neither.
     from crannog.engine.duckdb.engine import DuckDBEngine
     from crannog.settings import Settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
@@ -18,9 +18,10 @@ from crannog.server.requests import call_of
 from crannog.server.responses import answer
 from crannog.server.routes.tables import result_of
 from crannog.server.trace_queries import LIMITS, run_trace_query
-from crannog.traces.find_names import operations_like, services_like, trace_ids_like
 from crannog.traces.span_table import SPANS
-from crannog.traces.store import TraceStore
+
+if TYPE_CHECKING:
+    from crannog.traces.store import TraceStore
 
 router = APIRouter(prefix="/api/v1", tags=["search"])
 _LONGEST = 200
@@ -69,6 +70,9 @@ def _tables(text: str, names: Sequence[str], limit: int) -> list[Found]:
 
 
 def _of_traces(store: TraceStore, text: str, limit: int) -> list[Found]:
+    # Loaded with the first search: it takes the decoder of OTLP along.
+    from crannog.traces.find_names import operations_like, services_like, trace_ids_like
+
     return [
         *({"kind": "trace", "name": trace_id} for trace_id in trace_ids_like(store, text, limit)),
         *({"kind": "service", "name": name} for name in services_like(store, text, limit)),

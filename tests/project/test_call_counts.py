@@ -46,8 +46,8 @@ def test_one_row_appended_over_http(tmp_path: Path) -> None:
         for _ in range(WARM):
             append()
         found = min(counted(append) for _ in range(5))
-    assert found.calls <= 155
-    assert found.modules <= 32
+    assert found.calls <= 160
+    assert found.modules <= 34, "what the server does beside it counts too"
 
 
 def test_ten_spans_received_over_http(tmp_path: Path) -> None:

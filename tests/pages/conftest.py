@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -47,3 +48,17 @@ def visitor(browser: Browser, sample_server: tuple[str, EmbeddedLake]) -> Iterat
     yield found
     found.close()
     found.check()
+
+
+_ALWAYS = {"test_pages_shell.py", "test_pages_sign_in.py", "test_trace_page.py", "test_traces_page.py"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave most tests of the other pages to the slow run, so that the default run stays short: of each page one remains."""
+    seen = set()
+    for item in items:
+        if item.path.parent == Path(__file__).parent and item.path.name not in _ALWAYS:
+            if item.path in seen:
+                item.add_marker(pytest.mark.slow)
+            seen.add(item.path)

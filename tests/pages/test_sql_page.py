@@ -82,7 +82,6 @@ def test_an_error_says_what_is_wrong(visitor: Visitor) -> None:
     visitor.wrong = [each for each in visitor.wrong if "400" not in each and "403" not in each]
 
 
-@pytest.mark.slow  # on a busy machine the page sometimes does not show in time that it was cancelled
 def test_a_long_statement_is_cancelled(visitor: Visitor, lake: EmbeddedLake) -> None:
     page = _open(visitor, LONG)
     page.get_by_label("Engine").select_option("local")

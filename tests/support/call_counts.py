@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,12 @@ class CallCount(NamedTuple):
 
     calls: int
     modules: int
+
+
+def least(counts: Iterable[CallCount]) -> CallCount:
+    """Return the fewest calls and the fewest modules: what a server does beside an act, now and then, does not count."""
+    found = list(counts)
+    return CallCount(min(count.calls for count in found), min(count.modules for count in found))
 
 
 def counted_calls(act: Callable[[], object], *, all_threads: bool = False) -> CallCount:

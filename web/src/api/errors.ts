@@ -24,7 +24,11 @@ export class ApiError extends Error {
 /** Makes the error of an answer that is not a success. */
 export async function errorOf(response: Response): Promise<ApiError> {
   const requestId = response.headers.get("x-request-id");
-  const text = await response.text().catch(() => "");
+  const text = await response.text().catch((thrown: unknown) => {
+    // Whoever gave the request up, perhaps after the first bytes of the answer, wants no other error than that.
+    if (isAbort(thrown)) throw thrown;
+    return "";
+  });
   try {
     const found = (parseJson(text) as { error: { code: string; message: string; retry_after_s: number | null } }).error;
     return new ApiError(found.code, found.message, response.status, found.retry_after_s, requestId);

@@ -55,7 +55,7 @@ def _source_hash() -> str:
 
 @contextmanager
 def running_browser() -> Iterator[Browser]:
-    """Run Chromium without a window; skips where there is none, or no pages."""
+    """Run Chromium without a window; skips the test if Chromium is not installed or the pages are not built."""
     if reason := reason_to_skip():
         pytest.skip(reason)
     api = pytest.importorskip("playwright.sync_api", reason="Playwright is missing: run `make setup`")

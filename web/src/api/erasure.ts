@@ -79,7 +79,7 @@ export interface Receipt {
   receipts: TableReceipt[];
 }
 
-/** At most so many rows of a table are hidden or erased at once. */
+/** Maximum rows of a table to hide or erase in one request. */
 export const MOST_KEYS = 1_000;
 
 /** Tables that other parts of the server own: spans are erased as traces. */

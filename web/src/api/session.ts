@@ -8,7 +8,7 @@ export type Level = "read" | "write" | "admin";
 
 const LEVELS: readonly string[] = ["read", "write", "admin"];
 
-/** The session, as the server last told it; null until it has. */
+/** The session as the server last described it; null before its first answer. */
 export const session = signal<Session | null>(null);
 
 export async function loadSession(): Promise<void> {

@@ -22,7 +22,7 @@ export interface SqlResult {
   bytes: number;
 }
 
-/** How far a statement is: it runs, or so many bytes of its result have come. */
+/** Progress of a statement: running, or receiving its result, with the bytes received. */
 export type Progress = { state: "running" } | { state: "receiving"; bytes: number };
 
 const ARROW = "application/vnd.apache.arrow.stream";
@@ -61,14 +61,14 @@ async function received(response: Response, progress: (bytes: number) => void): 
   const reader = response.body!.getReader();
   const parts: Uint8Array[] = [];
   let size = 0;
-  let told = 0;
+  let reportedAt = 0;
   for (;;) {
     const { done, value } = await reader.read();
     if (done) break;
     parts.push(value);
     size += value.length;
-    if (performance.now() - told > 100) {
-      told = performance.now();
+    if (performance.now() - reportedAt > 100) {
+      reportedAt = performance.now();
       progress(size);
     }
   }

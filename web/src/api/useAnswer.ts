@@ -16,7 +16,7 @@ export interface Answered<T> {
 }
 
 export interface AnswerOptions {
-  /** Ask again every so many milliseconds while the page is visible. */
+  /** Polling interval in milliseconds, while the page is visible. */
   everyMs?: number;
   /** Ask again when one of these tables changes, at most every two seconds: `[SPANS]`, `[BUILD_EVENTS]`, `[name]`. */
   follow?: readonly string[] | undefined;

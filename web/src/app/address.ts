@@ -25,7 +25,7 @@ export function whole(fallback: number): Parameter<number> {
   return { fallback, read, write: (value) => [String(value)] };
 }
 
-/** A whole number of any size, such as nanoseconds since 1970; null if there is none. */
+/** A whole number of any size, such as nanoseconds since 1970; null if it is missing. */
 export function large(): Parameter<bigint | null> {
   return {
     fallback: null,

@@ -37,7 +37,7 @@ const patterns = pages.map((page) => {
 // `traces/compare` comes before `traces/:traceId`.
 patterns.sort((left, right) => Number(right.fixed) - Number(left.fixed));
 
-/** Returns the page at a path, and the parts it names; undefined if there is none. */
+/** Returns the page at a path with its path parameters; undefined if no page matches. */
 export function pageAt(path: string): { page: PageRoute; params: Params } | undefined {
   for (const { page, pattern } of patterns) {
     const match = pattern.exec(path);

@@ -1,4 +1,4 @@
-/** A range of time in the address: the last so many hours, or from one point to another. */
+/** A range of time in the address: a number of hours up to now, or from one point to another. */
 
 import { counted } from "../format/numbers";
 import { nowNs, shortTime, zoneName } from "../format/times";

@@ -76,7 +76,7 @@ export function useVirtual(rows: number, rowPx: number, headPx = 0): Virtual {
     if (!found) return;
     const viewPx = Math.max(rowPx, found.clientHeight - headPx);
     const { scrollTop } = found;
-    // The browser rounds what it is told: the exact place stays until somebody moves the scroll bar.
+    // The browser rounds scroll positions, so the exact one is kept until somebody moves the scroll bar.
     const moved = Math.abs(scrollTop - now.current.scrollTop) > 1;
     const scale = scaleOf(now.current.rows, rowPx, viewPx);
     take({ scrollTop, viewPx, offset: moved || scale === 1 ? scrollTop / scale : now.current.offset });

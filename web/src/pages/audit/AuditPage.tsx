@@ -152,7 +152,7 @@ export default function AuditPage() {
   );
 }
 
-/** An instant as the server takes it; empty if there is none, undefined if the text is not a time. */
+/** An instant as the server takes it; empty for empty text, undefined if the text is not a time. */
 function instant(text: string): string | undefined {
   if (!text.trim()) return "";
   const ns = readTime(text);

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ from crannog.engine.commit.writer import WriterLimits, retry_after_s, slow_down_
 from crannog.engine.maintenance import control as control_module
 from crannog.engine.maintenance import scheduler as scheduler_module
 from crannog.engine.maintenance.control import FOLDER, IDLE, PROCESSING, ControlTable, Task
+from crannog.engine.maintenance.owners import process_name
 from crannog.engine.maintenance.scheduler import FoldLimits, Scheduler, fold_reason, run_as_task, spark_nice
 from crannog.errors import CallerError, Corrupted, Unavailable
 from crannog.names import TableName
@@ -140,6 +143,39 @@ def test_a_silent_owner_is_taken_over_and_a_living_one_is_not(
         assert two.release(TASK, "two", result="done", interval_s=1)
     lease.__exit__()
     assert json.loads(the_task(one).last_result or "") == "done"
+
+
+_CLAIMS = """
+import sys, time
+from crannog.engine.maintenance.control import ControlTable
+from crannog.engine.maintenance.owners import process_name
+from crannog.storage.local import LocalStorage
+control = ControlTable(LocalStorage(sys.argv[1]), lease_s=60)
+with control.claim(sys.argv[2], process_name()):
+    print("claimed", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_the_claim_of_a_killed_process_is_taken_over_at_once(tmp_path: Path) -> None:
+    """Its lock shows that it is dead; nobody waits for the end of its lease, which lasts a minute."""
+    control = ControlTable(LocalStorage(tmp_path), lease_s=LEASE_S)
+    other = subprocess.Popen([sys.executable, "-c", _CLAIMS, tmp_path, TASK], stdout=subprocess.PIPE)
+    assert other.stdout is not None
+    with other.stdout:
+        assert other.stdout.readline() == b"claimed\n"
+        assert control.claim(TASK, "two") is None, "it lives"
+        other.kill()
+        other.wait()
+    assert control.claim(TASK, "two") is not None
+
+
+def test_an_owner_that_retires_leaves_no_file(tmp_path: Path) -> None:
+    control, owner = ControlTable(LocalStorage(tmp_path), lease_s=LEASE_S), process_name()
+    assert control.claim(TASK, owner) is not None
+    assert len(list(tmp_path.glob(f"{FOLDER}/owners/*"))) == 1
+    control.retire(owner)
+    assert not list(tmp_path.glob(f"{FOLDER}/owners/*"))
 
 
 def test_a_claim_without_a_lease_yet_counts_for_the_time_of_one(make: Callable[[], ControlTable], clock: Clock) -> None:

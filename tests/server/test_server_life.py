@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import signal
 import subprocess
@@ -70,6 +71,27 @@ def test_the_lock_is_free_when_it_is_released(tmp_path: Path) -> None:
     assert server_of(tmp_path) is None
     (tmp_path / PATH).write_text("not JSON")
     ServerLock(tmp_path).release()
+
+
+def test_a_look_takes_no_lock_and_a_short_one_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ServerLock(tmp_path).release()
+    with (tmp_path / PATH).open("rb") as looker:
+        fcntl.flock(looker, fcntl.LOCK_SH)  # as earlier versions did for a moment
+        threading.Timer(0.1, lambda: fcntl.flock(looker, fcntl.LOCK_UN)).start()
+        lock = ServerLock(tmp_path)
+    lock.publish("http://127.0.0.1:1")
+    monkeypatch.delattr(fcntl, "flock")
+    assert server_of(tmp_path) == "http://127.0.0.1:1"
+    lock.release()
+    assert server_of(tmp_path) is None
+
+
+def test_who_can_only_read_the_warehouse_cannot_take_the_lock(tmp_path: Path) -> None:
+    (tmp_path / "_crannog").mkdir()
+    (tmp_path / PATH).touch(mode=0o644)  # as earlier versions created it
+    lock = ServerLock(tmp_path)
+    assert (tmp_path / PATH).stat().st_mode & 0o077 == 0
+    lock.release()
 
 
 def test_a_port_that_is_taken_is_told(running: Server, tmp_path: Path) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from crannog.errors import Conflict
+from crannog.errors import Conflict, Unavailable
+from crannog.storage.process_locks import LockTaken, ProcessLock, is_held
 
 PATH = "_crannog/server.lock"
 
@@ -18,19 +17,20 @@ class ServerLock:
     """Held by the one server of a warehouse folder."""
 
     def __init__(self, root: Path) -> None:
-        """Take the lock. Raises Conflict, which names the server that has it."""
+        """Take the lock. Raises Conflict, which names the server that has it, or Unavailable."""
         path = root / PATH
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._descriptor)
+            self._lock = ProcessLock(path)
+        except LockTaken:
             other = _content(path)
             where = f" at {other['url']}" if other.get("url") else ""
             raise Conflict(
                 f"a server already runs on {root}: process {other.get('pid', 'unknown')}{where};"
                 " stop it first, or use it with --server"
+            ) from None
+        except OSError as error:
+            raise Unavailable(
+                f"cannot lock {path}: {error.strerror}; run the server as the user who owns the warehouse"
             ) from None
         self._write({"pid": os.getpid()})
 
@@ -39,15 +39,11 @@ class ServerLock:
         self._write({"pid": os.getpid(), "url": url})
 
     def _write(self, content: dict[str, Any]) -> None:
-        data = json.dumps(content).encode()
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, data, 0)
+        self._lock.write(json.dumps(content).encode())
 
     def release(self) -> None:
         """Release the lock."""
-        with suppress(OSError):
-            os.ftruncate(self._descriptor, 0)
-            os.close(self._descriptor)
+        self._lock.release()
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -59,17 +55,9 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def server_of(root: Path) -> str | None:
-    """Return the address of the server that runs on a warehouse folder, or None."""
+    """Return the address of the server that runs on a warehouse folder, or None. Takes no lock."""
     path = root / PATH
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    if not is_held(path):
         return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        url = _content(path).get("url")
-        return url if isinstance(url, str) else None
-    finally:
-        os.close(descriptor)
-    return None
+    url = _content(path).get("url")
+    return url if isinstance(url, str) else None

@@ -26,6 +26,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from crannog.delta.checkpoints import remove_damaged
 from crannog.delta.log import DataFile, add_action, metadata_action, put_entry, remove_action, torn_entry
 from crannog.delta.schemas import to_delta_json
+from crannog.engine.maintenance.owners import Owners
 from crannog.errors import Conflict, Corrupted
 from crannog.protocol.leases import CLOCK_SKEW_S, Lease, is_live
 from crannog.storage import failpoints
@@ -102,6 +103,7 @@ class ControlTable:
         self._lease_s = lease_s
         self._clock = clock
         self._lock = threading.Lock()
+        self._owners = Owners(storage, f"{FOLDER}/owners")
 
     def tasks(self) -> list[Task]:
         """Return every task, by name."""
@@ -120,6 +122,7 @@ class ControlTable:
                 return None
             return replace(task, status=PROCESSING, owner=owner, claimed_at=now)
 
+        self._owners.announce(owner)
         if not self._change(name, take):
             return None
         failpoints.reached("control.claimed")
@@ -142,12 +145,18 @@ class ControlTable:
 
         return self._change(name, give_back)
 
+    def retire(self, owner: str) -> None:
+        """Forget an owner in this process that will claim nothing more."""
+        self._owners.retire(owner)
+
     def forget(self, names: set[str]) -> None:
         """Remove tasks, such as those of dropped tables."""
         for name in names:
             self._change(name, lambda _task: None, drop=True)
 
     def _is_alive(self, task: Task, now: dt.datetime) -> bool:
+        if task.owner is not None and self._owners.is_dead(task.owner):
+            return False
         # If it was just claimed, its lease may not be written yet.
         if task.claimed_at is not None and -CLOCK_SKEW_S <= (now - task.claimed_at).total_seconds() < self._lease_s:
             return True

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import os
 import random
-import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +22,7 @@ from crannog.engine.maintenance.compact import CompactionLimits, files_to_compac
 from crannog.engine.maintenance.control import ControlTable, Task
 from crannog.engine.maintenance.expire import expire, may_contain_older
 from crannog.engine.maintenance.fold import fold, nothing_folded
+from crannog.engine.maintenance.owners import process_name
 from crannog.engine.maintenance.vacuum import vacuum
 from crannog.engine.open_table import OpenTable
 from crannog.engine.owned_tables import is_reserved, owner_of
@@ -101,11 +99,6 @@ def spark_nice(share: float, usual: int) -> int:
     return round(usual * min(1.0, max(0.0, (_PRIORITY_SHARE - share) / _PRIORITY_SHARE)))
 
 
-def process_name() -> str:
-    """Return a unique name for this process."""
-    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-
-
 @dataclass(frozen=True, slots=True)
 class _Settled:
     """A table that needs nothing in a lane until some time, unless its folders change.
@@ -162,7 +155,10 @@ class Scheduler:
         deadline = time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        ended = not any(thread.is_alive() for thread in self._threads)
+        if ended:
+            self._control.retire(self._owner)
+        return ended
 
     def _run(self, lane: str, after_tasks: Callable[[Sequence[str]], object]) -> None:
         busy: set[TableName] = set()
@@ -364,13 +360,16 @@ def run_as_task(control: ControlTable, name: TableName, kind: str, work: Callabl
     owner = process_name()
     task = f"{kind}:{name}"
     lease = control.claim(task, owner)
-    if lease is None:
-        return
-    with lease:
-        try:
-            control.release(task, owner, result=work(), interval_s=0.0)
-        except Exception as error:
-            control.release(task, owner, result={"error": _error_text(error)}, interval_s=None)
+    try:
+        if lease is None:
+            return
+        with lease:
+            try:
+                control.release(task, owner, result=work(), interval_s=0.0)
+            except Exception as error:
+                control.release(task, owner, result={"error": _error_text(error)}, interval_s=None)
+    finally:
+        control.retire(owner)
 
 
 def _error_text(error: Exception) -> str:

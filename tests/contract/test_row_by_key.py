@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,8 @@ from crannog.api.lake import Lake
 from crannog.engine.sql.hot_tables import HotCache
 from crannog.errors import CallerError, NotFound
 from crannog.server.http_server import HttpServer
-from doors import serving_here
 from test_contract import INSTANT, ORDERS, WIDE, WIDE_ROW, user_rows
 
-_numbers = itertools.count()
 KEYS: list[tuple[pa.DataType, Any, str]] = [
     (pa.string(), "a/b c?d=é&x#%2F", "a/b c?d=é&x#%2F"),
     (pa.int64(), -(2**63), str(-(2**63))),
@@ -33,26 +30,6 @@ KEYS: list[tuple[pa.DataType, Any, str]] = [
     (INSTANT, dt.datetime(2026, 1, 31, 10, 0, 0, 123456, dt.UTC), "2026-01-31T10:00:00.123456+00:00"),
     (pa.binary(), b"\x00\xff", "AP8="),
 ]
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
-    with serving_here(tmp_path_factory.mktemp("rows")) as server:
-        yield server
-
-
-@pytest.fixture(params=["embedded", "remote"])
-def connection(request: pytest.FixtureRequest, running: HttpServer) -> Iterator[Lake]:
-    if request.param == "embedded":
-        yield running.service.lake
-    else:
-        with crannog.connect(running.url) as lake:
-            yield lake
-
-
-@pytest.fixture
-def name() -> str:
-    return f"shop.rows.t{next(_numbers)}"
 
 
 def users(row: dict[str, Any]) -> dict[str, Any]:

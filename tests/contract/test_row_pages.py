@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
-import itertools
 import json
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pyarrow as pa
 import pytest
 
-import crannog
 from crannog.api.lake import Lake
 from crannog.api.table import Table
 from crannog.errors import CallerError
 from crannog.server.http_server import HttpServer
-from doors import serving_here
 from test_contract import INSTANT
 
-_numbers = itertools.count()
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 SCHEMA = pa.schema(
     [
@@ -53,26 +48,6 @@ def rows_of(count: int) -> list[dict[str, Any]]:
         }
         for n in range(count)
     ]
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
-    with serving_here(tmp_path_factory.mktemp("pages")) as server:
-        yield server
-
-
-@pytest.fixture(params=["embedded", "remote"])
-def connection(request: pytest.FixtureRequest, running: HttpServer) -> Iterator[Lake]:
-    if request.param == "embedded":
-        yield running.service.lake
-    else:
-        with crannog.connect(running.url) as lake:
-            yield lake
-
-
-@pytest.fixture
-def name() -> str:
-    return f"shop.pages.t{next(_numbers)}"
 
 
 def all_pages(table: Table, limit: int, **options: Any) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import pytest
 
 from crannog.errors import CallerError
 from crannog.settings import Settings
-from crannog.traces import differences
+from crannog.traces.metrics import differences
 from otlp_samples import START, request_of, span
 from test_traces_show import Store
 

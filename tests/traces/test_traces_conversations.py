@@ -15,7 +15,7 @@ from crannog.api.traces import Event, Message, MessagePart, Span
 from crannog.errors import CallerError, NotFound
 from crannog.formats.json_values import to_lossless_json
 from crannog.settings import Settings
-from crannog.traces.llm_messages import messages_of, shortened
+from crannog.traces.llm.llm_messages import messages_of, shortened
 from llm_samples import VERCEL
 from otlp_samples import START, request_of, span, span_id, trace_id
 from test_traces_show import Store

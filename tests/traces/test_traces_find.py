@@ -14,7 +14,7 @@ from crannog.engine.maintenance.fold import fold
 from crannog.errors import CallerError, NotFound
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
-from crannog.traces.tree_find import matches_table
+from crannog.traces.tree.tree_find import matches_table
 from otlp_samples import START, span, span_id, trace_id
 from test_traces_show import SOME, Store, shapes, tree_and_spans
 

@@ -17,7 +17,7 @@ from crannog.api.traces import Dependency, MetricPoint
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.errors import CallerError
 from crannog.settings import Settings
-from crannog.traces.metrics import bucket_middle
+from crannog.traces.metrics.metrics import bucket_middle
 from crannog.traces.times import parse_step
 from lakes import opened
 from local_traces import LocalTraces

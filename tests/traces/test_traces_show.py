@@ -21,13 +21,13 @@ from crannog.errors import CallerError, NotFound
 from crannog.protocol.staged_files import Change
 from crannog.settings import Settings
 from crannog.spark.session import SparkRuntime
-from crannog.traces import critical_path, tree_building
-from crannog.traces.critical_path import critical_times
 from crannog.traces.span_table import SCHEMA
 from crannog.traces.trace import spans_in_tree_order
-from crannog.traces.tree import Tree
-from crannog.traces.tree_building import build_tree, span_arrays_of
-from crannog.traces.tree_views import compare_trees
+from crannog.traces.tree import critical_path, tree_building
+from crannog.traces.tree.critical_path import critical_times
+from crannog.traces.tree.tree import Tree
+from crannog.traces.tree.tree_building import build_tree, span_arrays_of
+from crannog.traces.tree.tree_views import compare_trees
 from flatten_reference import flat_by_objects
 from local_traces import LocalTraces
 from otlp_samples import START, request_of, span, span_id, trace_id

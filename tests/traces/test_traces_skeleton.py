@@ -14,8 +14,8 @@ from crannog.api.traces import Skeleton, SpanFlag
 from crannog.errors import CallerError, NotFound, TooLarge
 from crannog.remote.lake import RemoteLake
 from crannog.settings import Settings
-from crannog.traces.skeleton import skeleton_table
-from crannog.traces.tree_building import build_tree, span_arrays_of
+from crannog.traces.tree.skeleton import skeleton_table
+from crannog.traces.tree.tree_building import build_tree, span_arrays_of
 from doors import serving_here
 from otlp_samples import START, request_of, span, trace_id
 from test_traces_show import SOME, Store, many, shapes, tree_and_spans

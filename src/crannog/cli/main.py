@@ -85,7 +85,7 @@ class _LeftOut(MetaPathFinder, Loader):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name == "numpy" and ("pyspark" in sys.modules or "crannog.traces.tree_building" in sys.modules):
+        if name == "numpy" and ("pyspark" in sys.modules or "crannog.traces.tree.tree_building" in sys.modules):
             return None
         return ModuleSpec(name, self) if name in self._NAMES else None
 

@@ -23,10 +23,10 @@ from crannog.traces.jaeger.responses import Processes, shown_id
 from crannog.traces.span_store import SpanStore
 from crannog.traces.span_table import SPAN_ID_BYTES, parse_trace_id
 from crannog.traces.trace import span_values
-from crannog.traces.tree import Tree
+from crannog.traces.tree.tree import Tree
 
 if TYPE_CHECKING:
-    from crannog.traces.tree import Numbers
+    from crannog.traces.tree.tree import Numbers
 
 _NS_PER_US = 1_000
 
@@ -106,7 +106,7 @@ class Tracks:
     def __init__(self, tree: Tree) -> None:
         import numpy as np
 
-        from crannog.traces.tree_rows import numbers_of
+        from crannog.traces.tree.tree_rows import numbers_of
 
         self._services = numbers_of(tree.arrays.services.indices, np.int32)
         self._tracks = tracks_of(tree, self._services)

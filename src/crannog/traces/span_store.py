@@ -15,7 +15,7 @@ from crannog.engine.warehouse import Warehouse
 from crannog.errors import NotFound
 from crannog.traces.derived.views import DerivedViews
 from crannog.traces.span_table import SPANS, existing_spans
-from crannog.traces.tree import TreeCache
+from crannog.traces.tree.tree import TreeCache
 
 T = TypeVar("T")
 

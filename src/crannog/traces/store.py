@@ -27,25 +27,25 @@ from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import NotFound, Unavailable
 from crannog.traces import retention
-from crannog.traces.conversations import messages, sessions, usage
 from crannog.traces.derived.derive import derive
-from crannog.traces.differences import differences
 from crannog.traces.downloads import download
 from crannog.traces.export import export, export_lines, export_protobuf
-from crannog.traces.heatmaps import heatmap
 from crannog.traces.ingest.span_writer import SpanWriter
 from crannog.traces.jaeger.summaries import JaegerSummary, summaries
+from crannog.traces.llm.conversations import messages, sessions, usage
 from crannog.traces.lookup import row_counts, rows_of_trace, rows_of_traces
-from crannog.traces.metrics import metrics
+from crannog.traces.metrics.differences import differences
+from crannog.traces.metrics.heatmaps import heatmap
+from crannog.traces.metrics.metrics import metrics
 from crannog.traces.search.span_search import search_spans
 from crannog.traces.search.trace_search import search
-from crannog.traces.skeleton import skeleton
 from crannog.traces.span_metadata import attribute_keys, complete, dependencies, operations, services
 from crannog.traces.span_store import SpanStore
 from crannog.traces.span_table import SCHEMA, SPANS, existing_spans, no_trace, open_spans, parse_trace_id
 from crannog.traces.trace import SPAN_COLUMNS, spans_in_tree_order
-from crannog.traces.tree_find import find
-from crannog.traces.tree_views import compare, place, show, trace_version
+from crannog.traces.tree.skeleton import skeleton
+from crannog.traces.tree.tree_find import find
+from crannog.traces.tree.tree_views import compare, place, show, trace_version
 
 _NO_ROWS = SCHEMA.empty_table()
 T = TypeVar("T")

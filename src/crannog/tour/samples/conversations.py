@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from crannog.tour.samples.spans import CLIENT, INTERNAL, MS, SERVER, Made
@@ -30,6 +31,19 @@ _TOPICS = (
 _SYSTEM = "You help the customers of an outdoor shop. Use the tools; do not guess."
 
 
+@dataclass(frozen=True)
+class _Turn:
+    """One question of a user, and what was said before it."""
+
+    at: int
+    session: str
+    user: str
+    model: str
+    provider: str
+    topic: tuple[str, str, dict[str, str], str]
+    history: list[tuple[str, str]]
+
+
 def conversation_traces(dice: random.Random, count: int, now: int) -> Iterator[list[Made]]:
     """Yield a trace for each turn of each conversation."""
     for number in range(count):
@@ -39,7 +53,7 @@ def conversation_traces(dice: random.Random, count: int, now: int) -> Iterator[l
         history: list[tuple[str, str]] = []
         for topic in dice.sample(_TOPICS, dice.randint(1, 3)):
             make = _genai if number % 2 == 0 else _openinference
-            yield make(dice, at, session, user, model, provider, topic, history)
+            yield make(dice, _Turn(at, session, user, model, provider, topic, history))
             history += [("user", topic[0]), ("assistant", topic[3])]
             at += dice.randint(15, 90) * 1_000 * MS
 
@@ -77,26 +91,17 @@ def _part(role: str, text: str) -> dict[str, Any]:
     return {"role": role, "parts": [{"type": "text", "content": text}]}
 
 
-def _genai(
-    dice: random.Random,
-    at: int,
-    session: str,
-    user: str,
-    model: str,
-    provider: str,
-    topic: tuple[str, str, dict[str, str], str],
-    history: list[tuple[str, str]],
-) -> list[Made]:
-    question, tool, arguments, reply = topic
+def _genai(dice: random.Random, turn: _Turn) -> list[Made]:
+    question, tool, arguments, reply = turn.topic
     names = (
         ("invoke_agent shop", SERVER),
-        (f"chat {model}", CLIENT),
+        (f"chat {turn.model}", CLIENT),
         (f"execute_tool {tool}", INTERNAL),
-        (f"chat {model}", CLIENT),
+        (f"chat {turn.model}", CLIENT),
     )
-    spans = _spans(dice, at, names)
-    common = {"gen_ai.conversation.id": session, "session.id": session, "user.id": user}
-    prompt = [_part("system", _SYSTEM), *(_part(role, text) for role, text in history), _part("user", question)]
+    spans = _spans(dice, turn.at, names)
+    common = {"gen_ai.conversation.id": turn.session, "session.id": turn.session, "user.id": turn.user}
+    prompt = [_part("system", _SYSTEM), *(_part(role, text) for role, text in turn.history), _part("user", question)]
     call = {"role": "assistant", "parts": [{"type": "tool_call", "id": "call_1", "name": tool, "arguments": arguments}]}
     result = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "call_1", "response": {"found": True}}]}
     spans[0].attributes = {**common, "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "shop"}
@@ -104,13 +109,13 @@ def _genai(
         (spans[1], prompt, call),
         (spans[3], [*prompt, call, result], _part("assistant", reply)),
     ):
-        read, wrote = _tokens(dice, history)
+        read, wrote = _tokens(dice, turn.history)
         span.attributes = {
             **common,
             "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": provider,
-            "gen_ai.request.model": model,
-            "gen_ai.response.model": model,
+            "gen_ai.provider.name": turn.provider,
+            "gen_ai.request.model": turn.model,
+            "gen_ai.response.model": turn.model,
             "gen_ai.request.temperature": 0.2,
             "gen_ai.usage.input_tokens": read,
             "gen_ai.usage.output_tokens": wrote,
@@ -138,30 +143,21 @@ def _messages(prefix: str, messages: list[tuple[str, str]]) -> dict[str, Any]:
     }
 
 
-def _openinference(
-    dice: random.Random,
-    at: int,
-    session: str,
-    user: str,
-    model: str,
-    provider: str,
-    topic: tuple[str, str, dict[str, str], str],
-    history: list[tuple[str, str]],
-) -> list[Made]:
-    question, tool, arguments, reply = topic
+def _openinference(dice: random.Random, turn: _Turn) -> list[Made]:
+    question, tool, arguments, reply = turn.topic
     spans = _spans(
-        dice, at, (("agent", INTERNAL), ("ChatCompletion", CLIENT), (tool, INTERNAL), ("ChatCompletion", CLIENT))
+        dice, turn.at, (("agent", INTERNAL), ("ChatCompletion", CLIENT), (tool, INTERNAL), ("ChatCompletion", CLIENT))
     )
-    common = {"session.id": session, "user.id": user}
-    prompt = [("system", _SYSTEM), *history, ("user", question)]
+    common = {"session.id": turn.session, "user.id": turn.user}
+    prompt = [("system", _SYSTEM), *turn.history, ("user", question)]
     spans[0].attributes = {**common, "openinference.span.kind": "AGENT", "input.value": question, "output.value": reply}
     for span, messages, answer in ((spans[1], prompt, ""), (spans[3], [*prompt, ("tool", '{"found": true}')], reply)):
-        read, wrote = _tokens(dice, history)
+        read, wrote = _tokens(dice, turn.history)
         span.attributes = {
             **common,
             "openinference.span.kind": "LLM",
-            "llm.model_name": model,
-            "llm.provider": provider,
+            "llm.model_name": turn.model,
+            "llm.provider": turn.provider,
             "llm.token_count.prompt": read,
             "llm.token_count.completion": wrote,
             "llm.token_count.total": read + wrote,

@@ -10,17 +10,17 @@ from crannog.api.traces.requests import MessageQuery, SessionQuery, SpanSelectio
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
 from crannog.errors import CallerError
-from crannog.traces.heatmaps import time_range
-from crannog.traces.llm_messages import EVENT_NAMES, messages_of, shortened
-from crannog.traces.metric_query import day_of, parse_group_by
+from crannog.traces.llm.llm_messages import EVENT_NAMES, messages_of, shortened
+from crannog.traces.metrics.heatmaps import time_range
+from crannog.traces.metrics.metric_query import day_of, parse_group_by
 from crannog.traces.search.filter_sql import condition_sql, null_as_false
 from crannog.traces.search.request import checked_limit, span_filter
 from crannog.traces.span_store import SpanStore
 from crannog.traces.span_table import parse_trace_id
 from crannog.traces.times import parse_step
 from crannog.traces.trace import ERROR_STATUS, SPAN_COLUMNS, span_values
-from crannog.traces.tree import Tree
-from crannog.traces.tree_views import found_trace
+from crannog.traces.tree.tree import Tree
+from crannog.traces.tree.tree_views import found_trace
 
 _MAX_POINTS = 100_000
 _MAX_USERS, _MAX_MODELS = 10, 20
@@ -118,7 +118,7 @@ def messages(store: SpanStore, query: MessageQuery) -> TraceMessages:
         raise CallerError(f"max_chars must be an integer from 1 to {_MAX_CHARS:,}, got {most!r}"[:200])
 
     def found(table: OpenTable, snapshot: Snapshot) -> TraceMessages:
-        from crannog.traces.tree_rows import rows_at, spans_where
+        from crannog.traces.tree.tree_rows import rows_at, spans_where
 
         tree = store.trees.get(table, snapshot, trace_id)
         places = tree.arrays.places

@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from crannog.engine.sql.running_queries import check_cancelled
 from crannog.traces.span_table import SPAN_ID_BYTES
 from crannog.traces.trace import ERROR_STATUS
-from crannog.traces.tree import MISSING_PARENT, NO_PARENT, SpanArrays, Tree
-from crannog.traces.tree_rows import FILE_NUMBER, ROW_NUMBER, RowPlaces, column_of, numbers_of, single_chunk
+from crannog.traces.tree.tree import MISSING_PARENT, NO_PARENT, SpanArrays, Tree
+from crannog.traces.tree.tree_rows import FILE_NUMBER, ROW_NUMBER, RowPlaces, column_of, numbers_of, single_chunk
 
 if TYPE_CHECKING:
-    from crannog.traces.tree import Numbers
+    from crannog.traces.tree.tree import Numbers
 
 _MAX_LEVELS_BY_COLUMN = 10_000
 """In a deeper tree most levels have few spans: a loop over spans is then faster than one over levels."""

@@ -25,7 +25,7 @@ from crannog.engine.sql.running_queries import scoped_cursor
 from crannog.errors import CallerError
 from crannog.traces.derived.definitions import ERROR_STATUS, HISTOGRAM, RED, SUMMARIES
 from crannog.traces.derived.views import DerivedViews
-from crannog.traces.metric_query import CheckedMetricQuery, GroupKey, checked_metric_query, day_of
+from crannog.traces.metrics.metric_query import CheckedMetricQuery, GroupKey, checked_metric_query, day_of
 from crannog.traces.search.attribute_sql import text_literal
 from crannog.traces.search.filter_sql import condition_sql, null_as_false
 from crannog.traces.search.filter_tree import MATCH_ALL, all_of

@@ -14,10 +14,10 @@ from crannog.traces.search.request import checked_limit
 from crannog.traces.span_store import SpanStore
 from crannog.traces.span_table import no_trace, parse_trace_id
 from crannog.traces.trace import SPAN_COLUMNS, span_values
-from crannog.traces.tree import TraceOrSpanMissing, Tree
+from crannog.traces.tree.tree import TraceOrSpanMissing, Tree
 
 if TYPE_CHECKING:
-    from crannog.traces.tree import Numbers
+    from crannog.traces.tree.tree import Numbers
 
 MAX_PATH = 128
 _MAX_ANCESTORS = 10_000
@@ -145,7 +145,7 @@ def _tree_span(tree: Tree, index: int, values: tuple[Any, ...]) -> ShownSpan:
 
 def _read_spans(table: OpenTable, snapshot: Snapshot, tree: Tree, window: Numbers) -> dict[bytes, tuple[Any, ...]]:
     """Read the values of the spans of a window, by span id."""
-    from crannog.traces.tree_rows import rows_at
+    from crannog.traces.tree.tree_rows import rows_at
 
     arrays = tree.arrays
     if not len(window) or arrays.places is None:

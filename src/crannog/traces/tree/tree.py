@@ -26,7 +26,7 @@ from crannog.traces.span_table import SPAN_ID_BYTES, no_trace
 if TYPE_CHECKING:
     import numpy as np  # loaded with the first tree: most commands need none
 
-    from crannog.traces.tree_rows import RowPlaces
+    from crannog.traces.tree.tree_rows import RowPlaces
 
     Numbers: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -137,7 +137,7 @@ class Tree:
     @cached_property
     def critical_ns(self) -> Numbers:
         """See `critical_times`."""
-        from crannog.traces.critical_path import critical_times
+        from crannog.traces.tree.critical_path import critical_times
 
         return critical_times(self)
 
@@ -204,8 +204,8 @@ class TreeCache:
             if cached is not None:
                 self._cached.move_to_end(key)
                 return cached
-        from crannog.traces.tree_building import build_tree, span_arrays_of
-        from crannog.traces.tree_rows import columns_of_trace
+        from crannog.traces.tree.tree_building import build_tree, span_arrays_of
+        from crannog.traces.tree.tree_rows import columns_of_trace
 
         rows, truncated = columns_of_trace(table, snapshot, trace_id, places, _COLUMNS, self._limit)
         if not rows.num_rows:

@@ -13,11 +13,11 @@ from crannog.engine.sql.running_queries import check_cancelled
 from crannog.errors import TooLarge
 from crannog.traces.span_store import SpanStore
 from crannog.traces.span_table import parse_trace_id
-from crannog.traces.tree import MISSING_PARENT, NO_PARENT, Tree
-from crannog.traces.tree_views import checked_rows, found_trace
+from crannog.traces.tree.tree import MISSING_PARENT, NO_PARENT, Tree
+from crannog.traces.tree.tree_views import checked_rows, found_trace
 
 if TYPE_CHECKING:
-    from crannog.traces.tree import Numbers
+    from crannog.traces.tree.tree import Numbers
 
 _NS_PER_US = 1_000
 
@@ -102,7 +102,7 @@ def _dictionary(column: pa.DictionaryArray, order: Numbers) -> pa.DictionaryArra
     """Return a column of texts in tree order, with the smallest codes."""
     import numpy as np
 
-    from crannog.traces.tree_rows import numbers_of
+    from crannog.traces.tree.tree_rows import numbers_of
 
     size = len(column.dictionary)
     kind = np.uint8 if size <= 1 << 8 else _smallest(size - 1)
@@ -111,7 +111,7 @@ def _dictionary(column: pa.DictionaryArray, order: Numbers) -> pa.DictionaryArra
 
 
 def _column(numbers: Numbers) -> pa.Array:
-    from crannog.traces.tree_rows import column_of
+    from crannog.traces.tree.tree_rows import column_of
 
     return column_of(numbers, _TYPES[numbers.dtype.name])
 

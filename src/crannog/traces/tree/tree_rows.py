@@ -23,7 +23,7 @@ from crannog.traces.lookup import TracePlaces, files_with_trace, newest_copies, 
 from crannog.traces.span_table import SPAN_ID_BYTES, trace_id_high
 
 if TYPE_CHECKING:
-    from crannog.traces.tree import Numbers
+    from crannog.traces.tree.tree import Numbers
 
 FILE_NUMBER, ROW_NUMBER = "_file_number", "_row_number"
 _STAGED = -1

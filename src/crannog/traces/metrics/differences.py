@@ -11,8 +11,8 @@ from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError
 from crannog.traces.attribute_values import to_python
 from crannog.traces.derived.views import DerivedViews
-from crannog.traces.heatmaps import duration_filter, time_range
-from crannog.traces.metric_query import day_of
+from crannog.traces.metrics.heatmaps import duration_filter, time_range
+from crannog.traces.metrics.metric_query import day_of
 from crannog.traces.search.filter_sql import condition_sql, null_as_false
 from crannog.traces.search.filter_tree import MATCH_ALL, all_of
 from crannog.traces.search.request import checked_limit, span_filter

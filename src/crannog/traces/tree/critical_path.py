@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crannog.engine.sql.running_queries import check_cancelled
-from crannog.traces.tree import Tree
-from crannog.traces.tree_building import largest_before
+from crannog.traces.tree.tree import Tree
+from crannog.traces.tree.tree_building import largest_before
 
 if TYPE_CHECKING:
-    from crannog.traces.tree import Numbers
+    from crannog.traces.tree.tree import Numbers
 
 _FEW_CHILDREN = 64
 _LATEST = 2**63 - 1

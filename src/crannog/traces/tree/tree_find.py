@@ -16,11 +16,11 @@ from crannog.traces.search.filter_tree import MATCH_ALL
 from crannog.traces.search.request import span_filter
 from crannog.traces.span_store import SpanStore
 from crannog.traces.span_table import parse_trace_id
-from crannog.traces.tree import Tree
-from crannog.traces.tree_views import checked_rows, found_trace
+from crannog.traces.tree.tree import Tree
+from crannog.traces.tree.tree_views import checked_rows, found_trace
 
 if TYPE_CHECKING:
-    from crannog.traces.tree import Numbers
+    from crannog.traces.tree.tree import Numbers
 
 
 def find(store: SpanStore, query: FindQuery) -> TraceMatches:
@@ -31,7 +31,7 @@ def find(store: SpanStore, query: FindQuery) -> TraceMatches:
     condition = condition_sql(filter)
 
     def found(table: OpenTable, snapshot: Snapshot) -> TraceMatches:
-        from crannog.traces.tree_rows import spans_where
+        from crannog.traces.tree.tree_rows import spans_where
 
         tree = store.trees.get(table, snapshot, trace_id)
         assert tree.arrays.places is not None
@@ -46,7 +46,7 @@ def matches_table(tree: Tree, matches: Numbers, limit: int) -> pa.Table:
     """Return the rows of the first `limit` matches and their ancestors, in tree order."""
     import numpy as np
 
-    from crannog.traces.tree_rows import column_of
+    from crannog.traces.tree.tree_rows import column_of
 
     rows = np.sort(tree.tree_position[matches])
     is_match = np.zeros(len(tree), np.uint8)

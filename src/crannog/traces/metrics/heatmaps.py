@@ -12,7 +12,7 @@ from crannog.api.traces.requests import HeatmapQuery, SpanSelection
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError
 from crannog.traces.derived.views import DerivedViews
-from crannog.traces.metric_query import day_of
+from crannog.traces.metrics.metric_query import day_of
 from crannog.traces.search.filter_sql import condition_sql
 from crannog.traces.search.filter_tree import FIELDS, Compare, Filter, all_of
 from crannog.traces.search.request import span_filter

@@ -1,0 +1,1 @@
+"""Spans of language models: sessions, their use over time, and the messages of a trace."""

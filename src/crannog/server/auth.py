@@ -70,6 +70,11 @@ class Caller:
     name: str
     scopes: tuple[Scope, ...]
 
+    @property
+    def owner(self) -> str:
+        """What the ids of this caller's queries belong to; empty where there are no tokens, as in the process itself."""
+        return "" if self is ANYBODY else self.name
+
     def may(self, level: str, name: TableName) -> bool:
         """Return whether this is allowed on a table, which need not exist."""
         return any(scope.allows(level, name) for scope in self.scopes)

@@ -72,7 +72,7 @@ class HttpServer:
 
     def cancel_running(self) -> None:
         """Cancel the queries and jobs that still run; their clients get an error."""
-        self.service.cancel_all()
+        self.service.work.cancel_all()
 
     def abort(self) -> None:
         """Stop waiting for clients."""

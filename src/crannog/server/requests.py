@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 class Call:
     """Lives as long as its request. `need` comes before anything is opened, so that no caller learns what it may not see.
 
-    `headers` has lower-case names; of a header that is repeated it has the last. `held` is the bytes reserved for the body.
+    `headers` has lower-case names; of a header that is repeated it has the last. `held` is the bytes reserved for the body,
+    `cancel` ends the query that runs for it.
     """
 
     service: Service
@@ -50,6 +51,7 @@ class Call:
     error_code: str = ""
     status: int = 0
     left: bool = False
+    cancel: Callable[[], object] | None = None
     held: int = 0
 
     def need(self, level: str, *names: TableName) -> None:

@@ -1,4 +1,4 @@
-"""The parts of a server that all requests share: threads for the engine, rate limits, what is running, the build log."""
+"""The parts of a server that all requests share: threads for the engine, rate limits, the build log."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import asyncio
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import anyio
@@ -22,6 +21,7 @@ from crannog.server.audit import Audit
 from crannog.server.auth import Tokens
 from crannog.server.metrics import Metrics
 from crannog.server.requests import Bodies
+from crannog.server.running_work import RunningWork
 from crannog.server.sessions import Sessions
 from crannog.settings import Settings
 
@@ -127,6 +127,7 @@ class Service:
         self.tokens = Tokens(lake.operations.warehouse.storage)
         self.sessions = Sessions(self.tokens)
         self.threads = Threads(self.settings)
+        self.work = RunningWork()
         self.bodies = Bodies(self.settings, self.threads)
         self.rates = Rates(self.settings.rate_per_s, self.settings.rate_burst)
         self.audit = Audit(lake)
@@ -139,36 +140,6 @@ class Service:
         self.draining = False
         self.otlp_ports: tuple[int, int] | None = None
         """Where spans are taken, over HTTP and over gRPC; None if this server takes none."""
-        self._running: dict[object, tuple[str, Callable[[], object]]] = {}
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def running(self, key: object, owner: str, cancel: Callable[[], object]) -> Iterator[None]:
-        """Register, while a query or job runs, its owner and how to cancel it."""
-        # Two callers may use one id: the engine refuses the second, whose end must not unregister the first.
-        entry = (owner, cancel)
-        with self._lock:
-            self._running.setdefault(key, entry)
-        try:
-            yield
-        finally:
-            with self._lock:
-                if self._running.get(key) is entry:
-                    del self._running[key]
-
-    def owner(self, key: object) -> str | None:
-        """Return the owner of a query or job; None if it is not running."""
-        with self._lock:
-            entry = self._running.get(key)
-        return entry[0] if entry else None
-
-    def cancel_all(self) -> None:
-        """Cancel all queries and jobs, when the server stops."""
-        with self._lock:
-            entries = list(self._running.values())
-        for _, cancel in entries:
-            with suppress(Exception):
-                cancel()
 
 
 _CACHED_STATES = 2

@@ -180,14 +180,14 @@ async def long_work(request: Request, work: Work) -> Response:
     service = call.service
 
     def without_progress() -> Any:
-        with service.running(cancellation, call.caller.name, cancellation.cancel):
+        with service.work.job(cancellation.cancel):
             return work(lambda _step, _share: cancellation.check(), cancellation)
 
     if wanted_form(request, ("json", "ndjson")) == "json":
         return answer(await watched(request, service.threads.endless("job", without_progress), cancellation.cancel))
 
     def with_progress(put: Put) -> None:
-        with service.running(cancellation, call.caller.name, cancellation.cancel):
+        with service.work.job(cancellation.cancel):
             _put_progress(put, work, cancellation, call)
 
     output = ThreadOutput(service.threads, "job", with_progress, cancel=cancellation.cancel)

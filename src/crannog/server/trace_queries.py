@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,9 +13,10 @@ from urllib.parse import unquote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from crannog.errors import CallerError, Cancelled, NotFound
+from crannog.errors import CallerError, Cancelled
 from crannog.server.requests import Call, call_of
 from crannog.server.responses import NDJSON
+from crannog.server.running_work import client_left
 from crannog.server.streaming import Put, WholeResponse, thread_response, watched
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ LIMITS: dict[str, Any] = {
     ]
 }
 """The headers of routes that query traces, for the OpenAPI document."""
+KIND = "traces"
 T = TypeVar("T")
 
 
@@ -103,17 +105,16 @@ class _TraceQuery:
         """Register the query while the block runs, in a thread."""
         call, service = self.call, self.call.service
         _check_connected(call)
-        store = service.lake.trace_store.within(self.timeout_s, self.query_id)
-        cancel = partial(service.lake.trace_store.cancel, self.query_id)
-        with service.running(key_of(self.query_id), call.caller.name, cancel), store.query_scope():
+        owner = call.caller.owner
+        store = service.lake.trace_store.within(self.timeout_s, self.query_id, owner)
+        cancel = partial(service.lake.trace_store.cancel, self.query_id, owner)
+        with service.work.query(KIND, call, self.query_id, cancel), store.query_scope():
             _check_connected(call)
             yield store
 
     def cancel(self) -> None:
         """Cancel a query whose client disconnected; it does not start if it has not yet."""
-        self.call.left = True
-        with suppress(NotFound):
-            self.call.service.lake.trace_store.cancel(self.query_id)
+        client_left(self.call)
 
 
 def _query_of(request: Request) -> _TraceQuery:
@@ -124,11 +125,6 @@ def _query_of(request: Request) -> _TraceQuery:
     except ValueError:
         raise CallerError(f"the header {TIMEOUT} is a number of seconds, got {str(timeout)[:40]!r}") from None
     return _TraceQuery(call_of(request), unquote(query_id) if query_id else uuid.uuid4().hex, timeout_s)
-
-
-def key_of(query_id: str) -> object:
-    """Return the key of a running query; SQL queries have separate ids."""
-    return "traces", query_id
 
 
 def _check_connected(call: Call) -> None:

@@ -92,15 +92,15 @@ class TableOperations:
     def within(self, timeout_s: float | None, query_id: str | None) -> TableOperations:
         return self
 
-    def cancel(self, query_id: str) -> None:
-        self.queries.running.cancel(query_id)
+    def cancel(self, query_id: str, owner: str = "") -> None:
+        self.queries.running.cancel(query_id, owner)
 
-    def sql(self, request: ops.RunSql, *, visible: Visible | None = None) -> Result:
-        """Run a statement; SHOW TABLES lists the tables for which `visible` is true."""
-        return self.queries.sql(request, visible=visible)
+    def sql(self, request: ops.RunSql, *, visible: Visible | None = None, owner: str = "") -> Result:
+        """Run a statement; SHOW TABLES lists the tables for which `visible` is true. Query ids belong to their owner."""
+        return self.queries.sql(request, visible=visible, owner=owner)
 
-    def stream(self, request: ops.StreamSql, *, visible: Visible | None = None) -> Stream:
-        return self.queries.stream(request, visible=visible)
+    def stream(self, request: ops.StreamSql, *, visible: Visible | None = None, owner: str = "") -> Stream:
+        return self.queries.stream(request, visible=visible, owner=owner)
 
     def explain(self, request: ops.ExplainSql) -> Explanation:
         return self.queries.explain(request)

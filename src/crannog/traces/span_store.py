@@ -32,16 +32,17 @@ class SpanStore:
         self._running = RunningQueries(warehouse.settings)
         self._query_id: str | None = None
         self._timeout_s: float | None = None
+        self._owner = ""
 
-    def within(self, timeout_s: float | None, query_id: str | None) -> Self:
-        """Return the same store with a time limit for each call, and an id by which `cancel` ends it."""
+    def within(self, timeout_s: float | None, query_id: str | None, owner: str = "") -> Self:
+        """Return the same store with a time limit for each call, and an id of an owner by which `cancel` ends it."""
         limited = copy.copy(self)
-        limited._timeout_s, limited._query_id = timeout_s, query_id
+        limited._timeout_s, limited._query_id, limited._owner = timeout_s, query_id, owner
         return limited
 
-    def cancel(self, query_id: str) -> None:
-        """Cancel a running or waiting call. Raises NotFound if no call has this id."""
-        self._running.cancel(query_id)
+    def cancel(self, query_id: str, owner: str = "") -> None:
+        """Cancel a running or waiting call. Raises NotFound if no call of the owner has this id."""
+        self._running.cancel(query_id, owner)
 
     @contextmanager
     def query_scope(self) -> Iterator[None]:
@@ -52,13 +53,15 @@ class SpanStore:
         if current_query.get() is not None:
             yield
             return
-        with self._running.running(self._query_id, self._timeout_s) as running, cancelled_by(running):
+        with self._running.running(self._query_id, self._timeout_s, self._owner) as running, cancelled_by(running):
             yield
 
     def stream(self, steps: Generator[T, None, None]) -> Generator[T, None, None]:
         """Yield from `steps` as one call, which ends with the last step or when the generator is closed."""
         with ExitStack() as stack:
-            running = current_query.get() or stack.enter_context(self._running.running(self._query_id, self._timeout_s))
+            running = current_query.get() or stack.enter_context(
+                self._running.running(self._query_id, self._timeout_s, self._owner)
+            )
             stack.enter_context(closing(steps))
             while True:
                 # Between two steps, the caller may run other queries in this thread, which do not belong to this one.

@@ -66,11 +66,14 @@ class Queries:
         self._short: WeakSet[Compiled] = WeakSet()
         self._lock = threading.Lock()
 
-    def sql(self, request: RunSql, *, visible: Visible | None = None) -> Result:
-        """Run a statement and return up to `max_rows` of its result; SHOW TABLES lists the `visible` tables."""
+    def sql(self, request: RunSql, *, visible: Visible | None = None, owner: str = "") -> Result:
+        """Run a statement and return up to `max_rows` of its result; SHOW TABLES lists the `visible` tables.
+
+        The id of the query belongs to `owner`.
+        """
         self._warehouse.check_open()
         most = self._row_limit(request.max_rows)
-        with self.running.running(request.query_id, request.timeout_s) as running:
+        with self.running.running(request.query_id, request.timeout_s, owner) as running:
             command = read_command(request.sql, self._settings.sql_text_bytes)
             if command is not None:
                 table = self._run_command(command, visible)
@@ -97,11 +100,11 @@ class Queries:
             more = table.num_rows > most
             return Result(first_rows(table, most), "spark", more, running.elapsed_ms, running.query_id, route.why)
 
-    def stream(self, request: RunSql, *, visible: Visible | None = None) -> Stream:
-        """Run a statement and return its result in batches, of any size."""
+    def stream(self, request: RunSql, *, visible: Visible | None = None, owner: str = "") -> Stream:
+        """Run a statement as `sql` does, and return its result in batches, of any size."""
         self._warehouse.check_open()
         with ExitStack() as resources:
-            running = resources.enter_context(self.running.running(request.query_id, request.timeout_s))
+            running = resources.enter_context(self.running.running(request.query_id, request.timeout_s, owner))
             command = read_command(request.sql, self._settings.sql_text_bytes)
             first: list[pa.RecordBatch] = []
             if command is not None:

@@ -109,39 +109,42 @@ class Running(Cancellation):
 
 
 class RunningQueries:
-    """All running and waiting queries of a connection."""
+    """All running and waiting queries of a connection. Ids belong to an owner: those of two owners never meet."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._queries: dict[str, Running] = {}
+        self._queries: dict[tuple[str, str], Running] = {}
         self._changed = threading.Condition()
         self._active = 0
         self._waiting = 0
         self._deadlines = Deadlines()
 
     @contextmanager
-    def running(self, query_id: str | None, timeout_s: float | None) -> Iterator[Running]:
-        """Register a query and wait for its turn. Raises Conflict if the id is running, Overloaded if too many wait."""
-        running = self._enter(query_id, timeout_s)
+    def running(self, query_id: str | None, timeout_s: float | None, owner: str = "") -> Iterator[Running]:
+        """Register a query and wait for its turn.
+
+        Raises Conflict if the owner runs a query with this id, Overloaded if too many wait.
+        """
+        running = self._enter(query_id, timeout_s, owner)
         try:
             yield running
         finally:
             with self._changed:
-                if self._forget(running):
+                if self._forget(running, owner):
                     self._active -= 1
                     self._changed.notify_all()
 
-    def _enter(self, query_id: str | None, timeout_s: float | None) -> Running:
+    def _enter(self, query_id: str | None, timeout_s: float | None, owner: str) -> Running:
         running = Running(checked_query_id(query_id), checked_timeout(timeout_s) or self._settings.sql_timeout_s)
         with self._changed:
-            if running.query_id in self._queries:
+            if (owner, running.query_id) in self._queries:
                 raise Conflict(f"a query with the id {running.query_id!r} is already running; use another id, or none")
             if self._active >= self._settings.sql_running and self._waiting >= self._settings.sql_waiting:
                 raise Overloaded(
                     f"{self._active} queries run and {self._waiting} wait, which is the limit; try again later",
                     retry_after_s=1,
                 )
-            self._queries[running.query_id] = running
+            self._queries[owner, running.query_id] = running
             running.deadline = self._deadlines.add(running.timeout_s, running.time_is_over)
             self._waiting += 1
             try:
@@ -150,28 +153,28 @@ class RunningQueries:
                     self._changed.wait(0.1)
                 running.check()
             except BaseException:
-                self._forget(running)
+                self._forget(running, owner)
                 raise
             finally:
                 self._waiting -= 1
             self._active += 1
         return running
 
-    def _forget(self, running: Running) -> bool:
+    def _forget(self, running: Running, owner: str) -> bool:
         self._deadlines.remove(running.deadline)
-        return self._queries.pop(running.query_id, None) is not None
+        return self._queries.pop((owner, running.query_id), None) is not None
 
-    def cancel(self, query_id: str) -> None:
-        """Cancel a running or waiting query. Raises NotFound if no query has this id."""
+    def cancel(self, query_id: str, owner: str = "") -> None:
+        """Cancel a running or waiting query. Raises NotFound if no query of the owner has this id."""
         with self._changed:
-            running = self._queries.get(query_id)
+            running = self._queries.get((owner, query_id))
         if running is None:
             raise NotFound(f"no query {query_id!r} is running; it may have ended")
         running.cancel()
 
     def ids(self) -> list[str]:
         with self._changed:
-            return list(self._queries)
+            return [query_id for _, query_id in self._queries]
 
 
 current_query: ContextVar[Cancellation | None] = ContextVar("current_query", default=None)

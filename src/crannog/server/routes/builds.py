@@ -207,7 +207,7 @@ async def follow(
     query = await _FOLLOW.read(request)
 
     def stream_events(put: Put) -> None:
-        with call.service.running(stop, call.caller.name, stop.set):
+        with call.service.work.job(stop.set):
             try:
                 _follow(call, query, beat_s, stop, put)
             except CrannogError as error:

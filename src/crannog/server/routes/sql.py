@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
@@ -15,16 +16,18 @@ from crannog.api import table_requests as ops
 from crannog.api.arguments import checked_query_id
 from crannog.api.operations import AnyOperation
 from crannog.api.result import Result
-from crannog.errors import Cancelled, CrannogError, Forbidden, NotFound
+from crannog.errors import Cancelled, CrannogError, Forbidden
 from crannog.formats import encode
 from crannog.names import TableName
 from crannog.server.openapi import LIST, OBJECT, gives
 from crannog.server.operations import add_routes
 from crannog.server.requests import Call, call_of
 from crannog.server.responses import MEDIA, answer, batch_parts, error_body, table_parts, wanted_form
+from crannog.server.running_work import client_left
 from crannog.server.streaming import Put, WholeResponse, send_parts, thread_response, watched
 
 router = APIRouter(prefix="/api/v1", tags=["sql"])
+_KIND = "sql"
 _ANSWER = {
     "type": "object",
     "required": ["columns", "rows", "row_count", "truncated", "engine", "elapsed_ms", "query_id"],
@@ -48,12 +51,13 @@ async def _sql(request: Request, _operation: AnyOperation, wanted: ops.RunSql) -
         with _counted_query(call, wanted.sql, query_id):
             _check_tables(call, wanted.sql)
             statement = replace(wanted, query_id=query_id)
-            result = call.service.lake.operations.sql(statement, visible=_readable(call))
+            operations = call.service.lake.operations
+            result = operations.sql(statement, visible=_readable(call), owner=call.caller.owner)
             call.rows, call.engine = result.row_count, result.engine
         parts = _as_json(result) if form == "json" else table_parts(result.table, form)
         return send_parts(put, result.table.nbytes, parts, _headers(result))
 
-    return await thread_response(request, "query", make, MEDIA[form], lambda: _cancel(call, query_id))
+    return await thread_response(request, "query", make, MEDIA[form], lambda: client_left(call))
 
 
 def _as_json(result: Result) -> Iterator[bytes]:
@@ -89,7 +93,8 @@ async def _stream(request: Request, _operation: AnyOperation, wanted: ops.Stream
         with _counted_query(call, wanted.sql, query_id):
             _check_tables(call, wanted.sql)
             statement = replace(wanted, max_rows=None, query_id=query_id)
-            with call.service.lake.operations.stream(statement, visible=_readable(call)) as found:
+            operations = call.service.lake.operations
+            with operations.stream(statement, visible=_readable(call), owner=call.caller.owner) as found:
                 call.rows, call.engine = 0, found.engine
                 head = {
                     "Crannog-Query-Id": quote(found.query_id),
@@ -100,7 +105,7 @@ async def _stream(request: Request, _operation: AnyOperation, wanted: ops.Stream
                 for part in batch_parts(found.schema, found, form, failed):
                     put(part)
 
-    return await thread_response(request, "query", make, MEDIA[form], lambda: _cancel(call, query_id))
+    return await thread_response(request, "query", make, MEDIA[form], lambda: client_left(call))
 
 
 async def _explain(request: Request, _operation: AnyOperation, wanted: ops.ExplainSql) -> Response:
@@ -124,17 +129,15 @@ async def cancel(request: Request, query_id: str) -> Response:
     """End a query that runs or waits. Everybody may end their own, an admin all."""
     call = call_of(request)
     service = call.service
-    if service.owner(query_id) != call.caller.name and not call.caller.may_everywhere("admin"):
-        raise NotFound(f"no query {query_id!r} of yours runs; it may have ended")
-    await service.threads.run("read", lambda: service.lake.cancel(query_id))
+    await service.threads.run("read", lambda: service.work.cancel_query(_KIND, query_id, call))
     return answer({"query_id": query_id, "cancelled": True})
 
 
 def _check_tables(call: Call, text: str) -> None:
     """Check the right to read every table that a statement names, before any is opened."""
-    if call.left:
-        raise Cancelled("the client went away before its query began")
+    _check_connected(call)
     tables = call.service.lake.operations.queries.tables_in(text)
+    _check_connected(call)  # a long statement takes a while to parse
     if (
         not tables
         and not call.caller.may_everywhere("read")
@@ -142,6 +145,11 @@ def _check_tables(call: Call, text: str) -> None:
     ):
         raise Forbidden(f"{call.caller.name} may not run SQL: it needs the right to read at least one table")
     call.need("read", *tables)
+
+
+def _check_connected(call: Call) -> None:
+    if call.left:
+        raise Cancelled("the client went away before its query began")
 
 
 def _readable(call: Call) -> Callable[[TableName], bool]:
@@ -152,8 +160,9 @@ def _readable(call: Call) -> Callable[[TableName], bool]:
 def _counted_query(call: Call, text: str, query_id: str) -> Iterator[None]:
     """Count a query, whatever its outcome, and register its owner while it runs."""
     call.sql, outcome, started = text, "error", time.perf_counter()
+    operations = call.service.lake.operations
     try:
-        with call.service.running(query_id, call.caller.name, lambda: call.service.lake.cancel(query_id)):
+        with call.service.work.query(_KIND, call, query_id, partial(operations.cancel, query_id, call.caller.owner)):
             yield
         outcome = call.error_code or "answered"
     except CrannogError as error:
@@ -161,10 +170,3 @@ def _counted_query(call: Call, text: str, query_id: str) -> Iterator[None]:
         raise
     finally:
         call.service.metrics.query(call.engine, outcome, time.perf_counter() - started)
-
-
-def _cancel(call: Call, query_id: str) -> None:
-    """End a query nobody waits for any more; one that has not begun does not begin."""
-    call.left = True
-    with suppress(NotFound):
-        call.service.lake.cancel(query_id)

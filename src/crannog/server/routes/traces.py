@@ -13,7 +13,6 @@ from crannog.api.operations import AnyOperation
 from crannog.api.reports import Cancellation, ErasureReceipt, Progress
 from crannog.api.traces import requests as ops
 from crannog.api.traces.requests import PROTOBUF, DownloadTrace, EraseTraces
-from crannog.errors import NotFound
 from crannog.formats.encode import json_bytes
 from crannog.formats.json_values import to_lossless_json
 from crannog.server.openapi import NAMES, OBJECT, gives, takes
@@ -22,7 +21,7 @@ from crannog.server.requests import call_of, check_message
 from crannog.server.responses import JSON, answer, wanted_form
 from crannog.server.streaming import long_work
 from crannog.server.trace_columns import columns_answer
-from crannog.server.trace_queries import LIMITS, key_of, lines_of_traces, run_trace_query
+from crannog.server.trace_queries import KIND, LIMITS, lines_of_traces, run_trace_query
 from crannog.traces.span_table import SPANS
 
 if TYPE_CHECKING:
@@ -161,10 +160,7 @@ async def cancel(request: Request, query_id: str) -> Response:
     """Cancel a query that was sent with the header `Crannog-Query-Id`: one's own, or any as an admin."""
     call = call_of(request)
     service = call.service
-    owner = service.owner(key_of(query_id))
-    if owner is None or (owner != call.caller.name and not call.caller.may_everywhere("admin")):
-        raise NotFound(f"no question {query_id!r} of yours runs; it may have ended")
-    await service.threads.run("read", lambda: service.lake.trace_store.cancel(query_id))
+    await service.threads.run("read", lambda: service.work.cancel_query(KIND, query_id, call))
     return answer({"query_id": query_id, "cancelled": True})
 
 

@@ -37,6 +37,11 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=_PREFIX, toml_file="crannog.toml", extra="forbid", frozen=True)
 
     warehouse: str = Field("warehouse", description="Folder, file:// or s3:// address of the warehouse.")
+    warehouse_mode: str = Field(
+        "0700",
+        pattern="^0?7[0-7][0-7]$",
+        description="Permissions of the warehouse's folder if it is created, as of chmod: 0700 is for its user alone, 0750 lets the group read.",
+    )
     server: str = Field(
         "",
         description="Address of the server (http:// or https://) that the command line uses; if empty, it opens the warehouse.",
@@ -270,6 +275,11 @@ class Settings(BaseSettings):
         1_000, ge=0, le=3_600_000, description="On object stores, the maximum age of a snapshot that a read uses."
     )
     local_memory_mb: int = Field(2_048, ge=64, description="Memory of DuckDB in MiB.")
+
+    @property
+    def folder_mode(self) -> int:
+        """The permissions of a new warehouse as a number."""
+        return int(self.warehouse_mode, 8)
 
     @field_validator("table_retention_days", "trace_service_retention_days", mode="before")
     @classmethod

@@ -17,7 +17,8 @@ from crannog.errors import CallerError
 
 Q = TypeVar("Q")
 R = TypeVar("R")
-Level = Literal["read", "write", "admin"]
+Level = Literal["schema", "ingest", "read", "write", "admin"]
+"""What a caller needs: see `server.scopes`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import fcntl
 import os
 import shutil
 import socket
+import stat
 import sys
 import tempfile
 import time
@@ -22,9 +23,11 @@ from urllib.parse import unquote, urlsplit
 from crannog.delta.checkpoints import inspect_log
 from crannog.errors import CrannogError
 from crannog.protocol.leases import CLOCK_SKEW_S
+from crannog.server.auth import FOLDER, Tokens
 from crannog.settings import GIB, MIB, Settings, unknown_variables
 from crannog.spark import configuration, jars
 from crannog.spark.java import find_java
+from crannog.storage.interface import open_storage
 from crannog.storage.local import LocalStorage, sync_path
 
 OLDEST_PYTHON = (3, 11)
@@ -144,6 +147,7 @@ def check_warehouse(settings: Settings, clock: Callable[[], float] = time.time) 
     folder = _local_folder(settings.warehouse)
     if folder is None:
         yield _check_bucket(settings.warehouse)
+        yield from check_access(settings)
         yield _check_clock(clock(), None)
         return
     existing = _nearest_that_exists(folder)
@@ -171,6 +175,7 @@ def check_warehouse(settings: Settings, clock: Callable[[], float] = time.time) 
     if folder.is_dir():
         yield _check_times(folder, now)
         yield check_logs(LocalStorage(folder))
+        yield from check_access(settings, folder)
 
 
 def _check_bucket(location: str) -> Check:
@@ -187,6 +192,31 @@ def _check_bucket(location: str) -> Check:
         return Check("warehouse", True, f"{storage}: supports lists, writes and conditional puts")
     found = f"{storage}: the store ignores the condition of a put (If-None-Match)"
     return Check("warehouse", False, found, USE_ANOTHER_STORE)
+
+
+def check_access(settings: Settings, folder: Path | None = None) -> Iterator[Check]:
+    """Every file of a token is valid, and where there are tokens nobody else reads the warehouse's files."""
+    try:
+        found = Tokens(open_storage(settings.warehouse)).read()
+    except CrannogError as error:
+        yield Check("tokens", False, error.finding, error.hint or "mend the folder _crannog/tokens")
+        return
+    if found.damaged:
+        damaged = ", ".join(f"{FOLDER}/{name}.json ({reason})" for name, reason in sorted(found.damaged.items()))
+        yield Check(
+            "tokens", False, f"damaged: {damaged}", "run `crannog token revoke NAME` and create the token again"
+        )
+    elif found.is_required and not found.tokens:
+        advice = "run `crannog token create NAME --scope admin`, or `crannog token open` to need none"
+        yield Check("tokens", False, "required, but there are no tokens", advice)
+    else:
+        yield Check("tokens", True, f"{len(found.tokens)} tokens" if found.tokens else "none")
+    if folder is not None and found.is_required:
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        ok = not mode & 0o077 & ~settings.folder_mode
+        advice = f"run chmod {settings.folder_mode:o} {folder}, or set CRANNOG_WAREHOUSE_MODE to 0{mode:o}"
+        who = "as warehouse_mode allows" if ok else "other users can read the tables without a token"
+        yield Check("permissions", ok, f"{folder}: 0{mode:o}, {who}", "" if ok else advice)
 
 
 def check_logs(storage: LocalStorage) -> Check:

@@ -24,7 +24,7 @@ from crannog.errors import CallerError, CrannogError
 
 # bash splits words at colons and equals signs; in our arguments neither is a word by itself.
 _SPLIT = re.compile(r"(?<=\S)[ \n]([:=])[ \n](?=\S)")
-GROUPS = ("tables", "sql", "changes", "load", "maintenance", "traces", "builds", "serve", "demo", "doctor")
+GROUPS = ("tables", "sql", "changes", "load", "maintenance", "traces", "builds", "serve", "tokens", "demo", "doctor")
 
 app = typer.Typer(
     name="crannog",

@@ -1,4 +1,4 @@
-"""`crannog serve`, which serves and maintains a warehouse until it is stopped, and `crannog token` for its access tokens."""
+"""`crannog serve`, which serves and maintains a warehouse until it is stopped."""
 
 from __future__ import annotations
 
@@ -15,16 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crannog.cli.arguments import JsonOption
-from crannog.cli.context import answer, place_of, warehouse_at
+from crannog.cli.context import warehouse_at
 from crannog.cli.maintenance import end_spark, result_of, summary
-from crannog.cli.output import listing
-from crannog.errors import CallerError
 
 if TYPE_CHECKING:
     from crannog.embedded import EmbeddedLake
     from crannog.engine.maintenance.scheduler import Scheduler
-    from crannog.server.auth import Tokens
     from crannog.server.http_server import HttpServer
 
 _PATIENCE_S = 7.0
@@ -33,16 +29,10 @@ _TASK_PATIENCE_S = 10.0
 _LAST_PATIENCE_S = 5.0
 _LONGEST_STOP_S = 19.0
 
-token = typer.Typer(help="Access tokens for the server of this warehouse.", no_args_is_help=True)
-TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token, in lists and in the audit log.")]
-
 
 def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the command."""
     app.command()(serve)
-    app.add_typer(token, name="token")
-    for name, command in (("create", create), ("list", list_), ("revoke", revoke)):
-        token.command(name)(command)
 
 
 def serve(
@@ -106,6 +96,8 @@ def serve_until(
         typer.echo(
             f"receiving spans over OTLP on port {server.receivers.http_port} (HTTP) and {server.receivers.grpc_port} (gRPC)"
         )
+    if server.trouble:
+        typer.echo(server.trouble)
     for name, near in unknown_variables(os.environ).items():
         typer.echo(f"{name} is not a setting and is ignored" + (f"; did you mean {near}?" if near else ""))
     threading.Thread(target=_warm_up, args=(lake,), name="crannog-warm-up", daemon=True).start()
@@ -215,52 +207,3 @@ class _Lines:
     @staticmethod
     def _print(text: str) -> None:
         typer.echo(f"{dt.datetime.now(dt.UTC):%H:%M:%S} {' '.join(text.split())}")
-
-
-def create(
-    context: typer.Context,
-    name: TokenName,
-    scope: Annotated[
-        list[str],
-        typer.Option(
-            metavar="LEVEL[:CATALOG[.SCHEMA]]",
-            help="read, write or admin; each includes those before it. Can be repeated.",
-        ),
-    ],
-    expires_days: Annotated[float | None, typer.Option(metavar="DAYS", help="Days until the token expires.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Create a token and show it once. From then on, every request to a server of this warehouse needs a token."""
-    made = _tokens(context).create(name, scope, expires_days)
-    answer({"name": name, "token": made}, as_json, lambda: typer.echo(made))
-
-
-def list_(context: typer.Context, as_json: JsonOption = False) -> None:
-    """List the tokens and their scopes; the tokens themselves are not stored."""
-    found = [made.as_dict() for made in _tokens(context).list()]
-    rows = [(made["name"], ", ".join(made["scopes"]), made["created_at"], made["expires_at"]) for made in found]
-    answer(
-        found,
-        as_json,
-        lambda: listing(
-            ("token", "scopes", "created", "expires"),
-            rows,
-            empty="There are no tokens; a server listens only on loopback.",
-        ),
-    )
-
-
-def revoke(context: typer.Context, name: TokenName, as_json: JsonOption = False) -> None:
-    """Revoke a token; servers reject it within two seconds."""
-    _tokens(context).revoke(name)
-    answer({"name": name, "revoked": True}, as_json, lambda: typer.echo(f"{name} was revoked."))
-
-
-def _tokens(context: typer.Context) -> Tokens:
-    from crannog.server.auth import Tokens
-    from crannog.storage.interface import open_storage
-
-    place = place_of(context)
-    if place.server:
-        raise CallerError("tokens are managed in the warehouse, not through its server; use --warehouse DIR")
-    return Tokens(open_storage(place.settings().warehouse))

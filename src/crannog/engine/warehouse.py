@@ -26,7 +26,7 @@ class Warehouse:
     def __init__(self, location: str, settings: Settings) -> None:
         self.location = location
         self.settings = settings
-        self.storage: Storage = open_storage(location)
+        self.storage: Storage = open_storage(location, settings.folder_mode)
         if self.storage.is_local:
             self.storage.make_folder("")
         self._copies = None if self.storage.is_local else scratch_folders.create("copies")

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from crannog.api.operations import Operation, Q, R
@@ -16,7 +17,7 @@ from crannog.builds.events import BuildEvent
 from crannog.builds.filters import FilterArguments
 from crannog.builds.log import EventLog
 from crannog.builds.results import CheckReport
-from crannog.errors import Unavailable
+from crannog.errors import Forbidden, Unavailable
 from crannog.remote.connection import NDJSON, WRITE_TRIES, Connection, error_of
 from crannog.remote.transport import HttpTransport, document_of, read_as
 
@@ -42,7 +43,8 @@ class HttpLog(EventLog):
         self._connection = connection or Connection(uri, token or os.environ.get("CRANNOG_TOKEN") or None)
         self._transport = HttpTransport(self._connection)
         if self._owns_connection:
-            self.head()  # fails now if there is no log at this address
+            with suppress(Forbidden):  # a token may allow to send events and not to read them
+                self.head()  # fails now if there is no log at this address
 
     def append_events(self, events: Iterable[BuildEvent], *, check_states: bool | None = None) -> list[int]:
         batch = checked_batch(events)

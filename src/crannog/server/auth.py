@@ -1,9 +1,11 @@
-"""Who may do what: scopes, the tokens that carry them, and the admission of requests.
+"""Tokens: what a caller shows to have its rights.
 
 A token is `crannog_NAME_SECRET`, and one small file in the warehouse, put if absent. The file has the SHA-256 of the secret;
 since that has 256 random bits, no slower hash is needed, and the file reveals no token.
 
-Where tokens exist, a request needs one; without them requests come only from this machine, and not from web pages on it.
+A warehouse that has ever had a token stays closed to requests without one: a marker beside the folder of tokens is put before
+the first of them, and whatever becomes of that folder, only `open` takes the marker away. A file that is no valid token
+counts as one that nobody has.
 """
 
 from __future__ import annotations
@@ -12,99 +14,39 @@ import datetime as dt
 import hashlib
 import hmac
 import json
+import logging
 import re
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from crannog.engine.owned_tables import is_system
-from crannog.errors import CallerError, Conflict, Forbidden, NotFound, Unauthorized, Unavailable
-from crannog.names import TableName
+from crannog.errors import CallerError, Conflict, NotFound, Unauthorized, Unavailable
+from crannog.server.scopes import Caller, Scope
 from crannog.storage.interface import Storage
 
-if TYPE_CHECKING:
-    from crannog.server.service import Service
-
-LEVELS = ("read", "write", "admin")
-"""Each includes those before it. The system tables show what all callers did, so only an admin may read them."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Scope:
-    """One right: a level, and the catalog or schema that it applies to; without one it applies everywhere."""
-
-    level: str
-    catalog: str | None = None
-    schema: str | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Scope:
-        """Read `level`, `level:catalog` or `level:catalog.schema`. Raises CallerError if it is invalid."""
-        level, colon, place = text.partition(":")
-        if level not in LEVELS:
-            raise CallerError(f"a scope begins with {', '.join(LEVELS[:-1])} or {LEVELS[-1]}, got {text!r}")
-        if not colon:
-            return cls(level)
-        catalog, dot, schema = place.partition(".")
-        # The parts follow the rules of table names, so a table name checks them.
-        TableName.parse(f"{catalog}.{schema if dot else 's'}.t")
-        return cls(level, catalog, schema if dot else None)
-
-    def allows(self, level: str, name: TableName) -> bool:
-        """Return whether this right covers a level on a table."""
-        if self.level != "admin" and (LEVELS.index(self.level) < LEVELS.index(level) or is_system(name)):
-            return False
-        return self.catalog in (None, name.catalog) and self.schema in (None, name.schema)
-
-    def __str__(self) -> str:
-        return self.level + (f":{self.catalog}" if self.catalog else "") + (f".{self.schema}" if self.schema else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """The sender of a request, and its rights."""
-
-    name: str
-    scopes: tuple[Scope, ...]
-
-    @property
-    def owner(self) -> str:
-        """What the ids of this caller's queries belong to; empty where there are no tokens, as in the process itself."""
-        return "" if self is ANYBODY else self.name
-
-    def may(self, level: str, name: TableName) -> bool:
-        """Return whether this is allowed on a table, which need not exist."""
-        return any(scope.allows(level, name) for scope in self.scopes)
-
-    def may_everywhere(self, level: str) -> bool:
-        """Return whether this is allowed on all tables."""
-        return any(scope.catalog is None and LEVELS.index(scope.level) >= LEVELS.index(level) for scope in self.scopes)
-
-    def check(self, level: str, names: Iterable[TableName]) -> None:
-        """Raise Forbidden, with the missing scope, unless this is allowed on all these tables."""
-        for name in names:
-            if not self.may(level, name):
-                needed = "admin" if is_system(name) else level
-                raise Forbidden(
-                    f"{self.name} may not {level} {name}: that needs the scope {needed}:{name.catalog}.{name.schema}"
-                    f" or a wider one, the token has {', '.join(map(str, self.scopes)) or 'none'}"
-                )
-
-
-ANYBODY = Caller("local", (Scope("admin"),))
-"""The caller of a server on loopback that has no tokens."""
-
-
 FOLDER = "_crannog/tokens"
+MARKER = "_requires_tokens"
+"""In the root of the warehouse: removing all of Crannog's own folder does not open a server either."""
+_MARKER_TEXT = (
+    b"This warehouse has had access tokens: its servers refuse requests without a valid one.\n"
+    b"`crannog token open` removes this file, and lets requests without a token in again.\n"
+)
 REREAD_S = 2.0
 # An unavailable bucket must neither lock all callers out at once nor keep a revoked token valid for long.
 _STALE_S = 30.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-]{0,63}")
 _TOKEN = re.compile(r"crannog_([A-Za-z0-9\-]{1,64})_([0-9a-f]{64})")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _NOBODY = "0" * 64
+_NONE_VALID = (
+    "this server requires a token, and there is no valid one: on its machine, `crannog token create NAME --scope admin` creates"
+    " one, and `crannog token open` lets requests without a token in again"
+)
+log = logging.getLogger("crannog.server")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +73,24 @@ class Token:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class TokenFiles:
+    """What a warehouse has of tokens: the valid ones by name, and what is wrong with other files, by their names."""
+
+    tokens: dict[str, Token]
+    damaged: dict[str, str]
+    is_required: bool
+    """Whether requests need a token."""
+
+
 class Tokens:
     """The tokens of one warehouse. Safe for threads."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._known: dict[str, Token] = {}
+        self._damaged: dict[str, str] = {}
+        self._is_required: bool | None = None
         self._read_at = float("-inf")
         self._lock = threading.Lock()
 
@@ -148,7 +102,7 @@ class Tokens:
             )
         if not scopes:
             raise CallerError(
-                "a token needs a scope: read, write or admin, each optionally followed by :catalog or :catalog.schema"
+                "a token needs a scope: ingest, read, write or admin, each optionally followed by :catalog or :catalog.schema"
             )
         if expires_days is not None and not 0 < expires_days <= 36_500:
             raise CallerError(f"a token expires after more than 0 and up to 36,500 days, got {expires_days:g}")
@@ -163,19 +117,50 @@ class Tokens:
             "secret_sha256": _hash(secret),
         }
         self._storage.make_folder(FOLDER)
-        if not self._storage.put_if_absent(_path(name), json.dumps(content).encode()):
+        # The marker goes first: there is no moment at which losing the token's file opens a server.
+        self._mark()
+        if not self._storage.put_if_absent(_path(name), json.dumps(content).encode(), private=True):
             raise Conflict(f"a token {name} already exists; revoke it first, or choose another name")
         return f"crannog_{name}_{secret}"
 
     def list(self) -> list[Token]:
-        """Return all tokens, including expired ones, by name."""
-        return sorted(self._read().values(), key=lambda token: token.name)
+        """Return all valid tokens, including expired ones, by name."""
+        return sorted(self.read().tokens.values(), key=lambda token: token.name)
 
     def revoke(self, name: str) -> None:
         """Revoke a token; servers notice within two seconds. Raises NotFound if it does not exist."""
         if not _NAME.fullmatch(name) or not self._storage.exists(_path(name)):
             raise NotFound(f"there is no token {name!r}; `crannog token list` lists them")
         self._storage.delete([_path(name)])
+
+    def open(self) -> None:
+        """Revoke all tokens and let requests without one in again, at servers that start after this."""
+        self._storage.delete([f"{FOLDER}/{name}" for name in self._storage.names(FOLDER) if name.endswith(".json")])
+        self._storage.delete([MARKER])
+
+    def _mark(self) -> None:
+        if not self._storage.exists(MARKER):
+            self._storage.put_if_absent(MARKER, _MARKER_TEXT)
+
+    def read(self) -> TokenFiles:
+        """Read all files. Raises Unavailable if the storage cannot be read."""
+        tokens, damaged = {}, {}
+        for file in self._storage.names(FOLDER):
+            if not file.endswith(".json"):
+                continue
+            name = file.removesuffix(".json")
+            try:
+                tokens[name] = _token(self._storage.read(f"{FOLDER}/{file}"), name)
+            except FileNotFoundError:
+                continue  # revoked since the listing
+            except (ValueError, KeyError, TypeError, RecursionError, CallerError) as error:
+                damaged[name] = f"not a token: {type(error).__name__}"
+            except Unavailable as error:
+                # Of one file it is for its owner to mend, and must not lock out the others.
+                if not isinstance(error.__cause__, PermissionError):
+                    raise
+                damaged[name] = "cannot be read: permission denied"
+        return TokenFiles(tokens, damaged, bool(tokens or damaged) or self._storage.exists(MARKER))
 
     @property
     def is_stale(self) -> bool:
@@ -188,17 +173,39 @@ class Tokens:
             if not self.is_stale:
                 return
             try:
-                self._known = self._read()
+                found = self.read()
             except Unavailable:
                 if time.monotonic() - self._read_at > _STALE_S:
                     raise
                 return
+            if not self._is_required and (found.tokens or found.damaged):
+                # Made before there was a marker. A server that cannot write it stays closed by itself.
+                with suppress(Unavailable):
+                    self._mark()
+            for name in found.damaged.keys() - self._damaged.keys():
+                log.warning(
+                    "%s/%s.json is damaged (%s): nobody can use this token; `crannog token revoke` removes it",
+                    *(FOLDER, name, found.damaged[name]),
+                )
+            self._known, self._damaged = found.tokens, found.damaged
+            # What was closed opens by nothing that happens to the files, until the server starts again.
+            self._is_required = found.is_required or self._is_required is True
             self._read_at = time.monotonic()
 
     @property
-    def any(self) -> bool:
-        """Whether there are tokens, as of the last `refresh`; then requests need one."""
+    def required(self) -> bool:
+        """Whether requests need a token, as of the last `refresh`."""
+        return self._is_required is not False
+
+    @property
+    def any_valid(self) -> bool:
+        """Whether there is a valid token, as of the last `refresh`."""
         return bool(self._known)
+
+    @property
+    def trouble(self) -> str:
+        """Why no request can have a valid token, as of the last `refresh`; empty if one can."""
+        return "" if self._known or not self._is_required else _NONE_VALID
 
     def caller(self, token: str) -> Caller:
         """Return the caller with this token, as of the last `refresh`. Raises Unauthorized, which shows nothing of the token."""
@@ -207,25 +214,14 @@ class Tokens:
         # Takes the same time whether the name exists or not.
         matches = hmac.compare_digest(_hash(shape[2] if shape else ""), known.secret_sha256 if known else _NOBODY)
         if known is None or not matches:
-            raise Unauthorized("the token is not valid; it may have been revoked: `crannog token create` creates one")
+            raise Unauthorized(
+                self.trouble or "the token is not valid; it may have been revoked: `crannog token create` creates one"
+            )
         if known.expired(dt.datetime.now(dt.UTC)):
             raise Unauthorized(
                 f"the token {known.name} expired on {known.expires_at:%Y-%m-%d}; `crannog token create` creates another"
             )
         return Caller(known.name, known.scopes)
-
-    def _read(self) -> dict[str, Token]:
-        found = {}
-        for name in self._storage.names(FOLDER):
-            if name.endswith(".json"):
-                try:
-                    token = _token(self._storage.read(f"{FOLDER}/{name}"))
-                except FileNotFoundError:
-                    continue  # revoked since the listing
-                except (ValueError, KeyError, TypeError, CallerError):
-                    continue  # not a token file
-                found[token.name] = token
-        return found
 
 
 def _path(name: str) -> str:
@@ -236,46 +232,18 @@ def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _token(data: bytes) -> Token:
+def _token(data: bytes, name: str) -> Token:
+    """Read a token's file; raises ValueError, KeyError, TypeError or CallerError if it is not one."""
     content = json.loads(data)
     expires = content["expires_at"]
-    return Token(
+    token = Token(
         content["name"],
         tuple(Scope.parse(text) for text in content["scopes"]),
         dt.datetime.fromisoformat(content["created_at"]),
         dt.datetime.fromisoformat(expires) if expires else None,
         content["secret_sha256"],
     )
-
-
-LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
-
-
-def admitted(
-    service: Service, *, authorization: str, host: str, origin: str | None, address: str, session: str = ""
-) -> Caller:
-    """Return the caller, by the tokens as last read. Raises Unauthorized, Forbidden or Overloaded.
-
-    `session` is the id of a session of the pages, whose request is known to come from them.
-    """
-    scheme, _, token = authorization.partition(" ")
-    if service.loopback and not service.tokens.any:
-        _check_same_site(host.lower(), origin)
-        caller = ANYBODY
-    elif scheme.lower() == "bearer":
-        caller = service.tokens.caller(token.strip())
-    elif session:
-        caller = service.sessions.caller(session)
-    else:
-        raise Unauthorized("this server requires a token: send Authorization: Bearer TOKEN")
-    if address not in LOCAL_HOSTS:
-        service.rates.take(caller.name if caller is not ANYBODY else address)
-    return caller
-
-
-def _check_same_site(host: str, origin: str | None) -> None:
-    """Refuse requests of web pages in a browser: without tokens, anything on loopback has all rights."""
-    if re.sub(r":\d+$", "", host) not in LOCAL_HOSTS:
-        raise Forbidden(f"a server without tokens accepts requests to localhost and 127.0.0.1, not to {host[:80]!r}")
-    if origin is not None and origin.lower().partition("://")[2] != host:
-        raise Forbidden("a server without tokens accepts no requests from other web sites")
+    # Under another name it would stand for a token that has its own file; without a time zone it cannot be compared.
+    if token.name != name or not _SHA256.fullmatch(token.secret_sha256) or (expires and not token.expires_at.tzinfo):  # type: ignore[union-attr]
+        raise ValueError
+    return token

@@ -8,7 +8,7 @@ import time
 
 from crannog.api.arguments import is_loopback
 from crannog.embedded import EmbeddedLake
-from crannog.errors import CallerError
+from crannog.errors import CallerError, Unavailable
 from crannog.server.app import make_app
 from crannog.server.auth import Tokens
 from crannog.server.listener import Listener, listening
@@ -25,7 +25,15 @@ class HttpServer:
     def __init__(self, lake: EmbeddedLake, host: str, port: int) -> None:
         """Bind the ports. Raises CallerError if other machines could reach them and there is no token."""
         settings, loopback = lake.settings, is_loopback(host)
-        if not loopback and not Tokens(lake.operations.warehouse.storage).list():
+        tokens = Tokens(lake.operations.warehouse.storage)
+        try:
+            tokens.refresh()
+        except Unavailable:  # on loopback, requests say so until the storage answers
+            if not loopback:
+                raise
+        self.trouble = tokens.trouble
+        """Why no request can be admitted, for who starts the server; empty if one can."""
+        if not loopback and not tokens.any_valid:
             raise CallerError(
                 f"will not listen on {host}: without tokens, everyone who reaches it has all rights."
                 " Create one first (`crannog token create NAME --scope admin`), or listen on 127.0.0.1"

@@ -20,10 +20,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from crannog.errors import CrannogError, Overloaded, Refused, Unauthorized, Unavailable, needed_for
-from crannog.server.auth import Caller, admitted
+from crannog.server.admission import admitted
 from crannog.server.requests import Call
 from crannog.server.responses import error_answer
 from crannog.server.routes.pages import is_page
+from crannog.server.scopes import NOBODY, Caller
 from crannog.server.service import Service
 from crannog.server.sessions import check_same_origin, session_of
 from crannog.settings import Settings
@@ -33,7 +34,6 @@ _VALID_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
 # A token may have been put in the place of a name.
 _TOKEN = re.compile(r"crannog_[A-Za-z0-9\-]+_[0-9a-f]{16,}")
 _OPEN = frozenset({"/healthz", "/readyz", "/api/docs", "/api/openapi.json"})
-_NOBODY = Caller("nobody", ())
 _NOT_LOGGED = frozenset({"/healthz", "/readyz", "/metrics"})
 _SESSION = "/api/v1/session"
 _SESSION_PATHS = "/api/v1/"
@@ -103,7 +103,7 @@ class RequestMiddleware:
         sent_id = headers.get(b"x-request-id", b"")
         request_id = sent_id.decode() if _VALID_ID.fullmatch(sent_id) else os.urandom(16).hex()
         client = scope.get("client")
-        call = scope["crannog.call"] = Call(service, request_id, _NOBODY, client[0] if client else "", headers)
+        call = scope["crannog.call"] = Call(service, request_id, NOBODY, client[0] if client else "", headers)
         is_head = scope["method"] == "HEAD"
         # Every route that takes GET takes HEAD too: the same work and head, and no body.
         inner = {**scope, "method": "GET"} if is_head else scope
@@ -147,11 +147,11 @@ class RequestMiddleware:
         """Return the caller. Raises Unauthorized, Forbidden or Overloaded."""
         service, tokens = self._service, self._service.tokens
         if scope["path"] in self.open_paths:
-            return _NOBODY
+            return NOBODY
         if tokens.is_stale:
             await service.threads.run("read", tokens.refresh)
         origin, session = headers.get(b"origin"), ""
-        if tokens.any and b"cookie" in headers and b"authorization" not in headers:
+        if tokens.required and b"cookie" in headers and b"authorization" not in headers:
             session = self._session(scope, headers)
         try:
             return admitted(
@@ -164,7 +164,7 @@ class RequestMiddleware:
             )
         except Unauthorized:
             if scope["path"] == _SESSION or (scope["method"] in ("GET", "HEAD") and is_page(scope["path"])):
-                return _NOBODY
+                return NOBODY
             raise
 
     def _session(self, scope: Scope, headers: Mapping[bytes, bytes]) -> str:

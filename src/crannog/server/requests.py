@@ -22,8 +22,8 @@ from crannog.errors import CallerError, Overloaded, TimedOut, TooLarge, Unsuppor
 from crannog.formats.row_bodies import ENCODINGS, UNCOMPRESSED, decompressed, exact_keys, parse_document, parse_rows
 from crannog.names import TableName, without_raw_prefix
 from crannog.server.arrow_bodies import arrow_table
-from crannog.server.auth import Caller
 from crannog.server.responses import ARROW
+from crannog.server.scopes import Caller
 from crannog.settings import Settings
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 
 from crannog.errors import Forbidden, Unauthorized
-from crannog.server.auth import Caller, Tokens
+from crannog.server.auth import Tokens
+from crannog.server.scopes import Caller
 
 COOKIE = "crannog_session"
 LASTS_S = 12 * 3600

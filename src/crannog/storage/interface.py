@@ -35,7 +35,13 @@ class Storage(Protocol):
         """Create `folder` and its parents durably; does nothing where folders are only prefixes."""
 
     def put_if_absent(
-        self, path: str, data: bytes, *, must_exist: str | None = None, before_write: Callable[[], None] | None = None
+        self,
+        path: str,
+        data: bytes,
+        *,
+        must_exist: str | None = None,
+        before_write: Callable[[], None] | None = None,
+        private: bool = False,
     ) -> bool:
         """Commit `data` durably as `path` unless that file exists; return True if this call created it.
 
@@ -46,6 +52,7 @@ class Storage(Protocol):
         temporary file exists by then: if another process deletes it afterwards, the put fails (FileNotFoundError),
         however late it comes. In a bucket an empty `.<name>.<id>.tmp` announces the put while it lasts: taking the
         name makes the put fail.
+        Only the user of this process can read a `private` file; in a bucket, who can read the bucket can read it too.
         Any other exception means that the answer is lost: the file may or may not exist.
         """
 
@@ -133,16 +140,17 @@ class Storage(Protocol):
 _SCHEMES = "a folder, file:///folder, s3://bucket/folder, gs://bucket/folder, az://container/folder"
 
 
-def open_storage(location: str) -> Storage:
+def open_storage(location: str, mode: int = 0o700) -> Storage:
     """Return the storage at `location`: a folder (absolute or relative), file:// or a bucket.
 
+    A folder that does not exist gets the permissions `mode` when it is created.
     Lists a bucket once, so that wrong credentials show here (Unavailable) and not at the first write. Raises
     CallerError if the address is invalid.
     """
     if not location.strip() or location != location.strip() or any(ord(letter) < 32 for letter in location):
         raise CallerError(f"{location!r} is not a valid warehouse location; give {_SCHEMES}")
     if "://" not in location and not location.startswith("file:"):
-        return _local(location)
+        return _local(location, mode)
     try:
         parts = urlsplit(location)
     except ValueError:
@@ -150,7 +158,7 @@ def open_storage(location: str) -> Storage:
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
             raise CallerError(f"{location!r} is not absolute; write file:///folder, or the folder alone")
-        return _local(unquote(parts.path))
+        return _local(unquote(parts.path), mode)
 
     from crannog.storage.object_store import SCHEMES, ObjectStorage  # obstore is slow to load and often not needed
 
@@ -170,10 +178,10 @@ def reopen_storage(uri: str, options: Mapping[str, str]) -> Storage:
     return ObjectStorage(uri, options)
 
 
-def _local(folder: str) -> Storage:
+def _local(folder: str, mode: int = 0o700) -> Storage:
     from crannog.storage.local import LocalStorage
 
     path = Path(folder).expanduser()
     if path.exists() and not path.is_dir():
         raise CallerError(f"{folder} is a file; a warehouse needs a folder")
-    return LocalStorage(path)
+    return LocalStorage(path, mode)

@@ -51,8 +51,10 @@ class LocalStorage:
 
     is_local = True
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, mode: int = 0o700) -> None:
+        """`mode` is for the folder if it is created here; one that exists stays as it is."""
         self.root = root.absolute()
+        self._mode = mode
         if any(letter in str(self.root) for letter in "*?[]{}\\\n"):
             raise CallerError(
                 f"cannot keep a warehouse in {self.root}: Spark would read *, ?, [, ], {{, }} and \\ as patterns; rename the folder"
@@ -69,6 +71,8 @@ class LocalStorage:
             missing = [target, *target.parents]
             missing = missing[: next((i for i, p in enumerate(missing) if p.is_dir()), len(missing))]
             try:
+                if self.root in missing:
+                    self._make_root()
                 target.mkdir(parents=True, exist_ok=True)
                 for made in missing:
                     sync_path(str(made.parent))
@@ -84,8 +88,20 @@ class LocalStorage:
                         os.rmdir(made)
                 raise
 
+    def _make_root(self) -> None:
+        self.root.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):  # another process was first
+            self.root.mkdir(self._mode)
+            self.root.chmod(self._mode)  # a setting is meant as it is, whatever the umask
+
     def put_if_absent(
-        self, path: str, data: bytes, *, must_exist: str | None = None, before_write: Callable[[], None] | None = None
+        self,
+        path: str,
+        data: bytes,
+        *,
+        must_exist: str | None = None,
+        before_write: Callable[[], None] | None = None,
+        private: bool = False,
     ) -> bool:
         if must_exist is not None:
             return self._put_while_exists(path, data, must_exist)
@@ -96,7 +112,7 @@ class LocalStorage:
             temporary = ready or _temporary_path(target)
             try:
                 if ready is None:
-                    _write_synced(temporary, data, before_write=before_write)
+                    _write_synced(temporary, data, before_write=before_write, mode=0o600 if private else 0o644)
                 if failpoints.hook is not None:
                     failpoints.reached("stage.written")
                 try:
@@ -301,9 +317,14 @@ def _raise_unless_missing(error: OSError) -> None:
 
 
 def _write_synced(
-    path: str, data: bytes, folder: int | None = None, *, before_write: Callable[[], None] | None = None
+    path: str,
+    data: bytes,
+    folder: int | None = None,
+    *,
+    before_write: Callable[[], None] | None = None,
+    mode: int = 0o644,
 ) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=folder)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, dir_fd=folder)
     try:
         if before_write is not None:
             before_write()

@@ -158,7 +158,13 @@ class ObjectStorage:
         self._key(folder)
 
     def put_if_absent(
-        self, path: str, data: bytes, *, must_exist: str | None = None, before_write: Callable[[], None] | None = None
+        self,
+        path: str,
+        data: bytes,
+        *,
+        must_exist: str | None = None,
+        before_write: Callable[[], None] | None = None,
+        private: bool = False,
     ) -> bool:
         if before_write is not None:
             folder, _, name = path.rpartition("/")

@@ -36,7 +36,7 @@ def _secret(storage: Storage) -> bytes:
     storage.make_folder("_crannog")
     with suppress(FileNotFoundError):
         return storage.read(_SECRET)
-    storage.put_if_absent(_SECRET, secrets.token_hex(32).encode())
+    storage.put_if_absent(_SECRET, secrets.token_hex(32).encode(), private=True)
     return storage.read(_SECRET)
 
 

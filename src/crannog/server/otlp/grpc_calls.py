@@ -8,11 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 from crannog.errors import CrannogError, Overloaded, TimedOut
-from crannog.server.auth import Caller, admitted
+from crannog.server.admission import admitted
 from crannog.server.otlp import grpc_messages as messages
 from crannog.server.otlp.http2 import Connection, Stream
 from crannog.server.otlp.http2_frames import PREFACE, PROTOCOL_ERROR, Headers, Http2Error
 from crannog.server.otlp.http_app import keep, response_message
+from crannog.server.scopes import Caller
 from crannog.server.service import Service
 
 log = logging.getLogger("crannog.otlp")

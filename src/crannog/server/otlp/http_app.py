@@ -32,9 +32,9 @@ from crannog.errors import (
     UnsupportedMedia,
 )
 from crannog.formats.row_bodies import UNCOMPRESSED
-from crannog.server.auth import Caller
 from crannog.server.middleware import RequestMiddleware
 from crannog.server.requests import BodyLimit, Call
+from crannog.server.scopes import Caller
 from crannog.server.service import Service
 from crannog.traces.span_table import SPANS
 
@@ -128,7 +128,7 @@ class _SpanRoutes:
             raise UnsupportedMedia(
                 f"content type {media_type[:80]!r} is not supported; send {' or '.join(route.media_types)}"
             )
-        call.need("write", SPANS)
+        call.need("ingest", SPANS)
         body = await service.bodies.receive(call, receive, self._limit)
         if not body and b"content-length" not in call.headers and b"transfer-encoding" not in call.headers:
             raise CallerError("the request has no body; send Content-Length: 0 for a message without spans")
@@ -181,7 +181,7 @@ _VERB = "spans"
 
 def keep(service: Service, caller: Caller, body: bytes, content_type: str, encoding: str | None) -> WriteOutcome:
     """Check that the caller may write spans, then write those of a request."""
-    caller.check("write", [SPANS])
+    caller.check("ingest", [SPANS])
     return write_spans(service, body, content_type, encoding)
 
 

@@ -143,7 +143,8 @@ async def append_events(
 ) -> Response:
     """Store one event, or all of several or none; return their indexes once they are durable."""
     call = call_of(request)
-    call.need("write", EVENTS)
+    # Whether a status may follow shows something of the events before.
+    call.need("write" if check_states else "ingest", EVENTS)
     form = form_of(request, ("json", "ndjson"))
     data = await call.service.bodies.read(request)
 

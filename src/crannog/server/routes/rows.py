@@ -67,7 +67,10 @@ async def _write(request: Request, operation: AnyOperation, name: TableName) -> 
         if is_delete:
             keys, actor, reason, _ = _keys_in(request, data, form, definition_of(table), _KEYS)
             return table.delete(keys, actor=actor, reason=reason, batch_id=batch_id)
-        return table.write(verb, rows_from(data, form, definition_of(table), service.settings), batch_id)
+        definition = definition_of(table)
+        if definition.key and operation is ops.APPEND:
+            call.need("write", name)  # by the key it replaces rows
+        return table.write(verb, rows_from(data, form, definition, service.settings), batch_id)
 
     outcome, written = "kept", 0
     try:

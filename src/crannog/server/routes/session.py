@@ -8,10 +8,10 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from starlette.responses import Response
 
-from crannog.server.auth import Caller
 from crannog.server.openapi import gives, takes_json
 from crannog.server.requests import call_of, document, form_of
 from crannog.server.responses import answer
+from crannog.server.scopes import NOBODY, Caller
 from crannog.server.service import Service
 from crannog.server.sessions import COOKIE, LASTS_S, check_same_origin, session_of
 from crannog.version import VERSION
@@ -49,7 +49,7 @@ def _state(service: Service, caller: Caller) -> dict[str, Any]:
     ports = (service.otlp_ports if caller.scopes else None) or (None, None)
     return {
         "signed_in": bool(caller.scopes),
-        "needs_token": service.tokens.any or not service.loopback,
+        "needs_token": service.tokens.required or not service.loopback,
         "name": caller.name,
         "scopes": [str(scope) for scope in caller.scopes],
         "version": VERSION,
@@ -85,7 +85,7 @@ async def sign_out(request: Request) -> Response:
     call = call_of(request)
     check_same_origin("DELETE", call.headers)
     call.service.sessions.end(session_of(call.headers))
-    response = answer(_state(call.service, Caller("nobody", ())), headers={"Cache-Control": "no-store"})
+    response = answer(_state(call.service, NOBODY), headers={"Cache-Control": "no-store"})
     _set_cookie(request, response, "", 0)
     return response
 

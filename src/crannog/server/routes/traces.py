@@ -174,7 +174,7 @@ async def write_otlp(request: Request) -> Response:
     from crannog.server.otlp.http_app import keep
 
     call = call_of(request)
-    call.need("write", SPANS)
+    call.need("ingest", SPANS)
     body = await call.service.bodies.read(request)
     check_message(body, request.headers)
     kind = request.headers.get("content-type", PROTOBUF)

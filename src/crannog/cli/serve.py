@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import os
 import signal
 import threading
@@ -81,11 +82,14 @@ def serve_until(
     from crannog.server import logs
     from crannog.server.http_server import HttpServer
     from crannog.settings import unknown_variables
+    from crannog.storage import scratch_folders
     from crannog.version import VERSION
 
     use_jemalloc()
     logs.set_up(lake.settings)
     lock = _locked(lake, held)
+    for folder in scratch_folders.remove_abandoned():
+        logging.getLogger("crannog.server").info("removed %s, which a killed process has left", folder)
     server = HttpServer(lake, host, port)
     server.start()
     if lock is not None:

@@ -1,4 +1,4 @@
-"""Scratch folders outside the warehouse: what Spark and DuckDB spill, and copies of a bucket's files.
+"""Scratch folders outside the warehouse: what Spark, its tasks and DuckDB spill, files to load, copies of a bucket's files.
 
 A process locks its folders while it lives, so that others recognize the folders of a killed process: by the lock and not
 by the process id, which means nothing to a container that shares the folder.
@@ -12,10 +12,11 @@ import os
 import shutil
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-KINDS = ("spark", "spill", "copies")
+KINDS = ("spark", "spill", "copies", "task", "load")
 _LOCK = ".alive"
 _ABANDONED_AFTER_S = 24 * 3600.0
 _locks: dict[Path, tuple[int, int]] = {}
@@ -24,6 +25,7 @@ _locks: dict[Path, tuple[int, int]] = {}
 
 def create(kind: str) -> Path:
     """Create a scratch folder, to be removed with `remove`. Also removes the folders of killed processes."""
+    assert kind in KINDS, kind
     remove_abandoned()
     folder = Path(tempfile.mkdtemp(prefix=f"crannog-{kind}-{os.getpid()}-"))
     # Locked before it gets its name, so that no other process finds it unlocked.
@@ -33,6 +35,16 @@ def create(kind: str) -> Path:
         (folder / f"{_LOCK}.new").rename(folder / _LOCK)
     _locks[folder] = (descriptor, os.getpid())
     return folder
+
+
+@contextmanager
+def scratch_folder(kind: str) -> Iterator[Path]:
+    """Create a scratch folder for the time of a block."""
+    folder = create(kind)
+    try:
+        yield folder
+    finally:
+        remove(folder)
 
 
 def remove(folder: Path) -> None:

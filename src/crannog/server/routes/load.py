@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
@@ -17,6 +16,7 @@ from crannog.names import TableName
 from crannog.server.openapi import TABLE_IN_PATH, TEXT, gives, parameter, takes
 from crannog.server.requests import call_of
 from crannog.server.streaming import long_work
+from crannog.storage.scratch_folders import scratch_folder
 
 router = APIRouter(prefix="/api/v1", tags=["rows"])
 _FLAGS = ("create", "flatten", "evolve", "ignore_extra", "again", "dry_run")
@@ -68,7 +68,7 @@ async def load(request: Request) -> Response:
         raise CallerError("the request has no body; send the file as the body")
 
     def work(progress: Progress, cancellation: Cancellation) -> dict[str, Any]:
-        with tempfile.TemporaryDirectory(prefix="crannog-load-") as folder:
+        with scratch_folder("load") as folder:
             # The name is the caller's, and names of files to load may be patterns: only the endings are kept.
             path = Path(
                 folder, "file" + "".join(ending for ending in PurePosixPath(shown).suffixes[-2:] if _plain(ending))

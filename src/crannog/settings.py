@@ -274,7 +274,9 @@ class Settings(BaseSettings):
     refresh_ms: int = Field(
         1_000, ge=0, le=3_600_000, description="On object stores, the maximum age of a snapshot that a read uses."
     )
-    local_memory_mb: int = Field(2_048, ge=64, description="Memory of DuckDB in MiB.")
+    local_memory_mb: int = Field(
+        2_048, ge=64, description="Memory of DuckDB for queries in MiB; hot tables take theirs in addition."
+    )
 
     @property
     def folder_mode(self) -> int:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _IDLE_CURSORS = 16
 _STATEMENTS = 64
+# Longer statements are not kept prepared: each would take megabytes, on each of the cursors.
+_MAX_KEPT_SQL = 32 * 1024
 _MAX_CACHED_FILES = 100_000
 _CLOSE_TIMEOUT_S = 10.0
 _MAX_STAGED_BYTES = 32 * 1024**2
@@ -63,6 +65,8 @@ class PreparedStatements:
         statement = self._parsed.pop(sql, None)
         if statement is None:
             [statement] = self.cursor.extract_statements(sql)
+            if len(sql) > _MAX_KEPT_SQL:
+                return list(self.cursor.execute(statement, list(parameters)).fetchall())
             if len(self._parsed) >= _STATEMENTS:
                 self._parsed.popitem(last=False)
         self._parsed[sql] = statement
@@ -74,6 +78,8 @@ class PreparedStatements:
         found = self._prepared.pop(sql, None)
         if found is None:
             found = self.cursor.sql(sql)
+            if len(sql) > _MAX_KEPT_SQL:
+                return found
             if len(self._prepared) >= _STATEMENTS:
                 self._prepared.popitem(last=False)
         self._prepared[sql] = found
@@ -132,8 +138,7 @@ class DuckDBEngine:
 
         self._connection = duckdb.connect(
             config={
-                # Hot tables have their own limit, which their cache enforces.
-                "memory_limit": f"{settings.local_memory_mb + settings.cache_bytes // 1024**2}MiB",
+                "memory_limit": f"{settings.local_memory_mb}MiB",
                 "temp_directory": str(spill_folder),
                 "max_temp_directory_size": f"{settings.local_temp_mb}MiB",
                 "autoinstall_known_extensions": "false",
@@ -142,10 +147,18 @@ class DuckDBEngine:
                 "python_enable_replacements": "false",
             }
         )
+        self._lock = threading.Lock()
         # Global: a cursor has its own settings and would use the machine's time zone, and read every footer again.
         self._connection.execute("SET GLOBAL TimeZone = 'UTC'")
         self._connection.execute("SET GLOBAL parquet_metadata_cache = true")
         self._connection.execute("SET allowed_directories = ?", [list(folders)])
+        self._memory_mb = settings.local_memory_mb
+        self._can_make_room = True
+        try:
+            self._connection.execute("SET allowed_configs = ['memory_limit']")
+        except duckdb.Error:  # before 1.5: hot tables get their memory now
+            self.make_room(settings.cache_bytes)
+            self._can_make_room = False
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET lock_configuration = true")
         self._spill_folder = spill_folder
@@ -154,7 +167,6 @@ class DuckDBEngine:
         self._columns: dict[tuple[object, ...], Mapping[str, str]] = {}
         self._all_null_in: dict[str, frozenset[str]] = {}
         self._open_cursors: set[duckdb.DuckDBPyConnection] = set()
-        self._lock = threading.Lock()
         self._bloom_filters: dict[str, BloomFilters] = {}
         self._statements = StatementPool(self._new_cursor, self._close_cursor)
         self._numbers = itertools.count(1)
@@ -185,6 +197,13 @@ class DuckDBEngine:
         else:
             with self.cursor(tables) as cursor:
                 yield PreparedStatements(cursor)
+
+    def make_room(self, hot_bytes: int) -> None:
+        """Let hot tables take up to this much memory, in addition to that of queries."""
+        if self._can_make_room:
+            limit_mb = self._memory_mb + -(-hot_bytes // 1024**2)
+            with self._lock:
+                self._connection.execute(f"SET GLOBAL memory_limit = '{limit_mb}MiB'")
 
     def create_table(self, rows: pa.Table) -> str:
         """Copy rows into a new table and return its name; it exists until the name is added to `unused_tables`."""

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 from sqlglot.tokens import Token, TokenType
 
+from crannog.engine.sql.text_products import check_products
 from crannog.engine.sql.tokens import CLOSING, OPENING, STRINGS, is_name, word
 from crannog.errors import CallerError, Refused
 
@@ -220,6 +221,7 @@ def check_calls(tokens: Sequence[Token], aliases: Set[int]) -> None:
             raise Refused(
                 f"there is no function {str(tokens[place].text)!r}; Spark's built-in functions are allowed, except those that reach outside the warehouse"
             )
+    check_products(tokens, _called(tokens, aliases))
     for place, token in enumerate(tokens):
         if token.token_type in STRINGS and place and word(tokens[place - 1]) == "USING":
             raise Refused("TRANSFORM … USING runs a program and is not allowed")

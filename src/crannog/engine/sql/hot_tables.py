@@ -39,6 +39,8 @@ _KEEPS_ROWS = {"FOLD", "COMPACT"}
 _WASTE = 0.25
 _FEW_ROWS = 10_000
 _WINDOW_S = 60.0
+# The memory limit follows the growth of copies in steps of this size.
+_GROWTH_STEP_BYTES = 16 * 1024**2
 
 
 @dataclass
@@ -88,6 +90,7 @@ class HotCache:
         # One load at a time: its size is measured by the growth of the engine's memory.
         self._load_lock = threading.Lock()
         self._numbers = itertools.count(1)
+        self._grown_bytes = 0
 
     # -- for callers -------------------------------------------------------------------------------------------
 
@@ -260,6 +263,7 @@ class HotCache:
             if held.sequence < tail.after:
                 return False
             fresh = tail.rows.filter(pc.greater(tail.rows["_seq"], held.sequence))
+            self._make_room_for(fresh.nbytes)
             held.rows += self._apply(held, snapshot, fresh)
             held.sequence = tail.end
             return held.replaced < max(held.rows * _WASTE, _FEW_ROWS)
@@ -350,7 +354,22 @@ class HotCache:
 
     def _load(self, table: OpenTable, *, pinned: bool) -> HotTable:
         with self._load_lock:
-            return table.newest(lambda snapshot: self._load_snapshot(table, snapshot, pinned=pinned))
+            # How much a copy takes is known when it is there; the limit of all is checked then.
+            self._engine().make_room(self.limit_bytes)
+            try:
+                return table.newest(lambda snapshot: self._load_snapshot(table, snapshot, pinned=pinned))
+            finally:
+                self._make_room_for(0)
+
+    def _make_room_for(self, grown_bytes: int) -> None:
+        """Keep the memory limit of DuckDB at that of its queries and what the copies take; `grown_bytes` are added to them."""
+        with self._lock:
+            before = self._grown_bytes
+            self._grown_bytes = before + grown_bytes if grown_bytes else 0
+            is_due = not grown_bytes or before // _GROWTH_STEP_BYTES != self._grown_bytes // _GROWTH_STEP_BYTES
+        if is_due or not before:
+            engine = self._engine()
+            engine.make_room(min(_memory(engine) + grown_bytes + _GROWTH_STEP_BYTES, self.limit_bytes))
 
     def _load_snapshot(self, table: OpenTable, snapshot: Snapshot, *, pinned: bool) -> HotTable:
         import duckdb
@@ -415,6 +434,8 @@ class HotCache:
     def _drop(self, relation: str) -> None:
         with self._engine().cursor() as cursor:
             cursor.execute(f"DROP TABLE IF EXISTS {relation}")
+        if not self._load_lock.locked():  # a load sets the limit when it ends
+            self._make_room_for(0)
 
 
 def _memory(engine: DuckDBEngine) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +14,7 @@ from crannog.api.result import Explanation, Result, Stream
 from crannog.api.table_requests import ExplainSql, RunSql
 from crannog.engine.open_table import check_files
 from crannog.engine.sql import run_on_duckdb, run_on_spark
+from crannog.engine.sql.bounded_cache import BoundedCache
 from crannog.engine.sql.commands import Command, DescribeTable, Explain, columns_of, read_command, tables_shown
 from crannog.engine.sql.duckdb_compiler import Compiled
 from crannog.engine.sql.hot_tables import HotCache
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _MAX_ATTEMPTS = 4
-_MAX_COMPILED = 512
+_COMPILED_BYTES = 32 * 1024**2
+_COMPILED_ENTRY_BYTES = 4096
 _SMALL_RESULT_ROWS = 20_000
 T = TypeVar("T")
 Visible = Callable[[TableName], bool]
@@ -62,7 +63,7 @@ class Queries:
         self.cache = HotCache(
             lambda: warehouse.duckdb, self._settings.cache_bytes, auto_reads=self._settings.cache_auto_reads
         )
-        self._compiled: OrderedDict[tuple[Any, ...], Compiled | Unsupported] = OrderedDict()
+        self._compiled: BoundedCache[tuple[Any, ...], Compiled | Unsupported] = BoundedCache(_COMPILED_BYTES)
         self._short: WeakSet[Compiled] = WeakSet()
         self._lock = threading.Lock()
 
@@ -176,17 +177,14 @@ class Queries:
     def _outcome(self, statement: Statement, sources: Mapping[int, Source]) -> Compiled | Unsupported:
         """Return the compiled statement, or the part of it that has no rule."""
         key = (statement.text, *(source.schema_key for source in sources.values()))
-        with self._lock:
-            known = self._compiled.get(key)
-            if known is not None:
-                self._compiled.move_to_end(key)
-                return known
+        known = self._compiled.get(key)
+        if known is not None:
+            return known
         outcome = compiled_or_not(statement, sources)
         if isinstance(outcome, Unsupported) or not outcome.uses_now:
-            with self._lock:
-                self._compiled[key] = outcome
-                while len(self._compiled) > _MAX_COMPILED:
-                    self._compiled.popitem(last=False)
+            # The values of IN stand in the SQL and, to prune files, in the conditions.
+            size = 4 * len(statement.text) + (0 if isinstance(outcome, Unsupported) else 4 * len(outcome.sql))
+            self._compiled.put(key, outcome, size + _COMPILED_ENTRY_BYTES)
         return outcome
 
     def _route(self, plan: QueryPlan, engine: str, resources: ExitStack) -> tuple[Route, dict[int, str]]:

@@ -10,12 +10,13 @@ import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
+from crannog.engine.sql.bounded_cache import BoundedCache
 from crannog.engine.sql.function_calls import check_calls, guarded_documents, own_calls
 from crannog.engine.sql.table_names import FoundNames, TableRef, dotted_names, find_names
 from crannog.engine.sql.tokens import (
@@ -30,6 +31,11 @@ from crannog.engine.sql.tokens import (
 from crannog.errors import CallerError, Refused
 
 _DEEPEST_TREE = 600
+# Of more tokens no tree is built: it would take seconds and hundreds of megabytes. Spark reads them as they are.
+MOST_TREE_TOKENS = 50_000
+_CACHE_BYTES = 64 * 1024**2
+# As measured: a token, and a token with its part of the tree.
+_TOKEN_BYTES, _TREE_BYTES = 300, 650
 _USUAL_ESCAPES = re.compile(r"""(?:[^\\]|\\[nrt\\'"%_])*""", re.DOTALL)
 _QUERIES = {"SELECT", "WITH", "VALUES", "FROM", "TABLE"}
 # Keywords that begin other statements, in Spark's SQL and in other dialects.
@@ -145,7 +151,7 @@ def check_text(text: str, longest: int) -> None:
         raise CallerError("the statement has half of a surrogate pair, which UTF-8 cannot encode") from None
     if size > longest:
         raise Refused(
-            f"the statement has {size:,} bytes; the maximum is {longest:,}. Put the values into a table and join it"
+            f"the statement has {size:,} bytes; the maximum is {longest:,} (sql_text_bytes). Put the values into a table and join it"
         )
     if "\0" in text:
         raise Refused("a statement cannot contain the character NUL")
@@ -155,10 +161,17 @@ def parse(text: str, longest: int) -> Statement:
     """Check and parse a statement. Raises CallerError if it is wrong, Refused if it is not allowed."""
     if not isinstance(text, str):
         raise CallerError(f"a statement is text, got {type(text).__name__}")
-    return _parse(text, longest)
+    known = _parsed.get((text, longest))
+    if known is None:
+        known = _parse(text, longest)
+        size = 4 * len(text) + len(known.tokens) * (_TOKEN_BYTES if known.tree is None else _TREE_BYTES)
+        _parsed.put((text, longest), known, size)
+    return known
 
 
-@lru_cache(maxsize=512)
+_parsed: BoundedCache[tuple[str, int], Statement] = BoundedCache(_CACHE_BYTES)
+
+
 def _parse(text: str, longest: int) -> Statement:
     check_text(text, longest)
     found = tokenize(text)
@@ -193,6 +206,8 @@ def _check_kind(found: tuple[Token, ...]) -> None:
 
 def _tree(text: str, found: tuple[Token, ...]) -> tuple[exp.Expression | None, str]:
     """Return the tree of a statement, or why only Spark can parse it."""
+    if len(found) > MOST_TREE_TOKENS:
+        return None, f"a statement of more than {MOST_TREE_TOKENS:,} words, numbers and signs"
     lost = _lost_in_trees(found)
     if lost:
         return None, lost

@@ -54,6 +54,7 @@ class Expressions(Windows, Subqueries):
         if node is None:
             raise NoRule("something that is left out")
         found = self._term(node)
+        self._take.written(found.sql)
         if found.sql in self.keys:
             return Typed(self.keys[found.sql], found.type, found.name)
         return found

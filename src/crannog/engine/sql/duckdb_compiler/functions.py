@@ -18,6 +18,8 @@ from crannog.engine.sql.spark_types import is_atomic, is_decimal, is_integral, i
 Rule = Callable[[str, list[Typed]], Typed]
 # From here on every double is a whole number.
 _EXACT = 2**53
+# DuckDB computes 2,048 rows at a time on each core, and does not count some results as memory.
+_LONGEST_MADE = 64 * 1024
 TEXT, INT, LONG, BOOL, DATE = pa.string(), pa.int32(), pa.int64(), pa.bool_(), pa.date32()
 
 
@@ -171,9 +173,13 @@ def _instr(name: str, terms: list[Typed]) -> Typed:
 
 def _replace(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, TEXT, TEXT, TEXT)
-    if not value_of(terms[1], str):
+    old, new = value_of(terms[1], str), terms[2]
+    if not old:
         raise NoRule("replace of an empty text")
-    return Typed(f"replace({', '.join(term.sql for term in terms)})", TEXT)
+    sql = f"replace({', '.join(term.sql for term in terms)})"
+    if new.is_literal and len((new.literal or "").encode()) <= len(old.encode()):
+        return Typed(sql, TEXT)
+    return Typed(_short(name, terms[0], f"greatest(strlen({new.sql}), 1)", sql), TEXT)
 
 
 def _repeat(name: str, terms: list[Typed]) -> Typed:
@@ -181,7 +187,18 @@ def _repeat(name: str, terms: list[Typed]) -> Typed:
     count = value_of(terms[1], int)
     if not 0 <= count <= 10_000:
         raise NoRule("repeat very often")
-    return Typed(f"repeat({terms[0].sql}, {count})", TEXT)
+    return Typed(_short(name, terms[0], str(count), f"repeat({terms[0].sql}, {count})"), TEXT)
+
+
+def _short(name: str, text: Typed, times: str, sql: str) -> str:
+    """Return a function that makes a text up to `times` as long, for texts that stay short.
+
+    DuckDB does not count the memory of these results, and a call inside a call multiplies.
+    """
+    if text.is_literal or text.column is not None:
+        x = text.sql
+        return checked(f"{x} IS NULL OR strlen({x}) * {times} <= {_LONGEST_MADE}", sql, f"a long text to {name}")
+    raise NoRule(f"{name} of a computed text")
 
 
 def _pad(name: str, terms: list[Typed]) -> Typed:

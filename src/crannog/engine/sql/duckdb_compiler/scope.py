@@ -17,12 +17,24 @@ from sqlglot import exp
 from crannog.engine.sql.duckdb_compiler.nested import field as field_of
 from crannog.engine.sql.duckdb_compiler.terms import NoRule, Typed
 
+_MOST_WRITTEN = 32 * 1024**2
+
 
 class NodeCoverage:
-    """Which arguments of which nodes have been read."""
+    """Which arguments of which nodes have been read, and how much SQL was written for them."""
 
     def __init__(self) -> None:
         self._read: set[tuple[int, str]] = set()
+        self._written = 0
+
+    def written(self, sql: str) -> None:
+        """Count the SQL of an expression. Raises NoRule if it becomes too much.
+
+        Some rules repeat their argument, so that calls inside calls, and outputs made of outputs, grow exponentially.
+        """
+        self._written += len(sql)
+        if self._written > _MOST_WRITTEN:
+            raise NoRule("an expression whose parts grow this much")
 
     def __call__(self, node: exp.Expression, argument: str) -> Any:
         """Return an argument of a node, None if it is missing, and record that a rule has read it."""

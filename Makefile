@@ -8,7 +8,7 @@ PAGES := $(shell find web -path web/node_modules -prune -o -type f -print)
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pages demo serve test test-fast test-slow coverage bench bench-sustained chaos docs lint lock clean
+.PHONY: help setup pages demo serve test test-fast test-slow coverage bench bench-sustained chaos fuzz docs lint lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,15 @@ chaos: setup ## Kill processes for hours and check that nothing is lost; KILLS=1
 	PYTHONPATH=tests/chaos:tests/support $(BIN)/python -m chaos_run --kills $(or $(KILLS),10000) --clients $(or $(CLIENTS),3) \
 	  --place $(or $(PLACE),folder) --report $(or $(REPORT),chaos-report.json) $(if $(SEED),--seed $(SEED))
 
+# Beside the virtual environment, which stays as it is.
+.fuzz/.done: requirements/fuzz.txt $(STAMP)
+	rm -rf .fuzz/atheris* && mkdir -p .fuzz
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target .fuzz -r requirements/fuzz.txt
+	@touch $@
+
+fuzz: setup .fuzz/.done ## Fuzz what reads bytes of strangers, with coverage; TARGET=sql SECONDS=60, KEEP=1 adds to the corpus of the tests
+	PYTHONPATH=.fuzz:tests/fuzz:tests/support $(BIN)/python tests/fuzz/fuzz.py --seconds $(or $(SECONDS),60) $(if $(KEEP),--keep) $(TARGET)
+
 docs: setup ## Build the documentation into site/, its reference pages and the routes for the web pages from the code
 	$(BIN)/python -m crannog.settings > docs/settings.md.new && mv docs/settings.md.new docs/settings.md
 	PYTHONPATH=tools $(BIN)/python -m reference --write docs/reference
@@ -91,6 +100,7 @@ lock: ## Pin the newest versions that fit together (needs uv)
 	$(LOCK) --upgrade requirements/all.in -o requirements/all.txt
 	$(LOCK) requirements/build.in -c requirements/all.txt -o requirements/build.txt
 	$(LOCK) requirements/peers.in -o requirements/peers.txt
+	$(LOCK) requirements/fuzz.in -o requirements/fuzz.txt
 	$(LOCK) --upgrade requirements/node.in -o requirements/node.txt
 
 clean: ## Remove the virtual environment, caches and what demo and bench left

@@ -244,7 +244,7 @@ def torn_entry(storage: Storage, folder: str) -> str | None:
                     return path
             except FileNotFoundError:
                 continue  # deleted since the listing
-            except ValueError:
+            except (ValueError, RecursionError):
                 return path
     return None
 
@@ -261,7 +261,7 @@ def _base_of(table: DeltaTable, folder: str) -> Base:
     version = properties.get("crannog.formatVersion")
     if version is None:
         raise Refused(f"{folder.replace('/', '.')} is a Delta table that Crannog did not create")
-    if int(version) > FORMAT_VERSION:
+    if not version.isdecimal() or int(version) > FORMAT_VERSION:
         raise Refused(
             f"{folder.replace('/', '.')} has format {version}, this version of Crannog supports {FORMAT_VERSION}; upgrade Crannog"
         )

@@ -241,6 +241,6 @@ def _decoded(cursor: str, order_text: str, order: Sequence[SortColumn]) -> Posit
             None if value is None else exact(from_lossless_json(value), part.node)
             for value, part in zip(values, order, strict=True)
         ]
-    except (CallerError, KeyError, ValueError, TypeError):
+    except (CallerError, LookupError, ValueError, TypeError, RecursionError):
         raise CallerError(_INVALID) from None
     return Position(tuple(exact_values), skipped)

@@ -6,7 +6,6 @@ Arrow reads what it reads without loss; the rest is read value by value, exactly
 from __future__ import annotations
 
 import base64
-import binascii
 import codecs
 import io
 import json
@@ -105,7 +104,7 @@ def exact_value(value: Any, kind: pa.DataType, *, any_as_text: bool = False) -> 
     if types.is_binary(kind) and isinstance(value, str):
         try:
             return base64.b64decode(value, validate=True)
-        except binascii.Error:
+        except ValueError:  # also for characters beyond ASCII
             return value
     if types.is_struct(kind) and isinstance(value, dict):
         inner = {field.name: field.type for field in kind}

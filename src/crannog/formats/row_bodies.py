@@ -180,7 +180,7 @@ def exact_keys(values: Sequence[Any], schema: pa.Schema, key: Sequence[str]) -> 
 def _parse_key(text: str, schema: pa.Schema, key: Sequence[str]) -> Any:
     try:
         value = json.loads(text, parse_float=Number)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = text
     if isinstance(value, dict) and set(value) == set(key):
         return {name: exact_value(inner, schema.field(name).type) for name, inner in value.items()}

@@ -305,7 +305,7 @@ def decode(data: bytes, *, path: str, table_id: str) -> Segment:
         rows = file.read(use_threads=not small).replace_schema_metadata(None)
         size = int(rows.nbytes) + BYTES_PER_CHANGE * len(records)
         return Segment(footer["first"], footer["last"], rows, records, size)
-    except (KeyError, ValueError, TypeError, OSError, pa.ArrowException) as error:
+    except (KeyError, ValueError, TypeError, OSError, RecursionError, pa.ArrowException) as error:
         raise Corrupted(
             f"staged file {path} cannot be read ({type(error).__name__}: {str(error)[:200]});"
             " restore it from a backup, the changes in it were acknowledged"

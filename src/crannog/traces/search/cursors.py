@@ -62,7 +62,7 @@ def decode(cursor: str | None, digest: str, *, id_bytes: int) -> Position | None
     try:
         version, value, position_id, backward, search_before = json.loads(content)
         position = Position(value, bytes.fromhex(position_id), bool(backward), search_before)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         raise CallerError(_INVALID) from None
     if (
         version != _VERSION

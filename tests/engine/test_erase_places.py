@@ -285,7 +285,7 @@ def noted(audit: Audit, *statements: tuple[str, str]) -> None:
     for table, sql in statements:
         call = SimpleNamespace(
             request_id="r-1", caller=SimpleNamespace(name="ann"), address="::1", tables=[table], rows=1, sql=sql, status=200,
-            elapsed_ms=1.0, error_code="",
+            elapsed_ms=1.0, error_code="", rejected=None,
         )  # fmt: skip
         audit.note(cast("Call", call), "sql")
     audit.flush()

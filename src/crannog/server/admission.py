@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ipaddress import IPv6Network
 from typing import TYPE_CHECKING
 
 from crannog.errors import Forbidden, Unauthorized
@@ -21,19 +22,40 @@ def admitted(
 
     `session` is the id of a session of the pages, whose request is known to come from them.
     """
-    scheme, _, token = authorization.partition(" ")
     if service.loopback and not service.tokens.required:
         _check_same_site(host.lower(), origin)
-        caller = ANYBODY
-    elif scheme.lower() == "bearer":
-        caller = service.tokens.caller(token.strip())
-    elif session:
-        caller = service.sessions.caller(session)
-    else:
-        raise Unauthorized(service.tokens.trouble or "this server requires a token: send Authorization: Bearer TOKEN")
+        if address not in LOCAL_HOSTS:
+            service.rates.take(address)
+        return ANYBODY
+    try:
+        caller = _holder(service, authorization, session)
+    except Unauthorized:
+        # By the address, also on loopback, and before anything else is done for it. Looking at the token is cheaper than
+        # the count, and comes first: behind a proxy, strangers must not lock out those who have a valid one.
+        service.refusals.take(_network(address), what="requests without a valid token")
+        raise
     if address not in LOCAL_HOSTS:
-        service.rates.take(caller.name if caller is not ANYBODY else address)
+        service.rates.take(caller.name)
     return caller
+
+
+def _holder(service: Service, authorization: str, session: str) -> Caller:
+    scheme, _, token = authorization.partition(" ")
+    if scheme.lower() == "bearer":
+        return service.tokens.caller(token.strip())
+    if session:
+        return service.sessions.caller(session)
+    raise Unauthorized(service.tokens.trouble or "this server requires a token: send Authorization: Bearer TOKEN")
+
+
+def _network(address: str) -> str:
+    """Return what stands for one sender: an address, or the network of an IPv6 address, which one sender has all of."""
+    if ":" not in address:
+        return address
+    try:
+        return str(IPv6Network((address.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return address
 
 
 def _check_same_site(host: str, origin: str | None) -> None:

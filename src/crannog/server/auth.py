@@ -214,9 +214,7 @@ class Tokens:
         # Takes the same time whether the name exists or not.
         matches = hmac.compare_digest(_hash(shape[2] if shape else ""), known.secret_sha256 if known else _NOBODY)
         if known is None or not matches:
-            raise Unauthorized(
-                self.trouble or "the token is not valid; it may have been revoked: `crannog token create` creates one"
-            )
+            raise Unauthorized("the token is not valid; it may have been revoked: `crannog token create` creates one")
         if known.expired(dt.datetime.now(dt.UTC)):
             raise Unauthorized(
                 f"the token {known.name} expired on {known.expires_at:%Y-%m-%d}; `crannog token create` creates another"

@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from crannog.errors import CrannogError, Overloaded, Refused, Unauthorized, Unavailable, needed_for
+from crannog.errors import CrannogError, Forbidden, Overloaded, Refused, Unauthorized, Unavailable, needed_for
 from crannog.server.admission import admitted
 from crannog.server.requests import Call
 from crannog.server.responses import error_answer
@@ -35,6 +35,7 @@ _VALID_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
 _TOKEN = re.compile(r"crannog_[A-Za-z0-9\-]+_[0-9a-f]{16,}")
 _OPEN = frozenset({"/healthz", "/readyz", "/api/docs", "/api/openapi.json"})
 _NOT_LOGGED = frozenset({"/healthz", "/readyz", "/metrics"})
+_REFUSALS = (Unauthorized.http_status, Forbidden.http_status, Overloaded.http_status)
 _SESSION = "/api/v1/session"
 _SESSION_PATHS = "/api/v1/"
 _CLIENT_CLOSED = 499
@@ -90,9 +91,14 @@ class RequestMiddleware:
         """Return the credentials of a request as the value of an Authorization header."""
         return headers.get(b"authorization", b"").decode("latin-1")
 
-    def is_audited(self, path: str, status: int) -> bool:
-        """Return whether a request to a route is recorded in the audit."""
-        return path.startswith(("/api/v1/", "/query/")) or status in (401, 403)
+    def audit(self, call: Call, path: str, verb: str) -> None:
+        """Record a request to a route in the audit, if it is one that counts; what strangers send only in sums."""
+        is_recorded = path.startswith(("/api/", "/query/")) and path not in self.open_paths
+        if call.caller is NOBODY:
+            if is_recorded or call.status in _REFUSALS:
+                self._service.audit.sum_up(call, verb)
+        elif is_recorded or call.status == Forbidden.http_status:
+            self._service.audit.note(call, verb)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -180,8 +186,8 @@ class RequestMiddleware:
         path = getattr(route, "path", "unknown")
         elapsed_ms = call.elapsed_ms
         self._service.metrics.request(scope["method"], path, call.status, elapsed_ms / 1000)
-        if self.is_audited(path, call.status):
-            self._service.audit.note(call, str(getattr(route, "name", scope["method"])))
+        if self._service.audit.on:
+            self.audit(call, path, str(getattr(route, "name", scope["method"])))
         if log.isEnabledFor(logging.INFO) and path not in _NOT_LOGGED:
             fields: dict[str, Any] = {
                 "method": scope["method"],

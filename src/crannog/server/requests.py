@@ -46,6 +46,7 @@ class Call:
     started: float = field(default_factory=time.perf_counter)
     tables: tuple[TableName, ...] = ()
     rows: int | None = None
+    rejected: int | None = None
     sql: str | None = None
     engine: str = ""
     error_code: str = ""

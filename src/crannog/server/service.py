@@ -29,25 +29,28 @@ _MAX_BUCKETS = 10_000
 
 
 class Rates:
-    """A token bucket for each caller, refilled at a steady rate."""
+    """A token bucket for each caller, refilled at a steady rate. Safe for threads."""
 
     def __init__(self, per_s: float, burst: int) -> None:
         self._per_s = per_s
         self._burst = burst
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._lock = threading.Lock()
 
-    def take(self, who: str, *, now: float | None = None) -> None:
+    def take(self, who: str, *, what: str = "requests", now: float | None = None) -> None:
         """Count a request. Raises Overloaded, with the seconds to wait, if the caller sends too many."""
-        if not self._per_s:
-            return
-        now = time.monotonic() if now is None else now
+        if self._per_s:
+            with self._lock:
+                self._take(who, what, time.monotonic() if now is None else now)
+
+    def _take(self, who: str, what: str, now: float) -> None:
         left, at = self._buckets.pop(who, (float(self._burst), now))
         left = min(float(self._burst), left + (now - at) * self._per_s)
         if left < 1:
             self._buckets[who] = (left, now)
             wait = (1 - left) / self._per_s
             raise Overloaded(
-                f"{who} sends more than {self._per_s:g} requests per second; try again in {wait:.3f} s",
+                f"{who} sends more than {self._per_s:g} {what} per second; try again in {wait:.3f} s",
                 retry_after_s=wait,
             )
         self._buckets[who] = (left - 1, now)
@@ -130,6 +133,7 @@ class Service:
         self.work = RunningWork()
         self.bodies = Bodies(self.settings, self.threads)
         self.rates = Rates(self.settings.rate_per_s, self.settings.rate_burst)
+        self.refusals = Rates(self.settings.rate_per_s, self.settings.rate_burst)
         self.audit = Audit(lake)
         self.build_log = BuildLog(lake, self.settings.build_log)
         self.metrics = Metrics(self)

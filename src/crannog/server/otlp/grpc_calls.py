@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from crannog.errors import CrannogError, Overloaded, TimedOut
 from crannog.server.admission import admitted
 from crannog.server.otlp import grpc_messages as messages
 from crannog.server.otlp.http2 import Connection, Stream
 from crannog.server.otlp.http2_frames import PREFACE, PROTOCOL_ERROR, Headers, Http2Error
-from crannog.server.otlp.http_app import keep, response_message
-from crannog.server.scopes import Caller
+from crannog.server.otlp.http_app import http_status_of, keep, response_message
+from crannog.server.requests import Call
+from crannog.server.scopes import NOBODY, Caller
 from crannog.server.service import Service
+from crannog.traces.span_table import SPANS
+
+if TYPE_CHECKING:
+    from crannog.api.traces import WriteOutcome
 
 log = logging.getLogger("crannog.otlp")
 
 _PROTOBUF = "application/x-protobuf"
+_VERB = "otlp_grpc"
 # Limit of all bodies that are being received, as a multiple of the largest one.
 _MAX_BODIES = 16
 # A client that does not read its responses, or floods us with PINGs, is disconnected.
@@ -51,13 +59,14 @@ class GrpcState:
 
 
 class _Call:
-    __slots__ = ("address", "body_bytes", "caller", "head", "is_writing")
+    __slots__ = ("address", "body_bytes", "caller", "head", "is_writing", "started")
 
     def __init__(self, head: messages.CallHead, address: str) -> None:
         self.head, self.address = head, address
         self.caller: Caller | None = None
         self.body_bytes = 0
         self.is_writing = False
+        self.started = time.perf_counter()
 
 
 class GrpcConnection(asyncio.Protocol):
@@ -227,16 +236,32 @@ class GrpcConnection(asyncio.Protocol):
     def _write(self, call: _Call, body: bytes, encoding: str) -> bytes | CrannogError:
         """Write spans, in a thread; return the message of the response, or the error."""
         try:
-            caller = call.caller
-            if caller is None:
+            if call.caller is None:
                 self._service.tokens.refresh()
-                caller = self._admitted(call)
-            return response_message(keep(self._service, caller, body, _PROTOBUF, encoding))
+                call.caller = self._admitted(call)
+            outcome = keep(self._service, call.caller, body, _PROTOBUF, encoding)
+            self._record(call, outcome)
+            return response_message(outcome)
         except CrannogError as error:
-            return error
+            failure = error
         except Exception as error:
             log.error("a request failed", exc_info=error)
-            return CrannogError("the server failed on this request; its log has the details")
+            failure = CrannogError("the server failed on this request; its log has the details")
+        self._record(call, failure)
+        return failure
+
+    def _record(self, call: _Call, result: WriteOutcome | CrannogError) -> None:
+        """Add a call that ended to the audit."""
+        audit = self._service.audit
+        if not audit.on:
+            return
+        noted = Call(self._service, os.urandom(16).hex(), call.caller or NOBODY, call.address, started=call.started)
+        noted.tables = (SPANS,)
+        if isinstance(result, CrannogError):
+            noted.status, noted.error_code = http_status_of(result), result.code
+        else:
+            noted.status, noted.rows, noted.rejected = 200, result.accepted, result.rejected
+        audit.sum_up(noted, _VERB)
 
     def _respond(self, stream: Stream, call: _Call, done: asyncio.Future[bytes | CrannogError]) -> None:
         self._release(call)
@@ -250,4 +275,7 @@ class GrpcConnection(asyncio.Protocol):
         self._flush()
 
     def _respond_error(self, stream: Stream, error: CrannogError) -> None:
+        call = self._calls.get(stream.id)
+        if call is not None and not call.is_writing:
+            self._record(call, error)
         self._http2.respond(stream, messages.error_headers(error))

@@ -106,8 +106,8 @@ class _OtlpMiddleware(RequestMiddleware):
         given = headers.get(b"authorization", b"").decode("latin-1")
         return bearer_of(given) if scope["path"] == LANGFUSE_TRACES else given
 
-    def is_audited(self, path: str, status: int) -> bool:
-        return False  # a row for each batch would be as much writing as the batches
+    def audit(self, call: Call, path: str, verb: str) -> None:
+        self._service.audit.sum_up(call, verb)
 
 
 class _SpanRoutes:
@@ -137,7 +137,7 @@ class _SpanRoutes:
         is_zipkin = route.name == "zipkin"
         content_type = _ZIPKIN if is_zipkin else media_type
         outcome = await service.threads.run("write", lambda: write_spans(service, body, content_type, encoding))
-        call.rows = outcome.accepted
+        call.rows, call.rejected = outcome.accepted, outcome.rejected
         if is_zipkin:
             await _send(send, 202, b"", _TEXT)
         else:

@@ -179,5 +179,5 @@ async def write_otlp(request: Request) -> Response:
     check_message(body, request.headers)
     kind = request.headers.get("content-type", PROTOBUF)
     done = await call.service.threads.run("write", lambda: keep(call.service, call.caller, body, kind, None))
-    call.rows = done.accepted
+    call.rows, call.rejected = done.accepted, done.rejected
     return Response(json_bytes(to_lossless_json(done)), media_type=JSON)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NewType
 
@@ -49,6 +50,16 @@ class TableName:
 
     def __str__(self) -> str:
         return f"{self.catalog}.{self.schema}.{self.table}"
+
+
+def first_repeated(names: Iterable[str]) -> str | None:
+    """Return the first name that occurred before; None if each occurs once."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 AUDIT = TableName(OWN_CATALOG, "system", "audit")

@@ -28,11 +28,11 @@ from crannog.errors import (
     Corrupted,
     CrannogError,
     NotFound,
-    Overloaded,
     SchemaMismatch,
     SnapshotGone,
     Unavailable,
 )
+from crannog.formats.row_limits import RowLimit
 from crannog.names import TableName
 from crannog.protocol.changelog import ChangeLog
 from crannog.protocol.leases import Lease
@@ -95,6 +95,11 @@ class OpenTable:
         """Keep rows: `append` on a table without a key, `upsert` (which append then means) on one with a key."""
         if verb == "upsert" and not self.log.last_seen_base().key:
             raise CallerError(f"cannot upsert into {self.name}: it has no key; append to it, or create it with a key")
+        # Before the rows are converted, which may take many times their memory.
+        limit = self.warehouse.settings.max_rows_per_call
+        given = rows.num_rows if hasattr(rows, "num_rows") else len(rows) if hasattr(rows, "__len__") else 0
+        if given > limit:
+            RowLimit(limit, str(self.name)).check(given)
         base = self.log.last_seen_base()
         table: pa.Table | RowBuffer | None = None if base.partition_by else few_rows(rows, base.user_schema)
         if table is None:
@@ -103,11 +108,8 @@ class OpenTable:
             )
             if base.partition_by:
                 self._check_partitions(base, table, verb)
-        limit = self.warehouse.settings.max_rows_per_call
         if table.num_rows > limit:
-            raise Overloaded(
-                f"{table.num_rows:,} rows in one call to {self.name}; {limit:,} is the most: send them in parts"
-            )
+            RowLimit(limit, str(self.name)).check(table.num_rows)
         return self._stage("upsert" if base.key else "append", base, table, batch_id)
 
     def stage(self, rows: pa.Table | RowBuffer, *, after: int | None = None) -> WriteReceipt:

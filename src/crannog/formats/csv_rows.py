@@ -28,6 +28,7 @@ from crannog.formats.json_rows import (
     is_calendar,
     is_scalar,
 )
+from crannog.names import first_repeated
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
@@ -168,11 +169,11 @@ class CsvFile:
                     data.check()
                     if not self._grow(error):
                         raise self._error(error, data) from None
-        for name in names:
-            if names.count(name) > 1:
-                raise CallerError(
-                    f"{self.source.name} has column {name or '(without a name)'} twice; rename one in its first line"
-                )
+        twice = first_repeated(names)
+        if twice is not None:
+            raise CallerError(
+                f"{self.source.name} has column {twice or '(without a name)'} twice; rename one in its first line"
+            )
         return names
 
     def _grow(self, error: Exception) -> bool:

@@ -21,6 +21,7 @@ from pyarrow import json as arrow_json
 
 from crannog.errors import CallerError
 from crannog.formats.input_files import BOM, Bytes, Source
+from crannog.names import first_repeated
 
 BLOCK_BYTES = 8 * 1024**2
 _ARROW_BLOCK_BYTES = 1 << 20
@@ -82,8 +83,7 @@ def _constant(text: str) -> Any:
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise NotJson(f"an object has the name {next(name for name in names if names.count(name) > 1)!r} twice")
+        raise NotJson(f"an object has the name {first_repeated(name for name, _ in pairs)!r:.100} twice")
     return found
 
 

@@ -6,10 +6,11 @@ Arrow rejects something, values are read one by one: the engine then reports the
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,40 +27,60 @@ from crannog.formats.json_rows import (
     parse_ndjson_rows,
 )
 from crannog.formats.json_values import to_plain_json
+from crannog.formats.row_limits import JsonLimits, RowLimit, check_csv, check_lines
 
 ENCODINGS = ("gzip", "x-gzip", "deflate", "zstd")
 UNCOMPRESSED = ("", "identity")
 
+_SMALL_BODY = 1 << 16
 _OUTPUT_BYTES = 1 << 20
 # In zstd a block of 128 KiB can take four bytes: small input chunks bound the output of each.
 _INPUT_BYTES = 1 << 10
 # With larger windows a few bytes could allocate gigabytes; zstd's --long=27 needs 128 MiB.
 _MAX_WINDOW = 1 << 27
+# A few kilobytes must not take hundreds of megabytes: rows compress to a tenth, seldom to a fiftieth.
+_MAX_RATIO = 100
+_ANY_RATIO_BYTES = 16 * 1024**2
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,20}")
 FORMATS = ("json", "ndjson", "csv")
 _EMPTY_BATCH = {"json": "[]", "ndjson": "an empty line"}  # CSV has its line of names
 
 
-def decompressed(data: bytes, encoding: str, max_bytes: int) -> bytes:
-    """Decompress one of ENCODINGS. Raises CallerError if it is damaged or truncated, TooLarge as soon as it exceeds the limit."""
+def decompressed(data: bytes, encoding: str, max_bytes: int, grows: Callable[[int], None] = lambda size: None) -> bytes:
+    """Decompress one of ENCODINGS; `grows` is called with the size of each part before it is kept.
+
+    Raises CallerError if it is damaged or truncated, TooLarge as soon as it exceeds the limit, or grows more than data
+    does that is not made for it.
+    """
     if not data:
         raise CallerError(f"the body is empty, which is not valid {encoding}; nothing of it was kept")
     steps = _from_zstd(data) if encoding == "zstd" else _from_zlib(data, encoding)
-    out: list[bytes] = []
+    most = min(max_bytes, max(_ANY_RATIO_BYTES, _MAX_RATIO * len(data)))
+    out = io.BytesIO()  # returns its buffer without a copy
     size = 0
     try:
         for step in steps:
             size += len(step)
-            if size > max_bytes:
-                raise TooLarge(
-                    f"the decompressed body has more than {max_bytes:,} bytes, which is the maximum; send it in parts"
-                )
-            out.append(step)
+            if size > most:
+                raise _too_large(len(data), most, max_bytes)
+            grows(len(step))
+            out.write(step)
     except (zlib.error, EOFError, ValueError) as error:
         raise CallerError(
             f"the body of {len(data):,} bytes is not valid {encoding}: {str(error)[:100]}; nothing of it was kept"
         ) from None
-    return b"".join(out)
+    return out.getvalue()
+
+
+def _too_large(packed: int, most: int, max_bytes: int) -> TooLarge:
+    if most == max_bytes:
+        return TooLarge(
+            f"the decompressed body has more than {max_bytes:,} bytes, which is the maximum; send it in parts"
+        )
+    return TooLarge(
+        f"the decompressed body of {packed:,} bytes has more than {most:,}: beyond {_ANY_RATIO_BYTES:,} bytes it may have"
+        f" {_MAX_RATIO} times its size; send it in parts, or not compressed"
+    )
 
 
 def _from_zlib(data: bytes, encoding: str) -> Iterator[bytes]:
@@ -99,16 +120,25 @@ def _from_zstd(data: bytes) -> Iterator[bytes]:
 
 
 def parse_rows(
-    data: bytes, form: str, schema: pa.Schema, source_name: str, *, strict: bool = False
+    data: bytes,
+    form: str,
+    schema: pa.Schema,
+    source_name: str,
+    *,
+    strict: bool = False,
+    limit: RowLimit | None = None,
 ) -> pa.Table | list[Any]:
     """Parse rows for a table with these columns. Raises CallerError with `source_name` and what is wrong with it.
 
+    A body that holds more than the limit is refused before it is parsed: Overloaded for its rows, TooLarge for its values.
     `strict` rejects what JSON does not allow though some writers produce it: a repeated name in an object, NaN and
     Infinity. It also rejects an empty body, which is what is left when rows get lost in transit.
     """
     data = data.removeprefix(b"\xef\xbb\xbf")
     if strict and form in _EMPTY_BATCH and not (data.strip() if form == "json" else data):
         raise CallerError(f"{source_name} is empty; a batch without rows is {_EMPTY_BATCH[form]}")
+    if limit is not None and len(data) > _SMALL_BODY:
+        _check_limits(data, form, schema, source_name, limit)
     match form:
         case "csv":
             try:
@@ -121,6 +151,15 @@ def parse_rows(
         case "json":
             return parse_json_rows(data, schema, source_name, strict=strict)
     raise CallerError(f"the format must be one of {', '.join(FORMATS)}, got {form!r}")
+
+
+def _check_limits(data: bytes, form: str, schema: pa.Schema, source_name: str, limit: RowLimit) -> None:
+    if form == "csv":
+        check_csv(data, len(schema), limit, source_name)
+        return
+    if form == "ndjson":
+        check_lines(data, limit)
+    JsonLimits.of_rows(schema, limit).check(data, source_name)
 
 
 def parse_document(data: bytes, source_name: str, *, strict: bool = False) -> Any:

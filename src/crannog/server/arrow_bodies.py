@@ -1,38 +1,47 @@
-"""Arrow streams from clients: read within limits, and validated before use."""
+"""Arrow streams from clients: their rows and bytes are checked in the metadata, before Arrow allocates anything for them.
+
+A few hundred bytes can declare billions of rows that need none (nulls), buffers that unpack to gigabytes, or rows that
+all refer to one long value.
+"""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from crannog.errors import CallerError, TooLarge
+from crannog.formats.row_limits import RowLimit
 
 _RECORD_BATCH, _DICTIONARY_BATCH = 3, 2
-_STRUCT_BUFFER = 16
+_STRUCT_BYTES = 16  # of a FieldNode, and of a Buffer
+# Rows may take more memory than they have bytes, as those of dictionaries do; beyond these bytes, at most this many times.
+_ANY_RATIO_BYTES, _MAX_RATIO = 128 * 1024**2, 100
+_BATCH_BYTES, _COLUMN_BYTES = 1_024, 256
+_BITS = 8
+_VIEW_BYTES = 16
 
 
-def arrow_table(data: bytes, *, most_rows: int, most_bytes: int, called: str = "the body") -> pa.Table:
-    """Read an Arrow IPC stream. Raises CallerError if it is not valid, and TooLarge beyond a limit."""
-    batches, rows, size = [], 0, 0
+def arrow_table(data: bytes, limit: RowLimit, *, most_bytes: int, called: str = "the body") -> pa.Table:
+    """Read an Arrow IPC stream. Raises CallerError if it is not valid, Overloaded and TooLarge beyond a limit."""
+    most = min(most_bytes, max(_ANY_RATIO_BYTES, _MAX_RATIO * len(data)))
+    batches, size = [], 0
     try:
-        _check_decompressed(data, most_bytes, called)
+        _check_declared(data, limit, most, called)
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             schema = reader.schema
             _check_texts(schema, called)
             for batch in reader:
-                rows += batch.num_rows
-                if rows > most_rows:
-                    raise TooLarge(
-                        f"{called} has more than {most_rows:,} rows, which is the limit for one call: send them in parts"
-                    )
                 batch.validate(full=True)
-                size += batch.nbytes + sum(map(_decoded_bytes, batch.columns))
-                if size > most_bytes:
-                    raise _too_large(most_bytes, called)
-                batches.append(batch)
+                size += _BATCH_BYTES + _COLUMN_BYTES * batch.num_columns + batch.nbytes
+                size += sum(map(_decoded_bytes, batch.columns))
+                if size > most:
+                    raise _too_large(most, called)
+                if batch.num_rows:
+                    batches.append(batch)
         return pa.Table.from_batches(batches, schema)
     except (pa.ArrowException, OSError, EOFError, ValueError, MemoryError, struct.error, OverflowError) as error:
         raise CallerError(f"{called} is not a valid Arrow stream: {' '.join(str(error).split())[:200]}") from None
@@ -67,58 +76,109 @@ def _check_texts(schema: pa.Schema, called: str) -> None:
 
 
 def _decoded_bytes(array: pa.Array) -> int:
-    """Return the bytes of text after dictionaries are decoded: every row may refer to one long value."""
-    kind = array.type
-    if pa.types.is_dictionary(kind):
-        values = array.dictionary
-        if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
-            return 0
-        return int(pc.sum(pc.take(pc.cast(pc.binary_length(values), pa.int64()), array.indices)).as_py() or 0)
-    if pa.types.is_struct(kind):
+    """Return the bytes of what rows refer to, once each has its own: several may refer to one long value."""
+    kind, types = array.type, pa.types
+    if isinstance(array, pa.ExtensionArray):
+        return _decoded_bytes(array.storage)
+    if types.is_dictionary(kind):
+        return _dictionary_bytes(array)
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        return _view_bytes(array)
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        values = array.values
+        shared = int(pc.sum(pc.list_value_length(array)).as_py() or 0) // max(1, len(values)) + 1
+        return shared * (int(values.nbytes) + _decoded_bytes(values))
+    if types.is_struct(kind):
         return sum(_decoded_bytes(array.field(place)) for place in range(kind.num_fields))
-    if pa.types.is_map(kind):
+    if types.is_map(kind):
         return _decoded_bytes(array.keys) + _decoded_bytes(array.items)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return _decoded_bytes(array.values)
     return 0
 
 
+def _dictionary_bytes(array: pa.Array) -> int:
+    values, types = array.dictionary, pa.types
+    kind = values.type
+    if types.is_string(kind) or types.is_binary(kind) or types.is_large_string(kind) or types.is_large_binary(kind):
+        return int(pc.sum(pc.take(pc.cast(pc.binary_length(values), pa.int64()), array.indices)).as_py() or 0)
+    if types.is_primitive(kind) or types.is_fixed_size_binary(kind) or types.is_decimal(kind):
+        return len(array) * (int(kind.bit_width) // _BITS + 1)
+    # Of views and nested values the longest is not known: each row may mean all of them.
+    return len(array) * (int(values.nbytes) + _decoded_bytes(values))
+
+
+def _view_bytes(array: pa.Array) -> int:
+    """Return the bytes of the texts that views refer to; a view begins with its length."""
+    if not len(array):
+        return 0
+    words = _VIEW_BYTES // 4
+    first = array.offset * words
+    numbers = pa.Array.from_buffers(pa.uint32(), first + len(array) * words, [None, array.buffers()[1]])
+    lengths = numbers.take(pa.array(range(first, first + len(array) * words, words), pa.int64()))
+    return int(pc.sum(pc.cast(lengths, pa.int64())).as_py() or 0)
+
+
 def _too_large(most: int, called: str) -> TooLarge:
     return TooLarge(
-        f"{called} holds more than {most:,} bytes of rows, which is the limit for one call: send them in parts"
+        f"{called} holds more than {most:,} bytes of rows, which is the limit for one call of its size: send them in parts"
     )
 
 
-def _check_decompressed(data: bytes, most: int, called: str) -> None:
-    """Refuse a stream whose compressed buffers declare too large a size: Arrow would allocate it first."""
-    view, total = memoryview(data), 0
+class _Batch(NamedTuple):
+    """What the metadata of a batch declares: its rows, the lengths of all its arrays, and its compressed buffers."""
+
+    is_dictionary: bool
+    rows: int
+    lengths: list[int]
+    compressed: list[tuple[int, int]]
+
+
+def _check_declared(data: bytes, limit: RowLimit, most: int, called: str) -> None:
+    """Refuse a stream that declares too many rows, values or bytes: Arrow would allocate them first."""
+    rows = size = 0
     for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(data)):
         if message.type not in ("record batch", "dictionary"):
             continue
-        body = memoryview(message.body) if message.body is not None else view[:0]
-        for offset, length in _compressed_buffers(memoryview(message.metadata)):
+        body = memoryview(message.body) if message.body is not None else memoryview(b"")
+        batch = _declared(memoryview(message.metadata))
+        unpacked = len(body)
+        for offset, length in batch.compressed:
             if length >= 8 and offset >= 0 and offset + 8 <= len(body):
                 # -1 means that the buffer is not compressed.
-                total += max(0, struct.unpack_from("<q", body, offset)[0])
-                if total > most:
-                    raise _too_large(most, called)
+                unpacked += max(0, struct.unpack_from("<q", body, offset)[0])
+        size += unpacked
+        if not batch.is_dictionary:
+            rows += batch.rows
+        # Only nulls take no bytes: others take a bit at least.
+        plain = min(batch.rows, limit.rows) * len(batch.lengths) + _BITS * unpacked
+        if size > most + len(data) or (not rows > limit.rows and sum(batch.lengths) > plain):
+            raise _too_large(most, called)
+    limit.check(rows)
 
 
-def _compressed_buffers(metadata: memoryview) -> Iterator[tuple[int, int]]:
-    """Yield offset and length of the compressed buffers of a batch; the metadata is a flatbuffer."""
+def _declared(metadata: memoryview) -> _Batch:
+    """Read the metadata of a batch, which is a flatbuffer."""
     message = _Table(metadata, struct.unpack_from("<I", metadata, 0)[0])
     [kind] = struct.unpack_from("<B", metadata, message.field(1)) if message.field(1) else [0]
     header = message.table(2)
     batch = header.table(1) if kind == _DICTIONARY_BATCH and header else header if kind == _RECORD_BATCH else None
-    if batch is None or not batch.field(3):
-        return
-    place = batch.field(2)
+    if batch is None:
+        return _Batch(kind == _DICTIONARY_BATCH, 0, [], [])
+    [rows] = struct.unpack_from("<q", metadata, batch.field(0)) if batch.field(0) else [0]
+    lengths = [length for length, _ in _pairs(metadata, batch.field(1))]
+    compressed = list(_pairs(metadata, batch.field(2))) if batch.field(3) else []
+    return _Batch(kind == _DICTIONARY_BATCH, max(0, rows), lengths, compressed)
+
+
+def _pairs(metadata: memoryview, place: int) -> Iterator[tuple[int, int]]:
+    """Yield the pairs of a list: length and number of nulls of an array, or offset and length of a buffer."""
     if not place:
         return
     start = place + struct.unpack_from("<I", metadata, place)[0]
     [count] = struct.unpack_from("<I", metadata, start)
-    for number in range(min(count, len(metadata) // _STRUCT_BUFFER)):
-        yield struct.unpack_from("<qq", metadata, start + 4 + number * _STRUCT_BUFFER)
+    for number in range(min(count, len(metadata) // _STRUCT_BYTES)):
+        yield struct.unpack_from("<qq", metadata, start + 4 + number * _STRUCT_BYTES)
 
 
 class _Table:

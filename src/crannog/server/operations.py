@@ -20,10 +20,9 @@ from starlette.responses import Response
 
 from crannog.api.operations import AnyOperation, Operation, Route, day_of
 from crannog.errors import CallerError
-from crannog.formats.row_bodies import parse_document
 from crannog.names import TableName, without_raw_prefix
 from crannog.server.openapi import OBJECT, OBJECT_OR_NULL, TABLE_IN_PATH, gives, inlined, parameter
-from crannog.server.requests import BODY, call_of, form_of
+from crannog.server.requests import BODY, call_of, form_of, json_document
 from crannog.server.responses import JSON
 
 Q = TypeVar("Q")
@@ -106,9 +105,12 @@ class RequestReader(Generic[Q]):
             return self._from_query(request.path_params, request.query_params)
         if self._typed:
             form_of(request, ("json",))
-        data = await call_of(request).service.bodies.read(request)
-        document = {} if self._typed and not data.strip() else parse_document(data, BODY, strict=True)
-        return self._from_document(document, request.path_params)
+
+        def parse(data: bytes) -> Q:
+            document = {} if self._typed and not data.strip() else json_document(data)
+            return self._from_document(document, request.path_params)
+
+        return await call_of(request).service.bodies.document(request, parse)
 
     def _from_query(self, path: Mapping[str, Any], query: QueryParams) -> Q:
         """Build a request from the path and the query string; unknown parameters are ignored."""

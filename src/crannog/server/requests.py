@@ -1,6 +1,7 @@
 """One request while it is served: its context (who sent it, what it touches, what is recorded of it), and its body.
 
 Bodies are read within limits of size, time and memory, decompressed within the same size, and parsed by their Content-Type.
+The event loop only receives them: what unpacks or parses more than a few kilobytes runs in a thread.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
@@ -18,8 +20,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
 from crannog.api.table_requests import Definition
-from crannog.errors import CallerError, Overloaded, TimedOut, TooLarge, UnsupportedMedia
+from crannog.errors import CallerError, Cancelled, Overloaded, TimedOut, TooLarge, UnsupportedMedia
 from crannog.formats.row_bodies import ENCODINGS, UNCOMPRESSED, decompressed, exact_keys, parse_document, parse_rows
+from crannog.formats.row_limits import ANY_CELLS, DOCUMENT, JsonLimits, RowLimit
 from crannog.names import TableName, without_raw_prefix
 from crannog.server.arrow_bodies import arrow_table
 from crannog.server.responses import ARROW
@@ -54,6 +57,7 @@ class Call:
     left: bool = False
     cancel: Callable[[], object] | None = None
     held: int = 0
+    ended: bool = False
 
     def need(self, level: str, *names: TableName) -> None:
         """Raise Forbidden unless the caller may do this on all these tables."""
@@ -81,9 +85,12 @@ def call_of(request: Request) -> Call:
     return call
 
 
-_IN_A_THREAD = 1 << 16
-# Memory reserved to decompress a body, for each of its bytes; more is refused only at the limit of one body.
-_EXPANSION = 8
+_SMALL_DOCUMENT = 1 << 13
+# As JSON, a statement takes a few times its bytes: text that is not ASCII is escaped.
+_STATEMENTS_PER_DOCUMENT = 4
+_LEAST_DOCUMENT = 1 << 20
+_MOST_NAMES = 100
+T = TypeVar("T")
 
 
 def check_message(body: bytes, headers: Mapping[str, str]) -> None:
@@ -97,13 +104,12 @@ class BodyLimit:
     """The largest body of a kind of request, and the setting that says so."""
 
     bytes: int
-    setting: str
+    setting: str = ""
 
     def exceeded(self) -> TooLarge:
         """Return the error for a body that has more bytes."""
-        return TooLarge(
-            f"the body has more than {self.bytes:,} bytes, which is the limit; send it in parts, or raise {self.setting}"
-        )
+        advice = f"; send it in parts, or raise {self.setting}" if self.setting else ""
+        return TooLarge(f"the body has more than {self.bytes:,} bytes, which is the limit{advice}")
 
 
 class Bodies:
@@ -111,6 +117,11 @@ class Bodies:
 
     def __init__(self, settings: Settings, threads: Threads) -> None:
         self._limit = BodyLimit(settings.http_body_bytes, "CRANNOG_HTTP_BODY_BYTES")
+        self._documents = BodyLimit(
+            min(max(_STATEMENTS_PER_DOCUMENT * settings.sql_text_bytes, _LEAST_DOCUMENT), settings.http_body_bytes),
+            "CRANNOG_SQL_TEXT_BYTES",
+        )
+        self.spans = BodyLimit(settings.otlp_request_bytes, "CRANNOG_OTLP_REQUEST_BYTES")
         self._max_held = settings.http_bodies_bytes
         self._stall_s = settings.http_stall_s
         self._time_s = settings.http_request_s
@@ -118,7 +129,15 @@ class Bodies:
         self._lock = threading.Lock()
         self.held = 0
 
-    async def read(self, request: Request) -> bytes:
+    async def document(self, request: Request, parse: Callable[[bytes], T], limit: BodyLimit | None = None) -> T:
+        """Return what `parse` makes of a document, such as the arguments of an operation; it is called in a thread if that takes long.
+
+        Raises what `read` and `parse` raise.
+        """
+        data = await self.read(request, limit or self._documents)
+        return parse(data) if len(data) <= _SMALL_DOCUMENT else await self._threads.run("read", lambda: parse(data))
+
+    async def read(self, request: Request, limit: BodyLimit | None = None) -> bytes:
         """Return the whole body, decompressed; the memory held for it is released when the request ends.
 
         Raises what `receive` raises, UnsupportedMedia for an unknown encoding and CallerError for a damaged body.
@@ -127,13 +146,11 @@ class Bodies:
         encoding = call.header(b"content-encoding").strip().lower()
         if encoding not in (*UNCOMPRESSED, *ENCODINGS):
             raise UnsupportedMedia(f"content encoding {encoding[:60]!r} is not supported; send gzip, deflate or zstd")
-        data = await self.receive(call, request.receive, self._limit)
+        limit = limit or self._limit
+        data = await self.receive(call, request.receive, limit)
         if encoding in UNCOMPRESSED or not data:
             return data
-        self.hold_for_decompression(call, len(data), self._limit)
-        if len(data) <= _IN_A_THREAD:
-            return decompressed(data, encoding, self._limit.bytes)
-        return await self._threads.run("read", lambda: decompressed(data, encoding, self._limit.bytes))
+        return await self._threads.run("read", lambda: self.decompressed(call, data, encoding, limit))
 
     async def receive(self, call: Call, receive: Receive, limit: BodyLimit) -> bytes:
         """Return the whole body as it was sent.
@@ -173,12 +190,14 @@ class Bodies:
             )
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def hold_for_decompression(self, call: Call, size: int, limit: BodyLimit) -> None:
-        """Reserve memory to decompress a body of this many bytes. Raises Overloaded if too much is held."""
-        self._hold(call, min(limit.bytes, _EXPANSION * size))
+    def decompressed(self, call: Call, data: bytes, encoding: str, limit: BodyLimit) -> bytes:
+        """Decompress a body, in a thread, and hold memory for it as it grows. Raises Overloaded if too much is held."""
+        return decompressed(data, encoding, limit.bytes, grows=partial(self._hold, call))
 
     def _hold(self, call: Call, size: int) -> None:
         with self._lock:
+            if call.ended:
+                raise Cancelled("the client no longer waits for its request")
             if self.held + size > self._max_held and self.held:
                 raise Overloaded(
                     f"request bodies of {self.held:,} bytes are being processed, and the limit is {self._max_held:,};"
@@ -186,14 +205,15 @@ class Bodies:
                     retry_after_s=1,
                 )
             self.held += size
-        call.held += size
+            call.held += size
 
     def release(self, call: Call) -> None:
         """Release what is held for a request that ended."""
+        call.ended = True
         if call.held:
             with self._lock:
                 self.held -= call.held
-            call.held = 0
+                call.held = 0
 
 
 _FORMS = {
@@ -207,7 +227,6 @@ _FORMS = {
     ARROW: "arrow",
 }
 BODY = "the body"
-_ANY = 1 << 62
 
 
 def form_of(request: Request, forms: tuple[str, ...] = ("json", "ndjson", "csv", "arrow")) -> str:
@@ -220,16 +239,31 @@ def form_of(request: Request, forms: tuple[str, ...] = ("json", "ndjson", "csv",
     return form
 
 
-def rows_from(data: bytes, form: str, table: Definition, settings: Settings) -> pa.Table | list[Any]:
-    """Read rows for a table."""
+def rows_from(data: bytes, form: str, name: TableName, table: Definition, settings: Settings) -> pa.Table | list[Any]:
+    """Read rows for a table. Raises Overloaded or TooLarge if there are too many, mostly before they are built."""
+    limit, columns = RowLimit(settings.max_rows_per_call, str(name)), len(table.user_schema)
     if form == "arrow":
-        return arrow_table(data, most_rows=_ANY, most_bytes=settings.http_body_bytes)  # the engine counts rows
-    return parse_rows(data, form, table.user_schema, BODY, strict=True)
+        found = arrow_table(data, limit, most_bytes=settings.http_body_bytes)
+    else:
+        found = parse_rows(data, form, table.user_schema, BODY, strict=True, limit=limit)
+    if len(found) * columns > ANY_CELLS:
+        limit.check_cells(len(found), columns, len(data))
+    return found
 
 
-def document(data: bytes, shape: TypeAdapter[Any]) -> Any:
-    """Read a JSON document of a shape. Raises CallerError, which names the fields that do not fit."""
-    found = parse_document(data, BODY, strict=True)
+def json_document(data: bytes, limits: JsonLimits = DOCUMENT) -> Any:
+    """Read a JSON document. Raises TooLarge, before it is parsed, if it holds more than the limits."""
+    if len(data) > _SMALL_DOCUMENT:
+        limits.check(data, BODY)
+    return parse_document(data, BODY, strict=True)
+
+
+def document(data: bytes, shape: TypeAdapter[Any], limits: JsonLimits = DOCUMENT) -> Any:
+    """Read a JSON document of a shape. Raises CallerError, which names the fields that do not fit, and TooLarge."""
+    found = json_document(data, limits)
+    if isinstance(found, dict) and len(found) > _MOST_NAMES:
+        # Each name that does not fit would be an error of its own.
+        raise CallerError(f"{BODY} does not fit: an object with {len(found):,} names")
     try:
         return shape.validate_python(found, strict=True)
     except ValidationError as error:

@@ -18,6 +18,7 @@ NDJSON = "application/x-ndjson"
 CSV = "text/csv"
 PARQUET = "application/vnd.apache.parquet"
 JSON = "application/json"
+_LONGEST_MESSAGE = 8_000
 _FORMS = {
     JSON: "json",
     "application/*": "json",
@@ -39,7 +40,10 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
 
 def error_body(error: CrannogError) -> dict[str, Any]:
     """Return the object that describes an error."""
-    return {"code": error.code, "message": error.message, "retry_after_s": error.retry_after_s}
+    message = error.message
+    if len(message) > _LONGEST_MESSAGE:  # it may repeat what the client sent
+        message = message[:_LONGEST_MESSAGE] + "…"
+    return {"code": error.code, "message": message, "retry_after_s": error.retry_after_s}
 
 
 def error_answer(error: CrannogError, headers: Mapping[str, str] | None = None) -> Response:

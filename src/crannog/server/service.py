@@ -20,6 +20,7 @@ from crannog.errors import CallerError, Overloaded, TimedOut, TooLarge
 from crannog.server.audit import Audit
 from crannog.server.auth import Tokens
 from crannog.server.metrics import Metrics
+from crannog.server.readiness import StorageProbe
 from crannog.server.requests import Bodies
 from crannog.server.running_work import RunningWork
 from crannog.server.sessions import Sessions
@@ -132,6 +133,7 @@ class Service:
         self.threads = Threads(self.settings)
         self.work = RunningWork()
         self.bodies = Bodies(self.settings, self.threads)
+        self.storage_probe = StorageProbe(lambda: lake.operations.warehouse.storage.names("_crannog"))
         self.rates = Rates(self.settings.rate_per_s, self.settings.rate_burst)
         self.refusals = Rates(self.settings.rate_per_s, self.settings.rate_burst)
         self.audit = Audit(lake)

@@ -110,10 +110,10 @@ class SparkRuntime:
 
     def state(self) -> str:
         """Return `absent`, `starting`, `ready`, `failed` or `stopped`."""
-        with self._lock:
-            start = self._start
-            if start is None:
-                return "stopped" if self._stopped else "absent"
+        # Without the lock: who holds it may be waiting for a Java process that does not answer.
+        start = self._start
+        if start is None:
+            return "stopped" if self._stopped else "absent"
         if not start.done.is_set():
             return "starting"
         return "ready" if start.error is None and (start.jvm is None or start.jvm.alive) else "failed"

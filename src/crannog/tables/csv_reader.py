@@ -65,9 +65,9 @@ class CsvReader(Reader):
         return survey
 
     def _start(self, target: Target) -> tuple[Survey, dict[str, TextTypeInference]]:
-        return Survey(renamed=self._renamed), {
-            name: TextTypeInference() for name in self._names.values() if name not in target.known.names
-        }
+        known = frozenset(target.known.names)
+        unknown = [name for name in self._names.values() if name not in known]
+        return Survey(renamed=self._renamed), {name: TextTypeInference() for name in unknown}
 
     def blocks(self, target: Target, seen: Seen) -> Iterator[Block]:
         nodes, lines, place = target.nodes(), LineNumbers(self._file), 0

@@ -111,14 +111,14 @@ class JsonReader(Reader):
 
     def _by_arrow(self, block: JsonBlock, target: Target, unexpected: str) -> pa.Table | None:
         """Return the columns of the target that the block has; None if Arrow's reading would not be exact, or fails."""
-        given = {new: old for old, new in self._names.items()}
+        old_names = {new: old for old, new in self._names.items()}
         if unexpected == "ignore" and self._loses_inside(target):
             return None
         try:
             if self._flatten:
                 shape = [pa.field(name, _read_as(kind)) for name, kind in self._shape.items() if kind is not None]
             else:
-                shape = [pa.field(given.get(f.name, f.name), _read_as(f.type)) for f in target.known]
+                shape = [pa.field(old_names.get(f.name, f.name), _read_as(f.type)) for f in target.known]
             data = b"\n".join(block.lines)
             read = read_json(data, pa.schema(shape), unexpected)
             if read.num_rows != len(block.lines):
@@ -126,7 +126,8 @@ class JsonReader(Reader):
             check_digits(read, data)
             read = flat_table(read) if self._flatten else read
             names = [self._names.get(name, name) for name in read.column_names]
-            read = read.rename_columns(names).select([name for name in target.known.names if name in names])
+            given = frozenset(names)
+            read = read.rename_columns(names).select([name for name in target.known.names if name in given])
             return _exact(read, target)
         except (InexactValue, pa.ArrowException, UnicodeDecodeError, CrannogError):
             return None

@@ -126,16 +126,16 @@ class Reader(ABC):
     def _name_columns(self, names: list[str]) -> None:
         """Give each column its name in a table: characters that none may have become _, a leading _ goes."""
         self._names = {}
+        taken: dict[str, str] = {}
         for number, name in enumerate(names, 1):
             fit = _UNFIT.sub("_", name.strip()).lstrip("_")
             if fit != name or not fit:
                 fit = fit.rstrip("_") or f"column_{number}"
-            other = next((other for other, taken in self._names.items() if taken == fit), None)
-            if other is not None:
+            if fit in taken:
                 raise CallerError(
-                    f"{self.source.name}: columns {other!r} and {name!r} would both be {fit} in a table; rename one"
+                    f"{self.source.name}: columns {taken[fit]!r} and {name!r} would both be {fit} in a table; rename one"
                 )
-            self._names[name] = fit
+            self._names[name], taken[fit] = fit, name
 
     def _bad_row(self, line: int, column: str, value: Any, reason: str) -> BadRow:
         text = value if isinstance(value, str) else "" if value is None else repr(value)

@@ -202,7 +202,8 @@ class Planning:
 
     def _wider(self, surveys: list[Survey], target: Target) -> dict[str, pa.DataType]:
         """Return the columns whose values do not fit and which type would hold them; those with a few bad rows are left out."""
-        suspects = {name for survey in surveys for name in survey.bad_in if name in target.known.names}
+        known = frozenset(target.known.names)
+        suspects = {name for survey in surveys for name in survey.bad_in if name in known}
         if not suspects:
             return {}
         known = pa.schema([field for field in target.known if field.name not in suspects])

@@ -8,8 +8,21 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crannog.engine.rows.values import MISFITS, BadValue, Call, Node, Plan, WrongType, check_calendar, shown
+from crannog.engine.rows.values import (
+    LONGEST_SHOWN,
+    MISFITS,
+    BadValue,
+    Call,
+    Node,
+    Plan,
+    WrongType,
+    check_calendar,
+    shown,
+)
 from crannog.errors import BadRows, CallerError, SchemaMismatch
+from crannog.names import first_repeated
+
+_MOST_LISTED = 20
 
 
 def as_table(rows: Any, call: Call) -> tuple[pa.Table, bool]:
@@ -38,19 +51,25 @@ def from_table(batch: pa.Table, plan: Plan, call: Call, *, naive_is_utc: bool) -
     unknown = [name for name in names if name not in plan.names]
     if unknown:
         own = " (columns that start with '_' are set by Crannog)" if any(n.startswith("_") for n in unknown) else ""
-        raise SchemaMismatch(f"{call}: the batch has {', '.join(unknown)}, the table has no such column{own}")
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise SchemaMismatch(f"{call}: the batch has column {twice} twice")
+        raise SchemaMismatch(f"{call}: the batch has {_listed(unknown)}, the table has no such column{own}")
+    given = frozenset(names)
+    if len(given) < len(names):
+        raise SchemaMismatch(f"{call}: the batch has column {first_repeated(names)} twice")
     columns = []
     for node in plan.columns:
-        if node.name in names:
+        if node.name in given:
             columns.append(_fit_column(batch.column(node.name), node, call, naive_is_utc))
         elif node.nullable:
             columns.append(_nulls(batch.num_rows, node.type))
         else:
             raise SchemaMismatch(f"{call}: column {node.path} is {node.type} not null, the batch does not have it")
     return pa.Table.from_arrays(columns, schema=plan.schema)
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST_LISTED
+    shown_names = ", ".join(name[:LONGEST_SHOWN] for name in names[:_MOST_LISTED])
+    return f"{shown_names} and {more:,} more" if more > 0 else shown_names
 
 
 def _fit_column(column: pa.ChunkedArray, node: Node, call: Call, naive_is_utc: bool) -> pa.ChunkedArray:
@@ -149,8 +168,8 @@ def _mismatch(array: pa.Array, node: Node, hint: str = "") -> NoReturn:
 def _fit_struct(array: pa.Array, node: Node, naive_is_utc: bool) -> pa.Array:
     if not pa.types.is_struct(array.type):
         _mismatch(array, node)
-    have = [field.name for field in array.type]
-    if not node.names.issuperset(have) or len(set(have)) < len(have):
+    have = frozenset(field.name for field in array.type)
+    if not node.names.issuperset(have) or len(have) < array.type.num_fields:
         _mismatch(array, node)
     present = array.drop_null() if array.null_count else array
     children = []

@@ -30,9 +30,9 @@ from crannog.errors import (
     Unavailable,
     UnsupportedMedia,
 )
-from crannog.formats.row_bodies import UNCOMPRESSED
+from crannog.formats.row_bodies import ENCODINGS
 from crannog.server.middleware import RequestMiddleware
-from crannog.server.requests import BodyLimit, Call
+from crannog.server.requests import Call
 from crannog.server.scopes import Caller
 from crannog.server.service import Service
 from crannog.traces.span_table import SPANS
@@ -113,7 +113,6 @@ class _OtlpMiddleware(RequestMiddleware):
 class _SpanRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._limit = BodyLimit(service.settings.otlp_request_bytes, "CRANNOG_OTLP_REQUEST_BYTES")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service, call = self._service, scope["crannog.call"]
@@ -128,15 +127,20 @@ class _SpanRoutes:
                 f"content type {media_type[:80]!r} is not supported; send {' or '.join(route.media_types)}"
             )
         call.need("ingest", SPANS)
-        body = await service.bodies.receive(call, receive, self._limit)
+        body = await service.bodies.receive(call, receive, service.bodies.spans)
         if not body and b"content-length" not in call.headers and b"transfer-encoding" not in call.headers:
             raise CallerError("the request has no body; send Content-Length: 0 for a message without spans")
         encoding = call.header(b"content-encoding").strip().lower()
-        if encoding not in UNCOMPRESSED:
-            service.bodies.hold_for_decompression(call, len(body), self._limit)
         is_zipkin = route.name == "zipkin"
         content_type = _ZIPKIN if is_zipkin else media_type
-        outcome = await service.threads.run("write", lambda: write_spans(service, body, content_type, encoding))
+
+        def write() -> WriteOutcome:
+            if encoding not in ENCODINGS:
+                return write_spans(service, body, content_type, encoding)
+            message = service.bodies.decompressed(call, body, encoding, service.bodies.spans)
+            return write_spans(service, message, content_type, None)
+
+        outcome = await service.threads.run("write", write)
         call.rows, call.rejected = outcome.accepted, outcome.rejected
         if is_zipkin:
             await _send(send, 202, b"", _TEXT)

@@ -8,7 +8,7 @@ from importlib.resources import files
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from crannog.errors import CrannogError, Forbidden
+from crannog.errors import Forbidden
 from crannog.server.metrics import spark_state
 from crannog.server.openapi import OBJECT, gives
 from crannog.server.requests import call_of
@@ -32,10 +32,9 @@ async def readyz(request: Request) -> Response:
     state = {"status": "ready", "version": VERSION, "spark": spark_state(service)}
     if service.draining:
         return answer({**state, "status": "stopping"}, 503, _RETRY)
-    try:
-        await service.threads.run("read", lambda: service.lake.operations.warehouse.storage.names("_crannog"))
-    except CrannogError as error:
-        return answer({**state, "status": "storage", "message": error.message}, 503, _RETRY)
+    failure = await service.storage_probe.failure()
+    if failure is not None:
+        return answer({**state, "status": "storage", "message": failure}, 503, _RETRY)
     return answer(state)
 
 

@@ -191,7 +191,7 @@ async def transform(request: Request) -> Response:
     call = call_of(request)
     try:
         call.need("read", SPANS)
-        body = await call.service.bodies.read(request)
+        body = await call.service.bodies.read(request, call.service.bodies.spans)
         limit = call.service.settings.otlp_request_bytes
         return await call.service.threads.run("read", lambda: answer(_transformed(body, limit)))
     except CrannogError as error:

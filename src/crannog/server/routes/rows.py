@@ -15,6 +15,7 @@ from crannog.api.operations import AnyOperation
 from crannog.api.reports import Cancellation, Progress, WriteReceipt
 from crannog.engine.open_table import OpenTable
 from crannog.errors import CrannogError
+from crannog.formats.row_limits import JsonLimits, RowLimit
 from crannog.names import TableName
 from crannog.server.arrow_bodies import arrow_schema, arrow_table
 from crannog.server.openapi import BATCH_ID, TEXT, gives, parameter, takes_json, takes_rows
@@ -51,6 +52,8 @@ class EvolveOptions(BaseModel):
     table_schema: dict[str, Any] = Field(alias="schema", description="The JSON Schema that the table should have.")
 
 
+# A key that is a list is an error, and the engine reports the first.
+_KEY_LISTS = 1_000
 _KEYS, _ERASED, _EVOLVE = TypeAdapter(Keys), TypeAdapter(ErasedKeys), TypeAdapter(EvolveOptions)
 
 
@@ -65,12 +68,12 @@ async def _write(request: Request, operation: AnyOperation, name: TableName) -> 
 
     def write(table: OpenTable) -> WriteReceipt:
         if is_delete:
-            keys, actor, reason, _ = _keys_in(request, data, form, definition_of(table), _KEYS)
+            keys, actor, reason, _ = _keys_in(request, data, form, name, definition_of(table), _KEYS)
             return table.delete(keys, actor=actor, reason=reason, batch_id=batch_id)
         definition = definition_of(table)
         if definition.key and operation is ops.APPEND:
             call.need("write", name)  # by the key it replaces rows
-        return table.write(verb, rows_from(data, form, definition, service.settings), batch_id)
+        return table.write(verb, rows_from(data, form, name, definition, service.settings), batch_id)
 
     outcome, written = "kept", 0
     try:
@@ -88,23 +91,30 @@ async def _write(request: Request, operation: AnyOperation, name: TableName) -> 
 
 
 def _keys_in(
-    request: Request, data: bytes, form: str, table: ops.Definition, shape: TypeAdapter[Any]
+    request: Request, data: bytes, form: str, name: TableName, table: ops.Definition, shape: TypeAdapter[Any]
 ) -> tuple[Any, str, str, str | None]:
     """Read the keys of a delete or an erase, who and why, and the id of an erasure."""
     query = request.query_params
     actor, reason, erasure_id = query.get("actor", ""), query.get("reason", ""), query.get("erasure_id")
+    settings = call_of(request).service.settings
+    limit = RowLimit(settings.max_rows_per_call, str(name))
     if form == "arrow":
-        most = call_of(request).service.settings.max_rows_per_call
-        return arrow_table(data, most_rows=most, most_bytes=1 << 40), actor, reason, erasure_id
-    wanted: Keys = document(data, shape)
+        return arrow_table(data, limit, most_bytes=settings.http_body_bytes), actor, reason, erasure_id
+    # Each key is a value, or an object of values.
+    most = JsonLimits(_KEY_LISTS, 1 + limit.rows, _KEY_LISTS + limit.rows * max(1, len(table.key)))
+    wanted: Keys = document(data, shape, most)
+    limit.check(len(wanted.keys))
     given_id = wanted.erasure_id if isinstance(wanted, ErasedKeys) else None
     return keys_from(wanted.keys, table), wanted.actor or actor, wanted.reason or reason, given_id or erasure_id
 
 
 async def _evolve(request: Request, operation: AnyOperation, name: TableName) -> Response:
-    form, service = form_of(request, ("json", "arrow")), call_of(request).service
-    data = await service.bodies.read(request)
-    schema = arrow_schema(data) if form == "arrow" else document(data, _EVOLVE).table_schema
+    form = form_of(request, ("json", "arrow"))
+
+    def parse(data: bytes) -> Any:
+        return arrow_schema(data) if form == "arrow" else document(data, _EVOLVE).table_schema
+
+    schema = await call_of(request).service.bodies.document(request, parse)
     return await run_job(request, operation, ops.EvolveTable(name, schema))
 
 
@@ -113,7 +123,7 @@ async def _erase(request: Request, operation: AnyOperation, name: TableName) -> 
     data, operations = await service.bodies.read(request), service.lake.operations
 
     def read_keys(table: OpenTable) -> tuple[Any, str, str, str | None]:
-        return _keys_in(request, data, form, definition_of(table, fresh=True), _ERASED)
+        return _keys_in(request, data, form, name, definition_of(table, fresh=True), _ERASED)
 
     found = await service.threads.run("read", lambda: operations.change("erase", name, read_keys))
     wanted = ops.EraseRows(name, *found)

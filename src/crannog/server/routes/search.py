@@ -47,8 +47,8 @@ async def search(
         raise CallerError(f"limit is a whole number from 1 to {_MOST}, got {limit}")
     call = call_of(request)
     names = await result_of(request, LIST_TABLES, ListTables(system=True))
-    found: list[Found] = _tables(
-        text, [name for name in names if call.caller.may("read", TableName.parse(name))], limit
+    found: list[Found] = await call.service.threads.run(
+        "read", lambda: _tables(text, [name for name in names if call.caller.may("read", TableName.parse(name))], limit)
     )
     if str(SPANS) in names and call.caller.may("read", SPANS):
         found += await run_trace_query(request, lambda store: _of_traces(store, text, limit))

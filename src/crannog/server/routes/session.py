@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from starlette.responses import Response
 
 from crannog.server.openapi import gives, takes_json
-from crannog.server.requests import call_of, document, form_of
+from crannog.server.requests import BodyLimit, call_of, document, form_of
 from crannog.server.responses import answer
 from crannog.server.scopes import NOBODY, Caller
 from crannog.server.service import Service
@@ -43,6 +43,8 @@ class SessionState(BaseModel):
 
 
 _SIGN_IN: TypeAdapter[SignIn] = TypeAdapter(SignIn)
+# Anybody may send it.
+_LIMIT = BodyLimit(1 << 14)
 
 
 def _state(service: Service, caller: Caller) -> dict[str, Any]:
@@ -71,7 +73,7 @@ async def sign_in(request: Request) -> Response:
     call = call_of(request)
     check_same_origin("POST", call.headers)
     form_of(request, ("json",))
-    wanted: SignIn = document(await call.service.bodies.read(request), _SIGN_IN)
+    wanted: SignIn = await call.service.bodies.document(request, lambda data: document(data, _SIGN_IN), _LIMIT)
     session_id, caller = call.service.sessions.start(wanted.token.strip())
     call.caller = caller
     response = answer(_state(call.service, caller), headers={"Cache-Control": "no-store"})

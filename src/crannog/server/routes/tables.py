@@ -6,11 +6,12 @@ Most routes come from their declarations; `/query/…` has the names that older 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 from fastapi import APIRouter, Request
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 from starlette.responses import Response
 
 from crannog.api import table_requests as ops
@@ -30,6 +31,7 @@ from crannog.server.streaming import long_work, rows_answer, rows_response
 router = APIRouter(prefix="/api/v1", tags=["tables"])
 jobs = APIRouter(prefix="/api/v1", tags=["maintenance"])
 _LAYOUT = ("key", "partition_by", "cluster_by", "bloom")
+_MOST_COLUMNS = 1_000
 
 
 class Definition(BaseModel):
@@ -45,44 +47,61 @@ class Definition(BaseModel):
     cluster_by: list[str] | str = []
     bloom: list[str] | str = []
 
+    @field_validator(*_LAYOUT, mode="before")
+    @classmethod
+    def _few(cls, value: Any) -> Any:
+        # An error for each of a million wrong names would take more memory than the request.
+        if isinstance(value, list) and len(value) > _MOST_COLUMNS:
+            raise ValueError(f"a list of {len(value):,} columns; {_MOST_COLUMNS:,} is the most")
+        return value
+
 
 _DEFINITION: TypeAdapter[Definition] = TypeAdapter(Definition)
 
 
 async def _tables(request: Request, operation: AnyOperation, wanted: ops.ListTables) -> Response:
-    names, may = await result_of(request, operation, wanted), call_of(request).caller.may
-    return answer([{"name": name} for name in names if may("read", TableName.parse(name))])
+    may = call_of(request).caller.may
+    return await _answered(
+        request,
+        operation,
+        wanted,
+        lambda names: [{"name": name} for name in names if may("read", TableName.parse(name))],
+    )
 
 
 async def _create(request: Request, operation: AnyOperation, name: TableName) -> Response:
     call, query = call_of(request), request.query_params
     form = form_of(request, ("json", "arrow"))
-    data = await call.service.bodies.read(request)
-    if form == "arrow":
-        schema: Any = arrow_schema(data)
-        layout: dict[str, Any] = {part: query.getlist(part) for part in _LAYOUT}
-    else:
+
+    def parse(data: bytes) -> tuple[Any, dict[str, Any]]:
+        if form == "arrow":
+            return arrow_schema(data), {part: query.getlist(part) for part in _LAYOUT}
         wanted = document(data, _DEFINITION)
-        schema = wanted.table_schema
-        layout = {part: getattr(wanted, part) for part in _LAYOUT}
+        return wanted.table_schema, {part: getattr(wanted, part) for part in _LAYOUT}
+
+    schema, layout = await call.service.bodies.document(request, parse)
     layout["key"] = layout["key"] or ()
     create = ops.CreateTable(name, schema, **layout, if_exists=query.get("if_exists", "ok"))
 
-    def work() -> tuple[bool, dict[str, Any]]:
+    def work() -> Response:
         run = call.service.lake.operations.call
-        return run(operation, create), run(ops.DESCRIBE, ops.DescribeTable(name))
+        created = run(operation, create)
+        return answer(run(ops.DESCRIBE, ops.DescribeTable(name)), 201 if created else 200)
 
-    created, described = await call.service.threads.run("write", work)
-    return answer(described, 201 if created else 200)
+    return await call.service.threads.run("write", work)
 
 
 async def _schema(request: Request, operation: AnyOperation, wanted: ops.GetDefinition) -> Response:
-    found = await result_of(request, operation, wanted)
-    headers = {"Crannog-Key": json.dumps(found.key)}
-    if wanted_form(request, ("json", "arrow")) == "arrow":
-        return Response(schema_bytes(found.schema), headers=headers, media_type=ARROW)
-    columns = [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in found.schema]
-    return answer({"columns": columns, "key": list(found.key)}, headers=headers)
+    is_arrow = wanted_form(request, ("json", "arrow")) == "arrow"
+
+    def shape(found: ops.Definition) -> Response:
+        headers = {"Crannog-Key": json.dumps(found.key)}
+        if is_arrow:
+            return Response(schema_bytes(found.schema), headers=headers, media_type=ARROW)
+        columns = [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in found.schema]
+        return answer({"columns": columns, "key": list(found.key)}, headers=headers)
+
+    return await _answered(request, operation, wanted, shape)
 
 
 async def result_of(request: Request, operation: AnyOperation, wanted: Any, kind: str = "read") -> Any:
@@ -91,23 +110,39 @@ async def result_of(request: Request, operation: AnyOperation, wanted: Any, kind
     return await service.threads.run(kind, lambda: service.lake.operations.call(operation, wanted))
 
 
+async def _answered(
+    request: Request, operation: AnyOperation, wanted: Any, shape: Callable[[Any], Any], kind: str = "read"
+) -> Response:
+    """Answer with what `shape` makes of a result. It is encoded in the thread, too: a long list takes time to write."""
+    service = call_of(request).service
+
+    def work() -> Response:
+        shaped = shape(service.lake.operations.call(operation, wanted))
+        return shaped if isinstance(shaped, Response) else answer(shaped)
+
+    return await service.threads.run(kind, work)
+
+
 async def read(request: Request, operation: AnyOperation, wanted: Any) -> Response:
     """Answer with what an operation returns; a bare value is a field of an object."""
-    found = await result_of(request, operation, wanted, "write" if operation is ops.DROP else "read")
-    if operation is ops.COUNT:
-        found = {"rows": found}
-    elif operation is ops.DROP:
-        found = {"name": str(wanted.name), "dropped": True}
-    elif operation is ops.EVICT:
-        found = {"name": str(wanted.name), "evicted": found}
-    return answer(found)
+
+    def shape(found: Any) -> Any:
+        if operation is ops.COUNT:
+            return {"rows": found}
+        if operation is ops.DROP:
+            return {"name": str(wanted.name), "dropped": True}
+        return {"name": str(wanted.name), "evicted": found} if operation is ops.EVICT else found
+
+    return await _answered(request, operation, wanted, shape, "write" if operation is ops.DROP else "read")
 
 
 async def _listing(request: Request, operation: AnyOperation, wanted: Any) -> Response:
-    found = await result_of(request, operation, wanted)
-    if wanted_form(request, ("json", "arrow")) == "arrow":
-        return rows_response(pa.Table.from_pylist(found), "arrow")
-    return answer(found)
+    is_arrow = wanted_form(request, ("json", "arrow")) == "arrow"
+
+    def shape(found: Any) -> Any:
+        return rows_response(pa.Table.from_pylist(found), "arrow") if is_arrow else found
+
+    return await _answered(request, operation, wanted, shape)
 
 
 async def _rows(request: Request, operation: AnyOperation, wanted: Any) -> Response:
@@ -143,32 +178,43 @@ async def run_job(request: Request, operation: AnyOperation, wanted: Any) -> Res
 
 
 async def _tasks(request: Request, operation: AnyOperation, wanted: Any) -> Response:
-    found, may = await result_of(request, operation, wanted), call_of(request).caller.may
-    return answer([task for task in found if may("read", TableName.parse(task["task_name"].partition(":")[2]))])
+    may = call_of(request).caller.may
+
+    def readable(found: Any) -> Any:
+        return [task for task in found if may("read", TableName.parse(task["task_name"].partition(":")[2]))]
+
+    return await _answered(request, operation, wanted, readable)
 
 
 async def _upkeep(request: Request, operation: AnyOperation, wanted: ops.ListUpkeep) -> Response:
     call = call_of(request)
     if wanted.names:
         call.need("read", *map(TableName.parse, wanted.names))
-    else:
-        listed = await result_of(request, ops.LIST_TABLES, ops.ListTables(system=True))
+        return await _answered(request, operation, wanted, lambda found: found)
+
+    def of_readable(listed: Any) -> Any:
         names = [name for name in listed if call.caller.may("read", TableName.parse(name))]
-        wanted = ops.ListUpkeep(names, wanted.storage)
-    return answer(await result_of(request, operation, wanted) if wanted.names else [])
+        upkeep = ops.ListUpkeep(names, wanted.storage)
+        return call.service.lake.operations.call(operation, upkeep) if names else []
+
+    return await _answered(request, ops.LIST_TABLES, ops.ListTables(system=True), of_readable)
 
 
 async def _receipts(request: Request, operation: AnyOperation, wanted: Any) -> Response:
     """Answer with receipts, each with the parts of the tables that the caller may read."""
-    found, may = await result_of(request, operation, wanted), call_of(request).caller.may
-    readable = [
-        summed(entry["erasure_id"], parts)
-        for entry in ([found] if operation is ops.RECEIPT else found)
-        if (parts := [part for part in entry["receipts"] if may("read", TableName.parse(part["table"]))])
-    ]
-    if operation is ops.RECEIPT and not readable:
-        raise NotFound(f"there is no receipt of an erasure {wanted.erasure_id}; GET /api/v1/receipts lists them")
-    return answer(readable[0] if operation is ops.RECEIPT else readable)
+    may = call_of(request).caller.may
+
+    def readable(found: Any) -> Any:
+        receipts = [
+            summed(entry["erasure_id"], parts)
+            for entry in ([found] if operation is ops.RECEIPT else found)
+            if (parts := [part for part in entry["receipts"] if may("read", TableName.parse(part["table"]))])
+        ]
+        if operation is ops.RECEIPT and not receipts:
+            raise NotFound(f"there is no receipt of an erasure {wanted.erasure_id}; GET /api/v1/receipts lists them")
+        return receipts[0] if operation is ops.RECEIPT else receipts
+
+    return await _answered(request, operation, wanted, readable)
 
 
 _COLUMNS = {"type": "array", "items": TEXT}
@@ -235,10 +281,12 @@ async def _table_of(request: Request, operation: AnyOperation) -> TableName:
     """Return the table that a request names in its body or its query string, if the caller has the right to it."""
     name = request.query_params.get("name") or request.query_params.get("table")
     form_of(request, ("json",))
-    data = await call_of(request).service.bodies.read(request)
-    if name is None or data.strip():
-        name = document(data, _WHICH).name
-    return call_of(request).named_table(operation.right, name)
+
+    def parse(data: bytes) -> str:
+        return name if name is not None and not data.strip() else document(data, _WHICH).name
+
+    named = await call_of(request).service.bodies.document(request, parse)
+    return call_of(request).named_table(operation.right, named)
 
 
 @aliases.post("/cache/pin", responses=gives(OBJECT), openapi_extra=takes_json(Which))

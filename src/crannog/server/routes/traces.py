@@ -175,7 +175,7 @@ async def write_otlp(request: Request) -> Response:
 
     call = call_of(request)
     call.need("ingest", SPANS)
-    body = await call.service.bodies.read(request)
+    body = await call.service.bodies.read(request, call.service.bodies.spans)
     check_message(body, request.headers)
     kind = request.headers.get("content-type", PROTOBUF)
     done = await call.service.threads.run("write", lambda: keep(call.service, call.caller, body, kind, None))

@@ -439,3 +439,15 @@ def test_a_failure_nobody_thought_of_shows_no_more_than_a_request_id(
     assert "r-1" in message
     assert "division" not in message
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_rows_and_previews_keep_to_the_limit_of_a_result(tmp_path: Path) -> None:
+    with in_process(tmp_path, sql_rows_ceiling=50, sql_result_bytes=100_000) as (_, ask):
+        ask("PUT", f"/api/v1/tables/{NAME}", json={"schema": SCHEMA})
+        ask("POST", ROWS, json=[{"id": number} for number in range(60)])
+        for path in (ROWS, f"{ROWS}?order=id", f"{ROWS}?limit=55", f"/api/v1/tables/{NAME}/preview?n=55"):
+            assert "more than 50 rows" in error(ask("GET", path), 413, "too_large")
+        assert len(ask("GET", f"/api/v1/tables/{NAME}/preview?n=50").json()) == 50
+        assert len(ask("GET", f"{ROWS}?limit=49").json()) == 49
+        ask("POST", ROWS, json=[{"id": 1_000 + number, "s": "x" * 10_000} for number in range(20)])
+        assert "100,000 bytes" in error(ask("GET", f"{ROWS}?order=-id&limit=30"), 413, "too_large")

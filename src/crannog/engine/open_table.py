@@ -20,7 +20,7 @@ from crannog.engine import rows as row_input
 from crannog.engine.commit.writer import Writer, WriterLimits
 from crannog.engine.owned_tables import check_change
 from crannog.engine.rows.few import few_rows
-from crannog.engine.snapshot import MaskCache, Snapshot, positions_of, read, relation
+from crannog.engine.snapshot import MaskCache, ResultLimit, Snapshot, positions_of, read, relation
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import (
     BadRows,
@@ -282,8 +282,15 @@ class OpenTable:
             may_copy_staged=may_copy_staged,
         )
 
-    def to_arrow(self, *, raw: bool = False, limit: int | None = None, snapshot: Snapshot | None = None) -> pa.Table:
-        """Read the table, or a snapshot of it, through the in-process engine."""
+    def to_arrow(
+        self,
+        *,
+        raw: bool = False,
+        limit: int | None = None,
+        snapshot: Snapshot | None = None,
+        most: ResultLimit | None = None,
+    ) -> pa.Table:
+        """Read the table, or a snapshot of it, through the in-process engine. Raises TooLarge beyond `most`."""
         checked_limit(limit)
 
         def rows(of: Snapshot) -> pa.Table:
@@ -291,7 +298,7 @@ class OpenTable:
             if limit is not None:
                 query = f"SELECT * FROM ({query}) LIMIT {int(limit)}"
             with self.warehouse.duckdb.cursor(tables) as cursor:
-                return read(cursor, query).cast(of.base.read_schema)
+                return read(cursor, query, most).cast(of.base.read_schema)
 
         return rows(snapshot) if snapshot is not None else self.newest(rows)
 

@@ -22,7 +22,7 @@ from crannog.engine.duckdb.engine import quoted
 from crannog.engine.open_table import OpenTable
 from crannog.engine.row_filters import Where, column_node, exact, where_of
 from crannog.engine.rows.values import Node, node_of
-from crannog.engine.snapshot import Snapshot, duckdb_errors_translated
+from crannog.engine.snapshot import ResultLimit, Snapshot, duckdb_errors_translated
 from crannog.errors import CallerError
 from crannog.formats.json_values import from_lossless_json, to_lossless_json, to_plain_json
 
@@ -68,12 +68,17 @@ class Position:
     equal_before: int = 0
 
 
-def page(table: OpenTable, request: PageRows, copies: HotCache | None) -> RowPage:
-    """Return a page of the newest snapshot. Raises CallerError if an order, a filter or a cursor does not fit the table."""
-    return table.newest(lambda snapshot: _page(table, snapshot, request, copies))
+def page(table: OpenTable, request: PageRows, copies: HotCache | None, most: ResultLimit | None = None) -> RowPage:
+    """Return a page of the newest snapshot. Raises CallerError if an order, a filter or a cursor does not fit the table.
+
+    TooLarge says that the page has more rows or bytes than `most`.
+    """
+    return table.newest(lambda snapshot: _page(table, snapshot, request, copies, most))
 
 
-def _page(table: OpenTable, snapshot: Snapshot, request: PageRows, copies: HotCache | None) -> RowPage:
+def _page(
+    table: OpenTable, snapshot: Snapshot, request: PageRows, copies: HotCache | None, most: ResultLimit | None
+) -> RowPage:
     schema = snapshot.base.read_schema
     columns = list(request.columns) or schema.names
     for name in columns:
@@ -94,7 +99,8 @@ def _page(table: OpenTable, snapshot: Snapshot, request: PageRows, copies: HotCa
         def run(what: str, parts: Where, sorting: str = "") -> pa.Table:
             query = f"SELECT {what} FROM {relation} WHERE {parts.sql}{sorting}"
             with table.warehouse.duckdb.cursor(tables) as engine, duckdb_errors_translated():
-                return engine.sql(query, params=parts.parameters).to_arrow_table()
+                rows = engine.sql(query, params=parts.parameters)
+                return rows.to_arrow_table() if most is None else most.taken(rows)
 
         def equal_rows(values: Sequence[Any]) -> int:
             alike = where_of(request.where, schema)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from crannog.delta.log import Base
 from crannog.engine.duckdb.engine import FILE_COLUMN, DuckDBEngine, StagedTables, quoted
-from crannog.errors import Corrupted, SnapshotGone
+from crannog.errors import Corrupted, SnapshotGone, TooLarge
 from crannog.protocol.staged_files import UPSERT
 from crannog.protocol.tail import Tail
 
@@ -138,10 +138,37 @@ def positions_of(engine: DuckDBEngine, snapshot: Snapshot, keys: pa.Table) -> pa
         return read(cursor, query).cast(POSITIONS)
 
 
-def read(cursor: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
-    """Run a query over files. Raises SnapshotGone if one of them was deleted meanwhile."""
+_RESULT_BATCH_ROWS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class ResultLimit:
+    """The most rows and bytes of a result in memory."""
+
+    rows: int
+    bytes: int
+
+    def taken(self, found: duckdb.DuckDBPyRelation) -> pa.Table:
+        """Return a result, read batch by batch. Raises TooLarge as soon as it exceeds the limit."""
+        batches: list[pa.RecordBatch] = []
+        rows = size = 0
+        with found.to_arrow_reader(_RESULT_BATCH_ROWS) as reader:
+            for batch in reader:
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+                if rows > self.rows or size > self.bytes:
+                    raise TooLarge(
+                        f"the result has more than {self.rows:,} rows or {self.bytes:,} bytes, which is the limit;"
+                        " read it in pages (limit=), with fewer columns, or stream it with SQL"
+                    )
+                batches.append(batch)
+            return pa.Table.from_batches(batches, reader.schema)
+
+
+def read(cursor: duckdb.DuckDBPyConnection, query: str, most: ResultLimit | None = None) -> pa.Table:
+    """Run a query over files. Raises SnapshotGone if one of them was deleted meanwhile, TooLarge beyond a limit."""
     with duckdb_errors_translated():
-        return cursor.sql(query).to_arrow_table()
+        found = cursor.sql(query)
+        return found.to_arrow_table() if most is None else most.taken(found)
 
 
 def written(cursor: duckdb.DuckDBPyConnection, command: str) -> int:

@@ -36,7 +36,7 @@ from crannog.engine.owned_tables import check_change, check_create, is_reserved,
 from crannog.engine.row_lookup import row_by_key
 from crannog.engine.row_pages import page
 from crannog.engine.rows.keys import described, exact_key
-from crannog.engine.snapshot import Snapshot
+from crannog.engine.snapshot import ResultLimit, Snapshot
 from crannog.engine.tables import Tables
 from crannog.engine.warehouse import Warehouse
 from crannog.errors import Corrupted, NotFound, Refused, needed_for
@@ -178,10 +178,17 @@ class TableOperations:
     def _upsert(self, request: ops.WriteRows) -> WriteReceipt:
         return self.change("upsert", request.name, lambda table: table.write("upsert", request.rows, request.batch_id))
 
-    def _read(self, request: ops.PageRows) -> ops.RowPage:
-        if request.is_whole_table:
-            return ops.RowPage(self.on(request.name, lambda table: table.to_arrow(raw=request.raw)))
-        return self.on(request.name, lambda table: page(table, request, self.copies))
+    def rows(self, request: ops.PageRows | ops.PreviewRows, most: ResultLimit | None = None) -> ops.RowPage:
+        """Return rows of a table; raises TooLarge if there are more than `most`, before they are all in memory."""
+
+        def read(table: OpenTable) -> ops.RowPage:
+            if isinstance(request, ops.PreviewRows):
+                return ops.RowPage(table.to_arrow(raw=request.raw, limit=request.n, most=most))
+            if request.is_whole_table:
+                return ops.RowPage(table.to_arrow(raw=request.raw, most=most))
+            return page(table, request, self.copies, most)
+
+        return self.on(request.name, read)
 
     def row(self, name: TableName, key_of: Callable[[ops.Definition], Any]) -> pa.Table:
         """Return the row of a key as a table of one row; `key_of` reads the key by the definition of the table."""
@@ -297,8 +304,8 @@ _CALLS: dict[AnyOperation, _Call] = {
     ),
     ops.TOMBSTONES: _of_table(lambda table, _: table.tombstones()),
     ops.DELETES: _of_table(lambda table, _: delete_audit.applied(table)),
-    ops.PREVIEW: _of_table(lambda table, request: table.to_arrow(raw=request.raw, limit=request.n)),
-    ops.READ: TableOperations._read,
+    ops.PREVIEW: lambda self, request: self.rows(request).rows,
+    ops.READ: TableOperations.rows,
     ops.FACETS: lambda self, request: self.on(request.name, lambda table: facets(table, request, self.copies)),
     ops.ROW: TableOperations._row,
     ops.COUNT: _of_table(lambda table, request: table.count(raw=request.raw)),

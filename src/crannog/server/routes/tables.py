@@ -17,6 +17,7 @@ from starlette.responses import Response
 from crannog.api import table_requests as ops
 from crannog.api.operations import AnyOperation
 from crannog.engine.maintenance.receipts import summed
+from crannog.engine.snapshot import ResultLimit
 from crannog.errors import NotFound
 from crannog.formats.encode import row_bytes
 from crannog.formats.row_bodies import key_of_texts
@@ -145,13 +146,12 @@ async def _listing(request: Request, operation: AnyOperation, wanted: Any) -> Re
     return await _answered(request, operation, wanted, shape)
 
 
-async def _rows(request: Request, operation: AnyOperation, wanted: Any) -> Response:
-    operations = call_of(request).service.lake.operations
+async def _rows(request: Request, _operation: AnyOperation, wanted: ops.PageRows | ops.PreviewRows) -> Response:
+    service = call_of(request).service
+    most = ResultLimit(service.settings.sql_rows_ceiling, service.settings.sql_result_bytes)
 
     def read() -> tuple[pa.Table, dict[str, str]]:
-        found = operations.call(operation, wanted)
-        if operation is not ops.READ:
-            return found, {}
+        found = service.lake.operations.rows(wanted, most)
         cursors = {"Crannog-Next-Cursor": found.next_cursor, "Crannog-Previous-Cursor": found.previous_cursor}
         return found.rows, {name: cursor for name, cursor in cursors.items() if cursor is not None}
 

@@ -20,12 +20,14 @@ from deltalake import DeltaTable
 
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.embedded import EmbeddedTable as Table
+from crannog.engine import tables as tables_module
 from crannog.engine.commit.writer import WriterLimits, retry_after_s, slow_down_s
 from crannog.engine.maintenance import control as control_module
 from crannog.engine.maintenance import scheduler as scheduler_module
 from crannog.engine.maintenance.control import FOLDER, IDLE, PROCESSING, ControlTable, Task
 from crannog.engine.maintenance.owners import process_name
 from crannog.engine.maintenance.scheduler import FoldLimits, Scheduler, fold_reason, run_as_task, spark_nice
+from crannog.engine.open_table import OpenTable
 from crannog.errors import CallerError, Corrupted, Unavailable
 from crannog.names import TableName
 from crannog.protocol.changelog import Backlog
@@ -703,7 +705,9 @@ def test_a_table_with_nothing_due_is_not_opened(settings: Settings, monkeypatch:
         opened_names: list[str] = []
         open_table = lake.operations.tables.open
         monkeypatch.setattr(
-            lake.operations.tables, "open", lambda name: opened_names.append(str(name)) or open_table(name)
+            lake.operations.tables,
+            "open",
+            lambda name, **options: opened_names.append(str(name)) or open_table(name, **options),
         )
         scheduler.run_due()
         assert opened_names == []
@@ -711,6 +715,39 @@ def test_a_table_with_nothing_due_is_not_opened(settings: Settings, monkeypatch:
         time.sleep(0.2)
         scheduler.run_due()
         assert NAME in opened_names
+
+
+@pytest.mark.parametrize("change_every_tick", [False, True])
+def test_more_tables_than_are_kept_open_are_not_reopened_at_every_check(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, change_every_tick: bool
+) -> None:
+    with opened(settings, open_tables=3) as lake, opened(settings) as other:
+        names = [f"shop.eu.t{number}" for number in range(8)]
+        for name in names:
+            with_a_commit(lake, name)
+        scheduler = scheduler_of(lake)
+        for _ in range(3):
+            scheduler.run_due()
+            time.sleep(0.15)  # until then, another change might leave the folder's time as it is
+        new: list[str] = []
+        monkeypatch.setattr(
+            tables_module, "OpenTable", lambda warehouse, name: new.append(str(name)) or OpenTable(warehouse, name)
+        )
+        storage = lake.operations.warehouse.storage
+        calls: list[str] = []
+        for method in ("names", "folders", "read", "walk", "exists"):
+            do = getattr(storage, method)
+            monkeypatch.setattr(storage, method, lambda *given, do=do, m=method: calls.append(m) or do(*given))
+        for _ in range(3):
+            if change_every_tick:
+                for name in names:
+                    other.table(name).append(rows(0, 1))
+                new.clear()
+                time.sleep(0.15)
+            scheduler.run_due()
+            assert new == []
+        if not change_every_tick:
+            assert calls == [], "a table with nothing due costs nothing"
 
 
 def test_a_clock_that_is_set_back_does_not_prolong_the_rest_of_a_table(

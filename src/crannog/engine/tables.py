@@ -123,10 +123,11 @@ class Tables:
         if if_exists == "error":
             raise Conflict(f"table {name} exists with the same definition; set if_exists to ok to use it")
 
-    def open(self, name: TableName) -> OpenTable:
+    def open(self, name: TableName, *, displace: bool = True) -> OpenTable:
         """Return the open table, opening it if necessary. Raises NotFound if it does not exist.
 
         A table that another process dropped meanwhile raises NotFound when it is used: `forget` it and open it again.
+        Without `displace` a table is not kept open if that would close another.
         """
         if self._warehouse.closed:
             self._warehouse.check_open()
@@ -147,6 +148,8 @@ class Tables:
         ):
             raise NotFound(f"there is no table {name}; there is {other}, which differs only by case")
         with self._lock:
+            if not displace and name not in self._open and len(self._open) >= self._warehouse.settings.open_tables:
+                return opened
             # Two threads may have opened it at once; both must use the same writer.
             table = self._open.setdefault(name, opened)
             self._open.move_to_end(name)
@@ -184,6 +187,12 @@ class Tables:
             return name
         alike = [other for other in self.names() if str(other).lower() == str(name).lower()]
         return alike[0] if len(alike) == 1 else name
+
+    def position(self, name: TableName) -> tuple[int, int] | None:
+        """Return the position of a table that is open here, as `positions` does; None if it is not open."""
+        with self._lock:
+            table = self._open.get(name)
+            return None if table is None else table.log.position
 
     def positions(self) -> dict[TableName, tuple[int, int]]:
         """Return the position of each table that is open here: what this process knows, without a look at the storage."""

@@ -104,10 +104,17 @@ class ControlTable:
         self._clock = clock
         self._lock = threading.Lock()
         self._owners = Owners(storage, f"{FOLDER}/owners")
+        self._known: tuple[int | None, list[Task]] | None = None
 
     def tasks(self) -> list[Task]:
         """Return every task, by name."""
-        return sorted(self._read()[1].values(), key=lambda task: task.task_name)
+        # Read before the tasks: whatever changes them later changes it too.
+        stamp = self._storage.change_stamp(f"{FOLDER}/_delta_log")
+        known = self._known
+        if stamp is None or known is None or known[0] != stamp:
+            tasks = sorted(self._read()[1].values(), key=lambda task: task.task_name)
+            self._known = known = (stamp, tasks)
+        return list(known[1])
 
     def claim(self, name: str, owner: str) -> Lease | None:
         """Claim a due task; None if it is not due, another process has it, or the race was lost.

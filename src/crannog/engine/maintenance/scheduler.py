@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import math
 import random
 import threading
 import time
@@ -41,6 +42,9 @@ _KINDS = ("fold", "compact", "vacuum", "expire", AFTER_COMPACT)
 LANES = {"fold": 2, "derive": 1, "other": 2}
 """The lanes by name and the number of tasks that run in one at a time; a kind without a lane of its own runs in `other`."""
 _RECHECK_S = 60.0
+# How old may be what is known of a table that others change, where the storage does not show changes or the table is not open.
+_LOOK_EVERY_S = 30.0
+_TASKS_AGE_S = 10.0
 _LONGEST_REST_S = 3600.0
 _PRIORITY_SHARE = 0.3
 
@@ -107,8 +111,13 @@ class _Settled:
     """
 
     folders: tuple[str, ...]
-    stamps: tuple[int, ...]
+    stamps: tuple[int, ...] | None
+    """None if nothing shows changes."""
+    position: tuple[int, int] | None
+    """The position of a table that was open in this process."""
     until: float
+    asleep_until: float = 0.0
+    """Until then changes by others are not looked at."""
 
 
 class Scheduler:
@@ -129,6 +138,9 @@ class Scheduler:
         self._not_before: dict[str, tuple[float, int]] = {}
         self._settled: dict[tuple[str | None, TableName], _Settled] = {}
         self._names: list[TableName] = []
+        self._listing: _Settled | None = None
+        self._known_tasks: tuple[float, list[Task]] = (-math.inf, [])
+        self._names_lock = threading.Lock()
         self._warned_of_clock = False
         self._logs_errors = False
         self.last_error: str | None = None
@@ -220,22 +232,41 @@ class Scheduler:
                 yield name, works
 
     def _known_names(self, tasks: Mapping[str, Task], outside: Sequence[str]) -> list[TableName]:
-        """Return all tables; tasks of tables that were dropped are forgotten."""
-        names = self._tables.names()
-        if names != self._names or not self._names:
-            known = {f"{kind}:{name}" for kind in self._kinds for name in names}
-            self._control.forget(tasks.keys() - known - set(outside))
-            self._names = names
-        return names
+        """Return all tables, from the last listing while nothing changed; tasks of tables that were dropped are forgotten."""
+        now = time.monotonic()
+        with self._names_lock:
+            listing = self._listing
+            if listing is not None and now < listing.until and self._is_unchanged(listing):
+                return self._names
+            names = self._tables.names()
+            folders = (
+                "",
+                *sorted({part for name in names for part in (name.catalog, f"{name.catalog}/{name.schema}")}),
+            )
+            self._listing = _Settled(folders, self._stamps(folders), None, now + _LOOK_EVERY_S)
+            if names != self._names or not self._names:
+                known = {f"{kind}:{name}" for kind in self._kinds for name in names}
+                self._control.forget(tasks.keys() - known - set(outside))
+                self._names = names
+            return names
+
+    def _is_unchanged(self, settled: _Settled, name: TableName | None = None) -> bool:
+        """Tell whether nothing shows a change: in this process, and in the folders where the storage tells."""
+        position = self._tables.position(name) if name is not None else None
+        if position is not None and position != settled.position:
+            return False
+        if time.monotonic() < settled.asleep_until or not self._warehouse.storage.is_local:
+            return True
+        return settled.stamps is not None and self._stamps(settled.folders) == settled.stamps
 
     def _works(self, lane: str | None, name: TableName, tasks: Mapping[str, Task], now: dt.datetime) -> list[Work]:
         """Return the tasks of a table; none, without opening it, if nothing has changed and nothing was due."""
         settled = self._settled.get((lane, name))
-        if settled is not None and time.monotonic() < settled.until and self._stamps(settled.folders) == settled.stamps:
+        if settled is not None and time.monotonic() < settled.until and self._is_unchanged(settled, name):
             return []
         self._settled.pop((lane, name), None)
         try:
-            table = self._tables.open(name)
+            table = self._tables.open(name, displace=False)
             folders = (table.log.stage_folder, f"{table.folder}/_delta_log")
             stamps = self._stamps(folders)
             works = self._work_of(table)
@@ -246,12 +277,31 @@ class Scheduler:
             return []
         due = [work for work in works if lane in (None, lane_of(work[0]))]
         later = [tasks[task].next_run_at for kind, *_ in due if (task := f"{kind}:{name}") in tasks]
-        if stamps is not None and len(later) == len(due) and all(at is not None and at > now for at in later):
-            wait_s = min([_LONGEST_REST_S, *((at - now).total_seconds() for at in later if at is not None)])
-            if table.log.backlog().rows:  # its age makes a fold due
-                wait_s = min(wait_s, _RECHECK_S, self._warehouse.settings.fold_age_s / 4)
-            self._settled[lane, name] = _Settled(folders, stamps, time.monotonic() + wait_s)
+        if len(later) == len(due) and all(at is not None and at > now for at in later):
+            self._settle(lane, table, folders, stamps, min([_LONGEST_REST_S, *(_until(at, now) for at in later)]))
         return works
+
+    def _settle(
+        self,
+        lane: str | None,
+        table: OpenTable,
+        folders: tuple[str, ...],
+        stamps: tuple[int, ...] | None,
+        wait_s: float,
+    ) -> None:
+        """Leave a table alone until something of it is due, or changes."""
+        position = self._tables.position(table.name)
+        now, age_s = time.monotonic(), self._warehouse.settings.fold_age_s
+        # A table that is not kept open is opened by each look, and one in a bucket read again: not at every change.
+        asleep_s = min(_LOOK_EVERY_S, age_s / 4) if position is None else 0.0
+        if table.log.backlog().rows:  # its age makes a fold due
+            wait_s = min(wait_s, _RECHECK_S, age_s / 4)
+        if not self._warehouse.storage.is_local:
+            wait_s = min(wait_s, age_s / 2)
+        elif stamps is None:  # it changed just now
+            wait_s = min(wait_s, asleep_s)
+        if wait_s:
+            self._settled[lane, table.name] = _Settled(folders, stamps, position, now + wait_s, now + asleep_s)
 
     def _stamps(self, folders: Sequence[str]) -> tuple[int, ...] | None:
         """Return numbers that change whenever the folders do; None if the storage has none, or they just changed."""
@@ -275,12 +325,18 @@ class Scheduler:
         self.last_error = error
 
     def _tasks(self) -> list[Task]:
+        at, tasks = self._known_tasks
+        # On a bucket each look is several requests; a claim looks again.
+        if not self._warehouse.storage.is_local and time.monotonic() - at < _TASKS_AGE_S:
+            return tasks
         try:
-            return self._control.tasks()
+            tasks = self._control.tasks()
         except Corrupted as error:
             # A damaged control table must not stop all maintenance.
             self._control.recreate(error)
-            return self._control.tasks()
+            tasks = self._control.tasks()
+        self._known_tasks = (time.monotonic(), tasks)
+        return tasks
 
     def _work_of(self, table: OpenTable) -> list[Work]:
         settings = self._warehouse.settings
@@ -334,6 +390,7 @@ class Scheduler:
         return time.monotonic() >= self._not_before.get(task, (0.0, 0))[0]
 
     def _try(self, task: str, work: Callable[[], Any], interval_s: float) -> bool:
+        self._known_tasks = (-math.inf, [])
         lease = self._control.claim(task, self._owner)
         if lease is None:
             return False
@@ -370,6 +427,10 @@ def run_as_task(control: ControlTable, name: TableName, kind: str, work: Callabl
                 control.release(task, owner, result={"error": _error_text(error)}, interval_s=None)
     finally:
         control.retire(owner)
+
+
+def _until(at: dt.datetime | None, now: dt.datetime) -> float:
+    return 0.0 if at is None else (at - now).total_seconds()
 
 
 def _error_text(error: Exception) -> str:

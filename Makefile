@@ -8,7 +8,7 @@ PAGES := $(shell find web -path web/node_modules -prune -o -type f -print)
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pages demo serve test test-fast test-slow coverage bench bench-sustained chaos fuzz docs lint lock clean
+.PHONY: help setup pages demo serve test test-fast test-slow coverage bench bench-sustained chaos fuzz audit dist docs lint lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,22 @@ chaos: setup ## Kill processes for hours and check that nothing is lost; KILLS=1
 fuzz: setup .fuzz/.done ## Fuzz what reads bytes of strangers, with coverage; TARGET=sql SECONDS=60, KEEP=1 adds to the corpus of the tests
 	PYTHONPATH=.fuzz:tests/fuzz:tests/support $(BIN)/python tests/fuzz/fuzz.py --seconds $(or $(SECONDS),60) $(if $(KEEP),--keep) $(TARGET)
 
+.venv-audit/.done: requirements/audit.txt
+	$(PYTHON) -m venv --clear .venv-audit
+	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/audit.txt || \
+	  { echo "pip-audit cannot be installed here: nothing was checked" >&2; exit 1; }
+	@touch $@
+
+audit: setup .venv-audit/.done ## Check the licences of all pinned packages, and look up their known vulnerabilities (needs the network)
+	PYTHONPATH=tools $(BIN)/python -m supply_chain.licences
+	PYTHONPATH=tools $(BIN)/python -m supply_chain.vulnerabilities .venv-audit/bin/pip-audit
+
+dist: setup ## Build the wheel, with the web pages, and its SBOM (CycloneDX) into dist/
+	@test -d src/crannog/server/pages/built || echo "the wheel will have no web pages; make pages builds them" >&2
+	rm -rf build dist
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+	PYTHONPATH=tools $(BIN)/python -m supply_chain.sbom dist
+
 docs: setup ## Build the documentation into site/, its reference pages and the routes for the web pages from the code
 	$(BIN)/python -m crannog.settings > docs/settings.md.new && mv docs/settings.md.new docs/settings.md
 	PYTHONPATH=tools $(BIN)/python -m reference --write docs/reference
@@ -93,6 +109,7 @@ lint: setup ## Check style, types and layers
 	MYPYPATH=src:bench:tests/support $(BIN)/mypy --config-file= --disable-error-code=misc --ignore-missing-imports --follow-imports=silent bench/*.py
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_words.py
+	PYTHONPATH=tools $(BIN)/python -m supply_chain.licences
 	$(BIN)/codespell src tests tools bench docs web/src web/README.md *.md Makefile
 	@if [ -x web/node_modules/.bin/tsc ]; then cd web && npm run --silent check; else echo "The pages are not checked: make pages installs what that needs"; fi
 
@@ -101,8 +118,9 @@ lock: ## Pin the newest versions that fit together (needs uv)
 	$(LOCK) requirements/build.in -c requirements/all.txt -o requirements/build.txt
 	$(LOCK) requirements/peers.in -o requirements/peers.txt
 	$(LOCK) requirements/fuzz.in -o requirements/fuzz.txt
+	$(LOCK) --upgrade requirements/audit.in -o requirements/audit.txt
 	$(LOCK) --upgrade requirements/node.in -o requirements/node.txt
 
 clean: ## Remove the virtual environment, caches and what demo and bench left
-	rm -rf $(VENV) web/node_modules src/crannog/server/pages/built build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) .venv-audit web/node_modules src/crannog/server/pages/built build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

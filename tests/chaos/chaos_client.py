@@ -11,8 +11,10 @@ import ctypes
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,11 @@ import chaos_faults
 from chaos_acts import (
     ACTS_REACHING,
     KEYED,
+    MAINTENANCE,
     ROWS,
     SCHEMA,
     SPANS,
+    WRITES,
     Act,
     act_of,
     build_events,
@@ -48,14 +52,21 @@ def make_tables(lake: Any) -> None:
     lake.create_table(KEYED, SCHEMA, key=["id"], if_exists="ok")
 
 
-def open_lake(location: str) -> Any:
-    """Open the warehouse in this process, with jobs that do without Spark."""
+def open_lake(location: str, *, races: bool = False) -> Any:
+    """Open the warehouse in this process, with jobs that do without Spark.
+
+    A process that `races` does not take turns with the others of this machine: put-if-absent alone decides.
+    """
     import pytest
 
     import crannog
+    from crannog.engine.open_table import OpenTable
     from forcing import stand_in_for_spark
 
-    stand_in_for_spark(pytest.MonkeyPatch())
+    patch = pytest.MonkeyPatch()
+    stand_in_for_spark(patch)
+    if races:
+        patch.setattr(OpenTable, "handover_folder", None)
     return crannog.connect(location, **SETTINGS)
 
 
@@ -75,12 +86,16 @@ class Client:
         chaos_faults.install(self.plan, self.journal.write)
         while True:
             try:
-                self.lake = open_lake(self.plan["location"])
+                self.lake = open_lake(self.plan["location"], races=self.plan["races"])
                 break
             except CrannogError as error:  # the disk is full, the storage fails
                 self._note_error(-1, error)
                 time.sleep(0.05)
         chaos_faults.make_unreliable(self.lake, self.plan, self.journal.write)
+        if self.plan["folds_first"]:  # what is in doubt may be folded by the time it is sent again
+            for table in (ROWS, KEYED, SPANS):
+                with suppress(CrannogError):
+                    self.lake.table(table).fold()
         for line in self.plan["resolve"]:
             self.perform(Act.from_dict(self.name, line), repeated=True)
         generations = {int(place): count for place, count in self.plan["generations"].items()}
@@ -119,7 +134,7 @@ class Client:
                     answer = self._call(self._remote_lake() if remote else self.lake, act)
                 self.journal.write(ack=act.turn, remote=remote, attempts=attempt + 1, **(answer or {}))
                 return
-            except (CrannogError, OSError) as error:
+            except CrannogError as error:
                 self._note_error(act.turn, error)
                 if isinstance(error, CallerError) and type(error).__name__ not in ("NotFound", "Conflict"):
                     raise
@@ -230,3 +245,18 @@ class Client:
 
 def _receipt(receipt: Any) -> dict[str, Any]:
     return {"sequence": receipt.sequence, "duplicate": receipt.duplicate}
+
+
+def rehearse(work: Path) -> None:
+    """Perform each act once in a warehouse of its own, and write down which modules that took."""
+    location, missing = str(work / "warehouse"), str(work / "no server")
+    plan = {"client": "c0", "seed": "", "location": location, "journal": str(work / "journal"), "server": missing}
+    client = Client(plan)
+    client.lake = open_lake(location)
+    make_tables(client.lake)
+    for turn, kind in enumerate([*WRITES, *MAINTENANCE, *WRITES]):
+        client.perform(act_of("", "c0", 8 * turn, {}, kind))
+    import crannog.remote.lake
+
+    assert crannog.remote.lake
+    (work / "modules").write_text(json.dumps([name for name in sys.modules if not name.startswith(("__", "_pytest"))]))

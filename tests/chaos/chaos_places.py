@@ -58,7 +58,7 @@ class Place:
         """Keep the files for whoever looks for the cause of a finding."""
         self.is_kept = True
         if self.disk is not None:
-            shutil.copytree(self.disk.root, self.work / "kept", dirs_exist_ok=True)
+            subprocess.run(["cp", "-a", str(self.disk.root), str(self.work / "kept")], check=False)
 
 
 @contextmanager

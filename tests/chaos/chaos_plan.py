@@ -17,13 +17,14 @@ _MOST_HITS = {"stage": 30, "pack": 2, "rewrite": 3}
 def life_of(seed: str, client: str, number: int) -> dict[str, Any]:
     """Return how one life of a client goes: where or when it ends, and what goes wrong before."""
     chance = random.Random(f"{seed}/life/{client}/{number}")
-    plan: dict[str, Any] = {"seed": seed, "client": client, "life": number}
+    plan: dict[str, Any] = {"seed": seed, "client": client, "life": number, "races": chance.random() < 0.5}
+    plan["folds_first"] = chance.random() < 0.25
     at_failpoint = chance.random() < 0.45
     name = chance.choice(failpoints.ALL)
     hit = chance.randint(1, _MOST_HITS.get(name.partition(".")[0], 1))
-    plan["kill_after_s"] = chance.uniform(0.05, 0.9)
+    plan["kill_after_s"] = chance.uniform(0.03, 0.5)
     if at_failpoint:
-        plan.update(failpoint=name, hit=hit, kill_after_s=2.5)
+        plan.update(failpoint=name, hit=hit, kill_after_s=1.5)
     trouble = chance.random()
     if trouble < 0.12:
         plan["storage"] = _STORAGE_FAULTS
@@ -34,10 +35,10 @@ def life_of(seed: str, client: str, number: int) -> dict[str, Any]:
             "jump_s": chance.uniform(-_LONGEST_CLOCK_ERROR_S, _LONGEST_CLOCK_ERROR_S) / 2,
         }
     elif trouble < 0.34:
-        plan["stop_after_s"] = chance.uniform(0.05, 0.5)
-        plan["stopped_s"] = chance.uniform(0.1, 1.5)
+        plan["stop_after_s"] = chance.uniform(0.03, 0.4)
+        plan["stopped_s"] = chance.uniform(0.1, 1.0)
     elif trouble < 0.44 and not at_failpoint:
-        plan.update(pause_at=name, hit=hit, stopped_s=chance.uniform(0.3, 2.0), kill_after_s=3.0)
+        plan.update(pause_at=name, hit=hit, stopped_s=chance.uniform(0.2, 1.2), kill_after_s=1.5)
     return plan
 
 

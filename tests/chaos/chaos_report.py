@@ -31,7 +31,7 @@ class Report:
     in_doubt: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     reads: int = 0
-    rows: Counter[str] = field(default_factory=Counter)
+    checks_by: Counter[str] = field(default_factory=Counter)
     found: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in FINDINGS})
 
     @property
@@ -71,7 +71,7 @@ class Report:
         lines = ["| what | how often |", "|---|---|"]
         lines += [f"| seed | `{self.seed}` |", f"| warehouse | {self.place}, {self.clients} clients |"]
         lines += [f"| **kills** | **{made['kills_in_all']:,}** in {self.seconds:,.0f} s |"]
-        for title in ("kills", "failpoints", "other_faults", "acknowledged", "in_doubt", "errors"):
+        for title in ("kills", "failpoints", "other_faults", "acknowledged", "in_doubt", "errors", "checks_by"):
             counts = ", ".join(f"{name} {count:,}" for name, count in sorted(vars(self)[title].items()))
             lines.append(f"| {title.replace('_', ' ')} | {counts or 'none'} |")
         lines += [f"| warehouses, checks, reads beside | {self.warehouses:,}, {self.checks:,}, {self.reads:,} |"]

@@ -12,6 +12,7 @@ import base64
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -86,8 +87,13 @@ def keep(name: str) -> None:
 
 def _child(name: str, arguments: list[str]) -> int:
     command = [sys.executable, __file__, "--in-process", name, *arguments]
-    with open(WORK / f"{name}.log", "w") as log:
-        return subprocess.run(command, stdout=log, stderr=log, check=False, env=os.environ, cwd=WORK).returncode
+    # In memory where there is such a place; libFuzzer ends the process without cleaning up.
+    with (
+        tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as scratch,
+        open(WORK / f"{name}.log", "w") as log,
+    ):
+        env = {**os.environ, "TMPDIR": scratch}
+        return subprocess.run(command, stdout=log, stderr=log, check=False, env=env, cwd=WORK).returncode
 
 
 def main() -> int:

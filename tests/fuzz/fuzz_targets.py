@@ -6,6 +6,7 @@ the same result, the target compares them.
 
 from __future__ import annotations
 
+import atexit
 import base64
 import json
 import shutil
@@ -292,8 +293,9 @@ def _empty_table() -> Iterator[tuple[Any, str]]:
 
 @cache
 def _scratch() -> Path:
-    memory = Path("/dev/shm")
-    return Path(tempfile.mkdtemp(prefix="crannog-fuzz-", dir=memory if memory.is_dir() else None))
+    folder = Path(tempfile.mkdtemp(prefix="crannog-fuzz-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 # -- the wire ----------------------------------------------------------------------------------------------------

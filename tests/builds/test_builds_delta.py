@@ -412,7 +412,9 @@ def test_a_log_in_a_bucket(s3_location: str, tmp_path: Path, monkeypatch: pytest
     names = [item["Key"] for item in s3_client.list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]]
     assert sum("/stage/" in name for name in names) == 4
     assert not any(name.endswith("model.sqlite") for name in names)
-    assert list((tmp_path / "cache" / "crannog" / "builds").glob("*.sqlite"))
+    cache = tmp_path / "cache" / "crannog" / "builds"
+    assert list(cache.glob("*.sqlite"))
+    assert cache.stat().st_mode & 0o077 == 0
 
 
 def test_a_read_while_another_thread_closes_the_log_says_that_it_is_closed(log: DeltaLog) -> None:

@@ -1,4 +1,4 @@
-/** The audit: a row for each request that the server answered. */
+/** The audit: a row for each request that the server answered, or for those of a minute. */
 
 import { getRaw } from "./client";
 import { parseJson, writeJson } from "./json";
@@ -15,6 +15,8 @@ export interface AuditEntry {
   status: number;
   elapsed_ms: number;
   error: string | null;
+  /** More than one if the entry sums up the requests of a minute; null in entries of earlier versions. */
+  requests: number | null;
 }
 
 export interface AuditPage {

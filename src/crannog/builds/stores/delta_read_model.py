@@ -210,5 +210,5 @@ def model_path(table: OpenTable, model: str | Path | None) -> Path | None:
             return None  # the warehouse is read-only
         return Path(storage.uri(folder)) / "model.sqlite"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "crannog" / "builds"
-    cache.mkdir(parents=True, exist_ok=True)
+    cache.mkdir(0o700, parents=True, exist_ok=True)  # the events are for their user alone
     return cache / f"{table.log.table_id}.sqlite"

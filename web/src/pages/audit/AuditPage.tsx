@@ -197,6 +197,12 @@ function What({ entry }: { entry: AuditEntry }) {
   return (
     <span class="audit-text">
       {entry.verb.replace(/_/g, " ")} {entry.table && <a href={to("tables", entry.table)}>{entry.table}</a>}
+      {(entry.requests ?? 1) > 1 && (
+        <span class="hint">
+          {" "}
+          <Count value={entry.requests} /> requests
+        </span>
+      )}
       {entry.sql && (
         <details>
           <summary>SQL</summary>

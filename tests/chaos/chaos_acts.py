@@ -81,7 +81,7 @@ def act_of(seed: str, client: str, turn: int, generations: dict[int, int], kind:
     chance = random.Random(f"{seed}/{client}/{turn}")
     chosen = chance.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
     place = chance.randrange(GROUPS)
-    rows, remote = chance.randint(1, 4), chance.random() < 0.3
+    rows, remote = chance.randint(1, 4), chance.random() < 0.2
     kind = kind or chosen
     group = group_name(client, place, generations.get(place, 0)) if kind in ("upsert", "delete", "erase") else ""
     return Act(client, turn, kind, KEYS_PER_GROUP if group else rows, group, remote and kind not in ("pack", "claim"))

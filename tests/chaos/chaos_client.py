@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,9 @@ from chaos_acts import (
 from chaos_journal import Journal
 
 SETTINGS: dict[str, Any] = {"fold_grace_s": 0, "lease_wait_s": 1, "spark_memory_mb": 1024}
-_REQUEST_S = 5.0
+_REQUEST_S, _PAUSE_S = 5.0, 0.002
 _WRITES_BEFORE = 3
+_APPENDS_FOR_A_PACK = 130
 
 
 def die_with_parent() -> None:
@@ -100,23 +102,26 @@ class Client:
             self.perform(Act.from_dict(self.name, line), repeated=True)
         generations = {int(place): count for place, count in self.plan["generations"].items()}
         for number, turn in enumerate(range(self.plan["turn"], self.plan["turn"] + self.plan.get("turns", 10**6))):
-            act = act_of(self.plan["seed"], self.name, turn, generations, self._wanted_kind(number))
+            kind = self._wanted_kind(number)
+            act = act_of(self.plan["seed"], self.name, turn, generations, kind)
+            if kind is not None:
+                act = replace(act, remote=False)  # the failpoint is to be reached here, not in the server
             self.perform(act)
             if act.kind == "erase":
                 place = int(act.group.split("-")[2])
                 generations[place] = generations.get(place, 0) + 1
-            time.sleep(self.plan.get("pause_s", 0.002))
+            time.sleep(0.0 if kind == "append" else _PAUSE_S)
 
     def _wanted_kind(self, number: int) -> str | None:
         """Lead to the failpoint of the plan, after a few writes."""
         failpoint = self.plan.get("failpoint") or self.plan.get("pause_at")
+        family = failpoint.partition(".")[0] if failpoint is not None else ""
+        if family == "pack":  # the sequences of a block, all of them after the last fold
+            return "append" if (number + 1) % _APPENDS_FOR_A_PACK else "pack"
         if failpoint is None or number < _WRITES_BEFORE or number % 2:
             return None
-        family = failpoint.partition(".")[0]
         if family in ("clean", "vacuum") and number % 4:
             return "compact"
-        if family == "pack":
-            return "append"  # a pack is made when 64 sequences are complete
         return ACTS_REACHING[family]
 
     def perform(self, act: Act, *, repeated: bool = False) -> None:

@@ -128,6 +128,10 @@ def _shift_datetimes(shift_ns: Callable[[], int]) -> None:
         def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:  # type: ignore[override]
             return datetime.datetime.now(tz) + datetime.timedelta(microseconds=shift_ns() // 1000)
 
+        @classmethod
+        def __get_pydantic_core_schema__(cls, _: object, handler: Callable[[type], Any]) -> Any:
+            return handler(datetime.datetime)  # types of requests are read when the server starts
+
     shifted = types.ModuleType("datetime")
     shifted.__dict__.update({**datetime.__dict__, "datetime": Shifted})
     for name, module in list(sys.modules.items()):

@@ -89,6 +89,15 @@ class Settings(BaseSettings):
     )
     http_keep_alive_s: int = Field(75, ge=1, le=3600, description="Time after which an idle connection is closed.")
     http_requests: int = Field(5_000, ge=1, le=1_000_000, description="Maximum concurrent requests; more get 429.")
+    http_connections: int = Field(
+        5_000,
+        ge=1,
+        le=1_000_000,
+        description="Maximum connections to all ports, at most half of the files that the process may open; more get 503.",
+    )
+    http_connections_per_address: int = Field(
+        2_000, ge=1, le=1_000_000, description="Maximum connections of one address to all ports; more get 503."
+    )
     http_threads: int = Field(
         256,
         ge=4,

@@ -42,7 +42,7 @@ class HttpServer:
         bound = listening(host, port, "choose another with --host and --port")
         self.service = Service(lake, loopback=loopback)
         self._app = traced(make_app(self.service), settings)
-        self._listener = Listener(self._app, bound, settings, name="http")
+        self._listener = Listener(self._app, bound, self.service, name="http")
         self.receivers = Receivers(self.service, host) if settings.otlp else None
         if self.receivers is not None:
             self.service.otlp_ports = (self.receivers.http_port, self.receivers.grpc_port)

@@ -87,6 +87,8 @@ class _State:
     def collect(self) -> Iterator[Metric]:
         service = self._service
         yield _gauge("crannog_requests_running", "Requests being served.", service.requests)
+        yield _gauge("crannog_connections", "Connections to all ports.", service.connections.count)
+        yield _counter("crannog_connections_refused", "Connections beyond a limit.", service.connections.refused)
         yield _gauge("crannog_bodies_held_bytes", "Bytes held for request bodies.", service.bodies.held)
         yield _counter("crannog_audit_dropped", "Audit records that were dropped.", service.audit.dropped)
         threads = GaugeMetricFamily(

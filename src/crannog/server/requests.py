@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
@@ -112,6 +112,13 @@ class BodyLimit:
         return TooLarge(f"the body has more than {self.bytes:,} bytes, which is the limit{advice}")
 
 
+class Holder(Protocol):
+    """A request, and the bytes held for it until it ends."""
+
+    held: int
+    ended: bool
+
+
 class Bodies:
     """Reads bodies, and counts the bytes held for those of all requests. Safe for several event loops."""
 
@@ -178,7 +185,7 @@ class Bodies:
             more = message.get("more_body", False)
             if part := message.get("body", b""):
                 size += len(part)
-                self._hold(call, len(part))
+                self.hold(call, len(part))
                 if size > limit.bytes:
                     raise limit.exceeded()
                 parts.append(part)
@@ -190,11 +197,12 @@ class Bodies:
             )
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def decompressed(self, call: Call, data: bytes, encoding: str, limit: BodyLimit) -> bytes:
+    def decompressed(self, call: Holder, data: bytes, encoding: str, limit: BodyLimit) -> bytes:
         """Decompress a body, in a thread, and hold memory for it as it grows. Raises Overloaded if too much is held."""
-        return decompressed(data, encoding, limit.bytes, grows=partial(self._hold, call))
+        return decompressed(data, encoding, limit.bytes, grows=partial(self.hold, call))
 
-    def _hold(self, call: Call, size: int) -> None:
+    def hold(self, call: Holder, size: int) -> None:
+        """Hold memory for a request. Raises Overloaded if too much is held for all."""
         with self._lock:
             if call.ended:
                 raise Cancelled("the client no longer waits for its request")
@@ -207,7 +215,7 @@ class Bodies:
             self.held += size
             call.held += size
 
-    def release(self, call: Call) -> None:
+    def release(self, call: Holder) -> None:
         """Release what is held for a request that ended."""
         call.ended = True
         if call.held:

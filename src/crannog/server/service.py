@@ -19,6 +19,7 @@ from crannog.embedded import EmbeddedLake
 from crannog.errors import CallerError, Overloaded, TimedOut, TooLarge
 from crannog.server.audit import Audit
 from crannog.server.auth import Tokens
+from crannog.server.connections import Connections
 from crannog.server.metrics import Metrics
 from crannog.server.readiness import StorageProbe
 from crannog.server.requests import Bodies
@@ -132,6 +133,7 @@ class Service:
         self.sessions = Sessions(self.tokens)
         self.threads = Threads(self.settings)
         self.work = RunningWork()
+        self.connections = Connections(self.settings)
         self.bodies = Bodies(self.settings, self.threads)
         self.storage_probe = StorageProbe(lambda: lake.operations.warehouse.storage.names("_crannog"))
         self.rates = Rates(self.settings.rate_per_s, self.settings.rate_burst)

@@ -28,6 +28,7 @@ from crannog.server.service import Threads
 
 log = logging.getLogger("crannog.server")
 _BUFFERED_PARTS = 2
+_MAX_UNREAD_BYTES = 1 << 20
 Put = Callable[[Any], None]
 Make = Callable[[Put], Any]
 _running: set[asyncio.Future[Any]] = set()
@@ -74,9 +75,10 @@ class ThreadOutput:
 
 
 async def gone(receive: Receive) -> None:
-    """Return when the client disconnects; its body must have been read."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    """Return when the client disconnects, or sends a body without end; a body that counts must have been read."""
+    size = 0
+    while size <= _MAX_UNREAD_BYTES and (message := await receive())["type"] != "http.disconnect":
+        size += len(message.get("body", b""))
 
 
 async def watched(request: Request, work: Any, cancel: Callable[[], None]) -> Any:

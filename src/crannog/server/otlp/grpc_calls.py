@@ -6,18 +6,18 @@ import asyncio
 import logging
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, cast
 
-from crannog.errors import CrannogError, Overloaded, TimedOut
+from crannog.errors import CrannogError, TimedOut
+from crannog.formats.row_bodies import ENCODINGS, UNCOMPRESSED
 from crannog.server.admission import admitted
 from crannog.server.otlp import grpc_messages as messages
+from crannog.server.otlp.grpc_state import GrpcCall, GrpcState
 from crannog.server.otlp.http2 import Connection, Stream
 from crannog.server.otlp.http2_frames import PREFACE, PROTOCOL_ERROR, Headers, Http2Error
 from crannog.server.otlp.http_app import http_status_of, keep, response_message
 from crannog.server.requests import Call
 from crannog.server.scopes import NOBODY, Caller
-from crannog.server.service import Service
 from crannog.traces.span_table import SPANS
 
 if TYPE_CHECKING:
@@ -27,46 +27,9 @@ log = logging.getLogger("crannog.otlp")
 
 _PROTOBUF = "application/x-protobuf"
 _VERB = "otlp_grpc"
-# Limit of all bodies that are being received, as a multiple of the largest one.
-_MAX_BODIES = 16
 # A client that does not read its responses, or floods us with PINGs, is disconnected.
 _MAX_UNREAD_BYTES = 1 << 20
 _HTTP_1_RESPONSE = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
-
-
-class GrpcState:
-    """State that all connections share. Used by the thread of the event loop only."""
-
-    def __init__(self, service: Service, threads: ThreadPoolExecutor) -> None:
-        self.service, self.threads = service, threads
-        self.limit = service.settings.otlp_request_bytes
-        self.calls = 0
-        self.body_bytes = 0
-        self.connections: set[GrpcConnection] = set()
-        self.stopping = False
-
-    def check_limits(self) -> None:
-        """Raise Overloaded if too many calls or bytes are being received."""
-        if self.calls > self.service.settings.http_requests:
-            raise Overloaded(
-                f"{self.calls - 1:,} requests are being served, which is the limit; try again shortly", retry_after_s=1
-            )
-        if self.body_bytes > _MAX_BODIES * self.limit:
-            raise Overloaded(
-                f"requests of {self.body_bytes:,} bytes are being received, which is the limit; try again shortly",
-                retry_after_s=1,
-            )
-
-
-class _Call:
-    __slots__ = ("address", "body_bytes", "caller", "head", "is_writing", "started")
-
-    def __init__(self, head: messages.CallHead, address: str) -> None:
-        self.head, self.address = head, address
-        self.caller: Caller | None = None
-        self.body_bytes = 0
-        self.is_writing = False
-        self.started = time.perf_counter()
 
 
 class GrpcConnection(asyncio.Protocol):
@@ -76,12 +39,13 @@ class GrpcConnection(asyncio.Protocol):
         self._state = state
         self._service = state.service
         self._http2 = Connection(self)
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, GrpcCall] = {}
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._address = ""
         self._transport: asyncio.Transport | None = None
-        self._has_received = False
+        self._has_received = self._is_counted = False
+        self._used_at = self._loop.time()
 
     # -- the socket ----------------------------------------------------------------------------------------------------
 
@@ -89,6 +53,10 @@ class GrpcConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's class is not a subclass of it
         peer = transport.get_extra_info("peername")
         self._address = peer[0] if peer else ""
+        self._is_counted = self._service.connections.admit(self._address) is None
+        if not self._is_counted:
+            self._transport.abort()  # a client of gRPC tries again later
+            return
         self._state.connections.add(self)
         self._schedule_check()
         # Nothing is sent before the client's preface: it may not speak HTTP/2.
@@ -98,11 +66,14 @@ class GrpcConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._state.connections.discard(self)
+        if self._is_counted:
+            self._is_counted = False
+            self._service.connections.leave(self._address)
         if self._timer is not None:
             self._timer.cancel()
         for call in self._calls.values():
             if not call.is_writing:
-                self._release(call)
+                self._state.end(call)
         self._calls.clear()
 
     def data_received(self, data: bytes) -> None:
@@ -147,11 +118,19 @@ class GrpcConnection(asyncio.Protocol):
         self._timer = self._loop.call_later(self._service.settings.http_stall_s, self._check_idle)
 
     def _check_idle(self) -> None:
-        """Refuse requests that stalled, and close a connection that never sent anything."""
-        if not self._has_received and self._transport is not None:
-            self._transport.abort()
+        """Refuse requests that stalled or take too long, and close a connection that is idle or does not get on."""
+        settings = self._service.settings
+        if self._http2.is_stuck():
+            self.abort()
             return
-        stall_s = self._service.settings.http_stall_s
+        if not self._calls and self._loop.time() - self._used_at > settings.http_keep_alive_s:
+            self.go_away()
+        stall_s, oldest = settings.http_stall_s, time.perf_counter() - settings.http_request_s
+        late = TimedOut(f"the request took longer than {settings.http_request_s:g} s; it may have been written or not")
+        for number in [number for number, call in self._calls.items() if call.started < oldest]:
+            if (stream := self._http2.streams.get(number)) is not None:
+                self._respond_error(stream, late)
+        self._http2.reset_unread()
         for stream in self._http2.idle_streams():
             self._respond_error(
                 stream,
@@ -180,40 +159,47 @@ class GrpcConnection(asyncio.Protocol):
             self._http2.respond(stream, messages.NOT_GRPC)
             return
         try:
-            call = _Call(messages.call_head(headers), self._address)
+            call = GrpcCall(messages.call_head(headers), self._address)
             self._calls[stream.id] = call
-            self._state.calls += 1
-            self._state.check_limits()
-            if not self._service.tokens.is_stale:  # otherwise in the thread, since reading them may take long
-                call.caller = self._admitted(call)
+            self._used_at = self._loop.time()
+            self._state.begin()
+            if self._service.tokens.is_stale:
+                self._state.refreshed_tokens().add_done_callback(lambda done: self._admit_later(stream, call, done))
+            else:
+                self._state.admit(call, self._admitted(call))
         except CrannogError as error:
             self._respond_error(stream, error)
 
-    def _admitted(self, call: _Call) -> Caller:
+    def _admit_later(self, stream: Stream, call: GrpcCall, done: asyncio.Future[None]) -> None:
+        """Admit a call once the tokens are known, unless it is being written already, where that is done."""
+        if call.is_writing or call.ended or done.cancelled():
+            return
+        try:
+            done.result()
+            self._state.admit(call, self._admitted(call))
+        except CrannogError as error:
+            self._respond_error(stream, error)
+            self._flush()
+
+    def _admitted(self, call: GrpcCall) -> Caller:
         return admitted(
             self._service, authorization=call.head.authorization, host="localhost", origin=None, address=call.address
         )
 
     def body_received(self, stream: Stream) -> None:
         """Check the limits while a body arrives."""
-        self._count_body(stream)
         try:
             messages.check_size(stream.body, self._state.limit)
-            self._state.check_limits()
+            self._state.hold(self._calls[stream.id], len(stream.body))
         except CrannogError as error:
             self._respond_error(stream, error)
 
-    def _count_body(self, stream: Stream) -> _Call:
-        call = self._calls[stream.id]
-        self._state.body_bytes += len(stream.body) - call.body_bytes
-        call.body_bytes = len(stream.body)
-        return call
-
     def request_ended(self, stream: Stream) -> None:
         """Write the spans of a call in a thread."""
-        call = self._count_body(stream)
+        call = self._calls[stream.id]
         try:
             messages.check_size(stream.body, self._state.limit)
+            self._state.hold(call, len(stream.body))
             body, encoding = messages.message_of(stream.body, call.head.encoding)
         except CrannogError as error:
             self._respond_error(stream, error)
@@ -227,18 +213,17 @@ class GrpcConnection(asyncio.Protocol):
         """Release a call that is not being written."""
         call = self._calls.pop(stream.id, None)
         if call is not None and not call.is_writing:
-            self._release(call)
+            self._state.end(call)
 
-    def _release(self, call: _Call) -> None:
-        self._state.calls -= 1
-        self._state.body_bytes -= call.body_bytes
-
-    def _write(self, call: _Call, body: bytes, encoding: str) -> bytes | CrannogError:
+    def _write(self, call: GrpcCall, body: bytes, encoding: str) -> bytes | CrannogError:
         """Write spans, in a thread; return the message of the response, or the error."""
         try:
             if call.caller is None:
                 self._service.tokens.refresh()
                 call.caller = self._admitted(call)
+            if encoding in ENCODINGS:
+                bodies = self._service.bodies
+                body, encoding = bodies.decompressed(call, body, encoding, bodies.spans), UNCOMPRESSED[0]
             outcome = keep(self._service, call.caller, body, _PROTOBUF, encoding)
             self._record(call, outcome)
             return response_message(outcome)
@@ -250,21 +235,24 @@ class GrpcConnection(asyncio.Protocol):
         self._record(call, failure)
         return failure
 
-    def _record(self, call: _Call, result: WriteOutcome | CrannogError) -> None:
-        """Add a call that ended to the audit."""
+    def _record(self, call: GrpcCall, result: WriteOutcome | CrannogError) -> None:
+        """Count a call that ended, and add it to the audit."""
+        status = http_status_of(result) if isinstance(result, CrannogError) else 200
+        self._service.metrics.request("POST", messages.EXPORT, status, time.perf_counter() - call.started)
         audit = self._service.audit
         if not audit.on:
             return
         noted = Call(self._service, os.urandom(16).hex(), call.caller or NOBODY, call.address, started=call.started)
         noted.tables = (SPANS,)
         if isinstance(result, CrannogError):
-            noted.status, noted.error_code = http_status_of(result), result.code
+            noted.status, noted.error_code = status, result.code
         else:
             noted.status, noted.rows, noted.rejected = 200, result.accepted, result.rejected
         audit.sum_up(noted, _VERB)
 
-    def _respond(self, stream: Stream, call: _Call, done: asyncio.Future[bytes | CrannogError]) -> None:
-        self._release(call)
+    def _respond(self, stream: Stream, call: GrpcCall, done: asyncio.Future[bytes | CrannogError]) -> None:
+        self._state.end(call)
+        self._used_at = self._loop.time()
         if done.cancelled():
             return
         result = done.result()

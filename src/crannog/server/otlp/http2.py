@@ -24,6 +24,11 @@ _MAX_HEADER_BYTES = 1 << 16
 _MAX_RESETS = 1_000
 """Streams that a client may reset, beyond those that got a response, before the connection is closed."""
 _REMEMBERED_RESETS = 256
+_MAX_EFFORT = 100_000
+"""Frames that are not part of a request, and streams that each makes us look at, before the connection is closed.
+
+Counted from the last request that was complete, or the last check of the connection.
+"""
 
 
 class Stream:
@@ -38,6 +43,7 @@ class Stream:
         "received",
         "responded",
         "send_window",
+        "stalled",
         "trailers",
         "unsent",
         "window",
@@ -54,6 +60,7 @@ class Stream:
         self.responded = False
         self.unsent = b""
         self.trailers = b""
+        self.stalled = False  # whether the response was not sent at the last call of `Connection.reset_unread`
         self.active = True
         """Whether a frame came since the last call of `Connection.idle_streams`."""
 
@@ -101,6 +108,11 @@ class Connection:
         # Streams that we ended; the client may still send frames for them.
         self._recent_resets: OrderedDict[int, None] = OrderedDict()
         self._reset_count = 0
+        # Streams whose responses wait for the client to allow more.
+        self._blocked: dict[int, Stream] = {}
+        self._effort = 0
+        self._frames = self._frames_before = 0
+        self._block_before: int | None = None
 
     # -- receiving -----------------------------------------------------------------------------------------------------
 
@@ -131,6 +143,9 @@ class Connection:
     def _frame(self, kind: int, flags: int, number: int, payload: memoryview) -> None:
         if self._open_block is not None and (kind != h2.CONTINUATION or number != self._open_block[0]):
             raise Http2Error(h2.PROTOCOL_ERROR, "a header block is interrupted")
+        self._frames += 1
+        if kind not in (h2.HEADERS, h2.CONTINUATION) and not (kind == h2.DATA and payload):
+            self._spend(1)
         if not self._has_settings:
             if kind != h2.SETTINGS or flags & h2.ACK:
                 raise Http2Error(h2.PROTOCOL_ERROR, "the first frame is not SETTINGS")
@@ -159,6 +174,11 @@ class Connection:
                 raise Http2Error(h2.PROTOCOL_ERROR, "GOAWAY on a stream")
         elif kind == h2.PUSH_PROMISE:
             raise Http2Error(h2.PROTOCOL_ERROR, "PUSH_PROMISE from a client")
+
+    def _spend(self, effort: int) -> None:
+        self._effort += effort
+        if self._effort > _MAX_EFFORT:
+            raise Http2Error(h2.ENHANCE_YOUR_CALM, "too many frames that are not part of a request")
 
     def _data(self, number: int, flags: int, payload: memoryview) -> None:
         size = len(payload)
@@ -193,6 +213,7 @@ class Connection:
 
     def _complete(self, stream: Stream) -> None:
         stream.ended = True
+        self._effort = 0
         if stream.expected not in (None, stream.received):
             self._end(stream.id, h2.PROTOCOL_ERROR)
         else:
@@ -292,7 +313,8 @@ class Connection:
             self._send_window += more
             if self._send_window > h2.MAX_WINDOW:
                 raise Http2Error(h2.FLOW_CONTROL_ERROR, "the connection's window is too large")
-            for stream in [stream for stream in self.streams.values() if stream.trailers]:
+            self._spend(len(self._blocked))
+            for stream in list(self._blocked.values()):
                 self._flush(stream)
             return
         stream_of = self.streams.get(number)
@@ -311,6 +333,7 @@ class Connection:
         self._check_was_opened(number, "an RST_STREAM")
         stream = self.streams.pop(number, None)
         if stream is not None:
+            self._blocked.pop(number, None)
             self._handler.stream_closed(stream)
             self._reset_count += 1
             if self._reset_count > _MAX_RESETS:
@@ -323,18 +346,22 @@ class Connection:
             raise Http2Error(h2.FRAME_SIZE_ERROR, "SETTINGS frame of invalid size")
         if flags & h2.ACK:
             return
+        window: int | None = None
         for name, value in struct.iter_unpack(">HL", payload):
             if (name == h2.ENABLE_PUSH and value > 1) or (
                 name == h2.MAX_FRAME_SIZE and not h2.FRAME_BYTES <= value < 1 << 24
             ):
                 raise Http2Error(h2.PROTOCOL_ERROR, f"invalid value {value:,} of setting {name}")
             if name == h2.INITIAL_WINDOW_SIZE:
-                self._set_initial_window(value)
+                if value > h2.MAX_WINDOW:
+                    raise Http2Error(h2.FLOW_CONTROL_ERROR, f"initial window of {value:,} bytes")
+                window = value
+        if window is not None:  # the last of a frame counts
+            self._set_initial_window(window)
         self.outgoing += h2.frame(h2.SETTINGS, h2.ACK, 0)
 
     def _set_initial_window(self, value: int) -> None:
-        if value > h2.MAX_WINDOW:
-            raise Http2Error(h2.FLOW_CONTROL_ERROR, f"initial window of {value:,} bytes")
+        self._spend(len(self.streams))
         more, self._initial_send_window = value - self._initial_send_window, value
         for stream in list(self.streams.values()):
             stream.send_window += more
@@ -370,6 +397,7 @@ class Connection:
         while stream.unsent:
             size = min(len(stream.unsent), h2.FRAME_BYTES, stream.send_window, self._send_window)
             if size <= 0:
+                self._blocked[stream.id] = stream
                 return
             self.outgoing += h2.frame(h2.DATA, 0, stream.id, stream.unsent[:size])
             stream.unsent = stream.unsent[size:]
@@ -380,6 +408,7 @@ class Connection:
 
     def _finish(self, stream: Stream) -> None:
         self._reset_count = max(0, self._reset_count - 1)
+        self._blocked.pop(stream.id, None)
         if stream.ended:
             del self.streams[stream.id]
             self._handler.stream_closed(stream)
@@ -391,9 +420,27 @@ class Connection:
         self._recent_resets[number] = None
         if len(self._recent_resets) > _REMEMBERED_RESETS:
             self._recent_resets.popitem(last=False)
+        self._blocked.pop(number, None)
         stream = self.streams.pop(number, None)
         if stream is not None:
             self._handler.stream_closed(stream)
+
+    def is_stuck(self) -> bool:
+        """Return whether the client did not get on since the last call: in its preface, in a frame or in a block of headers."""
+        block = None if self._open_block is None else self._open_block[0]
+        is_within = bool(self._unparsed) or not self._has_settings
+        stuck = (is_within and self._frames == self._frames_before) or (
+            block is not None and block == self._block_before
+        )
+        self._frames_before, self._block_before, self._effort = self._frames, block, 0
+        return stuck
+
+    def reset_unread(self) -> None:
+        """Give up responses that the client did not allow to be sent since the last call."""
+        for stream in list(self._blocked.values()):
+            if stream.stalled:
+                self._end(stream.id, h2.CANCEL)
+            stream.stalled = True
 
     def idle_streams(self) -> list[Stream]:
         """Return the incomplete requests that received nothing since the last call."""

@@ -12,7 +12,8 @@ from importlib import import_module
 
 from crannog.errors import Unavailable
 from crannog.server.listener import Listener, listening
-from crannog.server.otlp.grpc_calls import GrpcConnection, GrpcState
+from crannog.server.otlp.grpc_calls import GrpcConnection
+from crannog.server.otlp.grpc_state import GrpcState
 from crannog.server.otlp.http_app import otlp_app
 from crannog.server.service import Service
 from crannog.settings import Settings
@@ -122,7 +123,7 @@ class Receivers:
         except BaseException:
             bound.close()
             raise
-        self._http = Listener(otlp_app(service), bound, settings, name="otlp-http")
+        self._http = Listener(otlp_app(service), bound, service, name="otlp-http")
         self.http_port, self.grpc_port = self._http.port, self._grpc.port
 
     def start(self) -> None:

@@ -139,6 +139,11 @@ class Settings(BaseSettings):
         le=1_048_576,
         description="Heap of the embedded JVM in MiB; 0 means a quarter of the machine's memory, 1 to 8 GiB.",
     )
+    spark_temp_mb: int = Field(
+        65_536,
+        ge=0,
+        description="Maximum disk space for temporary files of the embedded JVM in MiB; beyond it, the longest statement ends. 0 means no limit.",
+    )
     spark_nice: int = Field(
         12,
         ge=0,

@@ -165,9 +165,20 @@ class Lake(ABC):
         """Run a statement and return its rows as Arrow batches, never held whole. Close it, or read it to its end."""
         return self._transport.stream(StreamSql(text, None, engine, timeout_s, query_id))
 
-    def explain(self, text: str, engine: str = "auto", *, analyze: bool = False) -> Explanation:
-        """Return which engine would answer and why, which files are pruned, and the plan; `analyze` runs it too."""
-        return self._transport.explain(ExplainSql(text, engine, analyze))
+    def explain(
+        self,
+        text: str,
+        engine: str = "auto",
+        *,
+        analyze: bool = False,
+        timeout_s: float | None = None,
+        query_id: str | None = None,
+    ) -> Explanation:
+        """Return which engine would answer and why, which files are pruned, and the plan; `analyze` runs it too.
+
+        It has a timeout and can be cancelled as a query.
+        """
+        return self._transport.explain(ExplainSql(text, engine, analyze, timeout_s, query_id))
 
     def cancel(self, query_id: str) -> None:
         """Cancel a running or waiting query; NotFound if no query has this id."""

@@ -33,6 +33,8 @@ from crannog.names import TableName
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_TIMEOUT = {"schema": {"exclusiveMinimum": 0, "maximum": 86_400}}
+_QUERY_ID = {"schema": {"minLength": 1, "maxLength": 128}}
 _ENGINE = {"schema": {"enum": list(ENGINES)}}
 
 
@@ -375,8 +377,8 @@ class RunSql:
     sql: str
     max_rows: int | None = field(default=None, metadata={"schema": {"minimum": 0}})
     engine: str = field(default="auto", metadata=_ENGINE)
-    timeout_s: float | None = field(default=None, metadata={"schema": {"exclusiveMinimum": 0, "maximum": 86_400}})
-    query_id: str | None = field(default=None, metadata={"schema": {"minLength": 1, "maxLength": 128}})
+    timeout_s: float | None = field(default=None, metadata=_TIMEOUT)
+    query_id: str | None = field(default=None, metadata=_QUERY_ID)
 
     def __post_init__(self) -> None:
         checked_engine(self.engine)
@@ -401,9 +403,14 @@ class ExplainSql:
     sql: str
     engine: str = field(default="auto", metadata=_ENGINE)
     analyze: bool = False
+    timeout_s: float | None = field(default=None, metadata=_TIMEOUT)
+    query_id: str | None = field(default=None, metadata=_QUERY_ID)
 
     def __post_init__(self) -> None:
         checked_engine(self.engine)
+        checked_timeout(self.timeout_s)
+        if self.query_id is not None:
+            checked_query_id(self.query_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def sql(
     statement = sys.stdin.read() if text == "-" else text
     with lake_at(context) as lake:
         if explain or analyze:
-            explanation = lake.explain(statement, engine, analyze=analyze)
+            explanation = lake.explain(statement, engine, analyze=analyze, timeout_s=timeout_s or None)
             answer(explanation.as_dict(), as_json, lambda: _show_plan(explanation))
             return
         result = lake.sql(statement, max_rows=max_rows or None, engine=engine, timeout_s=timeout_s or None)

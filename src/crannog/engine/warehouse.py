@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from crannog.engine.conditions import Conditions
 from crannog.engine.duckdb.engine import DuckDBEngine
 from crannog.errors import CallerError
 from crannog.settings import Settings
@@ -35,6 +36,8 @@ class Warehouse:
         # One thread: packing and small maintenance must never take cores from callers.
         self._background = ThreadPoolExecutor(1, thread_name_prefix="crannog-upkeep")
         self.closed = False
+        self.conditions = Conditions()
+        """The tasks of this process that fail."""
         self.is_maintained = False
         """Whether a scheduler of this process folds the tables."""
 
@@ -47,14 +50,17 @@ class Warehouse:
                 self._duckdb = DuckDBEngine(self.settings, (folder,), scratch_folders.create("spill"))
             return self._duckdb
 
-    def spark(self) -> SparkSession:
-        """Return the Spark session, started on first use. Raises Unavailable with the reason if it cannot start."""
+    def spark(self, check: Callable[[], object] = lambda: None) -> SparkSession:
+        """Return the Spark session, started on first use. Raises Unavailable with the reason if it cannot start.
+
+        `check` is called while it starts, and raises if the caller was cancelled.
+        """
         from crannog.spark.session import spark_runtime
 
         runtime = spark_runtime(self.settings)
         if self.storage.spark_settings:
             runtime.configure_storage(self.storage.spark_settings)
-        return runtime.session()
+        return runtime.session(check)
 
     def set_spark_nice(self, nice: int) -> None:
         """Change the priority of Spark, if this process runs it."""

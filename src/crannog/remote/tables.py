@@ -322,7 +322,8 @@ class TableTransport(HttpTransport):
         explanation = Explanation(found["engine"], found["why"], reports, found["plan"])
         if not request.analyze:
             return explanation
-        return replace(explanation, result=self.sql(RunSql(request.sql, engine=explanation.engine)))
+        run = RunSql(request.sql, None, explanation.engine, request.timeout_s, request.query_id)
+        return replace(explanation, result=self.sql(run))
 
     def _cancel_quietly(self, query_id: str) -> None:
         from contextlib import suppress

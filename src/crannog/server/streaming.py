@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from crannog.api.reports import Cancellation, Progress
-from crannog.errors import CrannogError
+from crannog.errors import CrannogError, TimedOut
 from crannog.formats.encode import json_bytes
 from crannog.server.requests import Call, call_of
 from crannog.server.responses import MEDIA, NDJSON, answer, error_body, table_parts, wanted_form
@@ -91,6 +91,15 @@ async def watched(request: Request, work: Any, cancel: Callable[[], None]) -> An
         watcher.cancel()
 
 
+async def given_up_after(limit_s: float | None, work: Any) -> Any:
+    """Wait for work up to a limit. Raises TimedOut then; the work goes on in the background."""
+    try:
+        async with asyncio.timeout(limit_s):
+            return await work
+    except TimeoutError:
+        raise TimedOut(f"the query did not end within {limit_s:g} s and was given up; narrow it") from None
+
+
 class ThreadResponse(Response):
     """A response whose body is the output of a thread; its head was taken already."""
 
@@ -158,12 +167,21 @@ def send_parts(put: Put, size: int, parts: Iterator[bytes], headers: Mapping[str
 
 
 async def thread_response(
-    request: Request, kind: str, make: Callable[[Put], WholeResponse], media_type: str, cancel: Callable[[], None]
+    request: Request,
+    kind: str,
+    make: Callable[[Put], WholeResponse],
+    media_type: str,
+    cancel: Callable[[], None],
+    *,
+    limit_s: float | None = None,
 ) -> Response:
-    """Respond with what a thread returns or streams; a client that disconnects before the first byte cancels it."""
+    """Respond with what a thread returns or streams; a client that disconnects before the first byte cancels it.
+
+    Raises TimedOut if nothing was produced after `limit_s`: the work should have ended by itself, and is given up.
+    """
     output = ThreadOutput(call_of(request).service.threads, kind, make, cancel=cancel)
     try:
-        headers, whole = await watched(request, output.take(), cancel)
+        headers, whole = await given_up_after(limit_s, watched(request, output.take(), cancel))
     except BaseException:
         output.close()
         raise

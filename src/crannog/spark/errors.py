@@ -7,6 +7,7 @@ import re
 import pyarrow as pa
 
 from crannog.errors import CallerError, Cancelled, Conflict, CrannogError, NotFound, SparkLost, Unavailable
+from crannog.spark.jvm import was_out_of_memory
 
 _MAX_LENGTH = 400
 _MISSING = (
@@ -65,6 +66,10 @@ def translated(error: BaseException) -> CrannogError:
     if isinstance(error, CrannogError):
         return error
     if _connection_lost(error):
+        if was_out_of_memory():
+            return Unavailable(
+                "Spark ran out of memory and is restarted; narrow what it reads at once, or raise spark_memory_mb"
+            )
         return SparkLost(
             "Spark's Java process ended during the operation; it restarts on the next use", retry_after_s=1
         )

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import struct
 import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,6 +45,8 @@ class Jvm:
     process: subprocess.Popen[bytes]
     folder: Path
     gateway: Any = None
+    out_of_memory: str = ""
+    """What the process said when it ran out of memory; empty if it did not."""
 
     @property
     def alive(self) -> bool:
@@ -62,6 +66,7 @@ class Jvm:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self.ran_out_of_memory()
         scratch_folders.remove(self.folder)
 
     def set_nice(self, nice: int) -> None:
@@ -75,6 +80,15 @@ class Jvm:
                 for task in tasks.iterdir():
                     os.setpriority(os.PRIO_PROCESS, int(task.name), nice)
                     waiting += map(int, (task / "children").read_text(encoding="ascii").split())
+
+    def ran_out_of_memory(self) -> bool:
+        """Tell whether the process ended, or is about to end, because it had too little memory."""
+        if not self.out_of_memory:
+            with contextlib.suppress(OSError):
+                text = (self.folder / "output").read_text(encoding="utf-8", errors="replace")
+                found = re.search(r"^Terminating due to java\.lang\.OutOfMemoryError.*$", text, re.MULTILINE)
+                self.out_of_memory = found[0] if found else ""
+        return bool(self.out_of_memory)
 
     def failure_line(self) -> str:
         """Return the line of the process's output that explains its failure."""
@@ -98,25 +112,34 @@ class Patience:
         self._pid = pid
         self._timeout_s = timeout_s
         self._since = time.monotonic()
-        self._spent = self._processor_time()
+        self._spent = processor_ticks(pid)
 
     def is_over(self) -> bool:
         """Tell whether the time is up and the process has used no processor time since the last check at its end."""
         if time.monotonic() - self._since <= self._timeout_s:
             return False
-        spent = self._processor_time()
+        spent = processor_ticks(self._pid)
         if spent <= self._spent:
             return True
         self._since, self._spent = time.monotonic(), spent
         return False
 
-    def _processor_time(self) -> int:
-        """Return the processor time of the process in ticks; 0 where the system does not tell."""
-        try:
-            parts = Path(f"/proc/{self._pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-            return int(parts[11]) + int(parts[12])
-        except (OSError, ValueError, IndexError):
-            return 0
+
+def processor_ticks(pid: int) -> int:
+    """Return the processor time of a process in ticks; 0 where the system does not tell."""
+    try:
+        parts = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return int(parts[11]) + int(parts[12])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+_newest: deque[Jvm] = deque(maxlen=1)
+
+
+def was_out_of_memory() -> bool:
+    """Tell whether the newest Java process of ours ran out of memory."""
+    return bool(_newest) and _newest[0].ran_out_of_memory()
 
 
 def _lower_priority(nice: int) -> None:
@@ -158,6 +181,7 @@ def launch(
     with contextlib.suppress(OSError):
         Path(f"/proc/{process.pid}/autogroup").write_text(str(nice))
     jvm = Jvm(process, folder)
+    _newest.append(jvm)
     launched(jvm)
     try:
         patience = Patience(process.pid, timeout_s)
@@ -228,7 +252,7 @@ def watch(runtime: SparkRuntime, session: SparkSession) -> None:
         try:
             with suppress(Exception):  # the Java process may be gone
                 if _stays_stuck(session) and runtime.owns(session):
-                    runtime.stop()
+                    runtime.replace("tasks of a cancelled statement do not end")
         finally:
             _watching.release()
 

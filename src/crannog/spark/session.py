@@ -22,6 +22,7 @@ from crannog.settings import Settings
 from crannog.spark import configuration, jars
 from crannog.spark.configuration import secret_conf
 from crannog.spark.errors import shortened, translated
+from crannog.spark.guard import Guard, Work
 from crannog.spark.java import find_java
 from crannog.spark.jvm import Jvm, Patience, launch
 from crannog.storage import scratch_folders
@@ -36,6 +37,12 @@ __all__ = ["SparkRuntime", "in_pool", "interruptible", "spark_runtime", "transla
 
 
 _END_TIMEOUT_S = 10
+_STOP_TIMEOUT_S = 3.0
+# Before there is a process, a start may be loading jars; if we exit then, no process is left.
+_UNSTARTED_TIMEOUT_S = 1.5
+_CHECK_EVERY_S = 0.2
+# An incident is reported for this long.
+_INCIDENT_S = 900.0
 # PySpark keeps its session in class attributes: one start or end at a time touches them.
 _pyspark_state = threading.RLock()
 
@@ -48,20 +55,21 @@ class _Start:
         self.storage = dict(storage)
         self.done = threading.Event()
         self.cancelled = False
+        self.ending = False
         self.session: Any = None
         self.jvm: Jvm | None = None
+        self.guard: Guard | None = None
         self.error: CrannogError | None = None
         self.seconds = 0.0
+        self.began_at = time.time()
         self.nice: int | None = None
 
     def alive(self) -> bool:
-        """Return whether the session still responds; costs one round trip to Java."""
+        """Return whether the session can be used, as far as is known without a call to Java, which may never answer."""
         if self.jvm is None:
             return self.session is not None and not self.session.is_stopped
-        try:
-            return self.jvm.alive and not self.session.sparkContext._jsc.sc().isStopped()
-        except Exception:
-            return False
+        stopped = self.guard is not None and self.guard.is_stopped
+        return self.jvm.alive and not self.ending and not stopped and self.session.sparkContext._jsc is not None
 
 
 class SparkRuntime:
@@ -73,26 +81,31 @@ class SparkRuntime:
         self._start: _Start | None = None
         self._stopped = False
         self._storage: dict[str, str] = {}
+        self._incident: tuple[float, str] | None = None
 
     def start_in_background(self) -> None:
         """Begin to start Spark unless it is running or starting; returns at once."""
         self._current()
 
-    def session(self) -> SparkSession:
+    def session(self, check: Callable[[], object] = lambda: None) -> SparkSession:
         """Return the session, waiting for its start. Raises Unavailable if it cannot start.
 
-        A session whose Java process died is replaced, and a failed start is tried again.
+        A session whose Java process died is replaced, and a failed start is tried again. `check` is called while it waits,
+        and raises if the caller was cancelled.
         """
         start = self._current()
         timeout_s = self._settings.spark_start_timeout_s
         began = time.monotonic()
         patience: Patience | None = None
-        while not start.done.wait(timeout_s if patience is None else min(timeout_s, 1.0)):
+        while not start.done.wait(min(timeout_s, _CHECK_EVERY_S)):
+            check()
+            waited_s = time.monotonic() - began
+            if waited_s < timeout_s:
+                continue
             if patience is None and start.jvm is not None:
                 patience = Patience(start.jvm.process.pid, timeout_s)
                 log.warning("Spark is still starting after %.0f s; waiting while it makes progress", timeout_s)
             elif patience is None or patience.is_over():
-                waited_s = time.monotonic() - began
                 raise Unavailable(f"Spark is still starting after {round(waited_s, 1):g} s; try again", retry_after_s=5)
         if start.error is not None:
             # Several callers may wait for one start: each raises its own error.
@@ -116,7 +129,8 @@ class SparkRuntime:
             return "stopped" if self._stopped else "absent"
         if not start.done.is_set():
             return "starting"
-        return "ready" if start.error is None and (start.jvm is None or start.jvm.alive) else "failed"
+        alive = start.jvm is None or (start.jvm.alive and not start.ending)
+        return "ready" if start.error is None and alive else "failed"
 
     @property
     def start_seconds(self) -> float:
@@ -131,13 +145,15 @@ class SparkRuntime:
         the next start. A session that was started without the S3 jars is stopped if they are needed now.
         """
         with self._lock:
+            if all(self._storage.get(key) == value for key, value in mapping.items()):
+                return
             self._storage.update(mapping)
             start = self._start
             outdated = start is not None and self._needs_s3() and not start.with_s3
-            if not outdated and start is not None and start.done.is_set() and start.error is None and start.alive():
-                _apply(start, mapping)
         if outdated:
             self.stop()
+        elif start is not None and start.done.is_set() and start.error is None and start.alive():
+            _apply(start, mapping)
 
     def owns(self, session: SparkSession) -> bool:
         """Return whether this is the running session, in a Java process of our own that also runs its tasks."""
@@ -148,6 +164,62 @@ class SparkRuntime:
             and start.jvm is not None
             and configuration.is_local(self._settings)
         )
+
+    def replace(self, reason: str) -> None:
+        """Kill a Java process of our own, which has to be replaced, and start another; its work can be repeated."""
+        start = self._start
+        if start is not None and start.jvm is not None and not start.ending:
+            self._incident = (time.time(), f"Spark was restarted: {reason}")
+            log.error("restarting Spark: %s", reason)
+            start.ending = True
+            start.jvm.process.kill()
+            start.jvm.process.wait()
+            self._restart(start)
+
+    def _note_end(self, start: _Start) -> bool:
+        """Report a Java process that ended by itself; return whether it did."""
+        if start.jvm is None or start.ending or start.error is not None or start.jvm.alive:
+            return False
+        start.ending = True
+        reason = "its Java process ended"
+        if start.jvm.ran_out_of_memory():
+            reason = (
+                f"it ran out of memory ({configuration.memory_mb(self._settings, configuration.machine_bytes()):,} MiB);"
+                " raise spark_memory_mb if that repeats"
+            )
+        self._incident = (time.time(), f"Spark was restarted: {reason}")
+        log.error("restarting Spark: %s", reason)
+        return True
+
+    def _ended(self, start: _Start) -> None:
+        if self._start is start and self._note_end(start):
+            self._restart(start)
+
+    def _restart(self, start: _Start) -> None:
+        if self._start is start:
+            self.start_in_background()
+
+    def incident(self) -> tuple[float, str] | None:
+        """Return when and why Spark was restarted, or did not start, in the last minutes; None if it was not."""
+        start = self._start
+        if start is not None and start.done.is_set() and start.error is not None:
+            return start.began_at, start.error.message
+        found = self._incident
+        return found if found is not None and time.time() - found[0] < _INCIDENT_S else None
+
+    def abandon(self, thread: threading.Thread) -> None:
+        """Count work that its caller has given up and that goes on in a thread; too much of it restarts Spark."""
+        start = self._start
+        log.warning("a statement has not ended at its time limit and was given up; it goes on in the background")
+        if start is not None and start.guard is not None:
+            start.guard.abandon(thread)
+
+    def working(self, session: SparkSession, work: Work) -> contextlib.AbstractContextManager[None]:
+        """Register work on a session for its guard, if it has one."""
+        start = self._start
+        if start is None or start.guard is None or start.session is not session:
+            return contextlib.nullcontext()
+        return start.guard.working(work)
 
     def stop(self) -> None:
         """End the session and its Java process; the next use starts a new one."""
@@ -162,6 +234,7 @@ class SparkRuntime:
         with self._lock:
             start = self._start
             if start is not None and start.done.is_set() and (start.error is not None or not start.alive()):
+                self._note_end(start)
                 _end(start)
                 start = None
             if start is None:
@@ -195,6 +268,15 @@ class SparkRuntime:
                     _apply(start, self._storage)
                 except CrannogError as error:
                     start.error = error
+            if start.error is None and start.jvm is not None:
+                start.guard = Guard(
+                    start.jvm,
+                    start.session,
+                    self._settings.spark_temp_mb * 1024**2,
+                    replace=self.replace,
+                    ended=lambda: self._ended(start),
+                )
+                start.guard.start()
             start.done.set()
 
     def _attempt(self, start: _Start) -> None:
@@ -231,6 +313,8 @@ class SparkRuntime:
         # Tasks over Arrow run in Python processes; those of this machine must find the same packages.
         if self._settings.spark_python or is_local:
             os.environ["PYSPARK_PYTHON"] = self._settings.spark_python or sys.executable
+        if start.cancelled:
+            raise Unavailable("Spark was stopped while it started")
         folder = scratch_folders.create("spark")
         conf = configuration.process_conf(
             self._settings,
@@ -295,7 +379,10 @@ def in_pool(session: SparkSession, pool: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def interruptible(session: SparkSession, tag: str) -> Iterator[Callable[[], object]]:
-    """Tag this thread's jobs and yield a function that cancels the running ones, callable from any thread."""
+    """Tag this thread's jobs and yield a function that cancels the running ones, callable from any thread.
+
+    Raises Overloaded if the work was ended because Spark's temporary files took too much space.
+    """
     context = getattr(session, "_sc", None)
     # In this process a session's own tags are visible only to the thread that set them, the context's to all.
     add, remove = (session.addTag, session.removeTag) if context is None else (context.addJobTag, context.removeJobTag)
@@ -304,8 +391,11 @@ def interruptible(session: SparkSession, tag: str) -> Iterator[Callable[[], obje
     if context is not None:
         # Without it a waiting task keeps waiting; a computing one ends with its current row at the latest.
         context.setLocalProperty("spark.job.interruptOnCancel", "true")
+    runtime = _process_wide
+    registered = contextlib.nullcontext() if runtime is None else runtime.working(session, Work(tag, lambda: end(tag)))
     try:
-        yield lambda: end(tag)
+        with registered:
+            yield lambda: end(tag)
     finally:
         with contextlib.suppress(Exception):  # the JVM may be gone
             remove(tag)
@@ -351,17 +441,34 @@ def _silence_python_side() -> None:
 
 
 def _end(start: _Start) -> None:
-    if not start.done.is_set():
-        # The starting thread cleans up when its process is gone.
+    is_usable = start.done.is_set() and start.session is not None and start.alive()
+    start.ending = True
+    # The starting thread cleans up: when its process is gone, or as soon as it sees that it is cancelled.
+    began = time.monotonic()
+    while not start.done.wait(0.02):
         if start.jvm is not None:
             start.jvm.process.kill()
-        if not start.done.wait(_END_TIMEOUT_S):
+        if time.monotonic() - began > (_UNSTARTED_TIMEOUT_S if start.jvm is None else _END_TIMEOUT_S):
             return
     with _pyspark_state:
-        if start.session is not None and start.alive():
-            with contextlib.suppress(Exception):
-                start.session.stop()
+        if is_usable:
+            _stop_session(start)
         _end_process(start)
+
+
+def _stop_session(start: _Start) -> None:
+    """Stop a session, if its Java process answers."""
+
+    def stop() -> None:
+        with contextlib.suppress(Exception):
+            start.session.stop()
+
+    stopping = threading.Thread(target=stop, name="crannog-spark-stop", daemon=True)
+    stopping.start()
+    stopping.join(_STOP_TIMEOUT_S)
+    if stopping.is_alive() and start.jvm is not None:
+        start.jvm.process.kill()
+        stopping.join(_STOP_TIMEOUT_S)
 
 
 def _end_process(start: _Start) -> None:

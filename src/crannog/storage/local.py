@@ -12,6 +12,7 @@ vacuum if its process was killed.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
 import sys
@@ -28,6 +29,7 @@ from crannog.errors import CallerError, Unavailable
 from crannog.storage import failpoints
 from crannog.storage.interface import StoredFile
 
+log = logging.getLogger("crannog.storage")
 _ADVICE = {
     errno.ENOSPC: "free some space and try again",
     errno.EDQUOT: "raise the quota and try again",
@@ -360,7 +362,27 @@ def _os_errors_translated(act: str, path: str) -> Iterator[None]:
         raise _unavailable(act, path, error) from error
 
 
+_FULL_S = 60.0
+_full: list[float] = []
+"""When the device was first found full, and last."""
+
+
+def full_since() -> float | None:
+    """Return since when this process finds the device of a warehouse full; None if it did not in the last minute."""
+    return _full[0] if _full and time.time() - _full[1] < _FULL_S else None
+
+
+def _note_full() -> None:
+    now = time.time()
+    since = full_since()
+    if since is None:
+        log.error("no space is left on the device; free some space, writes fail until then")
+    _full[:] = [now if since is None else since, now]
+
+
 def _unavailable(act: str, path: str, error: OSError) -> Unavailable:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        _note_full()
     advice = _ADVICE.get(error.errno or 0, "check the disk and try again")
     return Unavailable(f"cannot {act} {path}: {os.strerror(error.errno or 0)}; {advice}")
 

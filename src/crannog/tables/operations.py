@@ -102,8 +102,8 @@ class TableOperations:
     def stream(self, request: ops.StreamSql, *, visible: Visible | None = None, owner: str = "") -> Stream:
         return self.queries.stream(request, visible=visible, owner=owner)
 
-    def explain(self, request: ops.ExplainSql) -> Explanation:
-        return self.queries.explain(request)
+    def explain(self, request: ops.ExplainSql, *, owner: str = "") -> Explanation:
+        return self.queries.explain(request, owner=owner)
 
     def close(self) -> None:
         self.warehouse.close()

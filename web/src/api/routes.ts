@@ -168,7 +168,7 @@ export interface Routes {
     answer: { columns: Array<Fields>; rows: Array<Array<unknown>>; row_count: number | bigint; truncated: boolean; engine: string; elapsed_ms: number; query_id: string };
   };
   "POST /api/v1/sql/explain": {
-    body: { sql: string; engine?: "auto" | "hot" | "local" | "spark" | undefined; analyze?: boolean | undefined };
+    body: { sql: string; engine?: "auto" | "hot" | "local" | "spark" | undefined; analyze?: boolean | undefined; timeout_s?: number | null | undefined; query_id?: string | null | undefined };
     answer: Fields;
   };
   "POST /api/v1/sql/stream": {

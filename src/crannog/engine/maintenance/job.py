@@ -106,7 +106,7 @@ class Job:
         from crannog.spark.session import in_pool, interruptible
 
         try:
-            session = self.table.warehouse.spark()
+            session = self.table.warehouse.spark(self._cancellation.check)
             with (
                 in_pool(session, "maintenance"),
                 interruptible(session, f"crannog-{self.id}") as interrupt,

@@ -247,6 +247,8 @@ class Scheduler:
             if names != self._names or not self._names:
                 known = {f"{kind}:{name}" for kind in self._kinds for name in names}
                 self._control.forget(tasks.keys() - known - set(outside))
+                for task in self._warehouse.conditions.all().keys() - known - set(outside):
+                    self._warehouse.conditions.clear(task)
                 self._names = names
             return names
 
@@ -403,9 +405,13 @@ class Scheduler:
                 failures = self._not_before.get(task, (0.0, 0))[1] + 1
                 pause_s = min(_LONGEST_PAUSE_S, self._warehouse.settings.scheduler_tick_s * 2**failures)
                 self._not_before[task] = (time.monotonic() + pause_s, failures)
+                self._warehouse.conditions.note(task, message)
+                if not self._logs_errors and failures & (failures - 1) == 0:  # the 1st, 2nd, 4th, 8th …
+                    log.warning("%s failed %d times, trying again in %.0f s: %s", task, failures, pause_s, message)
                 self._note(f"{task}: {message}")
                 return True
             self._not_before.pop(task, None)
+            self._warehouse.conditions.clear(task)
             self._control.release(
                 task, self._owner, result=result, interval_s=interval_s * random.uniform(1, 1 + _JITTER)
             )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
@@ -46,6 +48,8 @@ _MAX_ATTEMPTS = 4
 _COMPILED_BYTES = 32 * 1024**2
 _COMPILED_ENTRY_BYTES = 4096
 _SMALL_RESULT_ROWS = 20_000
+# A Java process whose connections are gone may take a moment to end.
+_LOST_PAUSE_S = 0.5
 T = TypeVar("T")
 Visible = Callable[[TableName], bool]
 """Tells whether a caller may see a table."""
@@ -77,12 +81,13 @@ class Queries:
         with self.running.running(request.query_id, request.timeout_s, owner) as running:
             command = read_command(request.sql, self._settings.sql_text_bytes)
             if command is not None:
-                table = self._run_command(command, visible)
+                table = self._run_command(command, visible, running)
                 more = table.num_rows > most
                 return Result(
                     table.slice(0, most), "local", more, running.elapsed_ms, running.query_id, "the catalogue answers"
                 )
             statement = parse(request.sql, self._settings.sql_text_bytes)
+            running.check()
             return self._retry_on_newest(statement, lambda: self._answer(statement, request.engine, running, most))
 
     def _answer(self, statement: Statement, engine: str, running: Running, most: int) -> Result:
@@ -95,8 +100,7 @@ class Queries:
                     return Result(table, route.engine, more, running.elapsed_ms, running.query_id, route.why)
                 except FallBackToSpark as error:
                     route = spark_instead(route, engine, error)
-            with self._on_spark(plan, running) as frame:
-                table = run_on_spark.collected(frame, most + 1)
+            table = self._on_spark(plan, running, lambda rows: run_on_spark.collected(rows, most + 1))
             self._check_bytes(table.nbytes)
             more = table.num_rows > most
             return Result(first_rows(table, most), "spark", more, running.elapsed_ms, running.query_id, route.why)
@@ -109,7 +113,7 @@ class Queries:
             command = read_command(request.sql, self._settings.sql_text_bytes)
             first: list[pa.RecordBatch] = []
             if command is not None:
-                table = self._run_command(command, visible)
+                table = self._run_command(command, visible, running)
                 engine, schema, batches = "local", table.schema, iter(table.to_batches())
             else:
                 plan = self._plan(parse(request.sql, self._settings.sql_text_bytes))
@@ -122,28 +126,34 @@ class Queries:
                     except FallBackToSpark as error:
                         route = spark_instead(route, request.engine, error)
                 if route.engine == "spark":
-                    frame = resources.enter_context(self._on_spark(plan, running))
-                    rows = run_on_spark.in_arrow_types(frame)
+                    on_spark = partial(self._on_spark, plan, running)
                     schema, batches = resources.enter_context(
-                        spilled(self._warehouse, rows, running.query_id, plan.table_names)
+                        spilled(self._warehouse, on_spark, running, plan.table_names)
                     )
                 engine = route.engine
             return Stream(schema, engine, running.query_id, _closing_with(first, batches, resources.pop_all()))
 
-    def explain(self, request: ExplainSql) -> Explanation:
+    def explain(self, request: ExplainSql, *, owner: str = "") -> Explanation:
         """Return the engine that would run and why, what is pruned, and the plan; `analyze` also runs it."""
         self._warehouse.check_open()
-        with self.running.running(None, None) as running, ExitStack() as resources:
-            plan = self._plan(parse(request.sql, self._settings.sql_text_bytes))
+        with self.running.running(request.query_id, request.timeout_s, owner) as running:
+            return self._explained(request, running)
+
+    def _explained(self, request: ExplainSql, running: Running) -> Explanation:
+        statement = parse(request.sql, self._settings.sql_text_bytes)
+        with ExitStack() as resources:
+            plan = self._plan(statement)
             route, relations = self._route(plan, request.engine, resources)
             if route.engine == "spark":
-                with self._on_spark(plan, running, before="EXPLAIN FORMATTED ") as frame:
-                    shown = run_on_spark.explained(frame)
+                shown = self._on_spark(plan, running, run_on_spark.explained, before="EXPLAIN FORMATTED ")
             else:
                 sql, tables = self._duckdb_sql(plan, relations, None, may_copy_staged=False)
-                shown = run_on_duckdb.explained(self._warehouse.duckdb, sql, tables)
+                shown = run_on_duckdb.explained(self._warehouse.duckdb, sql, tables, running)
             reports = plan.reports(relations)
-        result = self.sql(RunSql(request.sql, engine=route.engine)) if request.analyze else None
+        result = None
+        if request.analyze:
+            most = self._row_limit(None)
+            result = self._retry_on_newest(statement, lambda: self._answer(statement, route.engine, running, most))
         return Explanation(route.engine, route.why, reports, hidden_paths(shown, self._warehouse.location), result)
 
     def tables_in(self, text: str) -> list[TableName]:
@@ -158,10 +168,10 @@ class Queries:
         statement = parse(text, self._settings.sql_text_bytes)
         return list(dict.fromkeys(self._sources.table_named(ref.parts)[0] for ref in statement.tables))
 
-    def _run_command(self, command: Command, visible: Visible | None) -> pa.Table:
+    def _run_command(self, command: Command, visible: Visible | None, running: Running) -> pa.Table:
         """Return the result of DESCRIBE, SHOW or EXPLAIN."""
         if isinstance(command, Explain):
-            explained = self.explain(ExplainSql(command.statement))
+            explained = self._explained(ExplainSql(command.statement), running)
             return pa.table({"plan": [f"{explained.engine}: {explained.why}\n{explained.plan}"]})
         if isinstance(command, DescribeTable):
             name, _ = self._sources.table_named(command.parts)
@@ -218,9 +228,9 @@ class Queries:
 
     # -- running -----------------------------------------------------------------------------------------------
 
-    def _on_spark(self, plan: QueryPlan, running: Running, *, before: str = "") -> AbstractContextManager[DataFrame]:
+    def _on_spark(self, plan: QueryPlan, running: Running, use: Callable[[DataFrame], T], *, before: str = "") -> T:
         files = {} if plan.unsupported else {start: plan.pruned(start).files for start in plan.sources}
-        return run_on_spark.frame(self._warehouse, plan.statement, plan.sources, files, running, before=before)
+        return run_on_spark.run(self._warehouse, plan.statement, plan.sources, files, running, use, before=before)
 
     def _duckdb_sql(
         self, plan: QueryPlan, hot: Mapping[int, str], limit: int | None, *, may_copy_staged: bool = True
@@ -303,11 +313,18 @@ class Queries:
         return pa.Table.from_batches(found, schema)
 
     def _retry_on_newest(self, statement: Statement, act: Callable[[], T]) -> T:
+        lost = 0
         for _ in range(_MAX_ATTEMPTS):
             try:
                 return act()
-            except (SnapshotGone, SparkLost):
+            except SnapshotGone:
                 continue
+            except SparkLost:
+                # It may be this statement that ends Spark.
+                lost += 1
+                if lost > 1:
+                    raise
+                time.sleep(_LOST_PAUSE_S)
         try:
             return act()
         except SnapshotGone:

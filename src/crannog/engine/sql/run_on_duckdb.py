@@ -101,7 +101,11 @@ def _duckdb_errors_translated(running: Running) -> Iterator[None]:
         raise FallBackToSpark(message) from error
 
 
-def explained(engine: DuckDBEngine, sql: str, tables: Mapping[str, pa.Table]) -> str:
+def explained(engine: DuckDBEngine, sql: str, tables: Mapping[str, pa.Table], running: Running) -> str:
     """Return DuckDB's plan."""
-    with engine.cursor(tables) as cursor:
+    with (
+        engine.cursor(tables) as cursor,
+        running.interrupting(cursor.interrupt),
+        _duckdb_errors_translated(running),
+    ):
         return "\n".join(row[1] for row in cursor.execute(f"EXPLAIN {sql}").fetchall())

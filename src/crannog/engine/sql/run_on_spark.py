@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,13 +21,44 @@ from crannog.engine.sql.running_queries import Running
 from crannog.engine.sql.spark_types import in_schema, plain_schema, without_columns
 from crannog.engine.sql.statement import Statement
 from crannog.engine.warehouse import Warehouse
-from crannog.errors import CrannogError, SnapshotGone
+from crannog.errors import Cancelled, CrannogError, SnapshotGone
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
 _BATCH = 50_000
+T = TypeVar("T")
+
+
+def run(
+    warehouse: Warehouse,
+    statement: Statement,
+    sources: Mapping[int, Source],
+    files: Mapping[int, tuple[str, ...]],
+    running: Running,
+    use: Callable[[DataFrame], T],
+    *,
+    before: str = "",
+) -> T:
+    """Return what `use` makes of the statement, prefixed with `before`, as a DataFrame.
+
+    It ends when the query is cancelled. What cannot be interrupted, such as planning, is given up then and goes on in a
+    thread of its own.
+    """
+    from crannog.spark.guard import run_abandonable
+    from crannog.spark.session import spark_runtime
+
+    def work() -> T:
+        with frame(warehouse, statement, sources, files, running, before=before) as rows:
+            return use(rows)
+
+    runtime = spark_runtime(warehouse.settings)
+    try:
+        return run_abandonable(work, is_cancelled=lambda: running.is_cancelled, abandon=runtime.abandon)
+    except Cancelled:
+        running.check()
+        raise
 
 
 @contextmanager
@@ -53,7 +84,8 @@ def frame(
     with ExitStack() as held:
         try:
             held.enter_context(in_pool(session, "interactive"))
-            interrupt = held.enter_context(interruptible(session, f"crannog-query-{running.query_id}"))
+            # Not by its id, which two callers may have chosen.
+            interrupt = held.enter_context(interruptible(session, f"crannog-query-{uuid.uuid4().hex}"))
             held.enter_context(running.interrupting(interrupt))
             names: dict[int, str] = {}
             views: dict[tuple[str, bool, int | None, str | None, tuple[str, ...] | None], str] = {}
@@ -163,7 +195,7 @@ def _session(warehouse: Warehouse, running: Running) -> SparkSession:
         while runtime.state() == "starting":
             running.check()
             time.sleep(0.02)
-    return warehouse.spark()
+    return warehouse.spark(running.check)
 
 
 def _drop(session: SparkSession, view: str) -> None:
@@ -178,34 +210,47 @@ def explained(rows: DataFrame) -> str:
 
 @contextmanager
 def spilled(
-    warehouse: Warehouse, rows: DataFrame, query_id: str, tables: Sequence[str]
+    warehouse: Warehouse,
+    on_spark: Callable[[Callable[[DataFrame], pa.Schema]], pa.Schema],
+    running: Running,
+    tables: Sequence[str],
 ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-    """Yield a result that reads `tables` as batches, in order. Raises SnapshotGone if an erasure deletes it."""
+    """Yield a result that reads `tables` as batches, in order; `on_spark` calls a function with the DataFrame.
+
+    Raises SnapshotGone if an erasure deletes it.
+    """
     storage = warehouse.storage
     name = uuid.uuid4().hex
     folder = f"{result_files.FOLDER}/{name}"
-    # The types as they arrive, from a result without rows.
-    schema = plain_schema(rows.limit(0).toArrow().schema)
     result_files.remove_abandoned(storage)
-    with result_files.lease_on(storage, name, query_id, tables):
+    with result_files.lease_on(storage, name, running.query_id, tables):
         try:
-            # Columns are numbered: names may repeat in a result, but not in a file.
-            numbered = rows.toDF(*(f"c{place}" for place in range(len(schema))))
-            numbered.write.mode("overwrite").parquet(storage.spark_uri(f"{folder}/rows"))
+            schema = on_spark(lambda rows: _write(in_arrow_types(rows), storage.spark_uri(f"{folder}/rows")))
             if not result_files.is_leased(storage, name):
                 raise _erased()
             parts = sorted(part for part in storage.names(f"{folder}/rows") if part.endswith(".parquet"))
-            yield schema, _batches(warehouse, name, [f"{folder}/rows/{part}" for part in parts], schema)
+            yield schema, _batches(warehouse, name, [f"{folder}/rows/{part}" for part in parts], schema, running)
         finally:
             with suppress(CrannogError):
                 storage.delete_folder(folder)
+
+
+def _write(rows: DataFrame, folder: str) -> pa.Schema:
+    """Write rows as files and return their types as they arrive, from a result without rows."""
+    schema = plain_schema(rows.limit(0).toArrow().schema)
+    # Columns are numbered: names may repeat in a result, but not in a file.
+    numbered = rows.toDF(*(f"c{place}" for place in range(len(schema))))
+    numbered.write.mode("overwrite").parquet(folder)
+    return schema
 
 
 def _erased() -> SnapshotGone:
     return SnapshotGone("the rows that this query read were erased before its result was sent; run it again")
 
 
-def _batches(warehouse: Warehouse, name: str, paths: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(
+    warehouse: Warehouse, name: str, paths: list[str], schema: pa.Schema, running: Running
+) -> Iterator[pa.RecordBatch]:
     storage = warehouse.storage
     for path in paths:
         try:
@@ -214,6 +259,7 @@ def _batches(warehouse: Warehouse, name: str, paths: list[str], schema: pa.Schem
             raise _erased() from None
         with file:
             for batch in pq.ParquetFile(pa.PythonFile(file, mode="r")).iter_batches(_BATCH):
+                running.check()
                 # An open file stays readable after its deletion.
                 if not result_files.is_leased(storage, name):
                     raise _erased()

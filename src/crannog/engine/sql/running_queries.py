@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     import duckdb
 
 _IDLE_S = 30.0
+# A query ends within this time after its timeout, or it is given up: its place is free, and it goes on in the background.
+GRACE_S = 2.0
+_MOST_ABANDONED = 4
 
 
 class Deadlines:
@@ -86,6 +89,7 @@ class Running(Cancellation):
         self.timeout_s = timeout_s
         self.started = time.perf_counter()
         self.deadline = 0
+        self.is_active = False
         self._late = False
 
     def time_is_over(self) -> None:
@@ -117,6 +121,8 @@ class RunningQueries:
         self._changed = threading.Condition()
         self._active = 0
         self._waiting = 0
+        self.abandoned = 0
+        """How many queries were given up and still run."""
         self._deadlines = Deadlines()
 
     @contextmanager
@@ -133,19 +139,26 @@ class RunningQueries:
                 if self._forget(running, owner):
                     self._active -= 1
                     self._changed.notify_all()
+                else:
+                    self.abandoned -= 1
 
     def _enter(self, query_id: str | None, timeout_s: float | None, owner: str) -> Running:
         running = Running(checked_query_id(query_id), checked_timeout(timeout_s) or self._settings.sql_timeout_s)
         with self._changed:
             if (owner, running.query_id) in self._queries:
                 raise Conflict(f"a query with the id {running.query_id!r} is already running; use another id, or none")
+            if self.abandoned >= max(_MOST_ABANDONED, self._settings.sql_running):
+                raise Overloaded(
+                    f"{self.abandoned} queries that ran into their timeout have not ended yet; try again later",
+                    retry_after_s=10,
+                )
             if self._active >= self._settings.sql_running and self._waiting >= self._settings.sql_waiting:
                 raise Overloaded(
                     f"{self._active} queries run and {self._waiting} wait, which is the limit; try again later",
                     retry_after_s=1,
                 )
             self._queries[owner, running.query_id] = running
-            running.deadline = self._deadlines.add(running.timeout_s, running.time_is_over)
+            running.deadline = self._deadlines.add(running.timeout_s, lambda: self._late(running, owner))
             self._waiting += 1
             try:
                 while self._active >= self._settings.sql_running:
@@ -158,11 +171,30 @@ class RunningQueries:
             finally:
                 self._waiting -= 1
             self._active += 1
+            running.is_active = True
         return running
+
+    def _late(self, running: Running, owner: str) -> None:
+        running.time_is_over()
+        with self._changed:
+            if self._queries.get((owner, running.query_id)) is running:
+                running.deadline = self._deadlines.add(GRACE_S, lambda: self._give_up(running, owner))
+
+    def _give_up(self, running: Running, owner: str) -> None:
+        """Free the place of a query that does not end."""
+        with self._changed:
+            if running.is_active and self._queries.get((owner, running.query_id)) is running:
+                self._forget(running, owner)
+                self.abandoned += 1
+                self._active -= 1
+                self._changed.notify_all()
 
     def _forget(self, running: Running, owner: str) -> bool:
         self._deadlines.remove(running.deadline)
-        return self._queries.pop((owner, running.query_id), None) is not None
+        if self._queries.get((owner, running.query_id)) is not running:
+            return False
+        del self._queries[owner, running.query_id]
+        return True
 
     def cancel(self, query_id: str, owner: str = "") -> None:
         """Cancel a running or waiting query. Raises NotFound if no query of the owner has this id."""

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from crannog.errors import Forbidden
+from crannog.server.degraded import degraded
 from crannog.server.metrics import spark_state
 from crannog.server.openapi import OBJECT, gives
 from crannog.server.requests import call_of
@@ -27,9 +28,12 @@ async def healthz() -> Response:
 
 @router.get("/readyz", responses=gives(OBJECT))
 async def readyz(request: Request) -> Response:
-    """Requests are taken: the storage answers and the server is not stopping. Spark may still be starting."""
+    """Requests are taken: the storage answers and the server is not stopping. Spark may still be starting.
+
+    `degraded` lists what does not work as it should, since when, and what to do.
+    """
     service = call_of(request).service
-    state = {"status": "ready", "version": VERSION, "spark": spark_state(service)}
+    state = {"status": "ready", "version": VERSION, "spark": spark_state(service), "degraded": degraded(service)}
     if service.draining:
         return answer({**state, "status": "stopping"}, 503, _RETRY)
     failure = await service.storage_probe.failure()

@@ -16,6 +16,7 @@ from crannog.api import table_requests as ops
 from crannog.api.arguments import checked_query_id
 from crannog.api.operations import AnyOperation
 from crannog.api.result import Result
+from crannog.engine.sql.running_queries import GRACE_S
 from crannog.errors import Cancelled, CrannogError, Forbidden
 from crannog.formats import encode
 from crannog.names import TableName
@@ -24,7 +25,7 @@ from crannog.server.operations import add_routes
 from crannog.server.requests import Call, call_of
 from crannog.server.responses import MEDIA, answer, batch_parts, error_body, table_parts, wanted_form
 from crannog.server.running_work import client_left
-from crannog.server.streaming import Put, WholeResponse, send_parts, thread_response, watched
+from crannog.server.streaming import Put, WholeResponse, given_up_after, send_parts, thread_response, watched
 
 router = APIRouter(prefix="/api/v1", tags=["sql"])
 _KIND = "sql"
@@ -57,7 +58,8 @@ async def _sql(request: Request, _operation: AnyOperation, wanted: ops.RunSql) -
         parts = _as_json(result) if form == "json" else table_parts(result.table, form)
         return send_parts(put, result.table.nbytes, parts, _headers(result))
 
-    return await thread_response(request, "query", make, MEDIA[form], lambda: client_left(call))
+    limit_s = _limit_s(call, wanted.timeout_s)
+    return await thread_response(request, "query", make, MEDIA[form], lambda: client_left(call), limit_s=limit_s)
 
 
 def _as_json(result: Result) -> Iterator[bytes]:
@@ -105,18 +107,26 @@ async def _stream(request: Request, _operation: AnyOperation, wanted: ops.Stream
                 for part in batch_parts(found.schema, found, form, failed):
                     put(part)
 
-    return await thread_response(request, "query", make, MEDIA[form], lambda: client_left(call))
+    limit_s = _limit_s(call, wanted.timeout_s)
+    return await thread_response(request, "query", make, MEDIA[form], lambda: client_left(call), limit_s=limit_s)
 
 
 async def _explain(request: Request, _operation: AnyOperation, wanted: ops.ExplainSql) -> Response:
-    call = call_of(request)
-    call.sql = wanted.sql
+    call, query_id = call_of(request), checked_query_id(wanted.query_id)
 
     def run_explain() -> dict[str, object]:
-        _check_tables(call, wanted.sql)
-        return call.service.lake.operations.explain(wanted).as_dict()
+        with _counted_query(call, wanted.sql, query_id):
+            _check_tables(call, wanted.sql)
+            operations = call.service.lake.operations
+            return operations.explain(replace(wanted, query_id=query_id), owner=call.caller.owner).as_dict()
 
-    return answer(await watched(request, call.service.threads.endless("query", run_explain), lambda: None))
+    explained = watched(request, call.service.threads.endless("query", run_explain), lambda: client_left(call))
+    return answer(await given_up_after(_limit_s(call, wanted.timeout_s), explained))
+
+
+def _limit_s(call: Call, timeout_s: float | None) -> float:
+    """Return when a query is given up that does not end at its timeout."""
+    return (timeout_s or call.service.settings.sql_timeout_s) + 2 * GRACE_S
 
 
 add_routes(router, ops.SQL, _sql, answers=gives(_ANSWER, rows=True), typed=True)

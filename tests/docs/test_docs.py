@@ -29,6 +29,7 @@ pathlib.Path("logs/1.ndjson.gz").write_bytes(gzip.compress(b'{"id": 1}'))
 WITHOUT_SPARK = {"traces-pipeline.md"}
 NO_EXAMPLES = {
     "pages.md",
+    "security.md",
     "index.md",
     "glossary.md",
     "architecture.md",

@@ -52,6 +52,7 @@ EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ),
     ("token", "list"): ("crannog token list",),
     ("token", "revoke"): ("crannog token revoke reports",),
+    ("token", "open"): ("crannog token open", "crannog token open --yes"),
     ("builds", "list"): ("crannog builds list", "crannog builds list --status failed -n 10"),
     ("builds", "show"): ("crannog builds show build-1",),
     ("builds", "tail"): (

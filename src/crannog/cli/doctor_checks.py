@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from crannog.delta.checkpoints import inspect_log
@@ -27,8 +28,10 @@ from crannog.server.auth import FOLDER, Tokens
 from crannog.settings import GIB, MIB, Settings, unknown_variables
 from crannog.spark import configuration, jars
 from crannog.spark.java import find_java
-from crannog.storage.interface import open_storage
 from crannog.storage.local import LocalStorage, sync_path
+
+if TYPE_CHECKING:
+    from crannog.storage.object_store import ObjectStorage
 
 OLDEST_PYTHON = (3, 11)
 LEAST_MEMORY = 2 * GIB
@@ -181,9 +184,9 @@ def check_warehouse(settings: Settings, clock: Callable[[], float] = time.time) 
 def _check_bucket(location: str) -> Check:
     """The bucket can be listed and written, and refuses a conditional put of an object that exists."""
     try:
-        from crannog.storage.object_store import USE_ANOTHER_STORE, ObjectStorage
+        from crannog.storage.object_store import USE_ANOTHER_STORE
 
-        storage = ObjectStorage(location)
+        storage = _bucket(location)
         storage.names("")
         refuses = storage.refuses_second_put()
     except CrannogError as error:
@@ -194,10 +197,17 @@ def _check_bucket(location: str) -> Check:
     return Check("warehouse", False, found, USE_ANOTHER_STORE)
 
 
+def _bucket(location: str) -> ObjectStorage:
+    # Without the check at its first use, which leaves an object there.
+    from crannog.storage.object_store import ObjectStorage
+
+    return ObjectStorage(location)
+
+
 def check_access(settings: Settings, folder: Path | None = None) -> Iterator[Check]:
     """Every file of a token is valid, and where there are tokens nobody else reads the warehouse's files."""
     try:
-        found = Tokens(open_storage(settings.warehouse)).read()
+        found = Tokens(LocalStorage(folder) if folder is not None else _bucket(settings.warehouse)).read()
     except CrannogError as error:
         yield Check("tokens", False, error.finding, error.hint or "mend the folder _crannog/tokens")
         return

@@ -31,11 +31,11 @@ from chaos_journal import History
 from chaos_places import Place, bucket, small_disk
 from chaos_plan import Event, abandons, events_of, life_of
 from chaos_report import Report
-from chaos_server import Server
+from chaos_server import Server, is_running
 
 READER = "reader"
 _CHECK_TIMEOUT_S = 240.0
-_START_TIMEOUT_S = 120.0
+_JAVA_ENDS_WITHIN_S = 120.0
 
 
 @dataclass
@@ -87,6 +87,7 @@ class Run:
         kinds += ["disk full"] if place.disk is not None else []
         self.events = events_of(seed, kills, every=options.event_every, kinds=kinds) if options.server else []
         self.reader: int | None = None
+        self.java: dict[int, float] = {}  # of ended servers, and when those ended
 
     # -- the loop -----------------------------------------------------------------------------------------------
 
@@ -124,6 +125,7 @@ class Run:
                 self.look_after(client, self.lives[client], now)
         if self.server is not None:
             self.look_after_server(now)
+            self.look_for_java()
         while self.events and self.events[0].at_kill <= self.killed:
             self.happen(self.events.pop(0), now)
 
@@ -200,12 +202,30 @@ class Run:
             self.server_continues_at = None
         if self.server.has_ended():
             code = self.server.process.returncode
-            self.server.end()
+            self.end_server()
             if code == -signal.SIGKILL:
                 self.count_kill("server at a failpoint")
             else:
                 self.found("crashed", f"the server ended with {code}: {tail(self.work / 'server.log')}")
             self.start_server({"seed": f"{self.seed}/after/{self.killed}"})
+
+    def end_server(self) -> None:
+        """Kill the server; its Java process then has some time to notice."""
+        assert self.server is not None
+        self.server.send(signal.SIGCONT)
+        if (java := self.server.end()) is not None:
+            self.java[java] = time.monotonic()
+        self.server = None
+
+    def look_for_java(self) -> None:
+        """Report Java processes that outlive their server."""
+        for pid, since in list(self.java.items()):
+            if not is_running(pid):
+                del self.java[pid]
+            elif time.monotonic() - since > _JAVA_ENDS_WITHIN_S:
+                del self.java[pid]
+                os.kill(pid, signal.SIGKILL)
+                self.found("crashed", f"the Java process {pid} outlived its server by {_JAVA_ENDS_WITHIN_S} s")
 
     def start_server(self, plan: dict[str, Any]) -> None:
         self.server_continues_at = None
@@ -215,7 +235,7 @@ class Run:
         """Let something happen to the server or to the disk."""
         assert self.server is not None
         if event.kind == "kill server":
-            self.server.end()
+            self.end_server()
             self.count_kill("server at a random moment")
             self.start_server(event.server)
         elif event.kind == "kill java":
@@ -240,9 +260,7 @@ class Run:
         """Kill all clients and compare; at the last check also after everything is folded."""
         self.kill_clients()
         if last and self.server is not None:
-            self.server.send(signal.SIGCONT)
-            self.server.end()
-            self.server = None
+            self.end_server()
         self.compare()
         if last and not self.report.failed:
             self.in_child(lambda: settle(self.place.location), "settle")
@@ -288,8 +306,10 @@ class Run:
     def end(self) -> None:
         self.kill_clients()
         if self.server is not None:
-            self.server.send(signal.SIGCONT)
-            self.server.end()
+            self.end_server()
+        while self.java:
+            self.look_for_java()
+            time.sleep(0.05)
 
     def journal(self, name: str) -> Path:
         return self.work / f"{name}.journal"

@@ -108,8 +108,9 @@ SCHEMA = pa.schema(
 def _rows(data: bytes, form: str) -> None:
     from crannog.engine.rows import to_arrow
     from crannog.formats.row_bodies import parse_rows
+    from crannog.formats.row_limits import RowLimit
 
-    parsed = parse_rows(data, form, SCHEMA, "the body", strict=True)
+    parsed = parse_rows(data, form, SCHEMA, "the body", strict=True, limit=RowLimit(LIMIT_ROWS, "a.b.c"))
     made = to_arrow(parsed, SCHEMA, table="a.b.c", verb="append to")
     made.validate(full=True)
     assert made.num_rows == (parsed.num_rows if isinstance(parsed, pa.Table) else len(parsed))
@@ -133,16 +134,17 @@ def csv_rows(data: bytes) -> None:
 @target
 def arrow_rows(data: bytes) -> None:
     from crannog.engine.rows import to_arrow
+    from crannog.formats.row_limits import RowLimit
     from crannog.server.arrow_bodies import arrow_schema, arrow_table
 
     with suppress(CrannogError):
         str(arrow_schema(data))
-    table = arrow_table(data, most_rows=LIMIT_ROWS, most_bytes=LIMIT_BYTES)
+    table = arrow_table(data, RowLimit(LIMIT_ROWS, "a.b.c"), most_bytes=LIMIT_BYTES)
     assert table.num_rows <= LIMIT_ROWS
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    again = arrow_table(sink.getvalue().to_pybytes(), most_rows=LIMIT_ROWS, most_bytes=10 * LIMIT_BYTES)
+    again = arrow_table(sink.getvalue().to_pybytes(), RowLimit(LIMIT_ROWS, "a.b.c"), most_bytes=10 * LIMIT_BYTES)
     assert again.schema.equals(table.schema)
     assert again.num_rows == table.num_rows
     to_arrow(table, SCHEMA, table="a.b.c", verb="append to")

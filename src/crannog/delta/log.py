@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from crannog.storage.interface import Storage
 FORMAT_VERSION = 1
 LOG = "_delta_log"
 # Far below the log's retention of a day: a full load at least this often never misses an entry that was deleted.
+# It is a part of paths.
+_TABLE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 _FULL_LOAD_INTERVAL_S = 3600.0
 
 
@@ -259,7 +262,7 @@ def _base_of(table: DeltaTable, folder: str) -> Base:
     metadata = table.metadata()
     properties = dict(metadata.configuration)
     version = properties.get("crannog.formatVersion")
-    if version is None:
+    if version is None or not _TABLE_ID.fullmatch(str(metadata.id)):
         raise Refused(f"{folder.replace('/', '.')} is a Delta table that Crannog did not create")
     if not version.isdecimal() or int(version) > FORMAT_VERSION:
         raise Refused(

@@ -36,6 +36,7 @@ from chaos_server import Server, is_running
 READER = "reader"
 _CHECK_TIMEOUT_S = 240.0
 _JAVA_ENDS_WITHIN_S = 120.0
+_UNAVAILABLE = 5  # the exit code of a command whose storage failed
 
 
 @dataclass
@@ -205,6 +206,8 @@ class Run:
             self.end_server()
             if code == -signal.SIGKILL:
                 self.count_kill("server at a failpoint")
+            elif code == _UNAVAILABLE:
+                self.report.other_faults["server that could not start"] += 1
             else:
                 self.found("crashed", f"the server ended with {code}: {tail(self.work / 'server.log')}")
             self.start_server({"seed": f"{self.seed}/after/{self.killed}"})

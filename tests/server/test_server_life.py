@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import json
+import os
 import signal
 import subprocess
 import threading
@@ -19,9 +21,10 @@ import httpx
 import pyarrow.parquet as pq
 import pytest
 
-from crannog.errors import CallerError
+from crannog.errors import CallerError, Unavailable
 from crannog.server.http_server import _check_tls
 from crannog.server.lock import PATH, ServerLock, server_of
+from crannog.storage import process_locks
 from servers import PROGRAM, Server, self_signed, serving
 from test_server_routes import NOTE
 
@@ -61,6 +64,17 @@ def test_a_second_server_is_refused(running: Server) -> None:
     second = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
     assert second.returncode == 3
     assert f"process {running.process.pid} at {running.url}" in second.stderr
+
+
+def test_a_full_disk_is_reported_by_a_starting_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(process_locks.os, "pwrite", full)
+        with pytest.raises(Unavailable, match="No space left on device; free some space"):
+            ServerLock(tmp_path)
+    ServerLock(tmp_path).release()
 
 
 def test_the_lock_is_free_when_it_is_released(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -29,9 +30,8 @@ class ServerLock:
                 " stop it first, or use it with --server"
             ) from None
         except OSError as error:
-            raise Unavailable(
-                f"cannot lock {path}: {error.strerror}; run the server as the user who owns the warehouse"
-            ) from None
+            raise _unavailable("lock", path, error) from None
+        self._path = path
         self._write({"pid": os.getpid()})
 
     def publish(self, url: str) -> None:
@@ -39,11 +39,21 @@ class ServerLock:
         self._write({"pid": os.getpid(), "url": url})
 
     def _write(self, content: dict[str, Any]) -> None:
-        self._lock.write(json.dumps(content).encode())
+        try:
+            self._lock.write(json.dumps(content).encode())
+        except OSError as error:
+            self.release()
+            raise _unavailable("write", self._path, error) from None
 
     def release(self) -> None:
         """Release the lock."""
         self._lock.release()
+
+
+def _unavailable(act: str, path: Path, error: OSError) -> Unavailable:
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    advice = "free some space" if is_full else "run the server as the user who owns the warehouse"
+    return Unavailable(f"cannot {act} {path}: {error.strerror}; {advice}")
 
 
 def _content(path: Path) -> dict[str, Any]:

@@ -107,7 +107,7 @@ class Settings(BaseSettings):
     rate_per_s: float = Field(
         1_000,
         ge=0,
-        description="Maximum requests per second of one token or address; 0 means no limit. On loopback only requests without a valid token have it, where tokens are required.",
+        description="Maximum requests per second of one token or address; 0 means no limit. Loopback has no limit. Where tokens are required, requests without a valid one have a tenth of it by address, on loopback too.",
     )
     rate_burst: int = Field(
         2_000, ge=1, description="Number of requests that one token or address may send in a burst above the rate."

@@ -52,7 +52,7 @@ def test_sums_are_of_a_minute_and_of_a_bounded_number_of_senders() -> None:
 
 
 def test_requests_without_a_valid_token_are_limited_and_are_one_row(tmp_path: Path) -> None:
-    with in_process(tmp_path, audit=True, rate_per_s=0.001, rate_burst=30) as (service, ask):
+    with in_process(tmp_path, audit=True, rate_per_s=0.001, rate_burst=300) as (service, ask):
         token = Tokens(service.lake.operations.warehouse.storage).create("root", ["admin"])
         strangers = [
             ask("GET", "/api/v1/tables"),
@@ -137,7 +137,7 @@ def test_spans_are_a_row_a_minute_for_each_sender(tmp_path: Path) -> None:
 
 
 def test_grpc_limits_strangers_too(tmp_path: Path) -> None:
-    with receiving(tmp_path, rate_per_s=0.001, rate_burst=2) as doors:
+    with receiving(tmp_path, rate_per_s=0.001, rate_burst=20) as doors:
         token = Tokens(doors.lake.operations.warehouse.storage).create("agent", ["ingest"])
         doors.service.tokens.refresh()
         codes = []

@@ -28,6 +28,8 @@ from crannog.server.sessions import Sessions
 from crannog.settings import Settings
 
 _MAX_BUCKETS = 10_000
+# Of the rate of a caller, the part that an address has for requests without a valid token: those do no work for anybody.
+_STRANGERS_SHARE = 10
 
 
 class Rates:
@@ -137,7 +139,9 @@ class Service:
         self.bodies = Bodies(self.settings, self.threads)
         self.storage_probe = StorageProbe(lambda: lake.operations.warehouse.storage.names("_crannog"))
         self.rates = Rates(self.settings.rate_per_s, self.settings.rate_burst)
-        self.refusals = Rates(self.settings.rate_per_s, self.settings.rate_burst)
+        self.refusals = Rates(
+            self.settings.rate_per_s / _STRANGERS_SHARE, max(1, self.settings.rate_burst // _STRANGERS_SHARE)
+        )
         self.audit = Audit(lake)
         self.build_log = BuildLog(lake, self.settings.build_log)
         self.metrics = Metrics(self)

@@ -149,10 +149,11 @@ def test_a_silent_owner_is_taken_over_and_a_living_one_is_not(
 
 _CLAIMS = """
 import sys, time
+from pathlib import Path
 from crannog.engine.maintenance.control import ControlTable
 from crannog.engine.maintenance.owners import process_name
 from crannog.storage.local import LocalStorage
-control = ControlTable(LocalStorage(sys.argv[1]), lease_s=60)
+control = ControlTable(LocalStorage(Path(sys.argv[1])), lease_s=60)
 with control.claim(sys.argv[2], process_name()):
     print("claimed", flush=True)
     time.sleep(60)
@@ -537,7 +538,9 @@ def test_several_processes_run_each_due_task_once(settings: Settings, spark: Spa
         each.close()
 
 
-def test_failed_work_is_told_and_stays_due(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_work_is_told_and_stays_due(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     lake.create_table(NAME, ORDERS).append(rows(0, 10))
     other = lake.create_table("shop.eu.second", ORDERS)
     other.append(rows(0, 10))
@@ -558,9 +561,13 @@ def test_failed_work_is_told_and_stays_due(lake: Lake, monkeypatch: pytest.Monke
     assert (failed["status"], failed["failures"], failed["completed_at"]) == (IDLE, 2, None)
     assert json.loads(failed["last_result"]) == {"error": "Spark is away"}
     assert scheduler.last_error == f"{TASK}: Spark is away"
+    conditions = lake.operations.warehouse.conditions
+    assert {name: found.message for name, found in conditions.all().items()} == {TASK: "Spark is away"}
+    assert "failed (1 times)" in caplog.text
     assert other.describe()["folded_sequence"] == 1, "other tables are not held up"
     assert TASK in scheduler_of(lake).run_due()
     assert lake.table(NAME).describe()["folded_sequence"] == 1
+    assert not conditions.all(), "it works again"
 
 
 def test_an_error_nobody_expected_neither_stops_the_scheduler_nor_holds_up_other_tables(

@@ -153,6 +153,18 @@ def test_tls_files_that_are_none_are_told_at_once(tmp_path: Path) -> None:
 # -- its end ---------------------------------------------------------------------------------------------------------
 
 
+def test_the_end_does_not_wait_for_a_java_process_that_only_starts(warehouse: Path) -> None:
+    with serving(warehouse, spark_at_start=True, fold_rows=1, scheduler_tick_s=0.1) as server:
+        with server.client() as client:
+            client.put(f"/api/v1/tables/{NAME}", json={"schema": NOTE})
+            client.post(ROWS, json=[{"id": 1}])
+            time.sleep(1)  # a fold is due, and waits for Spark
+            assert client.get("/readyz").json()["spark"] == "starting"
+        began = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - began < 6
+
+
 class Producers:
     """Threads that append one row after another, each with a batch id, and remember what was acknowledged."""
 

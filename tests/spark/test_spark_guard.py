@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from crannog.embedded import EmbeddedLake as Lake
-from crannog.errors import Cancelled, Overloaded, TimedOut
+from crannog.errors import Cancelled, Overloaded, TimedOut, Unavailable
 from crannog.settings import Settings
 from crannog.spark import guard as module
 from crannog.spark.guard import Guard, Work, run_abandonable
@@ -72,6 +72,7 @@ def wait_for(found: Callable[[], object], seconds: float = 10) -> None:
 
 def test_work_that_does_not_end_is_given_up_and_counted(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TICK_S", 0.02)
+    monkeypatch.setattr(module, "_COUNTS_AFTER_S", 0.1)
     guard, held = guarded(process), threading.Event()
     try:
         for count in range(1, module.MOST_ABANDONED + 1):
@@ -203,3 +204,12 @@ def test_a_java_process_that_stands_still_is_replaced(lake: Lake, monkeypatch: p
     assert spark_runtime(lake.settings).state() == "ready", "known without asking it"
     assert lake.sql("SELECT 2 AS n", engine="spark", timeout_s=120).rows() == [{"n": 2}]
     assert java(lake) != before
+
+
+@pytest.mark.slow
+def test_a_statement_that_needs_too_much_memory_says_so_and_spark_is_restarted(lake: Lake) -> None:
+    greedy = "SELECT size(collect_list(repeat(CAST(id AS STRING), 20000))) AS n FROM range(1000000)"
+    with pytest.raises(Unavailable, match=r"Spark ran out of memory and is restarted.*raise spark_memory_mb"):
+        lake.sql(greedy, engine="spark", timeout_s=120)
+    wait_for(lambda: "ran out of memory" in str(spark_runtime(lake.settings).incident()), 20)
+    assert lake.sql("SELECT 2 AS n", engine="spark").rows() == [{"n": 2}]

@@ -77,6 +77,10 @@ def translated(error: BaseException) -> CrannogError:
     if _SHUT_DOWN.search(message):
         return SparkLost("Spark was stopped during the operation; it restarts on the next use", retry_after_s=1)
     lost_race = _LOST_RACE.search(f"{type(error).__name__} {message}")
+    if "StackOverflowError" in message:
+        return CallerError(
+            "the statement is nested too deep for Spark, or has too many steps one after the other; split it"
+        )
     text = shortened(message) or type(error).__name__
     if lost_race:
         return Conflict(f"another writer won: {text}")

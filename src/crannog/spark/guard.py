@@ -25,6 +25,8 @@ log = logging.getLogger("crannog.spark")
 T = TypeVar("T")
 
 MOST_ABANDONED = 4
+# Some work takes a moment to end after it was interrupted.
+_COUNTS_AFTER_S = 3.0
 ABANDONED_S = 30.0
 # A process that uses no processor time stands still; one that does may only be collecting garbage.
 STILL_S, SILENT_S = 15.0, 90.0
@@ -124,7 +126,7 @@ class Guard:
         with self._lock:
             self._abandoned = {thread: at for thread, at in self._abandoned.items() if thread.is_alive()}
             ages = [now - at for at in self._abandoned.values()]
-        if len(ages) >= MOST_ABANDONED:
+        if sum(age > _COUNTS_AFTER_S for age in ages) >= MOST_ABANDONED:
             return f"{len(ages)} statements that ran into their time limit do not end"
         if ages and max(ages) > ABANDONED_S:
             return f"a statement has not ended {max(ages):.0f} s after its time limit"

@@ -431,11 +431,17 @@ def _write_no_checksum_files(context: Any) -> None:
     local.setWriteChecksum(False)
 
 
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Tell whether a record of the root logger is not the stack trace that py4j logs when the Java process ends."""
+    return record.msg != "Exception while sending command."
+
+
 def _silence_python_side() -> None:
     # `translated` reports failures; py4j and PySpark would also print them, with the stack trace.
     from pyspark.logger import PySparkLogger
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
 

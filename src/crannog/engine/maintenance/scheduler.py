@@ -407,7 +407,7 @@ class Scheduler:
                 self._not_before[task] = (time.monotonic() + pause_s, failures)
                 self._warehouse.conditions.note(task, message)
                 if not self._logs_errors and failures & (failures - 1) == 0:  # the 1st, 2nd, 4th, 8th …
-                    log.warning("%s failed %d times, trying again in %.0f s: %s", task, failures, pause_s, message)
+                    log.warning("%s failed (%d times), trying again in %.0f s: %s", task, failures, pause_s, message)
                 self._note(f"{task}: {message}")
                 return True
             self._not_before.pop(task, None)

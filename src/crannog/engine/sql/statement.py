@@ -32,7 +32,7 @@ from crannog.errors import CallerError, Refused
 
 _DEEPEST_TREE = 600
 # Of more tokens no tree is built: it would take seconds and hundreds of megabytes. Spark reads them as they are.
-MOST_TREE_TOKENS = 50_000
+MOST_TREE_TOKENS = 100_000
 _CACHE_BYTES = 64 * 1024**2
 # As measured: a token, and a token with its part of the tree.
 _TOKEN_BYTES, _TREE_BYTES = 300, 650

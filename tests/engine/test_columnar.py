@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crannog.engine.columnar.parquet_files import ARROW_SUFFIX, FileLayout, RowRange, arrow_file, by_partition
+from crannog.engine.columnar.parquet_files import ARROW_SUFFIX, FileLayout, RowRange, arrow_file, by_partition, sorted_by
 from crannog.engine.columnar.plans import GroupStart, group_starts, in_files, split_by_rows, starts_of_sorted
 from crannog.engine.columnar.tasks import NotBefore, QueryResult, Relation, SortedFile, Source, TaskContext, WithoutKeys
 from crannog.storage.local import LocalStorage
@@ -31,6 +31,7 @@ def layout(**changes: object) -> FileLayout:
         "schema": SCHEMA,
         "partition_by": (),
         "sort_by": ("n", "word"),
+        "sort_units": {},
         "row_group_rows": 100,
         "compression": "zstd",
         "compression_level": 3,
@@ -84,6 +85,14 @@ def test_rows_of_several_files_are_sorted_into_one(storage: LocalStorage) -> Non
     [table] = written(storage, SortedFile("out", (Source(paths),)))
     assert table["n"].to_pylist() == [None, 1, 2, 3, 4, 5]
     assert table["tags"].to_pylist()[5] == [("k", "5")]
+
+
+def test_within_a_unit_rows_are_sorted_by_the_next_column() -> None:
+    """Units of ten numbers; in each of them, the words w1 and w12 come before w2 and w9."""
+    found = sorted_by(rows([12, 2, 1, None, 20, 9]), ("n", "word"), {"n": 10})
+    assert found["n"].to_pylist() == [None, 1, 2, 9, 12, 20]
+    assert sorted_by(rows([19, 110, 11]), ("n", "word"), {"n": 100})["n"].to_pylist() == [11, 19, 110]
+    assert sorted_by(rows([19, 110, 11]), ("n", "word"), {"n": 1000})["n"].to_pylist() == [11, 110, 19]
 
 
 def test_ranges_divide_the_rows_whatever_they_are(storage: LocalStorage) -> None:

@@ -100,7 +100,7 @@ def bucket_of(duration: int) -> int:
 def derived_by_hand(spans: Sequence[Sent]) -> dict[str, dict[tuple[Any, ...], tuple[Any, ...]]]:
     """Each derived table of these spans: its values by its keys."""
     return {
-        "summaries": _grouped(spans, lambda s: (s.day, trace_id(s.trace), s.service), _summary),
+        "summaries": _grouped(spans, lambda s: (s.day, trace_id(s.trace)), _summary),
         "red": _grouped(
             spans, lambda s: (s.day, s.start // MINUTE, s.service, s.name, _KINDS[s.kind], bucket_of(s.duration)), _red
         ),
@@ -121,8 +121,8 @@ def _errors(spans: Sequence[Sent]) -> int:
 
 
 def _summary(spans: Sequence[Sent]) -> tuple[Any, ...]:
-    roots = sorted((sent.start, sent.span, sent.name) for sent in spans if sent.parent is None)
-    root = (roots[0][1].to_bytes(8), roots[0][0], roots[0][2]) if roots else (None, None, None)
+    roots = sorted((sent.start, sent.span, sent.service, sent.name) for sent in spans if sent.parent is None)
+    root = (roots[0][1].to_bytes(8), roots[0][0], *roots[0][2:]) if roots else (None, None, None, None)
     ends = [sent.start + sent.duration for sent in spans]
     starts, statuses = [sent.start for sent in spans], [sent.status for sent in spans]
     return (min(starts), max(ends), len(spans), _errors(spans), max(statuses), *root)

@@ -186,10 +186,10 @@ def test_derived_tables_follow_the_spans_through_everything(lake: Lake, traces: 
 def test_many_small_derives_of_a_day_are_merged(
     lake: Lake, traces: LocalTraces, jobs: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crannog.traces.derived.derive._FILES_PER_DAY", 1)
+    monkeypatch.setattr("crannog.traces.derived.derive._MOST_SMALL_FILES", 2)
     monkeypatch.setattr("crannog.traces.derived.derive.DERIVED_TABLES", (RED,))
     requests: list[list[Sent]] = []
-    for number in range(2):
+    for number in range(3):
         write(traces, requests, [Sent(number + 1, 1), Sent(number + 1, 2, start=NOON + number * MINUTE)])
         traces.derive()
     expected = derived_by_hand(counted(requests))["red"]

@@ -83,6 +83,11 @@ class Base:
         return tuple(json.loads(self.properties.get("crannog.clusterBy", "[]")))
 
     @property
+    def cluster_units(self) -> dict[str, int]:
+        """Columns of `cluster_by` whose values are sorted in units of this size, by the next column within a unit."""
+        return dict(json.loads(self.properties.get("crannog.clusterUnits", "{}")))
+
+    @property
     def distinct_by(self) -> tuple[str, ...]:
         """Columns by whose values compaction removes duplicates, keeping the first row by `newest_by`."""
         return tuple(json.loads(self.properties.get("crannog.distinctBy", "[]")))

@@ -99,7 +99,7 @@ def write_files(
     def write(part: DataFrame, name: str) -> None:
         part.write.mode("error").options(**options).parquet(f"{place}/{name}")
 
-    order = [_quoted(name) for name in sort_by]
+    order = [_sort_term(name, base.cluster_units.get(name)) for name in sort_by]
     if not base.partition_by:
         [portion] = portions
         write(_in_files(rows, portion.files, order, by_range), "0")
@@ -117,7 +117,13 @@ def _files_in(storage: Storage, folder: str) -> list[str]:
     return [path for path in paths if not path.rpartition("/")[2].startswith((".", "_"))]
 
 
-def _in_files(rows: DataFrame, files: int, order: list[str], by_range: bool) -> DataFrame:
+def _sort_term(name: str, unit: int | None) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.expr(_quoted(name) if unit is None else f"{_quoted(name)} DIV {unit}")
+
+
+def _in_files(rows: DataFrame, files: int, order: list[Column], by_range: bool) -> DataFrame:
     rows = rows.repartitionByRange(files, *order) if by_range and files > 1 else rows.coalesce(files)
     return rows.sortWithinPartitions(*order)
 

@@ -26,6 +26,7 @@ from crannog.engine.snapshot import Snapshot, read
 from crannog.engine.sql.running_queries import scoped_cursor
 from crannog.engine.tables import Tables
 from crannog.errors import CallerError, CrannogError, NotFound, Unavailable, VerificationFailed
+from crannog.names import TableName
 from crannog.traces.derived.definitions import DERIVED_TABLES, SUMMARIES, existing_table
 from crannog.traces.derived.derive import derive, needs_derive
 from crannog.traces.search.filter_sql import condition_sql
@@ -263,6 +264,10 @@ class TraceMaintenance(ExtraTasks):
         if settings.trace_retention_days is not None or settings.trace_service_retention_days:
             work.append(("expire-traces", lambda: self._expire(table, cancellation), settings.expire_interval_s))
         return work
+
+    def merges(self, name: TableName) -> bool:
+        """Return whether it is a derived table: a derive merges rows and files at once."""
+        return any(derived.name == name for derived in DERIVED_TABLES)
 
     def _expire(self, table: OpenTable, cancellation: Cancellation) -> dict[str, Any]:
         expiries = expire_by_settings(self._tables, table, dt.datetime.now(dt.UTC).date(), cancellation)

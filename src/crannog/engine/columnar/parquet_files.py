@@ -41,6 +41,7 @@ class FileLayout:
     schema: pa.Schema
     partition_by: tuple[str, ...]
     sort_by: tuple[str, ...]
+    sort_units: Mapping[str, int]
     row_group_rows: int
     compression: str
     compression_level: int | None
@@ -170,11 +171,13 @@ def _at_or_above(rows: pa.Table, sort_by: Sequence[str], bound: Bound) -> pa.Chu
     return above
 
 
-def sorted_by(rows: pa.Table, sort_by: Sequence[str]) -> pa.Table:
-    """Sort rows by some columns, nulls first."""
+def sorted_by(rows: pa.Table, sort_by: Sequence[str], units: Mapping[str, int] | None = None) -> pa.Table:
+    """Sort rows by some columns, nulls first; those in `units`, which are integers, by the number of whole units."""
     if not sort_by or not rows.num_rows:
         return rows
-    order = pc.sort_indices(rows, sort_keys=[(name, "ascending", "at_start") for name in sort_by])
+    units = units or {}
+    keys = {name: pc.divide(rows[name], units[name]) if name in units else rows[name] for name in sort_by}
+    order = pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending", "at_start") for name in sort_by])
     return rows.take(order)
 
 
@@ -210,7 +213,7 @@ def write_sorted(
         for part in parts:
             if not part.num_rows:
                 continue
-            rows = pa.concat_tables([rest, sorted_by(part, layout.sort_by)])
+            rows = pa.concat_tables([rest, sorted_by(part, layout.sort_by, layout.sort_units)])
             if writer is None:
                 options = writer_options(layout, rows, _without_statistics(rows, is_whole=is_whole))
                 sink = stack.enter_context(_opened_to_write(storage, path))

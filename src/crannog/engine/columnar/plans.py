@@ -49,6 +49,7 @@ def file_layout(base: Base, schema: pa.Schema) -> FileLayout:
         schema=all_nullable(schema),
         partition_by=base.partition_by,
         sort_by=base.cluster_by,
+        sort_units=base.cluster_units,
         row_group_rows=int(options.get("parquet.block.row.count.limit", ROW_GROUP_ROWS)),
         compression=options.get("parquet.compression", "zstd"),
         compression_level=int(level) if level else None,

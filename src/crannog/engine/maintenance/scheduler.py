@@ -65,6 +65,10 @@ class ExtraTasks:
         """Return the tasks for data outside the warehouse now, each with the name used in tasks and permissions."""
         return ()
 
+    def merges(self, name: TableName) -> bool:
+        """Return whether the domain merges the files of a table itself."""
+        return False
+
 
 def lane_of(kind: str) -> str:
     """Return the lane in which tasks of a kind run."""
@@ -352,7 +356,8 @@ class Scheduler:
         if reason:
             work.append(("fold", lambda: self._fold(table, reason), 0.0))
         compaction = scheduled_limits(table.file_bytes(snapshot.base))
-        if files_to_compact(snapshot.base.files.values(), compaction):
+        is_merged = any(more.merges(table.name) for more in self._upkeep)
+        if not is_merged and files_to_compact(snapshot.base.files.values(), compaction):
             work.append(("compact", lambda: self._merge(table, compaction), settings.compact_interval_s))
         if snapshot.base.version:  # before the first commit there is nothing to delete
             work.append(("vacuum", lambda: vacuum(table).as_dict(), settings.vacuum_interval_s))

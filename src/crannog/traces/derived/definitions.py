@@ -96,7 +96,7 @@ _MERGED_ROOT = _root_key("root_start_ns", "root_span_id", "root_span_id IS NOT N
 SUMMARIES = DerivedTable(
     name=_table("summaries"),
     columns=_derived_schema(
-        [("trace_id", pa.binary(), False), ("trace_hi", pa.int64(), False), ("service_name", pa.string(), False)],
+        [("trace_id", pa.binary(), False), ("trace_hi", pa.int64(), False)],
         [
             ("start_ns", pa.int64(), False),
             ("end_ns", pa.int64(), False),
@@ -105,28 +105,29 @@ SUMMARIES = DerivedTable(
             ("max_status", pa.int32(), False),
             ("root_span_id", pa.binary(), True),
             ("root_start_ns", pa.int64(), True),
+            ("root_service", pa.string(), True),
             ("root_operation", pa.string(), True),
         ],
     ),
-    group_by=("partition_date", "trace_id", "trace_hi", "service_name"),
+    group_by=("partition_date", "trace_id", "trace_hi"),
     values=(
-        "partition_date, trace_id, trace_hi, service_name, min(start_ns) AS start_ns, max(end_ns) AS end_ns,"
+        "partition_date, trace_id, trace_hi, min(start_ns) AS start_ns, max(end_ns) AS end_ns,"
         f" count(*) AS span_count, {_errors()}, max(status_code) AS max_status,"
         f" min_by(span_id, {_ROOT}) AS root_span_id, min_by(start_ns, {_ROOT}) AS root_start_ns,"
-        f" min_by(span_name, {_ROOT}) AS root_operation"
+        f" min_by(service_name, {_ROOT}) AS root_service, min_by(span_name, {_ROOT}) AS root_operation"
     ),
     merged_values=(
         f"min(start_ns) AS start_ns, max(end_ns) AS end_ns, {_sum('span_count')} AS span_count,"
         f" {_sum('error_count')} AS error_count, max(max_status) AS max_status,"
         f" min_by(root_span_id, {_MERGED_ROOT}) AS root_span_id, min_by(root_start_ns, {_MERGED_ROOT}) AS root_start_ns,"
-        f" min_by(root_operation, {_MERGED_ROOT}) AS root_operation"
+        f" min_by(root_service, {_MERGED_ROOT}) AS root_service, min_by(root_operation, {_MERGED_ROOT}) AS root_operation"
     ),
     cluster_by=("start_ns", "trace_id"),
     span_columns=("trace_hi", "parent_span_id", "service_name", "span_name", "start_ns", "end_ns", "status_code"),
     bloom=("trace_id",),
     spans="span_count",
 )
-"""One row per trace, service and day."""
+"""One row per trace and day. A row for each of its services as well would cost as much as all else that is derived."""
 
 HISTOGRAM = (
     f"{_BUCKET} AS bucket, count(*) AS span_count, {_errors()},"
@@ -197,15 +198,16 @@ ATTRIBUTE_KEYS = DerivedTable(
     group_by=("partition_date", "level", "key", "type"),
     values=(
         "partition_date, level, key, CASE WHEN value IS NULL OR value = 'null' THEN 'null'"
-        " WHEN left(value, 1) = '\"' THEN 'string' WHEN value = 'true' OR value = 'false' THEN 'bool'"
-        " WHEN left(value, 1) = '[' THEN 'array' WHEN left(value, 9) = '{\"$bytes\"' THEN 'bytes'"
-        " WHEN left(value, 10) = '{\"$double\"' THEN 'double' WHEN left(value, 8) = '{\"$each\"' THEN 'each'"
-        " WHEN left(value, 1) = '{' THEN 'map'"
+        " WHEN starts_with(value, '\"') THEN 'string' WHEN value = 'true' OR value = 'false' THEN 'bool'"
+        " WHEN starts_with(value, '[') THEN 'array' WHEN starts_with(value, '{\"$bytes\"') THEN 'bytes'"
+        " WHEN starts_with(value, '{\"$double\"') THEN 'double' WHEN starts_with(value, '{\"$each\"') THEN 'each'"
+        " WHEN starts_with(value, '{') THEN 'map'"
         " WHEN contains(value, '.') OR contains(value, 'e') THEN 'double' ELSE 'int' END AS type,"
         " count(*) AS use_count, "
-        # The lowest value of each third by length: few, varied, and independent of the order of merging.
+        # The lowest value of each third by length: few, varied, and independent of the order of merging. The beginning of
+        # the lowest value is the lowest of all beginnings.
         + ", ".join(
-            f"min(CASE WHEN length(value) % 3 = {third} THEN left(value, {EXAMPLE_CHARACTERS}) END) AS example_{third + 1}"
+            f"left(min(value) FILTER (length(value) % 3 = {third}), {EXAMPLE_CHARACTERS}) AS example_{third + 1}"
             for third in range(3)
         )
     ),
@@ -222,7 +224,7 @@ DERIVED_TABLES = (SUMMARIES, RED, EDGES, ATTRIBUTE_KEYS)
 
 
 FROM_PROPERTY, TO_PROPERTY = "crannog.derivedFrom", "crannog.derivedTo"
-VERSION_PROPERTY, DEFINITIONS_VERSION = TRACES.properties[1], 1
+VERSION_PROPERTY, DEFINITIONS_VERSION = TRACES.properties[1], 2
 
 
 def derived_version(base: Base) -> int:

@@ -18,6 +18,7 @@ from crannog.delta.log import Base, DataFile, metadata_action
 from crannog.delta.rewrite import Rewrite, RunAgain, verify_files
 from crannog.delta.schemas import to_delta_json
 from crannog.engine.columnar.plans import run_with_spark
+from crannog.engine.maintenance.compact import files_to_compact, scheduled_limits
 from crannog.engine.maintenance.fold import after_commit
 from crannog.engine.maintenance.job import Job, progress_range
 from crannog.engine.open_table import OpenTable
@@ -37,8 +38,8 @@ from crannog.traces.derived.engines import DuckDBQueryEngine, TaskRelations, duc
 from crannog.traces.derived.missing_rows import MissingRows, count_new_spans, find_missing_rows, missing_rows_sql
 
 _MAX_ATTEMPTS = 10
-_FILES_PER_DAY = 16
-"""The next derive that adds to a day with this many files merges them."""
+_MOST_SMALL_FILES = 16
+"""The next derive that adds to a day with this many files of similar size merges them."""
 
 
 def derive(
@@ -163,14 +164,17 @@ class _TableDerivation:
                 raise SnapshotGone(f"{path} of {self.spans.name} was deleted while it was read") from error
 
     def _files_to_merge(self, missing: MissingRows) -> list[DataFile]:
-        """Return the files of days that gain rows and have many files: they are merged with the new rows."""
+        """Return small files of days that gain rows, if there are many: they are merged with the new rows."""
         stale = missing.stale_days_of(self.derived)
-        days: dict[dt.date, list[DataFile]] = {}
-        for file in self.base.files.values():
-            day = file.partition["partition_date"]
-            if day in missing.appended_days and day not in stale and not missing.changes.all_stale:
-                days.setdefault(day, []).append(file)
-        return [file for files in days.values() if len(files) >= _FILES_PER_DAY for file in files]
+        files = [
+            file
+            for file in self.base.files.values()
+            if (day := file.partition["partition_date"]) in missing.appended_days
+            and day not in stale
+            and not missing.changes.all_stale
+        ]
+        limits = replace(scheduled_limits(self.table.file_bytes(self.base)), fewest=_MOST_SMALL_FILES)
+        return [file for group in files_to_compact(files, limits) for file in group.files]
 
     def _write(self, missing: MissingRows, files_to_merge: Sequence[DataFile]) -> list[str]:
         relations = TaskRelations(self.job, self.spans, self.head.schema)

@@ -243,7 +243,7 @@ def _attributes(rows: str) -> str:
     ]
     entries = " UNION ALL ".join(parts)
     return (
-        f"WITH spans AS ({rows}) SELECT partition_date, level, entry.key AS key, entry.value AS value FROM ({entries})"
+        f"WITH spans AS NOT MATERIALIZED ({rows}) SELECT partition_date, level, entry.key AS key, entry.value AS value FROM ({entries})"
     )
 
 

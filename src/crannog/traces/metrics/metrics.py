@@ -141,7 +141,7 @@ def _within_limit(rows: pa.Table) -> pa.Table:
 # from the summaries table if it has the groups and conditions, otherwise from the spans; the numbers are the same. A trace
 # is grouped by the values of its root span, null while that is missing.
 
-_SUMMARY_COLUMNS = {"service": "service_name", "operation": "root_operation"}
+_SUMMARY_COLUMNS = {"service": "root_service", "operation": "root_operation"}
 _TRACE_WINDOW = dt.timedelta(days=1)
 _FIRST_DAY, _LAST_DAY = dt.date.min + _TRACE_WINDOW, dt.date.max - _TRACE_WINDOW
 
@@ -167,7 +167,8 @@ def trace_histograms(views: DerivedViews, spans: OpenTable, query: CheckedMetric
 
 def fits_summaries(query: CheckedMetricQuery) -> bool:
     """Return whether the summaries table has all groups and conditions of the query."""
-    has_conditions = query.where != MATCH_ALL or query.operation is not None or query.kind is not None
+    selects = (query.service, query.operation, query.kind)
+    has_conditions = query.where != MATCH_ALL or any(value is not None for value in selects)
     return not has_conditions and all(group.name in _SUMMARY_COLUMNS for group in query.groups)
 
 
@@ -186,11 +187,10 @@ def _histogram_sql(query: CheckedMetricQuery, traces: str, max_rows: int) -> str
 
 def _traces_from_summaries(query: CheckedMetricQuery, rows: str) -> str:
     root = _struct_sql([_SUMMARY_COLUMNS[group.name] for group in query.groups])
-    having = "true" if query.service is None else f"bool_or(service_name = {text_literal(query.service)})"
     return (
         "SELECT trace_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns, sum(error_count) > 0 AS failed,"
         f" arg_min({root}, {{'at': root_start_ns, 'id': root_span_id}}) FILTER (root_span_id IS NOT NULL) AS root"
-        f" FROM {rows} GROUP BY trace_id HAVING {having}"
+        f" FROM {rows} GROUP BY trace_id"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from pathlib import Path
 
 import duckdb
@@ -55,7 +56,14 @@ def test_many_ids_pass_where_one_of_them_does(tmp_path: Path) -> None:
     for _ in range(50):
         wanted = [chance.choice([*ids(5_000, chance.randrange(6))]) for _ in range(chance.randrange(1, 6))]
         expected = {path for value in wanted for path in known.may_contain(paths, value)[0]}
-        assert known.may_contain_any(paths, wanted) == [path for path in paths if path in expected]
+        found = known.row_ranges(paths, wanted)
+        assert list(found) == [path for path in paths if path in expected]
+        assert found.pop(plain) is None
+        for path, ranges in found.items():
+            assert ranges
+            assert all(before[1] < after[0] for before, after in pairwise(ranges)), "neighbours are one range"
+            places = [place for place, value in enumerate(files[path]) if value in wanted]
+            assert all(any(start <= place < end for start, end in ranges) for place in places)
 
 
 def test_a_file_without_filters_may_hold_anything(tmp_path: Path) -> None:

@@ -10,7 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crannog.engine.columnar.parquet_files import ARROW_SUFFIX, FileLayout, RowRange, arrow_file, by_partition, sorted_by
+from crannog.engine.columnar.parquet_files import (
+    ARROW_SUFFIX,
+    FileLayout,
+    RowRange,
+    arrow_file,
+    by_partition,
+    sorted_by,
+)
 from crannog.engine.columnar.plans import GroupStart, group_starts, in_files, split_by_rows, starts_of_sorted
 from crannog.engine.columnar.tasks import NotBefore, QueryResult, Relation, SortedFile, Source, TaskContext, WithoutKeys
 from crannog.storage.local import LocalStorage

@@ -204,16 +204,12 @@ def _merged(derived: DerivedTable, rows: pa.Table) -> dict[tuple[Any, ...], tupl
 
     def one(found: list[dict[str, Any]]) -> tuple[Any, ...]:
         merged_sql: dict[str, Any] = {}
-        roots = sorted(
-            (row["root_start_ns"], row["root_span_id"], row["root_operation"])
-            for row in found
-            if row.get("root_span_id")
-        )
+        of_root = ("root_start_ns", "root_span_id", "root_service", "root_operation")
+        roots = sorted(tuple(row[name] for name in of_root) for row in found if row.get("root_span_id"))
         for name in values:
             present = [row[name] for row in found if row[name] is not None]
             if name.startswith("root_"):
-                place = ("root_start_ns", "root_span_id", "root_operation").index(name)
-                merged_sql[name] = roots[0][place] if roots else None
+                merged_sql[name] = roots[0][of_root.index(name)] if roots else None
             elif name in ("start_ns", "min_ns") or name.startswith("example_"):
                 merged_sql[name] = min(present, default=None)
             elif name in ("end_ns", "max_ns", "max_status"):

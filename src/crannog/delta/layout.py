@@ -13,6 +13,8 @@ import pyarrow as pa
 
 ROW_GROUP_ROWS = 32_768
 BLOOM_FPP = 0.01
+ID_BLOOM_FPP = 0.0002
+"""For binary ids, which are searched for many values at once: each of them may hit the filter of each row group."""
 
 
 def bloom_columns(schema: pa.Schema, key: Sequence[str] = (), requested: Sequence[str] = ()) -> list[str]:
@@ -70,7 +72,8 @@ def parquet_options(schema: pa.Schema, blooms: Sequence[str]) -> dict[str, str]:
             options[f"parquet.enable.dictionary#{field.name}"] = "false"
     for name in blooms:
         options[f"parquet.bloom.filter.enabled#{name}"] = "true"
-        options[f"parquet.bloom.filter.fpp#{name}"] = str(BLOOM_FPP)
+        is_binary = pa.types.is_binary(schema.field(name).type)
+        options[f"parquet.bloom.filter.fpp#{name}"] = f"{ID_BLOOM_FPP if is_binary else BLOOM_FPP:g}"
         options[f"parquet.enable.dictionary#{name}"] = "false"
     return options
 

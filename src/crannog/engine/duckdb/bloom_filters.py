@@ -1,19 +1,19 @@
-"""Finds the files that may contain an id: the bloom filters of their row groups, read once and cached in memory.
+"""Finds the rows that may have an id: the bloom filters of row groups, read once and cached in memory.
 
-DuckDB would open every file for each query. A filter of 16 KiB covers 32,768 rows, so a hundred million
-spans take 50 MB; beyond the limit a file counts as one that may contain the id.
+DuckDB would open every file for each query. A filter of up to 32 KiB covers 32,768 rows, so a hundred million
+spans take 100 MB; beyond the limit a file counts as one that may contain the id.
 """
 
 from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-_LIMIT_BYTES = 64 * 1024**2
+_LIMIT_BYTES = 128 * 1024**2
 _BLOCK = struct.Struct("<8I")
 _LANES = struct.Struct("<2Q")
 _SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
@@ -22,6 +22,8 @@ _64_BITS = 2**64 - 1
 _UNKNOWN = 2**62
 Filters = tuple[tuple[bytes, int], ...]
 """The filter and the number of rows of each row group; empty if a file has no filters."""
+RowRange = tuple[int, int]
+"""Rows of a file by their numbers, from the first up to the second, excluded."""
 
 
 class BloomFilters:
@@ -49,8 +51,11 @@ class BloomFilters:
                 most += rows or _UNKNOWN
         return found, most if most < _UNKNOWN else None
 
-    def may_contain_any(self, paths: Sequence[str], values: Sequence[bytes]) -> list[str]:
-        """Return the files that may contain one of these ids of 16 bytes."""
+    def row_ranges(self, paths: Sequence[str], values: Sequence[bytes]) -> dict[str, list[RowRange] | None]:
+        """Return the files that may contain one of these ids of 16 bytes, and the rows among which they are.
+
+        Ranges are in order and do not touch; None if the file has no filters.
+        """
         import numpy as np
 
         keys = np.array([_hash(value) for value in values], np.uint64)
@@ -62,11 +67,14 @@ class BloomFilters:
             found = blocks[(high * np.uint64(len(blocks))) >> np.uint64(32)]
             return bool(((found & masks) == masks).all(axis=1).any())
 
-        return [
-            path
-            for path in paths
-            if not (filters := self._filters_of(path, paths)) or any(passes(bits) for bits, _ in filters)
-        ]
+        found: dict[str, list[RowRange] | None] = {}
+        for path in paths:
+            filters = self._filters_of(path, paths)
+            if not filters:
+                found[path] = None
+            elif ranges := _passing_rows(filters, passes):
+                found[path] = ranges
+        return found
 
     def _filters_of(self, path: str, paths: Sequence[str]) -> Filters:
         """Return the filters of a file; empty if it has none, or if there was no room for them."""
@@ -88,6 +96,18 @@ class BloomFilters:
         if path not in self._filters:
             self._filters[path] = found
             self._bytes += size
+
+
+def _passing_rows(filters: Filters, passes: Callable[[bytes], bool]) -> list[RowRange]:
+    """Return the rows of the row groups whose filter passes; neighbours are one range."""
+    ranges: list[RowRange] = []
+    start = 0
+    for bits, rows in filters:
+        if passes(bits):
+            first = ranges.pop()[0] if ranges and ranges[-1][1] == start else start
+            ranges.append((first, start + rows))
+        start += rows
+    return ranges
 
 
 def _size(filters: Filters) -> int:

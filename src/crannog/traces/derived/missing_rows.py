@@ -242,9 +242,7 @@ def _attributes(rows: str) -> str:
         for level, column in _NESTED.items()
     ]
     entries = " UNION ALL ".join(parts)
-    return (
-        f"WITH spans AS NOT MATERIALIZED ({rows}) SELECT partition_date, level, entry.key AS key, entry.value AS value FROM ({entries})"
-    )
+    return f"WITH spans AS NOT MATERIALIZED ({rows}) SELECT partition_date, level, entry.key AS key, entry.value AS value FROM ({entries})"
 
 
 # -- pairs ---------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from crannog.engine.duckdb.engine import quoted
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot, read, written
 from crannog.engine.sql.duckdb_compiler.terms import Condition
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 EARLIEST, LATEST = -(2**63), 2**63 - 1
 _SAMPLE_SIZE = 512
+_MAX_SCANS = 16
+"""A query scans this many files each by itself; of more, it scans all rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +159,19 @@ class SnapshotReader:
         conditions = [_condition("trace_hi", "in", *{trace_id_high(trace_id) for trace_id in ids})]
         files = pruned(self.snapshot.base, conditions).files
         by_path = dict(zip(self.snapshot.local_paths(list(files)), files, strict=True))
-        found = self._table.warehouse.duckdb.bloom_filters("trace_id").may_contain_any(list(by_path), ids)
-        return self.rows(conditions, files=[by_path[path] for path in found])
+        engine = self._table.warehouse.duckdb
+        found = engine.bloom_filters("trace_id").row_ranges(list(by_path), ids)
+        ranges = {path: rows for path, rows in found.items() if rows is not None}
+        if len(ranges) > _MAX_SCANS:
+            ranges = {}
+        whole = [by_path[path] for path in found if path not in ranges]
+        has_others = whole or not ranges or self.snapshot.visible_tail().num_rows
+        parts = [self.rows(conditions, files=whole)] if has_others else []
+        names = ", ".join(map(quoted, self.snapshot.base.schema.names))
+        for path, chosen in ranges.items():
+            rows = " OR ".join(f"file_row_number BETWEEN {start} AND {end - 1}" for start, end in chosen)
+            parts.append(f"(SELECT {names} FROM {engine.scan([path], self.snapshot.base.schema)} WHERE {rows})")
+        return f"({' UNION ALL '.join(parts)})"
 
     def rows(
         self,

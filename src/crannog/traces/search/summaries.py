@@ -18,7 +18,8 @@ _TRACE_IDS = pa.schema([pa.field("trace_id", pa.binary()), pa.field("trace_hi", 
 _COLUMNS = "trace_id, trace_hi, span_id, parent_span_id, start_ns, end_ns, service_name, span_name, status_code, _created_at, _batch_id"
 
 ID_COLUMNS = "trace_id, trace_hi, span_id"
-_MAX_BLOOM_IDS = 256
+_MAX_LISTED_IDS = 256
+_MAX_BLOOM_IDS = 1_024
 """Bloom filters find this many traces at any age; for more, they would let every row group through."""
 MAX_PYTHON_ROWS = 10_000
 """Up to this many rows, Python aggregates faster than DuckDB plans the query for it."""
@@ -41,10 +42,11 @@ def rows_of_trace_ids(reader: SnapshotReader, ids: Sequence[bytes], low: int, hi
 
     The query may read the table `wanted`, see `trace_id_table`.
     """
-    if len(ids) <= _MAX_BLOOM_IDS:
+    if len(ids) <= _MAX_LISTED_IDS:
         listed = ", ".join(f"from_hex('{trace_id.hex()}')" for trace_id in ids)
         return f"SELECT {columns} FROM {reader.rows_of_ids(ids)} WHERE trace_id IN ({listed})"
-    return rows_of_trace_table(*reader.rows_near(low, high), "wanted", columns)
+    rows, condition = (reader.rows_of_ids(ids), "true") if len(ids) <= _MAX_BLOOM_IDS else reader.rows_near(low, high)
+    return rows_of_trace_table(rows, condition, "wanted", columns)
 
 
 def traces_with_duplicates(rows: str) -> str:

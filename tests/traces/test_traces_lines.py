@@ -222,7 +222,8 @@ def test_between_lines_other_questions_are_asked_for_themselves(store: Model, si
 def test_lines_end_in_the_middle_when_their_time_is_over(store: Model, single: None) -> None:
     lines = store.within(query_id="late").export_lines([LONG])
     next(lines)
-    store._running._queries["late"].time_is_over()
+    [running] = store._running._queries.values()
+    running.time_is_over()
     with pytest.raises(TimedOut, match="late"):
         next(lines)
     assert held(store) == NOTHING

@@ -169,6 +169,15 @@ def _arrow() -> list[bytes]:
         with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=options)) as writer:
             writer.write_table(table)
         made.append(sink.getvalue().to_pybytes())
+    number = pa.Array.from_buffers(pa.decimal128(12, 2**31 - 1), 1, [None, pa.py_buffer(bytes(16))])
+    empty = pa.schema([("id", pa.struct([("a", pa.sparse_union([]))]))])
+    # Arrow ends the process when it converts these.
+    for schema, batches in ((pa.schema([("price", number.type)]), [number]), (empty, [])):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, schema) as writer:
+            for batch in batches:
+                writer.write_batch(pa.record_batch([batch], schema=schema))
+        made.append(sink.getvalue().to_pybytes())
     return [*made, SCHEMA.serialize().to_pybytes()]
 
 

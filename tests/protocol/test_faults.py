@@ -17,6 +17,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from crannog.delta.checkpoints import is_readable
 from crannog.embedded import EmbeddedLake as Lake
@@ -362,6 +364,19 @@ def test_a_full_disk(small_disk: Path, settings: Any, arrow: None) -> None:
         assert ids_of(table) == behind.base_ids() == expected
     finally:
         lakes.close()
+
+
+def test_a_checkpoint_on_a_full_disk(lakes: Lakes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An erase writes one: the caller gets an error of ours, whatever delta-rs raises."""
+    table = lakes().create_table(NAME, SCHEMA)
+    log = opened(table).log.log
+
+    def full(_: DeltaTable) -> None:
+        raise DeltaError("Kernel error: Unable to copy data to file: No space left on device (os error 28)")
+
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", full)
+    with pytest.raises(Unavailable, match="No space left on device"):
+        log.checkpoint()
 
 
 # --- a full backlog ---------------------------------------------------------------------------------------------------

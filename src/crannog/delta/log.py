@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from crannog.delta.checkpoints import remove_damaged
 from crannog.delta.schemas import all_nullable, from_delta_json, user_columns
-from crannog.errors import Corrupted, NotFound, Refused
+from crannog.errors import Corrupted, NotFound, Refused, Unavailable
 from crannog.storage import failpoints
 from crannog.storage.interface import Storage
 
@@ -184,10 +184,17 @@ class DeltaLog:
         """Write a durable checkpoint of the head and delete entries past the log's retention."""
         self._load()
         assert self._table is not None
-        self._table.create_checkpoint()
-        names = self._storage.names(f"{self.folder}/{LOG}")
-        self._storage.sync(f"{self.folder}/{LOG}/{name}" for name in names if "checkpoint" in name)
-        self._table.cleanup_metadata()
+        try:
+            self._table.create_checkpoint()
+            names = self._storage.names(f"{self.folder}/{LOG}")
+            self._storage.sync(f"{self.folder}/{LOG}/{name}" for name in names if "checkpoint" in name)
+            self._table.cleanup_metadata()
+        except FileNotFoundError:
+            raise  # dropped meanwhile
+        except (DeltaError, OSError) as error:
+            raise Unavailable(
+                f"cannot write a checkpoint of {self.folder}: {' '.join(str(error).split())[:300]}; check the disk and try again"
+            ) from error
 
     @property
     def _uri(self) -> str:

@@ -23,6 +23,7 @@ _ANY_RATIO_BYTES, _MAX_RATIO = 128 * 1024**2, 100
 _BATCH_BYTES, _COLUMN_BYTES = 1_024, 256
 _BITS = 8
 _VIEW_BYTES = 16
+_MAX_SCALE = 76  # as many digits as the largest decimal has
 
 
 def arrow_table(data: bytes, limit: RowLimit, *, most_bytes: int, called: str = "the body") -> pa.Table:
@@ -33,7 +34,7 @@ def arrow_table(data: bytes, limit: RowLimit, *, most_bytes: int, called: str = 
         _check_declared(data, limit, most, called)
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             schema = reader.schema
-            _check_texts(schema, called)
+            _check_columns(schema, called)
             for batch in reader:
                 batch.validate(full=True)
                 size += _BATCH_BYTES + _COLUMN_BYTES * batch.num_columns + batch.nbytes
@@ -51,14 +52,18 @@ def arrow_schema(data: bytes, called: str = "the body") -> pa.Schema:
     """Read the schema of an Arrow IPC stream."""
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(data))
-        _check_texts(schema, called)
+        _check_columns(schema, called)
         return schema
     except (pa.ArrowException, OSError, EOFError, ValueError) as error:
         raise CallerError(f"{called} is not a valid Arrow schema: {' '.join(str(error).split())[:200]}") from None
 
 
-def _check_texts(schema: pa.Schema, called: str) -> None:
-    """Raise CallerError unless names and time zones are UTF-8: Arrow does not check them, and fails where they are used."""
+def _check_columns(schema: pa.Schema, called: str) -> None:
+    """Raise CallerError unless names and time zones are UTF-8 and types are valid.
+
+    Arrow does not check them, and fails where they are used: with a union without members, or a decimal with a scale far
+    beyond its digits, it reads memory that is not its own, and the process ends.
+    """
     rest: list[tuple[int, pa.Field]] = list(enumerate(schema))
     while rest:
         place, field = rest.pop()
@@ -68,6 +73,12 @@ def _check_texts(schema: pa.Schema, called: str) -> None:
             while pa.types.is_dictionary(kind):
                 kind = kind.value_type
             _ = kind.tz if pa.types.is_timestamp(kind) else None
+            if (pa.types.is_union(kind) and not kind.num_fields) or (
+                pa.types.is_decimal(kind) and abs(kind.scale) > _MAX_SCALE
+            ):
+                raise CallerError(
+                    f"column {place} of {called} (counting from 0) has the type {kind}, which no value can have"
+                )
         except UnicodeDecodeError as error:
             raise CallerError(
                 f"column {place} of {called} (counting from 0) has a name or a time zone that is not UTF-8: {error.object[:80]!r}"

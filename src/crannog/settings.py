@@ -221,7 +221,7 @@ class Settings(BaseSettings):
         {},
         description="Retention of tables in days, by name or pattern, as `shop.logs.events=30,shop.tmp.*=7`; the first match counts.",
     )
-    derive_interval_s: float = Field(60, ge=0, description="Minimum time between updates of the derived trace tables.")
+    derive_interval_s: float = Field(20, ge=0, description="Minimum time between updates of the derived trace tables.")
     trace_retention_days: int | None = Field(
         None, ge=1, le=36_500, description="Retention of spans and their derived rows in days; none keeps them forever."
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import tracemalloc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -218,6 +219,22 @@ def test_windows_depths_and_subtrees(store: Store) -> None:
     assert [one.depth for one in under.spans] == [1, 2, 2, 2]
     assert store.show(name, under=span_id(3).hex()).total == 13
     assert store.show(name, depth=0, under=span_id(3).hex()).total == 1
+
+
+def test_requests_at_once_work_out_a_large_tree_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.send(span(1, 1), span(1, 2, 1))
+    built = []
+
+    def slowly(*given: Any) -> Tree:
+        built.append(given)
+        time.sleep(0.3)
+        return build_tree(*given)
+
+    monkeypatch.setattr(tree_building, "build_tree", slowly)
+    monkeypatch.setattr("crannog.traces.tree.tree._CACHED_FROM_SPANS", 1)
+    with ThreadPoolExecutor(4) as pool:
+        shown = list(pool.map(lambda _: len(store.show(trace_id(1).hex()).spans), range(4)))
+    assert (shown, len(built)) == ([2, 2, 2, 2], 1)
 
 
 def test_a_wrong_window_is_refused(store: Store) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,6 +21,7 @@ import pyarrow.compute as pc
 
 from crannog.engine.open_table import OpenTable
 from crannog.engine.snapshot import Snapshot
+from crannog.engine.sql.running_queries import check_cancelled
 from crannog.errors import CallerError
 from crannog.traces.lookup import TracePlaces, places_of_trace
 from crannog.traces.span_table import SPAN_ID_BYTES, no_trace
@@ -185,6 +188,7 @@ class Tree:
 
 _CACHED_FROM_SPANS = 10_000
 _MAX_CACHED_SPANS = 1_500_000
+_WAIT_S = 0.1
 
 
 class TreeCache:
@@ -193,17 +197,41 @@ class TreeCache:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._cached: OrderedDict[str, Tree] = OrderedDict()
+        self._building: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
     def get(self, table: OpenTable, snapshot: Snapshot, trace_id: bytes) -> Tree:
         """Return the tree of a trace, up to the limit of spans. Raises TraceOrSpanMissing if there is no such trace."""
         places = places_of_trace(table, snapshot, trace_id)
         key = self._key(snapshot, trace_id, places)
+        if cached := self._known(key):
+            return cached
+        # A viewer asks for a window and for the skeleton at once: the second request waits for the tree of the first.
+        with self._alone(key):
+            return self._known(key) or self._build(table, snapshot, trace_id, places, key)
+
+    def _known(self, key: str) -> Tree | None:
         with self._lock:
             cached = self._cached.get(key)
             if cached is not None:
                 self._cached.move_to_end(key)
-                return cached
+            return cached
+
+    @contextmanager
+    def _alone(self, key: str) -> Iterator[None]:
+        """Wait until nobody else builds the same tree, or until this query is cancelled."""
+        with self._lock:
+            building = self._building.setdefault(key, threading.Lock())
+        while not building.acquire(timeout=_WAIT_S):
+            check_cancelled()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._building.pop(key, None)
+            building.release()
+
+    def _build(self, table: OpenTable, snapshot: Snapshot, trace_id: bytes, places: TracePlaces, key: str) -> Tree:
         from crannog.traces.tree.tree_building import build_tree, span_arrays_of
         from crannog.traces.tree.tree_rows import columns_of_trace
 

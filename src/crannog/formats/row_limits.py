@@ -19,7 +19,7 @@ _BACKSLASH, _BACKSLASHES = 0x5C, re.compile(rb"\\*")
 # Of what has nested lists: how many values each row may have, for each of its columns.
 _VALUES_IN_LISTS = 8
 # A few that do not fit are an error of their row, which the engine reports.
-_ANY_LISTS = 200_000
+_ANY_LISTS, _ANY_OBJECTS = 200_000, 500_000
 _SURPLUS_COLUMNS = 1_000
 ANY_CELLS, _CELLS_PER_BYTE = 16_000_000, 4
 _DOCUMENT_LISTS, _DOCUMENT_OBJECTS, _DOCUMENT_VALUES = 50_000, 100_000, 1_000_000
@@ -68,6 +68,11 @@ class JsonLimits:
             values=values * _VALUES_IN_LISTS if lists or objects > 1 else values,
             rows=limit if objects == 1 else None,
         )
+
+    @classmethod
+    def of_size(cls, size: int) -> JsonLimits:
+        """Return the limits of JSON that has this many bytes and no schema: empty lists and objects take the most memory."""
+        return cls(_ANY_LISTS + size // 32, _ANY_OBJECTS + size // 32, _DOCUMENT_VALUES + size // 8)
 
     def check(self, data: bytes, source_name: str) -> None:
         """Raise TooLarge, or Overloaded for too many rows, if JSON holds more. What is not valid JSON may be counted wrongly."""

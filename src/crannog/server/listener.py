@@ -118,7 +118,9 @@ class LimitedProtocol(HttpToolsProtocol):  # type: ignore[misc]
             self.transport.abort()
             raise HttpParserError("too many requests at once")
         super().on_headers_complete()
-        self.headers = []  # for the trailers, which are not headers: they would come behind all checks
+        self.headers: list[
+            tuple[bytes, bytes]
+        ] = []  # for the trailers, which are not headers: they would come behind all checks
         self._in_head, self._in_body, self._has_progress = False, True, True
         self._framing_bytes = self._unread_bytes = 0
         self._cancel_timer()

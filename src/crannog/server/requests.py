@@ -7,6 +7,7 @@ The event loop only receives them: what unpacks or parses more than a few kiloby
 from __future__ import annotations
 
 import asyncio
+import io
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -153,7 +154,7 @@ class Bodies:
         encoding = call.header(b"content-encoding").strip().lower()
         if encoding not in (*UNCOMPRESSED, *ENCODINGS):
             raise UnsupportedMedia(f"content encoding {encoding[:60]!r} is not supported; send gzip, deflate or zstd")
-        limit = limit or self._limit
+        limit = self._limit if limit is None or limit.bytes > self._limit.bytes else limit
         data = await self.receive(call, request.receive, limit)
         if encoding in UNCOMPRESSED or not data:
             return data
@@ -169,7 +170,7 @@ class Bodies:
         declared = int(length) if length.isdigit() else None
         if declared is not None and declared > limit.bytes:
             raise limit.exceeded()
-        parts: list[bytes] = []
+        first, rest = b"", io.BytesIO()  # a body that came in one part needs no copy, others get one
         size, deadline = 0, time.monotonic() + self._time_s
         more = True
         while more:
@@ -188,14 +189,19 @@ class Bodies:
                 self.hold(call, len(part))
                 if size > limit.bytes:
                     raise limit.exceeded()
-                parts.append(part)
+                if size == len(part):
+                    first = part
+                else:
+                    rest.write(first)
+                    rest.write(part)
+                    first = b""
             if more and time.monotonic() > deadline:
                 raise TimedOut(f"the body did not arrive within {self._time_s:g} s; nothing of it was kept")
         if declared is not None and declared != size:
             raise CallerError(
                 f"the body has {size:,} bytes and Content-Length says {declared:,}; nothing of it was kept"
             )
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return first or rest.getvalue()
 
     def decompressed(self, call: Holder, data: bytes, encoding: str, limit: BodyLimit) -> bytes:
         """Decompress a body, in a thread, and hold memory for it as it grows. Raises Overloaded if too much is held."""

@@ -20,6 +20,7 @@ from crannog.builds.open_log import EVENTS
 from crannog.builds.results import plain
 from crannog.builds.upkeep import check, prune, wipe_build
 from crannog.errors import BadRows, CallerError, CrannogError
+from crannog.formats.row_limits import JsonLimits
 from crannog.server.openapi import LIST, OBJECT, gives, parameter, takes
 from crannog.server.operations import RequestReader, add_routes, result_schema
 from crannog.server.requests import Call, call_of, form_of
@@ -40,6 +41,9 @@ _DERIVED: dict[AnyOperation, Callable[[EventLog, Any], Any]] = {
     ),
     ops.MANIFESTS: lambda log, query: log.get_manifests(query.build_request_id, query.partition_ref),
 }
+
+
+_LARGE = 1 << 18
 
 
 def _flowchart(graph: JobGraphView) -> ops.Flowchart:
@@ -159,6 +163,8 @@ async def append_events(
 def _events(data: bytes, form: str) -> list[BuildEvent]:
     if not data:
         raise CallerError("the body is empty; a batch without events is [] in JSON, an empty line in NDJSON")
+    if len(data) > _LARGE:
+        JsonLimits.of_size(len(data)).check(data, "the body")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

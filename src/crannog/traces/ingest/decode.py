@@ -26,12 +26,16 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from crannog.errors import CallerError, TooLarge, needed_for
 from crannog.formats.row_bodies import ENCODINGS, UNCOMPRESSED, decompressed
+from crannog.formats.row_limits import JsonLimits
 from crannog.traces.ingest.attributes import offsets_of
 from crannog.traces.ingest.flatten import RejectedSpans, span_rows
+from crannog.traces.ingest.message_count import ANY_BYTES, check_messages
 
 
 def parse_protobuf(body: bytes) -> ExportTraceServiceRequest:
-    """Parse a request. Raises CallerError if the bytes are not valid."""
+    """Parse a request. Raises CallerError if the bytes are not valid, TooLarge if it has too many messages."""
+    if len(body) > ANY_BYTES:
+        check_messages(body)
     try:
         request: ExportTraceServiceRequest = ExportTraceServiceRequest.FromString(body)
         return request
@@ -72,15 +76,24 @@ def _handler() -> Any:
     )
 
 
+_LARGE_JSON = 1 << 18
 _IDS = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
 
 
 def parse_json(body: bytes, what: str) -> Any:
-    """Parse JSON. Raises CallerError with the position of an error."""
+    """Parse JSON. Raises CallerError with the position of an error, TooLarge if it holds far more values than spans have."""
+    is_large = len(body) > _LARGE_JSON
+    if is_large:
+        JsonLimits.of_size(len(body)).check(body, "the body")
     try:
-        return json.loads(body)
+        return json.loads(body, object_pairs_hook=_object if is_large else None)
     except (ValueError, RecursionError) as error:
         raise CallerError(f"the body of {len(body):,} bytes is not valid {what}: {str(error)[:200]}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Between two calls of a function other threads run; otherwise they would wait until all is parsed.
+    return dict(pairs)
 
 
 def parse_otlp_json(body: bytes) -> ExportTraceServiceRequest:

@@ -8,7 +8,7 @@ PAGES := $(shell find web -path web/node_modules -prune -o -type f -print)
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pages demo serve test test-fast test-slow coverage bench bench-sustained chaos fuzz audit dist docs lint lock clean
+.PHONY: help setup pages demo serve test test-fast test-slow coverage bench bench-sustained bench-growth chaos fuzz audit dist docs lint lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ bench: setup .venv-peers/.done ## Measure the speed, and that of the peers
 
 bench-sustained: setup ## Measure a server under load for twenty minutes (spans, rows, upserts)
 	CRANNOG_BENCH_MINUTES=20 $(BIN)/python bench/run.py sustained
+
+bench-growth: setup ## Measure reads of 1, 10 and 100 million spans (hours); SPANS=10000000 for less
+	$(BIN)/python bench/span_growth.py --spans $(or $(SPANS),100000000)
 
 chaos: setup ## Kill processes for hours and check that nothing is lost; KILLS=10000 SEED=7 PLACE=bucket CLIENTS=3
 	PYTHONPATH=tests/chaos:tests/support $(BIN)/python -m chaos_run --kills $(or $(KILLS),10000) --clients $(or $(CLIENTS),3) \

@@ -28,15 +28,16 @@ def copied_id(trace_id: bytes, day: int) -> bytes:
     return hashlib.md5(f"{trace_id.hex().upper()}-{day}".encode()).digest() if day else trace_id
 
 
-def add_days(lake: EmbeddedLake, name: str, days: int) -> None:
-    """Append the spans of the first day `days` times more, each a day later, and fold them."""
+def add_days(lake: EmbeddedLake, name: str, last: int, *, first: int = 1) -> None:
+    """Append the spans of the first day again as the days from `first` to `last`, and fold each; the first day is 0."""
     table = lake.table(name)
-    first = table.to_arrow()
-    spans = first.drop_columns([column for column in first.column_names if column.startswith("_")])
+    columns = ", ".join(f"`{each['name']}`" for each in table.describe()["columns"] if not each["name"].startswith("_"))
+    day = f"(SELECT min(partition_date) FROM {name})"
+    spans = lake.sql(f"SELECT {columns} FROM {name} WHERE partition_date = {day}", max_rows=5_000_000).to_arrow()
     with duckdb.connect() as files:
         files.execute("SET TimeZone = 'UTC'")
         files.register("spans", spans)
-        for day in range(1, days + 1):
+        for day in range(first, last + 1):
             rows = files.sql(_COPY.format(day=day, ns=day * _DAY_NS)).to_arrow_table()
             for start in range(0, rows.num_rows, _AT_ONCE):
                 table.append(rows.slice(start, _AT_ONCE))

@@ -90,11 +90,19 @@ def make_unreliable(lake: Any, plan: Mapping[str, Any], note: Note) -> None:
     """Put the faults of the plan's storage on an open lake."""
     if (rates := plan.get("storage")) is None:
         return
-    storage = ForcedStorage(lake.operations.warehouse.storage)
+    storage = _WithFaults(lake.operations.warehouse.storage)
     storage.calls = _Forgets()  # a process of hours must not remember every call
     storage.rules.append(UnreliableStorage(str(plan["seed"]), rates, note))
     lake.operations.warehouse.storage = storage
     lake.operations.control._storage = storage
+
+
+class _WithFaults(ForcedStorage):
+    """A storage with rules that counts as one of its own kind: some work is only for buckets."""
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        return type(self.inner)
 
 
 class _Forgets(list[tuple[str, str]]):

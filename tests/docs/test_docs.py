@@ -28,6 +28,7 @@ pathlib.Path("logs/1.ndjson.gz").write_bytes(gzip.compress(b'{"id": 1}'))
 # Spark takes half a minute for what these show, and other tests have it done by Spark.
 WITHOUT_SPARK = {"traces-pipeline.md"}
 NO_EXAMPLES = {
+    "chaos.md",
     "pages.md",
     "security.md",
     "index.md",

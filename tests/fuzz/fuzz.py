@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import base64
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -41,7 +42,9 @@ def fuzz(name: str, arguments: list[str]) -> None:
         import crannog.traces.search.filter_sql  # noqa: F401
     import fuzz_targets
 
-    atheris.Setup([sys.argv[0], *arguments], fuzz_targets.TARGETS[name])
+    # To merge, libFuzzer starts itself again, through a shell.
+    itself = shlex.join([sys.executable, __file__, "--in-process", name])
+    atheris.Setup([itself, *arguments], fuzz_targets.TARGETS[name])
     atheris.Fuzz()
 
 
@@ -80,7 +83,7 @@ def keep(name: str) -> None:
     subprocess.run(["rm", "-rf", str(small)], check=True)
     small.mkdir(parents=True)
     _child(name, ["-merge=1", f"-timeout={TIMEOUT_S}", "-verbosity=0", str(small), str(WORK / "corpus" / name)])
-    inputs = sorted({path.read_bytes() for path in small.iterdir()} | set(fuzz_targets.corpus(name)), key=len)
+    inputs = sorted({*fuzz_targets.corpus(name), *(path.read_bytes() for path in small.iterdir())}, key=len)
     lines = [base64.b64encode(data).decode() for data in inputs[:MOST_KEPT]]
     (fuzz_targets.CORPUS / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
+import signal
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +173,53 @@ def test_names_are_compared_in_linear_time(tmp_path: Path) -> None:
                 table.append(rows)
             assert len(str(refused.value)) < 1_000
     assert time.process_time() - began < 4
+
+
+@pytest.mark.slow
+def test_a_java_process_that_stands_still_stops_nobody(tmp_path: Path) -> None:
+    from servers import serving
+
+    columns = {"type": "object", "properties": {"id": {"type": "integer"}}}
+    with serving(tmp_path / "warehouse", spark_at_start=True) as server, server.client() as client:
+        ends = time.monotonic() + 120
+        while client.get("/readyz").json()["spark"] != "ready":
+            assert time.monotonic() < ends
+            time.sleep(0.2)
+        client.put("/api/v1/tables/a.b.c", json={"schema": columns})
+        client.post("/api/v1/tables/a.b.c/rows", json=[{"id": 1}])
+        tasks = Path(f"/proc/{server.process.pid}/task")
+        children = [int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
+        java = next(pid for pid in children if "java" in Path(f"/proc/{pid}/cmdline").read_bytes().decode("latin-1"))
+        os.kill(java, signal.SIGSTOP)
+        try:
+            jobs = [
+                threading.Thread(target=lambda: suppressed(server.url, "/api/v1/tables/a.b.c/fold", {})),
+                threading.Thread(
+                    target=lambda: suppressed(server.url, "/api/v1/sql", {"sql": "SELECT 1", "engine": "spark"})
+                ),
+            ]
+            for job in jobs:
+                job.start()
+            time.sleep(1)
+            for path in (
+                "/healthz",
+                "/readyz",
+                "/metrics",
+                "/api/v1/tasks",
+                "/api/v1/upkeep",
+                "/api/v1/cache",
+                "/api/v1/tables",
+            ):
+                began = time.monotonic()
+                assert client.get(path).status_code in (200, 503), path
+                assert time.monotonic() - began < 2, path
+            assert client.post("/api/v1/tables/a.b.c/rows", json=[{"id": 2}]).status_code == 200
+        finally:
+            with suppress(ProcessLookupError):  # it may have been replaced
+                os.kill(java, signal.SIGCONT)
+
+
+def suppressed(url: str, path: str, document: dict[str, Any]) -> None:
+    """Send a request whose answer does not matter."""
+    with suppress(httpx.HTTPError):
+        httpx.post(f"{url}{path}", json=document, timeout=10)

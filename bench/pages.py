@@ -1,4 +1,4 @@
-"""The web pages in a browser: traces of 300, 50,000 and 1,000,000 spans, at pixel ratios 1 and 2.
+"""The web pages in a browser: the first picture of each page; traces of 300, 50,000 and 1,000,000 spans, at pixel ratios 1 and 2.
 
 Alone, without Spark and the other sections: `python bench/pages.py [SPANS…]`.
 """
@@ -17,6 +17,7 @@ from stopwatch import Line, Results
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 from browsers import reason_to_skip, running_browser, served_here
+from crannog.tour.samples import fill
 from large_traces import large_trace
 from page_measures import TraceMeasures, measure_trace, wait_until_read
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from run import Bench
 
 _TITLE = "Pages: a trace in Chromium"
+_FIRST = "Pages: the first picture, and when all data are there"
+_PATHS = ("", "traces", "services", "conversations", "tables", "tables/shop.sales.orders", "sql", "load", "builds", "jobs",
+          "partitions", "upkeep", "audit", "erase")  # fmt: skip
+_PAINTED = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 # What each measure is called, and what it must not pass.
 _LINES = (
     ("first_rows_ms", "first rows on the screen", "ms", 1_000.0),
@@ -54,6 +59,25 @@ def measured(folder: Path, counts: tuple[int, ...]) -> Iterator[TraceMeasures]:
                 yield measure_trace(browser, url, trace_id.hex(), ratio=ratio)
 
 
+def first_pictures(results: Results, folder: Path) -> None:
+    """Open each page on the demo's data in a browser that has nothing cached, three times, and take the middle."""
+    with served_here(folder) as (url, lake), running_browser() as browser:
+        fill(lake)
+        for path in _PATHS:
+            found = []
+            for _ in range(3):
+                with browser.new_context(viewport={"width": 1400, "height": 900}) as context:
+                    page = context.new_page()
+                    began = time.perf_counter()
+                    page.goto(f"{url}/{path}", wait_until="load")
+                    page.wait_for_selector("main h1")
+                    page.wait_for_function("!document.querySelector('main [aria-busy=true]')")
+                    found.append((float(page.evaluate(_PAINTED)), (time.perf_counter() - began) * 1000))
+            shown = f"/{path}"
+            results.add(_FIRST, Line(f"{shown}: first picture", sorted(first for first, _ in found)[1], "ms"))
+            results.add(_FIRST, Line(f"{shown}: all data", sorted(whole for _, whole in found)[1], "ms"))
+
+
 def _add(results: Results, folder: Path, counts: tuple[int, ...]) -> None:
     for found in measured(folder, counts):
         for name, what, unit, most in _LINES:
@@ -67,9 +91,11 @@ def pages(bench: Bench) -> None:
     if reason := reason_to_skip():
         print(f"  left out: {reason}")
         return
+    first_pictures(bench.results, bench.folder / "pages-demo")
     _add(bench.results, bench.folder / "pages", (300, 50_000) if bench.quick else (300, 50_000, 1_000_000))
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="crannog-bench-") as name:
+        first_pictures(Results(), Path(name) / "demo")
         _add(Results(), Path(name) / "warehouse", tuple(map(int, sys.argv[1:])) or (300, 50_000, 1_000_000))
